@@ -1,0 +1,3 @@
+//! Crossdock's own benchmarks and their baselines.
+
+fn main() {}

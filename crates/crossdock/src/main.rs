@@ -1,0 +1,3 @@
+//! Processes messages in transit: daemon, command line, control API.
+
+fn main() {}

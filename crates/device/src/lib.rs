@@ -1,0 +1,1 @@
+//! Packet I/O: UDP super-packets and in-memory pairs.

@@ -1,0 +1,1 @@
+//! Stream handlers and the forms of a program.

@@ -1,0 +1,1 @@
+//! Formats, format ids, records read in place, and their encodings.

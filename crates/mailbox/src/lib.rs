@@ -1,0 +1,1 @@
+//! Segments, refcounted buffers, the batch descriptor, rings.

@@ -1,0 +1,1 @@
+//! The application's library: publish and subscribe.

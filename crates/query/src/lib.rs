@@ -1,0 +1,1 @@
+//! SQL text to a checked plan to typed expression code, and the reference interpreter.

@@ -1,0 +1,1 @@
+//! Execution contexts, classification, service paths.

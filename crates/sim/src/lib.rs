@@ -1,0 +1,1 @@
+//! Seeded virtual time, network and faults for tests.

@@ -1,0 +1,1 @@
+//! Packets, sessions and reliable delivery, sans-io.

@@ -1,0 +1,3 @@
+//! The project's chores: test, tidy, bench, fuzz.
+
+fn main() {}
