@@ -1,0 +1,195 @@
+//! Which records of a batch are meant: all of them, or a list.
+
+/// Which records of a batch are meant, by their indices in rising order. A filter narrows it; a batch that passes whole
+/// stays "all" and costs no list. Cleared and used again, it allocates nothing.
+#[derive(Debug, Default)]
+pub struct Selection {
+    total: u32,
+    /// Whether `chosen` counts; else all of `total` are meant.
+    listed: bool,
+    chosen: Vec<u32>,
+}
+
+impl Selection {
+    /// All of `total` records.
+    pub fn all(total: usize) -> Selection {
+        let mut selection = Selection::default();
+        selection.select_all(total);
+        selection
+    }
+
+    /// Means all of `total` records from now on; `total` is cut at `u32::MAX`.
+    pub fn select_all(&mut self, total: usize) {
+        self.total = u32::try_from(total).unwrap_or(u32::MAX);
+        self.listed = false;
+        self.chosen.clear();
+    }
+
+    /// Nothing of nothing, the list's memory kept.
+    pub fn clear(&mut self) {
+        self.select_all(0);
+    }
+
+    /// Keeps of the records meant those for which `keep` says so; it is asked in order, once for each.
+    pub fn narrow(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        if self.listed {
+            self.chosen.retain(|&index| keep(index as usize));
+            return;
+        }
+        let Some(first_out) = (0..self.total).find(|&index| !keep(index as usize)) else {
+            return; // all stay: no list needed
+        };
+        self.listed = true;
+        self.chosen.clear();
+        self.chosen.extend(0..first_out);
+        self.chosen
+            .extend((first_out + 1..self.total).filter(|&index| keep(index as usize)));
+    }
+
+    /// How many records are meant.
+    pub fn len(&self) -> usize {
+        if self.listed {
+            self.chosen.len()
+        } else {
+            self.total as usize
+        }
+    }
+
+    /// Whether none is meant.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether every record of the batch is meant.
+    pub fn is_all(&self) -> bool {
+        !self.listed
+    }
+
+    /// How many records it chooses from.
+    pub fn total(&self) -> usize {
+        self.total as usize
+    }
+
+    /// Whether record `index` is meant.
+    pub fn contains(&self, index: usize) -> bool {
+        let Ok(index) = u32::try_from(index) else {
+            return false;
+        };
+        if self.listed {
+            self.chosen.binary_search(&index).is_ok()
+        } else {
+            index < self.total
+        }
+    }
+
+    /// The indices meant, rising.
+    pub fn iter(&self) -> Chosen<'_> {
+        if self.listed {
+            Chosen::Listed(self.chosen.iter())
+        } else {
+            Chosen::All(0..self.total)
+        }
+    }
+}
+
+impl Clone for Selection {
+    fn clone(&self) -> Selection {
+        Selection {
+            total: self.total,
+            listed: self.listed,
+            chosen: self.chosen.clone(),
+        }
+    }
+
+    /// Takes over what `from` means, in the memory that this one has.
+    fn clone_from(&mut self, from: &Selection) {
+        self.total = from.total;
+        self.listed = from.listed;
+        self.chosen.clone_from(&from.chosen);
+    }
+}
+
+impl<'a> IntoIterator for &'a Selection {
+    type Item = usize;
+    type IntoIter = Chosen<'a>;
+    fn into_iter(self) -> Chosen<'a> {
+        self.iter()
+    }
+}
+
+/// The indices of a [`Selection`], rising.
+#[derive(Clone, Debug)]
+pub enum Chosen<'a> {
+    /// Every index.
+    All(std::ops::Range<u32>),
+    /// Those listed.
+    Listed(std::slice::Iter<'a, u32>),
+}
+
+impl Iterator for Chosen<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        match self {
+            Chosen::All(range) => range.next().map(|index| index as usize),
+            Chosen::Listed(list) => list.next().map(|&index| index as usize),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Chosen::All(range) => range.size_hint(),
+            Chosen::Listed(list) => list.size_hint(),
+        }
+    }
+}
+
+impl ExactSizeIterator for Chosen<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_whole_pass_keeps_no_list() {
+        let mut selection = Selection::all(5);
+        selection.narrow(|_| true);
+        assert!(selection.is_all());
+        assert_eq!(selection.chosen.capacity(), 0);
+        assert_eq!(selection.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn nothing_of_nothing() {
+        let mut selection = Selection::default();
+        selection.narrow(|_| false);
+        assert!(selection.is_empty() && selection.is_all());
+        assert!(!selection.contains(0));
+    }
+
+    proptest! {
+        #[test]
+        fn narrowing_is_filtering(total in 0usize..300, rounds in prop::collection::vec(any::<u64>(), 0..5)) {
+            let keep = |round: u64, index: usize| round.rotate_left(index as u32 % 64) & 1 == 1 || round.is_multiple_of(3);
+            let mut selection = Selection::all(total);
+            let mut expected: Vec<usize> = (0..total).collect();
+            for &round in &rounds {
+                let mut asked = Vec::new();
+                selection.narrow(|index| { asked.push(index); keep(round, index) });
+                prop_assert_eq!(&asked, &expected);
+                expected.retain(|&index| keep(round, index));
+            }
+            prop_assert_eq!(selection.iter().collect::<Vec<_>>(), expected.clone());
+            prop_assert_eq!(selection.len(), expected.len());
+            prop_assert_eq!(selection.is_all(), expected.len() == total);
+            for index in 0..total + 2 {
+                prop_assert_eq!(selection.contains(index), expected.contains(&index));
+            }
+            let mut copy = Selection::all(7);
+            copy.clone_from(&selection);
+            prop_assert_eq!(copy.iter().collect::<Vec<_>>(), expected);
+        }
+    }
+}
