@@ -1,1 +1,27 @@
-//! Packets, sessions and reliable delivery, sans-io.
+//! Packets, sessions and reliable delivery, sans-io: bytes and `now` go in, actions come out.
+//!
+//! - [`header`]: the 32-byte packet header and the walk over a super-packet.
+//! - [`packer`]: many records of one stream and format in a packet, many packets in a super-packet.
+//! - [`control`]: the requests, replies and notices of a session (announce a format, subscribe, terminate …).
+//! - [`handshake`]: Hello and Welcome, and the dialler that repeats the first until it has the second.
+//! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
+//!   [`sender`] and a [`receiver`].
+//!
+//! Nothing here reads a clock, a socket or a file. Times are nanoseconds since any fixed moment, as `u64`.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod handshake;
+pub mod header;
+pub mod packer;
+pub mod receiver;
+mod rtt;
+pub mod sender;
+pub mod session;
+
+pub use control::{ControlMessage, Notice, Reply, Request};
+pub use handshake::{Dialler, Hello, Welcome};
+pub use header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
+pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};
+pub use session::{Limits, Session};

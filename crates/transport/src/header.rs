@@ -1,0 +1,388 @@
+//! The packet header, and the walk over the packets of a super-packet.
+//!
+//! Layout, little-endian, 32 bytes, so that records behind it keep their 8-byte alignment:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | version |
+//! | 1 | kind |
+//! | 2..4 | payload length in bytes |
+//! | 4..8 | session: the receiver's number for it |
+//! | 8..16 | sequence number of the packet in its direction |
+//! | 16..24 | format id of the records |
+//! | 24..28 | stream: the publisher's number for it, or the subscription's number |
+//! | 28..30 | number of records |
+//! | 30..32 | reserved, zero |
+
+use std::ops::Range;
+
+/// Length of a header in bytes.
+pub const HEADER_BYTES: usize = 32;
+
+/// The version of the wire format that this crate speaks.
+pub const VERSION: u8 = 1;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A client asks for a session.
+    Hello = 1,
+    /// The daemon grants one.
+    Welcome = 2,
+    /// Records of one stream and format; reliable and in order.
+    Data = 3,
+    /// A control message; in the same sequence as the data.
+    Control = 4,
+    /// Cumulative and selective acknowledgement, with credit.
+    Ack = 5,
+    /// The session has ended, with a reason; not acknowledged.
+    Close = 6,
+    /// Asks for an ack; carries nothing.
+    Ping = 7,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            1 => Kind::Hello,
+            2 => Kind::Welcome,
+            3 => Kind::Data,
+            4 => Kind::Control,
+            5 => Kind::Ack,
+            6 => Kind::Close,
+            7 => Kind::Ping,
+            _ => return None,
+        })
+    }
+}
+
+/// Why bytes are not a packet; each has its counter in the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PacketError {
+    /// Shorter than a header.
+    #[error("the packet is shorter than its {HEADER_BYTES}-byte header")]
+    Short,
+    /// Another version of the wire format.
+    #[error("the packet is of wire version {0}, this side speaks {VERSION}")]
+    Version(u8),
+    /// A kind this version does not know.
+    #[error("unknown packet kind {0}")]
+    Kind(u8),
+    /// The payload length does not fit the bytes that came.
+    #[error("the header claims {claimed} payload bytes, {present} came")]
+    Length {
+        /// What the header says, in bytes.
+        claimed: usize,
+        /// What is there behind the header, in bytes.
+        present: usize,
+    },
+    /// The payload of a fixed-layout packet (hello, welcome, ack, close) does not parse.
+    #[error("the payload of a {0:?} packet is malformed")]
+    Payload(Kind),
+}
+
+/// A packet's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the packet is.
+    pub kind: Kind,
+    /// Bytes of payload behind the header (padding up to the stride is not counted).
+    pub payload_bytes: u16,
+    /// The receiver's number for the session (zero in a hello).
+    pub session: u32,
+    /// Sequence number in this direction, for data and control packets.
+    pub seq: u64,
+    /// Format id of the records, for data packets.
+    pub format: u64,
+    /// The publisher's stream number or the subscription number, for data packets.
+    pub stream: u32,
+    /// Number of records, for data packets.
+    pub records: u16,
+}
+
+impl Header {
+    /// A header of `kind` for `session` with everything else zero.
+    #[must_use]
+    pub fn new(kind: Kind, session: u32) -> Header {
+        Header {
+            kind,
+            payload_bytes: 0,
+            session,
+            seq: 0,
+            format: 0,
+            stream: 0,
+            records: 0,
+        }
+    }
+
+    /// Reads and checks the header at the start of `packet`, which is one whole datagram or segment.
+    ///
+    /// # Errors
+    /// See [`PacketError`]; nothing of a refused packet may be used.
+    #[inline]
+    pub fn read(packet: &[u8]) -> Result<Header, PacketError> {
+        let Some((head, rest)) = packet.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(PacketError::Short);
+        };
+        if head[0] != VERSION {
+            return Err(PacketError::Version(head[0]));
+        }
+        let kind = Kind::from_byte(head[1]).ok_or(PacketError::Kind(head[1]))?;
+        let payload_bytes = u16::from_le_bytes([head[2], head[3]]);
+        if usize::from(payload_bytes) > rest.len() {
+            return Err(PacketError::Length {
+                claimed: payload_bytes.into(),
+                present: rest.len(),
+            });
+        }
+        Ok(Header {
+            kind,
+            payload_bytes,
+            session: word32(head, 4),
+            seq: word64(head, 8),
+            format: word64(head, 16),
+            stream: word32(head, 24),
+            records: u16::from_le_bytes([head[28], head[29]]),
+        })
+    }
+
+    /// The header as bytes.
+    #[inline]
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0] = VERSION;
+        out[1] = self.kind as u8;
+        out[2..4].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        out[4..8].copy_from_slice(&self.session.to_le_bytes());
+        out[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        out[16..24].copy_from_slice(&self.format.to_le_bytes());
+        out[24..28].copy_from_slice(&self.stream.to_le_bytes());
+        out[28..30].copy_from_slice(&self.records.to_le_bytes());
+        out
+    }
+
+    /// A whole packet: this header, its length set from `payload`, and the payload.
+    ///
+    /// # Errors
+    /// When the payload is longer than a packet can say (65,535 bytes).
+    pub fn packet(mut self, payload: &[u8]) -> Result<Vec<u8>, PacketError> {
+        self.payload_bytes = u16::try_from(payload.len()).map_err(|_| PacketError::Length {
+            claimed: payload.len(),
+            present: u16::MAX.into(),
+        })?;
+        let mut out = Vec::with_capacity(HEADER_BYTES + payload.len());
+        out.extend_from_slice(&self.to_bytes());
+        out.extend_from_slice(payload);
+        Ok(out)
+    }
+
+    /// Whether `next` carries on the run that `self` starts: same session, kind, stream and format, `ahead` packets later.
+    #[inline]
+    fn runs_on(&self, next: &Header, ahead: u64) -> bool {
+        self.kind == Kind::Data
+            && next.kind == Kind::Data
+            && self.session == next.session
+            && self.stream == next.stream
+            && self.format == next.format
+            && next.seq == self.seq.wrapping_add(ahead)
+    }
+}
+
+fn word32(head: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+}
+
+fn word64(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from(word32(head, at)) | u64::from(word32(head, at + 4)) << 32
+}
+
+/// One packet of a [`Run`]: where its payload lies in the frame, and how many records it claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadSpan {
+    /// First byte of the payload in the frame.
+    pub start: u32,
+    /// Bytes of payload, without padding.
+    pub len: u16,
+    /// Records that the header claims.
+    pub records: u16,
+}
+
+/// Consecutive packets of one frame that belong together: data of one session, stream and format with consecutive
+/// sequence numbers; any other packet is a run of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first packet's header.
+    pub header: Header,
+    /// The packets, as a range of the span list given to [`walk`].
+    pub first: usize,
+    /// Number of packets.
+    pub packets: u32,
+}
+
+/// Walks the packets of a frame (a super-packet of `stride`-byte packets; the last may be shorter).
+///
+/// Payload spans are appended to `spans`; each run is given to `visit` together with the spans, each packet that is
+/// none to `refuse`.
+pub fn walk(
+    frame: &[u8],
+    stride: usize,
+    spans: &mut Vec<PayloadSpan>,
+    runs: &mut Vec<Run>,
+    mut refuse: impl FnMut(PacketError),
+) {
+    spans.clear();
+    runs.clear();
+    let stride = if stride == 0 {
+        frame.len().max(1)
+    } else {
+        stride
+    };
+    let mut open: Option<Run> = None;
+    for (index, packet) in frame.chunks(stride).enumerate() {
+        let header = match Header::read(packet) {
+            Ok(header) => header,
+            Err(error) => {
+                refuse(error);
+                runs.extend(open.take());
+                continue;
+            }
+        };
+        let start = index * stride + HEADER_BYTES;
+        let Ok(start) = u32::try_from(start) else {
+            break;
+        };
+        spans.push(PayloadSpan {
+            start,
+            len: header.payload_bytes,
+            records: header.records,
+        });
+        match &mut open {
+            Some(run) if run.header.runs_on(&header, u64::from(run.packets)) => run.packets += 1,
+            _ => {
+                runs.extend(open.take());
+                open = Some(Run {
+                    header,
+                    first: spans.len() - 1,
+                    packets: 1,
+                });
+            }
+        }
+    }
+    runs.extend(open);
+}
+
+impl Run {
+    /// The spans of this run's packets.
+    #[must_use]
+    pub fn spans<'a>(&self, spans: &'a [PayloadSpan]) -> &'a [PayloadSpan] {
+        &spans[self.first..self.first + self.packets as usize]
+    }
+}
+
+impl PayloadSpan {
+    /// The payload's bytes in the frame, as a range.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.start as usize..self.start as usize + usize::from(self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn data(session: u32, seq: u64, payload: &[u8]) -> Vec<u8> {
+        let header = Header {
+            seq,
+            format: 7,
+            stream: 3,
+            records: 1,
+            ..Header::new(Kind::Data, session)
+        };
+        header.packet(payload).unwrap()
+    }
+
+    #[test]
+    fn a_header_reads_back() {
+        let header = Header {
+            kind: Kind::Data,
+            payload_bytes: 5,
+            session: 0xdead_beef,
+            seq: u64::MAX - 3,
+            format: 0x0102_0304_0506_0708,
+            stream: 9,
+            records: 700,
+        };
+        let mut packet = header.to_bytes().to_vec();
+        packet.extend_from_slice(b"hello");
+        assert_eq!(Header::read(&packet), Ok(header));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let good = data(1, 0, b"12345678");
+        assert_eq!(Header::read(&good[..31]), Err(PacketError::Short));
+        assert_eq!(
+            Header::read(&good[..36]),
+            Err(PacketError::Length {
+                claimed: 8,
+                present: 4
+            })
+        );
+        let mut other = good.clone();
+        other[0] = 2;
+        assert_eq!(Header::read(&other), Err(PacketError::Version(2)));
+        let mut other = good;
+        other[1] = 99;
+        assert_eq!(Header::read(&other), Err(PacketError::Kind(99)));
+    }
+
+    #[test]
+    fn a_super_packet_is_one_run_until_something_differs() {
+        let mut frame = Vec::new();
+        for (session, seq) in [(1, 10), (1, 11), (1, 12), (2, 13), (1, 20)] {
+            let mut packet = data(session, seq, b"12345678");
+            packet.resize(48, 0);
+            frame.extend_from_slice(&packet);
+        }
+        frame.truncate(frame.len() - 8);
+        let (mut spans, mut runs) = (Vec::new(), Vec::new());
+        walk(&frame, 48, &mut spans, &mut runs, |e| panic!("{e}"));
+        assert_eq!(
+            runs.iter()
+                .map(|r| (r.header.session, r.header.seq, r.packets))
+                .collect::<Vec<_>>(),
+            [(1, 10, 3), (2, 13, 1), (1, 20, 1)]
+        );
+        assert_eq!(&frame[runs[0].spans(&spans)[1].range()], b"12345678");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_walked_without_panic(frame in proptest::collection::vec(any::<u8>(), 0..400), stride in 0usize..200) {
+            let (mut spans, mut runs) = (Vec::new(), Vec::new());
+            let mut refused = 0;
+            walk(&frame, stride, &mut spans, &mut runs, |_| refused += 1);
+            for run in &runs {
+                for span in run.spans(&spans) {
+                    prop_assert!(frame.get(span.range()).is_some());
+                }
+            }
+            let packets: u32 = runs.iter().map(|r| r.packets).sum();
+            prop_assert_eq!(packets as usize + refused, frame.chunks(if stride == 0 { frame.len().max(1) } else { stride }).len());
+        }
+
+        #[test]
+        fn valid_version_and_random_rest(mut frame in proptest::collection::vec(any::<u8>(), 32..400), kind in 0u8..9) {
+            frame[0] = VERSION;
+            frame[1] = kind;
+            if let Ok(header) = Header::read(&frame) {
+                prop_assert!(usize::from(header.payload_bytes) <= frame.len() - HEADER_BYTES);
+                prop_assert_eq!(&header.to_bytes()[..30], &frame[..30]);
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The receiving half of a session: order, duplicates, acknowledgements, credit.
+
+use crate::header::{Kind, PacketError};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// How long an ack may wait for company, in ns. Part of the sender's estimate (it is told the delay with the ack).
+pub const MAX_ACK_DELAY_NS: u64 = 2_000_000;
+
+/// The most ranges an ack carries: eight holes at once is a path in trouble, and the next ack tells the rest.
+pub const MAX_RANGES: usize = 8;
+
+/// Bytes of an ack's payload at most.
+pub const MAX_ACK_BYTES: usize = 24 + MAX_RANGES * 16;
+
+/// What has arrived, and how far the sender may go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Everything below has arrived.
+    pub next_seq: u64,
+    /// Packets below this sequence number will be taken.
+    pub limit_seq: u64,
+    /// How long the ack was held back, in µs.
+    pub delay_us: u32,
+    ranges: [Range<u64>; MAX_RANGES],
+    count: usize,
+}
+
+impl Ack {
+    /// A purely cumulative ack.
+    #[must_use]
+    pub fn new(next_seq: u64, limit_seq: u64) -> Ack {
+        Ack {
+            next_seq,
+            limit_seq,
+            ..Ack::default()
+        }
+    }
+
+    /// The same with ranges that have arrived beyond the first hole, ascending; what is more than [`MAX_RANGES`] is left out.
+    #[must_use]
+    pub fn with_ranges(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Ack {
+        for range in ranges.into_iter().take(MAX_RANGES) {
+            self.ranges[self.count] = range;
+            self.count += 1;
+        }
+        self
+    }
+
+    /// Ranges that have arrived beyond the first hole.
+    #[must_use]
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges[..self.count]
+    }
+
+    /// How long the ack was held back, in ns.
+    #[must_use]
+    pub fn delay_ns(&self) -> u64 {
+        u64::from(self.delay_us) * 1000
+    }
+
+    /// Writes the payload; returns its length.
+    pub fn encode(&self, out: &mut [u8; MAX_ACK_BYTES]) -> usize {
+        out[0..8].copy_from_slice(&self.next_seq.to_le_bytes());
+        out[8..16].copy_from_slice(&self.limit_seq.to_le_bytes());
+        out[16..20].copy_from_slice(&self.delay_us.to_le_bytes());
+        out[20..24].copy_from_slice(&(self.count as u32).to_le_bytes());
+        for (i, range) in self.ranges().iter().enumerate() {
+            out[24 + i * 16..32 + i * 16].copy_from_slice(&range.start.to_le_bytes());
+            out[32 + i * 16..40 + i * 16].copy_from_slice(&range.end.to_le_bytes());
+        }
+        24 + self.count * 16
+    }
+
+    /// Reads an ack's payload.
+    ///
+    /// # Errors
+    /// [`PacketError::Payload`] when it is short, has too many ranges, or its ranges are empty or out of order.
+    pub fn decode(payload: &[u8]) -> Result<Ack, PacketError> {
+        let bad = PacketError::Payload(Kind::Ack);
+        let word = |at: usize| -> Result<u64, PacketError> {
+            let bytes = payload
+                .get(at..at + 8)
+                .and_then(|b| b.first_chunk())
+                .ok_or(bad)?;
+            Ok(u64::from_le_bytes(*bytes))
+        };
+        let mut ack = Ack::new(word(0)?, word(8)?);
+        let tail = word(16)?;
+        ack.delay_us = tail as u32;
+        ack.count = (tail >> 32) as usize;
+        if ack.count > MAX_RANGES {
+            return Err(bad);
+        }
+        let mut floor = ack.next_seq;
+        for i in 0..ack.count {
+            let range = word(24 + i * 16)?..word(32 + i * 16)?;
+            if range.start < floor || range.end <= range.start {
+                return Err(bad);
+            }
+            floor = range.end;
+            ack.ranges[i] = range;
+        }
+        Ok(ack)
+    }
+}
+
+/// What became of packets that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// They (and what they made whole) were delivered.
+    Delivered,
+    /// They are ahead of a hole and were kept.
+    Held,
+    /// They were there already.
+    Duplicate,
+    /// They are beyond the credit that was given, or kept ones are at their bound: dropped.
+    Beyond,
+}
+
+/// The receiving half of a session; `R` is the handle of a run of packets.
+#[derive(Debug)]
+pub struct Receiver<R> {
+    next_seq: u64,
+    window: u64,
+    limit_seq: u64,
+    advertised_seq: u64,
+    acked_seq: u64,
+    held: BTreeMap<u64, (u32, R)>,
+    ack_due_ns: Option<u64>,
+    ack_now: bool,
+    arrived_ns: u64,
+}
+
+impl<R> Receiver<R> {
+    /// A receiver that takes `window_packets` packets ahead of what was consumed.
+    #[must_use]
+    pub fn new(window_packets: u32) -> Receiver<R> {
+        let window = u64::from(window_packets.max(1));
+        Receiver {
+            next_seq: 0,
+            window,
+            limit_seq: window,
+            advertised_seq: window,
+            acked_seq: 0,
+            held: BTreeMap::new(),
+            ack_due_ns: None,
+            ack_now: false,
+            arrived_ns: 0,
+        }
+    }
+
+    /// Takes `packets` packets from sequence number `first_seq` on. What is now in order goes to `deliver`: a handle, and how
+    /// many packets at its front were delivered before and must be left out.
+    pub fn arrive(
+        &mut self,
+        first_seq: u64,
+        packets: u32,
+        handle: R,
+        now_ns: u64,
+        mut deliver: impl FnMut(R, u32),
+    ) -> Arrival {
+        let Some(end) = first_seq.checked_add(packets.into()) else {
+            return Arrival::Beyond;
+        };
+        self.arrived_ns = now_ns;
+        if end > self.limit_seq {
+            self.ack_now = true;
+            return Arrival::Beyond;
+        }
+        if end <= self.next_seq {
+            self.ack_now = true;
+            return Arrival::Duplicate;
+        }
+        if first_seq > self.next_seq {
+            return self.hold(first_seq, packets, handle);
+        }
+        deliver(handle, (self.next_seq - first_seq) as u32);
+        self.next_seq = end;
+        while let Some(entry) = self.held.first_entry() {
+            let (&first, &(packets, _)) = (entry.key(), entry.get());
+            if first > self.next_seq {
+                break;
+            }
+            let (_, handle) = entry.remove();
+            let end = first + u64::from(packets);
+            if end > self.next_seq {
+                deliver(handle, (self.next_seq - first) as u32);
+                self.next_seq = end;
+            }
+            self.ack_now = true;
+        }
+        if self.next_seq - self.acked_seq >= self.window / 4 || !self.held.is_empty() {
+            self.ack_now = true;
+        }
+        self.ack_due_ns.get_or_insert(now_ns + MAX_ACK_DELAY_NS);
+        Arrival::Delivered
+    }
+
+    /// Keeps what is ahead of a hole; the bound on entries is the window, since each has at least one packet.
+    fn hold(&mut self, first_seq: u64, packets: u32, handle: R) -> Arrival {
+        self.ack_now = true;
+        match self.held.get(&first_seq) {
+            Some((kept, _)) if *kept >= packets => return Arrival::Duplicate,
+            Some(_) => {}
+            None if self.held.len() as u64 >= self.window => return Arrival::Beyond,
+            None => {}
+        }
+        self.held.insert(first_seq, (packets, handle));
+        Arrival::Held
+    }
+
+    /// Says that everything below `seq` was consumed: credit reaches a window beyond it. It never shrinks.
+    pub fn consumed_to(&mut self, seq: u64) {
+        self.limit_seq = self.limit_seq.max(seq.min(self.next_seq) + self.window);
+        // Tell the sender before it runs dry, but not for every packet.
+        if self.limit_seq - self.advertised_seq >= self.window / 4
+            && self.advertised_seq.saturating_sub(self.next_seq) <= self.window / 2
+        {
+            self.ack_now = true;
+        }
+    }
+
+    /// The next sequence number expected: everything below was delivered.
+    #[must_use]
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Credit that the sender has left, in packets.
+    #[must_use]
+    pub fn credit(&self) -> u64 {
+        self.limit_seq.saturating_sub(self.next_seq)
+    }
+
+    /// Runs of packets that are kept ahead of a hole.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Asks for an ack at the next occasion (a ping came).
+    pub fn ack_soon(&mut self) {
+        self.ack_now = true;
+    }
+
+    /// The ack to send, when one is due.
+    pub fn poll_ack(&mut self, now_ns: u64) -> Option<Ack> {
+        if !self.ack_now && self.ack_due_ns.is_none_or(|at| now_ns < at) {
+            return None;
+        }
+        let delay_us =
+            u32::try_from(now_ns.saturating_sub(self.arrived_ns) / 1000).unwrap_or(u32::MAX);
+        self.ack_now = false;
+        self.ack_due_ns = None;
+        self.acked_seq = self.next_seq;
+        self.advertised_seq = self.limit_seq;
+        Some(Ack {
+            delay_us,
+            ..Ack::new(self.next_seq, self.limit_seq).with_ranges(self.held_ranges())
+        })
+    }
+
+    /// The held runs, joined where they touch.
+    fn held_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut held = self
+            .held
+            .iter()
+            .map(|(&first, &(packets, _))| first..first + u64::from(packets))
+            .peekable();
+        std::iter::from_fn(move || {
+            let mut range = held.next()?;
+            while let Some(more) = held.next_if(|r| r.start <= range.end) {
+                range.end = range.end.max(more.end);
+            }
+            Some(range)
+        })
+    }
+
+    /// When [`Receiver::poll_ack`] has something next, in ns: zero for at once.
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
+        if self.ack_now {
+            Some(0)
+        } else {
+            self.ack_due_ns
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn runs_come_out_in_order_once() {
+        let mut receiver = Receiver::new(100);
+        let mut out = Vec::new();
+        let mut arrive = |receiver: &mut Receiver<char>, first, packets, c| {
+            receiver.arrive(first, packets, c, 0, |c, skip| out.push((c, skip)))
+        };
+        assert_eq!(arrive(&mut receiver, 4, 4, 'c'), Arrival::Held);
+        assert_eq!(arrive(&mut receiver, 4, 4, 'x'), Arrival::Duplicate);
+        assert_eq!(arrive(&mut receiver, 9, 1, 'd'), Arrival::Held);
+        assert_eq!(
+            receiver.poll_ack(0),
+            Some(Ack::new(0, 100).with_ranges([4..8, 9..10]))
+        );
+        assert_eq!(arrive(&mut receiver, 0, 2, 'a'), Arrival::Delivered);
+        assert_eq!(arrive(&mut receiver, 1, 4, 'b'), Arrival::Delivered);
+        assert_eq!(arrive(&mut receiver, 0, 2, 'x'), Arrival::Duplicate);
+        assert_eq!(arrive(&mut receiver, 99, 2, 'x'), Arrival::Beyond);
+        assert_eq!(arrive(&mut receiver, u64::MAX, 2, 'x'), Arrival::Beyond);
+        assert_eq!(out, [('a', 0), ('b', 1), ('c', 1)]);
+        assert_eq!(
+            receiver.poll_ack(0),
+            Some(Ack::new(8, 100).with_ranges([9..10]))
+        );
+    }
+
+    #[test]
+    fn credit_follows_consumption_and_is_told_in_time() {
+        let mut receiver = Receiver::new(16);
+        receiver.arrive(0, 16, (), 0, |(), _| {});
+        assert_eq!(receiver.poll_ack(0).unwrap().limit_seq, 16);
+        assert_eq!(receiver.credit(), 0);
+        receiver.consumed_to(3);
+        assert_eq!(receiver.poll_ack(1), None);
+        receiver.consumed_to(4);
+        assert_eq!(receiver.poll_ack(1).unwrap().limit_seq, 20);
+        receiver.consumed_to(u64::MAX);
+        assert_eq!(receiver.poll_ack(1).unwrap().limit_seq, 32);
+    }
+
+    #[test]
+    fn a_lone_packet_is_acknowledged_after_the_delay() {
+        let mut receiver = Receiver::new(64);
+        receiver.arrive(0, 1, (), 10, |(), _| {});
+        receiver.consumed_to(1);
+        assert_eq!(receiver.poll_ack(11), None);
+        let ack = receiver.poll_ack(10 + MAX_ACK_DELAY_NS).unwrap();
+        assert_eq!((ack.next_seq, ack.delay_us), (1, 2000));
+    }
+
+    proptest! {
+        #[test]
+        fn acks_read_back(next in 0u64..1 << 60, limit: u64, delay: u32, gaps in proptest::collection::vec((1u64..50, 1u64..50), 0..8)) {
+            let mut at = next;
+            let ranges: Vec<Range<u64>> = gaps.iter().map(|(gap, len)| { at += gap; let r = at..at + len; at += len; r }).collect();
+            let ack = Ack { delay_us: delay, ..Ack::new(next, limit).with_ranges(ranges) };
+            let mut bytes = [0; MAX_ACK_BYTES];
+            let len = ack.encode(&mut bytes);
+            prop_assert_eq!(Ack::decode(&bytes[..len]), Ok(ack));
+            prop_assert!(Ack::decode(&bytes[..len - 1]).is_err());
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Ack::decode(&bytes);
+        }
+
+        #[test]
+        fn every_packet_comes_out_exactly_once(arrivals in proptest::collection::vec((0u64..40, 1u32..6), 0..120)) {
+            let mut receiver = Receiver::new(64);
+            let mut out = Vec::new();
+            for (first, packets) in arrivals.into_iter().chain((0..45).map(|s| (s, 1))) {
+                receiver.arrive(first, packets, (first, packets), 0, |(first, packets), skip| {
+                    out.extend(first + u64::from(skip)..first + u64::from(packets));
+                });
+            }
+            prop_assert_eq!(out.len() as u64, receiver.next_seq());
+            prop_assert!(out.iter().enumerate().all(|(i, &seq)| i as u64 == seq));
+        }
+    }
+}

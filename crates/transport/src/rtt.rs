@@ -1,0 +1,86 @@
+//! The round-trip estimate and the retransmission time-out (RFC 6298, with QUIC's correction for delayed acks).
+
+/// The shortest retransmission time-out: well above the delay of a delayed ack and a scheduler's hiccup.
+pub(crate) const MIN_RTO_NS: u64 = 30_000_000;
+/// The longest.
+pub(crate) const MAX_RTO_NS: u64 = 4_000_000_000;
+/// Before the first sample (RFC 6298 says 1 s; sessions here begin with a handshake that has already been answered).
+const INITIAL_RTO_NS: u64 = 250_000_000;
+
+/// Smoothed round-trip time and its variation, in ns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rtt {
+    smoothed_ns: u64,
+    variation_ns: u64,
+    minimum_ns: u64,
+    sampled: bool,
+}
+
+impl Rtt {
+    /// Takes a sample; `ack_delay_ns` is what the peer says it held the ack back.
+    pub(crate) fn sample(&mut self, measured_ns: u64, ack_delay_ns: u64) {
+        if !self.sampled {
+            (self.smoothed_ns, self.variation_ns, self.minimum_ns) =
+                (measured_ns, measured_ns / 2, measured_ns);
+            self.sampled = true;
+            return;
+        }
+        self.minimum_ns = self.minimum_ns.min(measured_ns);
+        // A peer that overstates its delay cannot push the estimate below what was seen (RFC 9002, 5.3).
+        let net = if measured_ns >= self.minimum_ns.saturating_add(ack_delay_ns) {
+            measured_ns - ack_delay_ns
+        } else {
+            measured_ns
+        };
+        self.variation_ns =
+            (3 * (self.variation_ns / 4)).saturating_add(self.smoothed_ns.abs_diff(net) / 4);
+        self.smoothed_ns = (7 * (self.smoothed_ns / 8)).saturating_add(net / 8);
+    }
+
+    /// The smoothed round-trip time in ns; zero before the first sample.
+    pub(crate) fn smoothed_ns(&self) -> u64 {
+        self.smoothed_ns
+    }
+
+    /// The retransmission time-out in ns after `backoff` doublings.
+    pub(crate) fn rto_ns(&self, backoff: u32) -> u64 {
+        let base = if self.sampled {
+            self.smoothed_ns
+                .saturating_add(self.variation_ns.saturating_mul(4))
+                .max(MIN_RTO_NS)
+        } else {
+            INITIAL_RTO_NS
+        };
+        base.saturating_mul(1 << backoff.min(10)).min(MAX_RTO_NS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_and_the_time_out_backs_off() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.rto_ns(0), INITIAL_RTO_NS);
+        for _ in 0..100 {
+            rtt.sample(80_000_000, 10_000_000);
+        }
+        assert!(
+            (69_000_000..=80_000_000).contains(&rtt.smoothed_ns()),
+            "{}",
+            rtt.smoothed_ns()
+        );
+        assert_eq!(rtt.rto_ns(1), 2 * rtt.rto_ns(0));
+        assert_eq!(rtt.rto_ns(60), MAX_RTO_NS);
+    }
+
+    #[test]
+    fn a_hostile_delay_does_not_overflow() {
+        let mut rtt = Rtt::default();
+        rtt.sample(u64::MAX, u64::MAX);
+        rtt.sample(1, u64::MAX);
+        rtt.sample(u64::MAX, 0);
+        assert!(rtt.rto_ns(5) <= MAX_RTO_NS);
+    }
+}

@@ -1,0 +1,211 @@
+//! One peer's reliable, ordered, credit-controlled exchange in both directions, and whether the peer is still there.
+
+use crate::header::{HEADER_BYTES, Header, Kind, PacketError};
+use crate::receiver::{Ack, MAX_ACK_BYTES, Receiver};
+use crate::sender::{AckError, Sender};
+
+/// What a session keeps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Packets this side takes ahead of what it has consumed.
+    pub window_packets: u32,
+    /// A peer that was silent for so long, though asked, is gone. In ns.
+    pub idle_timeout_ns: u64,
+}
+
+/// A small packet that is built without allocation: an ack or a ping.
+#[derive(Clone, Debug)]
+pub struct ShortPacket {
+    bytes: [u8; HEADER_BYTES + MAX_ACK_BYTES],
+    len: usize,
+}
+
+impl ShortPacket {
+    /// The packet's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn new(kind: Kind, session: u32, payload: &[u8]) -> ShortPacket {
+        let header = Header {
+            payload_bytes: payload.len() as u16,
+            ..Header::new(kind, session)
+        };
+        let mut bytes = [0; HEADER_BYTES + MAX_ACK_BYTES];
+        bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        bytes[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
+        ShortPacket {
+            bytes,
+            len: HEADER_BYTES + payload.len(),
+        }
+    }
+}
+
+/// What is wrong with an ack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// Its payload is malformed.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// It acknowledges what was never sent.
+    #[error(transparent)]
+    Ack(#[from] AckError),
+}
+
+/// An established session; `P` is the handle of outgoing units, `R` of arrived runs.
+#[derive(Debug)]
+pub struct Session<P, R> {
+    /// The sending half.
+    pub sender: Sender<P>,
+    /// The receiving half.
+    pub receiver: Receiver<R>,
+    peer_session: u32,
+    packet_bytes: usize,
+    limits: Limits,
+    heard_ns: u64,
+    asked_ns: u64,
+}
+
+impl<P, R> Session<P, R> {
+    /// A session that the peer calls `peer_session`, with packets of at most `packet_bytes`; the peer takes
+    /// `peer_window_packets` to begin with.
+    #[must_use]
+    pub fn new(
+        peer_session: u32,
+        packet_bytes: u32,
+        peer_window_packets: u32,
+        limits: Limits,
+        now_ns: u64,
+    ) -> Session<P, R> {
+        Session {
+            sender: Sender::new(peer_window_packets),
+            receiver: Receiver::new(limits.window_packets),
+            peer_session,
+            packet_bytes: packet_bytes as usize,
+            limits,
+            heard_ns: now_ns,
+            asked_ns: now_ns,
+        }
+    }
+
+    /// The number by which the peer knows this session: it goes into every header to it.
+    #[must_use]
+    pub fn peer_session(&self) -> u32 {
+        self.peer_session
+    }
+
+    /// The packet size in bytes, header included.
+    #[must_use]
+    pub fn packet_bytes(&self) -> usize {
+        self.packet_bytes
+    }
+
+    /// Notes that the peer was heard; call it for every packet of the session.
+    #[inline]
+    pub fn heard(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
+        self.asked_ns = now_ns;
+    }
+
+    /// Takes an ack packet's payload; acknowledged units go to `release`.
+    ///
+    /// # Errors
+    /// When it is malformed or acknowledges what was never sent: drop it and count it.
+    pub fn on_ack(
+        &mut self,
+        payload: &[u8],
+        now_ns: u64,
+        release: impl FnMut(P),
+    ) -> Result<(), SessionError> {
+        let ack = Ack::decode(payload)?;
+        self.sender.on_ack(&ack, now_ns, release)?;
+        Ok(())
+    }
+
+    /// How long without a word before the peer is asked, in ns: a third of its time-out, so that one lost ping is no death.
+    fn ask_after_ns(&self) -> u64 {
+        if self.sender.is_starved() {
+            // The ack that brought new credit may have been lost, and nothing else would bring another.
+            (self.limits.idle_timeout_ns / 3).min(100_000_000)
+        } else {
+            self.limits.idle_timeout_ns / 3
+        }
+    }
+
+    /// An ack or a ping to send now, if one is due. Call until there is none.
+    pub fn poll_short(&mut self, now_ns: u64) -> Option<ShortPacket> {
+        if let Some(ack) = self.receiver.poll_ack(now_ns) {
+            let mut payload = [0; MAX_ACK_BYTES];
+            let len = ack.encode(&mut payload);
+            return Some(ShortPacket::new(
+                Kind::Ack,
+                self.peer_session,
+                &payload[..len],
+            ));
+        }
+        if now_ns >= self.asked_ns.saturating_add(self.ask_after_ns()) {
+            self.asked_ns = now_ns;
+            return Some(ShortPacket::new(Kind::Ping, self.peer_session, &[]));
+        }
+        None
+    }
+
+    /// Lets time pass: retransmission time-outs. Returns whether the peer is still believed to be there.
+    pub fn on_timer(&mut self, now_ns: u64) -> bool {
+        self.sender.on_timer(now_ns);
+        now_ns < self.heard_ns.saturating_add(self.limits.idle_timeout_ns)
+    }
+
+    /// When something is due next, in ns (a moment in the past: now).
+    #[must_use]
+    pub fn deadline_ns(&self) -> u64 {
+        let ask = self.asked_ns.saturating_add(self.ask_after_ns());
+        let gone = self.heard_ns.saturating_add(self.limits.idle_timeout_ns);
+        let ack = self.receiver.deadline_ns().unwrap_or(u64::MAX);
+        let resend = self.sender.deadline_ns().unwrap_or(u64::MAX);
+        ask.min(gone).min(ack).min(resend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        window_packets: 16,
+        idle_timeout_ns: 3_000_000_000,
+    };
+
+    #[test]
+    fn a_silent_peer_is_asked_and_then_gone() {
+        let mut session: Session<(), ()> = Session::new(7, 1472, 16, LIMITS, 0);
+        assert!(session.poll_short(999_999_999).is_none());
+        let at = session.deadline_ns();
+        assert_eq!(at, 1_000_000_000);
+        let ping = session.poll_short(at).unwrap();
+        let header = Header::read(ping.bytes()).unwrap();
+        assert_eq!((header.kind, header.session), (Kind::Ping, 7));
+        assert!(session.on_timer(2_999_999_999));
+        session.heard(2_999_999_999);
+        assert!(session.on_timer(3_000_000_000));
+        assert!(!session.on_timer(5_999_999_999));
+    }
+
+    #[test]
+    fn a_starved_sender_asks_for_credit() {
+        let mut session: Session<u8, ()> = Session::new(7, 1472, 1, LIMITS, 0);
+        session.sender.enqueue(1, 1, 100, true);
+        session.sender.enqueue(2, 1, 100, true);
+        session.sender.poll().unwrap();
+        session.sender.transmitted(0);
+        let mut payload = [0; MAX_ACK_BYTES];
+        let len = Ack::new(1, 1).encode(&mut payload);
+        session
+            .on_ack(&payload[..len], 10, |p| assert_eq!(p, 1))
+            .unwrap();
+        session.heard(10);
+        assert_eq!(session.deadline_ns(), 100_000_010);
+        assert!(session.poll_short(100_000_010).is_some());
+    }
+}
