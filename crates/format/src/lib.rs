@@ -1,1 +1,42 @@
 //! Formats, format ids, records read in place, and their encodings.
+//!
+//! A [`Format`] is a list of fields with names, types and places in a record's bytes. A [`Record`] is a checked view of
+//! such bytes: every length and offset in them is checked once ([`Record::check`], [`Format::check_records`]), after
+//! which reading a field is one load and cannot fail. A [`RecordBuilder`] writes records in the *natural layout*:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | `0..4` | the record's length in bytes, `u32`: the whole record with its padding, a multiple of 8 |
+//! | `4..4 + ceil(n / 8)` | null bitmap of the `n` nullable fields in declared order; a set bit means null |
+//! | then | the fields in declared order, each at its natural alignment |
+//! | then | zeros up to a multiple of 8: the end of the fixed part ([`Format::fixed_bytes`]) |
+//! | then | the variable part: the bytes of `string` and `bytes` fields |
+//! | then | zeros up to a multiple of 8 |
+//!
+//! All numbers are little-endian. A `char[N]` is its text, padded with NUL bytes. A `string` or `bytes` field is a
+//! slot of two `u32`: the offset of its bytes from the start of the record, and their number. The slot of a null field
+//! is zero.
+//!
+//! There is no clock, socket, file or thread in this crate; readers and writers are handed in by the caller.
+#![forbid(unsafe_code)]
+
+mod builder;
+mod description;
+mod field;
+mod format;
+mod record;
+
+pub use builder::{RecordBuilder, ValueError, ValueProblem};
+pub use description::{FormatId, FormatIdError};
+pub use field::{ByteOrder, Field, FieldSpec, FieldType, FieldTypeError};
+pub use format::{Format, FormatError, FormatProblem};
+pub use record::{Record, RecordError, RecordProblem, Value, record_len};
+
+/// Most fields a format may have: more than any table known to us, few enough that field sets stay small bitmaps.
+pub const MAX_FIELDS: usize = 4096;
+/// Longest field name, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Longest fixed part of a record, in bytes.
+pub const MAX_FIXED_BYTES: usize = 1 << 20;
+/// Longest record that a [`RecordBuilder`] makes, in bytes.
+pub const MAX_RECORD_BYTES: usize = 64 << 20;
