@@ -1,3 +1,114 @@
-//! The project's chores: test, tidy, bench, fuzz.
+//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    reason = "a command line tool: what it prints on standard output is its result"
+)]
 
-fn main() {}
+mod bench;
+mod fuzz;
+mod oracle;
+mod place;
+mod steps;
+mod test;
+mod tidy;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use lexopt::prelude::*;
+use place::Place;
+
+const USAGE: &str = "\
+The project's chores.
+
+usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
+       cargo xtask tidy [--verbose]
+       cargo xtask fuzz [TARGET [FILE…]] [--seconds N]
+       cargo xtask bench NAME [ARGUMENTS…]
+
+test    Runs every test: tidy, unit, integration and doc tests, loom, the fuzz targets (10 s each), the demo.
+        CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
+        --quick     only unit tests, for the loop of editing and testing
+        --verbose   shows what each step prints as it runs; else only what a failed step printed
+        FILTER      goes to the test binaries: `cargo xtask test query -- like`
+tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the absences, lengths, links.
+fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over the files given (to repeat a crash).
+bench   Builds crossdock and the benchmarks in release mode and runs one: `cargo xtask bench broker --json`.
+
+Exit status: 0 done, 1 something failed, 2 the command line was wrong.
+";
+
+/// What a chore came to, as this process's exit status.
+pub(crate) enum Ended {
+    /// All went well.
+    Well,
+    /// Something failed; it has been reported.
+    Failed,
+    /// The command line is wrong; says how.
+    Usage(String),
+    /// A program that was run in this one's place ended with this status.
+    Status(u8),
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(Ended::Well) => ExitCode::SUCCESS,
+        Ok(Ended::Failed) => ExitCode::from(1),
+        Ok(Ended::Status(code)) => ExitCode::from(code),
+        Ok(Ended::Usage(why)) => {
+            eprintln!("xtask: {why}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Reads the first word and hands the rest to the chore of that name.
+fn run() -> Result<Ended, String> {
+    let mut args = std::env::args_os().skip(1);
+    let chore = args.next().map(|word| word.to_string_lossy().into_owned());
+    let rest: Vec<OsString> = args.collect();
+    let asks_help = rest.iter().any(|word| word == "--help" || word == "-h");
+    match chore.as_deref() {
+        Some("--help" | "-h" | "help") => {
+            print!("{USAGE}");
+            return Ok(Ended::Well);
+        }
+        // `bench NAME --help` is the benchmark's own.
+        Some(_) if asks_help && chore.as_deref() != Some("bench") => {
+            print!("{USAGE}");
+            return Ok(Ended::Well);
+        }
+        None => return Ok(Ended::Usage("which chore?".into())),
+        Some(_) => {}
+    }
+    let place = Place::find()?;
+    match chore.as_deref() {
+        Some("test") => test::run(&place, rest),
+        Some("tidy") => tidy_only(&place, rest),
+        Some("fuzz") => fuzz::run(&place, rest),
+        Some("bench") => bench::run(&place, rest),
+        other => Ok(Ended::Usage(format!(
+            "there is no chore `{}`",
+            other.unwrap_or_default()
+        ))),
+    }
+}
+
+fn tidy_only(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+    let mut verbose = false;
+    let mut parser = lexopt::Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("verbose") | Short('v') => verbose = true,
+            other => return Ok(Ended::Usage(format!("tidy: {}", other.unexpected()))),
+        }
+    }
+    let mut steps = steps::Steps::new(place, verbose);
+    tidy::run(&mut steps);
+    Ok(steps.summary())
+}

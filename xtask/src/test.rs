@@ -1,0 +1,211 @@
+//! `cargo xtask test`: every test there is, or those of one crate, or only the quick ones.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use lexopt::prelude::*;
+
+use crate::place::Place;
+use crate::steps::{Outcome, Steps};
+use crate::{Ended, fuzz, oracle, tidy};
+
+/// How long each fuzz target runs, in seconds.
+const FUZZ_S: u32 = 10;
+
+/// Cases of a property test where only a quick answer is wanted; its default is 256.
+const QUICK_CASES: &str = "32";
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Wanted {
+    krate: Option<String>,
+    quick: bool,
+    verbose: bool,
+    filter: Vec<OsString>,
+}
+
+/// `cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]`.
+pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+    let mut wanted = Wanted::default();
+    // What follows `--` is the test binaries' own.
+    let mut args = args.into_iter();
+    let ours: Vec<OsString> = args.by_ref().take_while(|word| word != "--").collect();
+    wanted.filter = args.collect();
+    let mut parser = lexopt::Parser::from_args(ours);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("quick") => wanted.quick = true,
+            Long("verbose") | Short('v') => wanted.verbose = true,
+            Value(word) if wanted.krate.is_none() => {
+                let word = word.to_string_lossy().into_owned();
+                let Some(package) = place.package(&word) else {
+                    let known: Vec<&str> = place.packages().collect();
+                    return Ok(Ended::Usage(format!(
+                        "test: there is no crate `{word}`; there are: {}",
+                        known.join(", ")
+                    )));
+                };
+                wanted.krate = Some(package.into());
+            }
+            other => return Ok(Ended::Usage(format!("test: {}", other.unexpected()))),
+        }
+    }
+    if !wanted.filter.is_empty() && wanted.krate.is_none() && !wanted.quick {
+        return Ok(Ended::Usage(
+            "test: a FILTER needs a CRATE or --quick".into(),
+        ));
+    }
+    let mut steps = Steps::new(place, wanted.verbose);
+    match (&wanted.krate, wanted.quick) {
+        (None, false) => everything(&mut steps),
+        (None, true) => quick(&mut steps, &wanted.filter),
+        (Some(krate), quick) => one(&mut steps, krate, quick, &wanted.filter),
+    }
+    Ok(steps.summary())
+}
+
+/// Every test, the cheapest answers first.
+fn everything(steps: &mut Steps<'_>) {
+    tidy::run(steps);
+    let duckdb = oracle::step(steps);
+    let mut tests = steps.place.cargo(&["test", "--workspace"]);
+    with_oracle(&mut tests, duckdb.as_deref());
+    cargo_test(steps, "cargo test --workspace", tests);
+    loom(steps, &[]);
+    fuzz::all(steps, FUZZ_S);
+    demo(steps);
+}
+
+/// Unit tests of all but the benchmarks, whose peers take long to build.
+fn quick(steps: &mut Steps<'_>, filter: &[OsString]) {
+    let mut tests = steps.place.cargo(&[
+        "test",
+        "--workspace",
+        "--exclude",
+        "crossdock-bench",
+        "--lib",
+        "--bins",
+        "--",
+    ]);
+    tests.args(filter).env("PROPTEST_CASES", QUICK_CASES);
+    cargo_test(steps, "unit tests", tests);
+}
+
+/// One crate's tests.
+fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
+    let mut tests = steps.place.cargo(&["test", "--package", krate]);
+    if quick {
+        let has_lib = steps
+            .place
+            .root
+            .join("crates")
+            .join(krate.trim_start_matches("crossdock-"))
+            .join("src/lib.rs")
+            .exists();
+        tests
+            .arg(if has_lib { "--lib" } else { "--bins" })
+            .env("PROPTEST_CASES", QUICK_CASES);
+    } else {
+        let duckdb = (krate == "crossdock-query")
+            .then(|| oracle::step(steps))
+            .flatten();
+        with_oracle(&mut tests, duckdb.as_deref());
+    }
+    tests.arg("--").args(filter);
+    cargo_test(steps, &format!("cargo test --package {krate}"), tests);
+    if krate == "crossdock-mailbox" && !quick {
+        loom(steps, filter);
+    }
+}
+
+fn with_oracle(tests: &mut Command, duckdb: Option<&Path>) {
+    if let Some(python) = duckdb {
+        tests.env(oracle::VARIABLE, python);
+    }
+}
+
+/// The tests of the lock-free parts in every order that the memory model allows, in a build of their own.
+fn loom(steps: &mut Steps<'_>, filter: &[OsString]) {
+    let mut tests =
+        steps
+            .place
+            .cargo(&["test", "--package", "crossdock-mailbox", "--release", "--"]);
+    tests
+        .args(filter)
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", steps.place.target.join("loom"));
+    cargo_test(steps, "loom: crossdock-mailbox", tests);
+}
+
+/// A step that is `cargo test`: its line tells how many tests ran.
+fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
+    steps.step(name, |steps| match steps.call(name, command) {
+        Ok(call) if call.ok() => match tests_passed(&call.output()) {
+            0 => Outcome::Failed(format!("it ran no test\n{}", call.report(steps.place))),
+            passed => Outcome::Passed(format!("{passed} tests")),
+        },
+        Ok(call) => Outcome::Failed(call.report(steps.place)),
+        Err(why) => Outcome::Failed(why),
+    });
+}
+
+/// The tests that passed, over all `test result:` lines.
+fn tests_passed(output: &str) -> u64 {
+    let results = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: ok. "));
+    results
+        .filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .sum()
+}
+
+/// The main job, end to end, as a newcomer runs it. It compares its own results and says by its status whether they hold.
+fn demo(steps: &mut Steps<'_>) {
+    let name = "demo airline";
+    let demo = steps.place.cargo(&[
+        "run",
+        "--release",
+        "--quiet",
+        "--",
+        "demo",
+        "airline",
+        "--json",
+    ]);
+    steps.step(name, |steps| match steps.call(name, demo) {
+        Ok(call) if call.ok() => match call.output().lines().filter(|line| is_object(line)).count()
+        {
+            0 => Outcome::Failed(format!(
+                "it printed no JSON object\n{}",
+                call.report(steps.place)
+            )),
+            lines => Outcome::Passed(format!("{lines} lines")),
+        },
+        Ok(call) => Outcome::Failed(call.report(steps.place)),
+        Err(why) => Outcome::Failed(why),
+    });
+}
+
+/// A line that is one JSON object.
+fn is_object(line: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(line).is_ok_and(|value| value.is_object())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_over_all_binaries() {
+        let output = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 0 ignored\n\n\
+            test result: ok. 40 passed; 0 failed\ntest result: FAILED. 7 passed; 1 failed\n";
+        assert_eq!(tests_passed(output), 42);
+        assert_eq!(tests_passed(""), 0);
+    }
+
+    #[test]
+    fn only_whole_objects_count_as_lines_of_json() {
+        assert!(is_object(r#"{"subscriber":"JFK to LAX","rows":1782}"#));
+        assert!(!is_object("[1]") && !is_object("Compiling") && !is_object("{"));
+    }
+}

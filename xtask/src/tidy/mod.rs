@@ -1,0 +1,148 @@
+//! `cargo xtask tidy`: what must hold of the source as a whole. Each finding says where it is and what would mend it.
+
+mod absences;
+mod allowed;
+mod dependencies;
+mod lengths;
+mod links;
+mod rooms;
+mod tokens;
+mod tree;
+mod unsafety;
+mod words;
+
+use std::fmt;
+
+use crate::steps::{Outcome, Steps};
+use tree::Tree;
+
+/// Something that breaks a rule.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Finding {
+    /// The file, from the root of the workspace.
+    pub(crate) file: String,
+    /// The line, from 1.
+    pub(crate) line: usize,
+    /// What is wrong.
+    pub(crate) what: String,
+    /// What would put it right.
+    pub(crate) mend: String,
+}
+
+impl Finding {
+    /// A finding at a line of a file.
+    pub(crate) fn new(
+        file: &str,
+        line: usize,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Finding {
+            file: file.into(),
+            line,
+            what: what.into(),
+            mend: mend.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: {}\n    to mend it: {}",
+            self.file, self.line, self.what, self.mend
+        )
+    }
+}
+
+/// A rule over the whole tree.
+type Check = fn(&Tree) -> Result<Vec<Finding>, String>;
+
+/// The rules that need no compiler, in the order in which they are told.
+const CHECKS: [(&str, Check); 7] = [
+    ("tidy: dependency table", rooms::check),
+    ("tidy: reasons for dependencies", dependencies::check),
+    ("tidy: absences", absences::check),
+    ("tidy: unsafe", unsafety::check),
+    ("tidy: words", words::check),
+    ("tidy: lengths", lengths::check),
+    ("tidy: Markdown links", links::check),
+];
+
+/// Every rule, as steps; those without a compiler first, since they answer at once.
+pub(crate) fn run(steps: &mut Steps<'_>) {
+    let mut tree = None;
+    steps.step("tidy: read the tree", |steps| {
+        match Tree::read(steps.place) {
+            Ok(read) => {
+                let note = format!(
+                    "{} Rust files, {} Markdown files",
+                    read.sources.len(),
+                    read.pages.len()
+                );
+                tree = Some(read);
+                Outcome::Passed(note)
+            }
+            Err(why) => Outcome::Failed(why),
+        }
+    });
+    if let Some(tree) = tree {
+        for (name, check) in CHECKS {
+            steps.step(name, |_| told(check(&tree)));
+        }
+    }
+    let place = steps.place;
+    format_step(steps, "tidy: rustfmt", &["fmt", "--all"]);
+    if place.root.join("fuzz/Cargo.toml").exists() {
+        format_step(
+            steps,
+            "tidy: rustfmt fuzz",
+            &["fmt", "--manifest-path", "fuzz/Cargo.toml"],
+        );
+    }
+    let clippy = place.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    steps.command(
+        "tidy: clippy",
+        clippy,
+        "do what each lint says, or `#[expect(…, reason = \"…\")]` it where it is wrong",
+    );
+    let mut doc = place.cargo(&["doc", "--workspace", "--no-deps"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    steps.command(
+        "tidy: doc links",
+        doc,
+        "write the path that rustdoc can find, or plain `code` without brackets",
+    );
+}
+
+/// Whether `cargo fmt` would change anything.
+fn format_step(steps: &mut Steps<'_>, name: &str, args: &[&str]) {
+    let mut fmt = steps.place.cargo(args);
+    fmt.args(["--check", "--", "--color", "never"]);
+    steps.command(name, fmt, &format!("cargo {}", args.join(" ")));
+}
+
+/// A check's answer as a step's outcome.
+fn told(answer: Result<Vec<Finding>, String>) -> Outcome {
+    match answer {
+        Err(why) => Outcome::Failed(why),
+        Ok(findings) if findings.is_empty() => Outcome::Passed(String::new()),
+        Ok(mut findings) => {
+            findings.sort();
+            Outcome::Failed(
+                findings
+                    .iter()
+                    .map(|finding| format!("{finding}\n"))
+                    .collect(),
+            )
+        }
+    }
+}
