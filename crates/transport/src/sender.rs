@@ -34,6 +34,7 @@ struct Unit<P> {
     payload: P,
     first_seq: u64,
     packets: u32,
+    bytes: u64,
     packet_bytes: u64,
     /// Packets sent at least once: the first so many.
     sent: u32,
@@ -108,6 +109,7 @@ pub struct SenderStats {
 pub struct Sender<P> {
     queued: VecDeque<Queued<P>>,
     queued_bytes: u64,
+    backlog_bytes: u64,
     flight: VecDeque<Unit<P>>,
     flight_bytes: u64,
     /// Unit index and packets of the transmission that was last polled.
@@ -132,6 +134,7 @@ impl<P> Sender<P> {
         Sender {
             queued: VecDeque::new(),
             queued_bytes: 0,
+            backlog_bytes: 0,
             flight: VecDeque::new(),
             flight_bytes: 0,
             polled: None,
@@ -153,6 +156,7 @@ impl<P> Sender<P> {
     pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, droppable: bool) {
         debug_assert!((1..=64).contains(&packets));
         self.queued_bytes += bytes;
+        self.backlog_bytes += bytes;
         self.queued.push_back(Queued {
             payload,
             packets,
@@ -166,6 +170,7 @@ impl<P> Sender<P> {
         let index = self.queued.iter().position(|q| q.droppable)?;
         let dropped = self.queued.remove(index)?;
         self.queued_bytes -= dropped.bytes;
+        self.backlog_bytes -= dropped.bytes;
         Some(dropped.payload)
     }
 
@@ -252,6 +257,7 @@ impl<P> Sender<P> {
                 payload: queued.payload,
                 first_seq: self.next_seq,
                 packets: queued.packets,
+                bytes: queued.bytes,
                 packet_bytes: queued.bytes / u64::from(queued.packets.max(1)),
                 sent: 0,
                 acked: 0,
@@ -340,6 +346,7 @@ impl<P> Sender<P> {
         }
         while self.flight.front().is_some_and(|u| u.end() <= ack.next_seq) {
             if let Some(unit) = self.flight.pop_front() {
+                self.backlog_bytes -= unit.bytes;
                 release(unit.payload);
             }
         }
@@ -426,7 +433,7 @@ impl<P> Sender<P> {
     /// Everything that was not acknowledged whole, oldest first, for another session (a client that reconnects).
     pub fn take_unacknowledged(&mut self) -> impl Iterator<Item = P> + '_ {
         self.polled = None;
-        (self.flight_bytes, self.queued_bytes, self.lost_units) = (0, 0, 0);
+        (self.flight_bytes, self.queued_bytes, self.backlog_bytes, self.lost_units) = (0, 0, 0, 0);
         self.flight
             .drain(..)
             .map(|u| u.payload)
