@@ -174,7 +174,7 @@ impl Call {
 
     /// What ran, how it ended, and the end of what it printed.
     pub(crate) fn report(&self, place: &Place) -> String {
-        let mut report = tail(&self.log, SHOWN_BYTES);
+        let mut report = without_progress(&tail(&self.log, SHOWN_BYTES));
         if !report.is_empty() && !report.ends_with('\n') {
             report.push('\n');
         }
@@ -261,6 +261,32 @@ fn tail(path: &Path, bytes: u64) -> String {
     read().unwrap_or_else(|e| format!("{}: {e}", path.display()))
 }
 
+/// Cargo's output without the lines that only say that it is getting on.
+fn without_progress(output: &str) -> String {
+    const PROGRESS: [&str; 7] = [
+        "Compiling",
+        "Checking",
+        "Documenting",
+        "Downloading",
+        "Downloaded",
+        "Updating",
+        "Locking",
+    ];
+    let is_progress = |line: &str| {
+        let indented = line.starts_with("   ");
+        indented
+            && PROGRESS.iter().any(|word| {
+                line.trim_start()
+                    .strip_prefix(word)
+                    .is_some_and(|rest| rest.starts_with(' '))
+            })
+    };
+    output
+        .split_inclusive('\n')
+        .filter(|line| !is_progress(line))
+        .collect()
+}
+
 /// A command as one would type it.
 pub(crate) fn in_words(command: &Command) -> String {
     let name = Path::new(command.get_program())
@@ -322,6 +348,15 @@ mod tests {
         assert_eq!(
             in_words(&command),
             "RUSTFLAGS='--cfg loom' cargo test -- 'a b'"
+        );
+    }
+
+    #[test]
+    fn progress_is_left_out_of_a_report_and_the_rest_is_not() {
+        let output = "   Compiling libc v0.2.191\n    Checking a v0.1.0 (/a)\nerror: unused\n     Running tests\nChecking\n";
+        assert_eq!(
+            without_progress(output),
+            "error: unused\n     Running tests\nChecking\n"
         );
     }
 
