@@ -1,0 +1,444 @@
+//! The system calls that no safe crate offers, as safe functions: `sendmsg` with UDP_SEGMENT, `sendmmsg`, `recvmmsg`
+//! with UDP_GRO, and `epoll_pwait2`. The only unsafe code of this crate.
+
+#![allow(unsafe_code)]
+
+use crossdock_mailbox::BufferMut;
+use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
+use std::io::{self, IoSlice};
+use std::mem::{self, MaybeUninit};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Most arrivals that one call takes.
+pub(crate) const MAX_ARRIVALS: usize = 8;
+
+/// Room for control messages, aligned as they need: a GRO segment size and a drop count take 48 bytes.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 64]);
+
+/// A socket address as the kernel writes it.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    storage: sockaddr_storage,
+    len: socklen_t,
+}
+
+impl Name {
+    /// All zero: no address.
+    fn none() -> Name {
+        // SAFETY: sockaddr_storage is plain integers, for which zero is a value.
+        Name {
+            storage: unsafe { mem::zeroed() },
+            len: 0,
+        }
+    }
+
+    /// `addr` for a socket of the IPv6 family (`v6`), where IPv4 addresses are written mapped, or of the IPv4 family;
+    /// `None` if an IPv6 address is meant for an IPv4 socket.
+    pub(crate) fn new(addr: SocketAddr, v6: bool) -> Option<Name> {
+        let mut name = Name::none();
+        match (addr, v6) {
+            (SocketAddr::V4(addr), false) => {
+                let raw = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: addr.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from_ne_bytes(addr.ip().octets()),
+                    },
+                    sin_zero: [0; 8],
+                };
+                name.put(raw);
+            }
+            (SocketAddr::V6(_), false) => return None,
+            (SocketAddr::V4(addr), true) => {
+                name.put_v6(SocketAddrV6::new(
+                    addr.ip().to_ipv6_mapped(),
+                    addr.port(),
+                    0,
+                    0,
+                ));
+            }
+            (SocketAddr::V6(addr), true) => name.put_v6(addr),
+        }
+        Some(name)
+    }
+
+    fn put_v6(&mut self, addr: SocketAddrV6) {
+        self.put(libc::sockaddr_in6 {
+            sin6_family: libc::AF_INET6 as libc::sa_family_t,
+            sin6_port: addr.port().to_be(),
+            sin6_flowinfo: addr.flowinfo(),
+            sin6_addr: libc::in6_addr {
+                s6_addr: addr.ip().octets(),
+            },
+            sin6_scope_id: addr.scope_id(),
+        });
+    }
+
+    fn put<T>(&mut self, raw: T) {
+        const { assert!(mem::size_of::<T>() <= mem::size_of::<sockaddr_storage>()) };
+        const { assert!(mem::align_of::<T>() <= mem::align_of::<sockaddr_storage>()) };
+        // SAFETY: the storage is large and aligned enough for `T`, one of the kernel's address types.
+        unsafe { (&raw mut self.storage).cast::<T>().write(raw) };
+        self.len = mem::size_of::<T>() as socklen_t;
+    }
+
+    /// The address, a mapped IPv4 one as IPv4; `None` if it is of another family or cut short.
+    fn address(&self) -> Option<SocketAddr> {
+        let len = self.len as usize;
+        match c_int::from(self.storage.ss_family) {
+            libc::AF_INET if len >= mem::size_of::<libc::sockaddr_in>() => {
+                // SAFETY: the family says so, the length was checked, and every bit pattern is a value.
+                let raw = unsafe { &*(&raw const self.storage).cast::<libc::sockaddr_in>() };
+                let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
+            }
+            libc::AF_INET6 if len >= mem::size_of::<libc::sockaddr_in6>() => {
+                // SAFETY: as above.
+                let raw = unsafe { &*(&raw const self.storage).cast::<libc::sockaddr_in6>() };
+                let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+                let port = u16::from_be(raw.sin6_port);
+                Some(match ip.to_ipv4_mapped() {
+                    Some(ip) => SocketAddrV4::new(ip, port).into(),
+                    None => SocketAddrV6::new(ip, port, 0, raw.sin6_scope_id).into(),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One arrival, as [`receive`] found it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrived {
+    /// Bytes in the buffer.
+    pub(crate) len: usize,
+    /// GRO segment size in bytes; `len` if the kernel named none.
+    pub(crate) stride: usize,
+    /// `None` if the sender's address cannot be understood.
+    pub(crate) from: Option<SocketAddr>,
+    /// It was longer than its buffer.
+    pub(crate) truncated: bool,
+    /// The kernel's count of packets dropped on this socket so far, if it told.
+    pub(crate) dropped: Option<u32>,
+}
+
+fn empty_header() -> msghdr {
+    // SAFETY: msghdr is integers and pointers, for which zero is a value: no name, no data, no control.
+    unsafe { mem::zeroed() }
+}
+
+/// Whether a call that failed with `error` only met an empty or full queue.
+pub(crate) fn would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+fn retry_interrupted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        if let Ok(done) = usize::try_from(call()) {
+            return Ok(done);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Takes up to one arrival for each of `buffers` (at most [`MAX_ARRIVALS`]), the first into the first; never blocks.
+/// Returns how many.
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    buffers: &mut [BufferMut],
+    arrived: &mut [Arrived; MAX_ARRIVALS],
+) -> io::Result<usize> {
+    let count = buffers.len().min(MAX_ARRIVALS);
+    let mut names = [const { MaybeUninit::<sockaddr_storage>::uninit() }; MAX_ARRIVALS];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; MAX_ARRIVALS];
+    let mut parts = [iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; MAX_ARRIVALS];
+    let mut headers = [mmsghdr {
+        msg_hdr: empty_header(),
+        msg_len: 0,
+    }; MAX_ARRIVALS];
+    for at in 0..count {
+        parts[at] = iovec {
+            iov_base: buffers[at].as_mut_ptr().cast(),
+            iov_len: buffers[at].len(),
+        };
+        let header = &mut headers[at].msg_hdr;
+        header.msg_name = names[at].as_mut_ptr().cast();
+        header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
+        header.msg_iov = &raw mut parts[at];
+        header.msg_iovlen = 1;
+        header.msg_control = controls[at].as_mut_ptr().cast();
+        header.msg_controllen = mem::size_of::<Control>() as _;
+    }
+    let got = retry_interrupted(|| {
+        // SAFETY: `count` headers, each of which points at a name, one part and control room that live until after the
+        // call; the parts are the buffers' own bytes, borrowed mutably, with their true lengths.
+        let got = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        got as isize
+    })?;
+    for at in 0..got.min(count) {
+        let header = &headers[at].msg_hdr;
+        let mut name = Name::none();
+        // The kernel wrote `msg_namelen` bytes, which may be none.
+        let written = (header.msg_namelen as usize).min(mem::size_of::<sockaddr_storage>());
+        // SAFETY: copies only what the kernel wrote, between two storages of at least that size.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                names[at].as_ptr().cast::<u8>(),
+                (&raw mut name.storage).cast::<u8>(),
+                written,
+            );
+        }
+        name.len = written as socklen_t;
+        let len = (headers[at].msg_len as usize).min(buffers[at].len());
+        let (segment, dropped) = read_control(header);
+        arrived[at] = Arrived {
+            len,
+            stride: segment
+                .filter(|&segment| segment > 0 && segment < len)
+                .unwrap_or(len),
+            from: name.address(),
+            truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+            dropped,
+        };
+    }
+    Ok(got)
+}
+
+/// The GRO segment size and the drop count among a received message's control messages.
+fn read_control(header: &msghdr) -> (Option<usize>, Option<u32>) {
+    let (mut segment, mut dropped) = (None, None);
+    // SAFETY: `header` is as recvmmsg left it, its control room still alive, `msg_controllen` the length written; the
+    // CMSG functions stay inside that.
+    let mut at: *const cmsghdr = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !at.is_null() {
+        // SAFETY: inside the control room; the data of both kinds is one 32-bit integer, read unaligned.
+        let (level, kind, value) = unsafe {
+            let message = &*at;
+            let room = libc::CMSG_LEN(4) as usize;
+            let value = if message.cmsg_len as usize >= room {
+                libc::CMSG_DATA(at).cast::<u32>().read_unaligned()
+            } else {
+                0
+            };
+            (message.cmsg_level, message.cmsg_type, value)
+        };
+        match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) => segment = usize::try_from(value).ok(),
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => dropped = Some(value),
+            _ => {}
+        }
+        // SAFETY: as above.
+        at = unsafe { libc::CMSG_NXTHDR(header, at) };
+    }
+    (segment, dropped)
+}
+
+/// Takes one arrival off the socket and forgets it; never blocks.
+pub(crate) fn discard(socket: BorrowedFd<'_>) -> io::Result<()> {
+    retry_interrupted(|| {
+        // SAFETY: a receive into no bytes writes nothing.
+        unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                std::ptr::null_mut(),
+                0,
+                libc::MSG_DONTWAIT,
+            )
+        }
+    })?;
+    Ok(())
+}
+
+/// Sends one datagram, or with `segment` one super-packet that the kernel cuts; never blocks. No `to` for a connected
+/// socket.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    to: Option<&Name>,
+    slices: &[IoSlice<'_>],
+    segment: Option<u16>,
+) -> io::Result<()> {
+    let mut header = header_for(to, slices);
+    let mut control = Control([0; 64]);
+    if let Some(segment) = segment {
+        header.msg_control = (&raw mut control).cast::<c_void>();
+        // SAFETY: CMSG_SPACE only computes; 2 bytes of data need less room than `control` has.
+        header.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
+        // SAFETY: the first control message begins the room just named, which is aligned and large enough.
+        unsafe {
+            let message = libc::CMSG_FIRSTHDR(&raw const header);
+            (*message).cmsg_level = libc::SOL_UDP;
+            (*message).cmsg_type = libc::UDP_SEGMENT;
+            (*message).cmsg_len = libc::CMSG_LEN(2) as _;
+            libc::CMSG_DATA(message)
+                .cast::<u16>()
+                .write_unaligned(segment);
+        }
+    }
+    retry_interrupted(|| {
+        // SAFETY: name, slices and control outlive the call; sendmsg writes to none of them.
+        unsafe {
+            libc::sendmsg(
+                socket.as_raw_fd(),
+                &raw const header,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        }
+    })?;
+    Ok(())
+}
+
+/// A header for sending: the kernel reads through its pointers and never writes, whatever their types say.
+fn header_for(to: Option<&Name>, slices: &[IoSlice<'_>]) -> msghdr {
+    let mut header = empty_header();
+    if let Some(name) = to {
+        header.msg_name = (&raw const name.storage).cast_mut().cast();
+        header.msg_namelen = name.len;
+    }
+    // An IoSlice is an iovec in memory, as the standard library promises on Unix.
+    header.msg_iov = slices.as_ptr().cast_mut().cast::<iovec>();
+    header.msg_iovlen = slices.len() as _;
+    header
+}
+
+/// Sends the packets one by one in one call, each joined from its run of `slices` (`ends` says where each run ends; at
+/// most [`crate::MAX_SEGMENTS`]); never blocks. Returns how many went.
+pub(crate) fn send_each(
+    socket: BorrowedFd<'_>,
+    to: Option<&Name>,
+    slices: &[IoSlice<'_>],
+    ends: &[usize],
+) -> io::Result<usize> {
+    let mut headers = [mmsghdr {
+        msg_hdr: empty_header(),
+        msg_len: 0,
+    }; crate::MAX_SEGMENTS];
+    let count = ends.len().min(headers.len());
+    let mut start = 0;
+    for (header, &end) in headers.iter_mut().zip(ends) {
+        header.msg_hdr = header_for(to, &slices[start..end]);
+        start = end;
+    }
+    retry_interrupted(|| {
+        // SAFETY: `count` headers whose names and slices outlive the call; sendmmsg writes only their `msg_len`.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count as libc::c_uint,
+                (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
+            )
+        };
+        sent as isize
+    })
+}
+
+/// Sets an integer option of a socket.
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: c_int,
+    option: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    // SAFETY: passes one integer with its length.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            mem::size_of::<c_int>() as socklen_t,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// A time as the kernel's 64-bit calls take it on every machine.
+#[repr(C)]
+struct KernelTime {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// Waits until something in `epoll` is ready or `timeout` is over, to the nanosecond; fills in and returns how many
+/// events. A signal ends the wait with none.
+pub(crate) fn epoll_wait(
+    epoll: BorrowedFd<'_>,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
+    let limit = timeout.map(|timeout| KernelTime {
+        seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: i64::from(timeout.subsec_nanos()),
+    });
+    let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    // SAFETY: `count` events' room, a time or none that outlives the call, and no signal mask. Called by number, since C
+    // libraries older than the kernel lack the name.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            events.as_mut_ptr(),
+            count,
+            limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+            std::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    if let Ok(got) = usize::try_from(got) {
+        return Ok(got);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EINTR) => Ok(0),
+        Some(libc::ENOSYS) => epoll_wait_in_two(epoll, events, limit.as_ref()),
+        _ => Err(error),
+    }
+}
+
+/// The same for kernels before 5.11: an epoll can itself be polled, to the nanosecond.
+fn epoll_wait_in_two(
+    epoll: BorrowedFd<'_>,
+    events: &mut [libc::epoll_event],
+    limit: Option<&KernelTime>,
+) -> io::Result<usize> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: limit.seconds,
+        tv_nsec: limit.nanoseconds,
+    });
+    match poll(
+        &mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)],
+        limit.as_ref(),
+    ) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    retry_interrupted(|| {
+        // SAFETY: `count` events' room; looks only.
+        unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), count, 0) as isize }
+    })
+}

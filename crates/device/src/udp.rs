@@ -1,0 +1,452 @@
+//! UDP sockets that move super-packets: the kernel cuts them apart (GSO) and joins them (GRO), or where it or the path
+//! refuses, packets go and come in batches (`sendmmsg`, `recvmmsg`).
+
+use crate::path::Paths;
+use crate::sys::{self, Arrived, MAX_ARRIVALS, Name};
+use crate::{
+    COPY_BYTES, Device, DeviceCounters, Frame, MAX_SEGMENTS, MAX_SLICES, MAX_SUPER_BYTES,
+    POSTED_BYTES, Sent, check_super, hand_over,
+};
+use crossdock_mailbox::{BufferMut, Pool};
+use rustix::net::sockopt;
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// How a socket is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// Receive buffer asked for, in bytes; the kernel may give less (`net.core.rmem_max`), see [`UdpInfo`]. Default
+    /// 4 MiB: 32 super-packets at the 128 KiB that the kernel charges for one.
+    pub receive_buffer_bytes: usize,
+    /// Send buffer asked for, in bytes; the kernel may give less (`net.core.wmem_max`). Default 4 MiB, for the same.
+    pub send_buffer_bytes: usize,
+    /// Packet length in bytes towards addresses of this machine, where no network bounds it. Default 8192.
+    pub loopback_packet_bytes: usize,
+    /// Use GSO and GRO where the kernel has them. Default true.
+    pub offload: bool,
+    /// 64 KiB buffers kept posted for arrivals: the most that one system call takes. 1 to 8; default 8.
+    pub posted_buffers: usize,
+}
+
+impl Default for UdpOptions {
+    fn default() -> UdpOptions {
+        UdpOptions {
+            receive_buffer_bytes: 4 << 20,
+            send_buffer_bytes: 4 << 20,
+            loopback_packet_bytes: 8192,
+            offload: true,
+            posted_buffers: MAX_ARRIVALS,
+        }
+    }
+}
+
+/// What the kernel granted a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpInfo {
+    /// Super-packets are cut by the kernel (GSO) when sent.
+    pub cuts_in_kernel: bool,
+    /// Packets are joined by the kernel (GRO) before they are received.
+    pub joins_in_kernel: bool,
+    /// Actual receive buffer in bytes, the kernel's own overhead included.
+    pub receive_buffer_bytes: usize,
+    /// Actual send buffer in bytes, the kernel's own overhead included.
+    pub send_buffer_bytes: usize,
+}
+
+/// A UDP socket as a device. Bound ones speak with anyone, connected ones with one peer.
+pub struct UdpDevice {
+    socket: UdpSocket,
+    local: SocketAddr,
+    peer: Option<SocketAddr>,
+    options: UdpOptions,
+    info: UdpInfo,
+    /// Buffers that wait for arrivals, kept between calls.
+    posted: Vec<BufferMut>,
+    paths: RefCell<Paths>,
+    counters: DeviceCounters,
+}
+
+impl UdpDevice {
+    /// A socket at `addr` (port 0: any) that speaks with anyone.
+    ///
+    /// # Errors
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` and others of the kernel's, naming the address.
+    pub fn bind(addr: SocketAddr, options: UdpOptions) -> io::Result<UdpDevice> {
+        let socket = UdpSocket::bind(addr).map_err(|error| annotate(&error, "listen at", addr))?;
+        UdpDevice::set_up(socket, None, options)
+    }
+
+    /// A socket at an address of the kernel's choosing that speaks with `addr` only. Nothing is sent yet; if nobody
+    /// listens there, a later `send` or `receive` says `ConnectionRefused`.
+    ///
+    /// # Errors
+    /// `NetworkUnreachable` and others of the kernel's, naming the address.
+    pub fn connect(addr: SocketAddr, options: UdpOptions) -> io::Result<UdpDevice> {
+        let any: IpAddr = if addr.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let socket =
+            UdpSocket::bind((any, 0)).map_err(|error| annotate(&error, "speak with", addr))?;
+        socket
+            .connect(addr)
+            .map_err(|error| annotate(&error, "speak with", addr))?;
+        UdpDevice::set_up(socket, Some(addr), options)
+    }
+
+    fn set_up(
+        socket: UdpSocket,
+        peer: Option<SocketAddr>,
+        mut options: UdpOptions,
+    ) -> io::Result<UdpDevice> {
+        options.posted_buffers = options.posted_buffers.clamp(1, MAX_ARRIVALS);
+        options.loopback_packet_bytes =
+            (options.loopback_packet_bytes.clamp(8, MAX_SUPER_BYTES)) & !7;
+        socket.set_nonblocking(true)?;
+        let local = socket.local_addr()?;
+        let fd = socket.as_fd();
+        // Beyond the system's bound where privilege allows, else up to it, which the kernel does by itself.
+        let (receive, send) = (options.receive_buffer_bytes, options.send_buffer_bytes);
+        sockopt::set_socket_recv_buffer_size_force(fd, receive)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, receive))?;
+        sockopt::set_socket_send_buffer_size_force(fd, send)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(fd, send))?;
+        allow_fragments(fd, local.is_ipv6())?;
+        // Where the kernel cannot count its drops, they show up as the transport's losses only.
+        let _counts_drops = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+        let info = UdpInfo {
+            // Setting "no segmentation" succeeds just where the kernel knows the option.
+            cuts_in_kernel: options.offload
+                && sys::set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
+            joins_in_kernel: options.offload
+                && sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
+            receive_buffer_bytes: sockopt::socket_recv_buffer_size(fd)?,
+            send_buffer_bytes: sockopt::socket_send_buffer_size(fd)?,
+        };
+        let posted = Vec::with_capacity(options.posted_buffers);
+        let (paths, counters) = (RefCell::default(), DeviceCounters::default());
+        Ok(UdpDevice {
+            socket,
+            local,
+            peer,
+            options,
+            info,
+            posted,
+            paths,
+            counters,
+        })
+    }
+
+    /// What the kernel granted, and whether offload is still in use.
+    pub fn info(&self) -> UdpInfo {
+        self.info
+    }
+
+    /// The one peer of a connected device.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Takes the arrival in `posted[at]` over into a frame, or says by `None` that it was dropped.
+    fn take(&mut self, at: usize, arrived: &Arrived, pool: &mut Pool) -> Option<Frame> {
+        if let Some(dropped) = arrived.dropped {
+            self.counters.dropped_kernel = count_on(self.counters.dropped_kernel, dropped);
+        }
+        if arrived.truncated {
+            self.counters.dropped_truncated += 1;
+            return None;
+        }
+        let Some(from) = arrived.from.filter(|_| arrived.len > 0) else {
+            self.counters.dropped_empty += 1;
+            return None;
+        };
+        let (len, stride) = (arrived.len, arrived.stride);
+        let posted = &mut self.posted[at];
+        let wanted = if len > COPY_BYTES {
+            posted.capacity()
+        } else {
+            len
+        };
+        let Some(mut buffer) = pool.alloc(wanted) else {
+            self.counters.dropped_no_buffer += len.div_ceil(stride) as u64;
+            return None;
+        };
+        if buffer.capacity() >= posted.capacity() {
+            std::mem::swap(&mut buffer, posted);
+        } else {
+            buffer[..len].copy_from_slice(&posted[..len]);
+        }
+        Some(hand_over(&mut self.counters, buffer, len, stride, from))
+    }
+
+    /// Takes one arrival off the socket that there is no buffer for at all.
+    fn drop_one(&mut self) -> io::Result<()> {
+        self.counters.receive_calls += 1;
+        sys::discard(self.socket.as_fd())?;
+        self.counters.dropped_no_buffer += 1;
+        Ok(())
+    }
+
+    fn name_of(&self, to: SocketAddr) -> io::Result<Option<Name>> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        match self.peer {
+            Some(peer) if peer == to => Ok(None),
+            Some(peer) => refuse(format!(
+                "this socket speaks with {peer} only, not with {to}"
+            )),
+            None => match Name::new(to, self.local.is_ipv6()) {
+                Some(name) => Ok(Some(name)),
+                None => refuse(format!(
+                    "{} is an IPv4 socket and cannot reach {to}: listen at [::]",
+                    self.local
+                )),
+            },
+        }
+    }
+
+    /// Sends packet by packet, a system call for up to [`MAX_SEGMENTS`] of them. Returns how many went.
+    fn send_split(
+        &mut self,
+        name: Option<&Name>,
+        slices: &[IoSlice<'_>],
+        stride: usize,
+    ) -> io::Result<usize> {
+        let mut pieces = [IoSlice::new(&[]); MAX_SLICES + MAX_SEGMENTS];
+        let mut ends = [0usize; MAX_SEGMENTS];
+        let (mut piece, mut packet, mut room) = (0, 0, stride);
+        for slice in slices {
+            let mut rest: &[u8] = slice;
+            while !rest.is_empty() {
+                if room == 0 {
+                    packet += 1;
+                    room = stride;
+                }
+                let (head, tail) = rest.split_at(rest.len().min(room));
+                pieces[piece] = IoSlice::new(head);
+                piece += 1;
+                ends[packet] = piece;
+                room -= head.len();
+                rest = tail;
+            }
+        }
+        let mut sent = 0;
+        while sent <= packet {
+            let start = if sent == 0 { 0 } else { ends[sent - 1] };
+            let mut shifted = [0usize; MAX_SEGMENTS];
+            for (shifted, end) in shifted.iter_mut().zip(&ends[sent..=packet]) {
+                *shifted = end - start;
+            }
+            self.counters.send_calls += 1;
+            match sys::send_each(
+                self.socket.as_fd(),
+                name,
+                &pieces[start..],
+                &shifted[..=packet - sent],
+            ) {
+                Ok(count) => sent += count,
+                Err(_) if sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Sends `slices` as one super-packet that the kernel cuts. False, with nothing sent, if it will not.
+    fn send_cut(
+        &mut self,
+        to: SocketAddr,
+        name: Option<&Name>,
+        slices: &[IoSlice<'_>],
+        stride: usize,
+    ) -> io::Result<bool> {
+        let Ok(segment) = u16::try_from(stride) else {
+            return Ok(false);
+        };
+        if !self.info.cuts_in_kernel || stride > self.paths.get_mut().limit(to).payload_bytes {
+            return Ok(false);
+        }
+        self.counters.send_calls += 1;
+        let error = match sys::send(self.socket.as_fd(), name, slices, Some(segment)) {
+            Ok(()) => return Ok(true),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            // The route has become too narrow for this stride, which is the destination's matter, not the socket's.
+            Some(libc::EINVAL | libc::EMSGSIZE)
+                if stride > self.paths.get_mut().ask(to).payload_bytes =>
+            {
+                Ok(false)
+            }
+            Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO | libc::EOPNOTSUPP) => {
+                self.info.cuts_in_kernel = false;
+                self.counters.fallbacks += 1;
+                Ok(false)
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+impl Device for UdpDevice {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn receive(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        max: usize,
+    ) -> io::Result<usize> {
+        let before = frames.len();
+        let mut arrived = [Arrived::default(); MAX_ARRIVALS];
+        let mut left = max;
+        while left > 0 {
+            let count = left.min(self.options.posted_buffers);
+            while self.posted.len() < count {
+                match pool.alloc(POSTED_BYTES.min(pool.largest_bytes())) {
+                    Some(buffer) => self.posted.push(buffer),
+                    None => break,
+                }
+            }
+            let count = count.min(self.posted.len());
+            let got = if count == 0 {
+                self.drop_one().map(|()| 1)
+            } else {
+                self.counters.receive_calls += 1;
+                sys::receive(self.socket.as_fd(), &mut self.posted[..count], &mut arrived)
+            };
+            match got {
+                Ok(got) => {
+                    for (at, arrived) in arrived.iter().enumerate().take(got.min(count)) {
+                        if let Some(frame) = self.take(at, arrived, pool) {
+                            frames.push(frame);
+                        }
+                    }
+                    left -= got.min(left);
+                    if got < count {
+                        break; // the socket was empty
+                    }
+                }
+                Err(error) if sys::would_block(&error) => break,
+                Err(error) => {
+                    self.counters.errors += 1;
+                    if frames.len() == before {
+                        return Err(error);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(frames.len() - before)
+    }
+
+    fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
+        let (bytes, packets) = check_super(slices, stride)?;
+        let name = self.name_of(to)?;
+        let sent = if packets == 1 {
+            self.counters.send_calls += 1;
+            sys::send(self.socket.as_fd(), name.as_ref(), slices, None).map(|()| 1)
+        } else {
+            match self.send_cut(to, name.as_ref(), slices, stride) {
+                Ok(true) => Ok(packets),
+                Ok(false) => {
+                    self.counters.supers_split += 1;
+                    self.send_split(name.as_ref(), slices, stride)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        match sent {
+            Ok(sent) => {
+                self.counters.supers_sent += 1;
+                self.counters.packets_sent += sent as u64;
+                self.counters.bytes_sent += bytes.min(sent * stride) as u64;
+                self.counters.dropped_partial += (packets - sent) as u64;
+                Ok(Sent::Done)
+            }
+            // No room in the socket's buffer, or in the interface's queue.
+            Err(error)
+                if sys::would_block(&error) || error.raw_os_error() == Some(libc::ENOBUFS) =>
+            {
+                self.counters.full += 1;
+                Ok(Sent::Full)
+            }
+            Err(error) => {
+                self.counters.errors += 1;
+                Err(error)
+            }
+        }
+    }
+
+    fn packet_bytes(&self, to: SocketAddr) -> usize {
+        let limit = self.paths.borrow_mut().limit(to);
+        let bytes = if limit.is_local {
+            self.options.loopback_packet_bytes
+        } else {
+            limit.payload_bytes
+        };
+        bytes & !7
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.counters
+    }
+}
+
+impl std::fmt::Debug for UdpDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpDevice")
+            .field("local", &self.local)
+            .field("peer", &self.peer)
+            .field("info", &self.info)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lets packets longer than the path's MTU cross it in IP fragments, as the largest messages must.
+fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
+    // An IPv6 socket may speak IPv4 too (mapped addresses); the IPv4 option then holds for that.
+    let v4 = sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::DONT);
+    if v6 {
+        Ok(sockopt::set_ipv6_mtu_discover(
+            fd,
+            sockopt::Ipv6PathMtuDiscovery::DONT,
+        )?)
+    } else {
+        Ok(v4?)
+    }
+}
+
+/// Carries a 64-bit count on by the kernel's 32-bit one, which wraps.
+fn count_on(count: u64, low: u32) -> u64 {
+    count + u64::from(low.wrapping_sub(count as u32))
+}
+
+fn annotate(error: &io::Error, what: &str, addr: SocketAddr) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {what} {addr}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_drop_count_is_carried_on() {
+        assert_eq!(count_on(0, 7), 7);
+        assert_eq!(count_on(7, 7), 7);
+        assert_eq!(
+            count_on(u64::from(u32::MAX), 1),
+            u64::from(u32::MAX) + 2,
+            "it wrapped"
+        );
+    }
+}
