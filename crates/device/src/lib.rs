@@ -74,12 +74,7 @@ pub trait Device: Send {
     /// # Errors
     /// The network's: for a connected device `ConnectionRefused` when nobody listens at its peer's address. The device
     /// stays usable.
-    fn receive(
-        &mut self,
-        pool: &mut Pool,
-        frames: &mut Vec<Frame>,
-        max: usize,
-    ) -> io::Result<usize>;
+    fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, max: usize) -> io::Result<usize>;
 
     /// Sends one super-packet: the slices joined, cut into packets of `stride` bytes each but the last.
     ///
@@ -142,29 +137,18 @@ pub struct DeviceCounters {
 pub(crate) fn check_super(slices: &[IoSlice<'_>], stride: usize) -> io::Result<(usize, usize)> {
     let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     if slices.len() > MAX_SLICES {
-        return refuse(format!(
-            "a super-packet of {} slices: join them to at most {MAX_SLICES}",
-            slices.len()
-        ));
+        return refuse(format!("a super-packet of {} slices: join them to at most {MAX_SLICES}", slices.len()));
     }
-    let bytes = slices
-        .iter()
-        .fold(0usize, |sum, slice| sum.saturating_add(slice.len()));
+    let bytes = slices.iter().fold(0usize, |sum, slice| sum.saturating_add(slice.len()));
     if bytes == 0 || stride == 0 {
-        return refuse(format!(
-            "a super-packet of {bytes} bytes in packets of {stride}: both must be 1 or more"
-        ));
+        return refuse(format!("a super-packet of {bytes} bytes in packets of {stride}: both must be 1 or more"));
     }
     if bytes > MAX_SUPER_BYTES {
-        return refuse(format!(
-            "a super-packet of {bytes} bytes: send at most {MAX_SUPER_BYTES} at once"
-        ));
+        return refuse(format!("a super-packet of {bytes} bytes: send at most {MAX_SUPER_BYTES} at once"));
     }
     let packets = bytes.div_ceil(stride);
     if packets > MAX_SEGMENTS {
-        return refuse(format!(
-            "a super-packet of {packets} packets: send at most {MAX_SEGMENTS} at once"
-        ));
+        return refuse(format!("a super-packet of {packets} packets: send at most {MAX_SEGMENTS} at once"));
     }
     Ok((bytes, packets))
 }
@@ -185,10 +169,5 @@ pub(crate) fn hand_over(
     counters.supers_received += 1;
     counters.packets_received += len.div_ceil(stride.max(1)) as u64;
     counters.bytes_received += len as u64;
-    Frame {
-        buffer,
-        len,
-        stride,
-        from,
-    }
+    Frame { buffer, len, stride, from }
 }

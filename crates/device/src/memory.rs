@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a pair behaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Bytes that may wait each way; more makes `send` say [`Sent::Full`]. Default: no bound.
     pub queue_bytes: usize,
@@ -22,11 +22,7 @@ pub struct MemoryOptions {
 
 impl Default for MemoryOptions {
     fn default() -> MemoryOptions {
-        MemoryOptions {
-            queue_bytes: usize::MAX,
-            packet_bytes: 8192,
-            joins: true,
-        }
+        MemoryOptions { queue_bytes: usize::MAX, packet_bytes: 8192, joins: true }
     }
 }
 
@@ -52,10 +48,7 @@ const MAX_SPARE: usize = 64;
 impl Way {
     fn new() -> io::Result<Arc<Way>> {
         let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Way {
-            state: Mutex::default(),
-            readable,
-        }))
+        Ok(Arc::new(Way { state: Mutex::default(), readable }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -95,7 +88,7 @@ impl MemoryDevice {
             peer,
             inbound: inbound.clone(),
             outbound: outbound.clone(),
-            options: options.clone(),
+            options,
             counters: DeviceCounters::default(),
         };
         Ok((end(at(1), at(2), &a, &b), end(at(2), at(1), &b, &a)))
@@ -107,12 +100,7 @@ impl Device for MemoryDevice {
         self.local
     }
 
-    fn receive(
-        &mut self,
-        pool: &mut Pool,
-        frames: &mut Vec<Frame>,
-        max: usize,
-    ) -> io::Result<usize> {
+    fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, max: usize) -> io::Result<usize> {
         let before = frames.len();
         let way = self.inbound.clone();
         let mut waiting = way.lock();
@@ -127,13 +115,7 @@ impl Device for MemoryDevice {
             match pool.alloc(arrival.len()) {
                 Some(mut buffer) => {
                     buffer[..arrival.len()].copy_from_slice(&arrival);
-                    frames.push(hand_over(
-                        &mut self.counters,
-                        buffer,
-                        arrival.len(),
-                        stride,
-                        self.peer,
-                    ));
+                    frames.push(hand_over(&mut self.counters, buffer, arrival.len(), stride, self.peer));
                 }
                 None => self.counters.dropped_no_buffer += arrival.len().div_ceil(stride) as u64,
             }
@@ -162,9 +144,7 @@ impl Device for MemoryDevice {
         }
         let mut joined = waiting.spare.pop().unwrap_or_default();
         joined.clear();
-        slices
-            .iter()
-            .for_each(|slice| joined.extend_from_slice(slice));
+        slices.iter().for_each(|slice| joined.extend_from_slice(slice));
         if waiting.arrivals.is_empty() {
             way.set_readable(true);
         }
@@ -172,11 +152,7 @@ impl Device for MemoryDevice {
         if self.options.joins || packets == 1 {
             waiting.arrivals.push_back((joined, stride.min(bytes)));
         } else {
-            waiting.arrivals.extend(
-                joined
-                    .chunks(stride)
-                    .map(|packet| (packet.to_vec(), packet.len())),
-            );
+            waiting.arrivals.extend(joined.chunks(stride).map(|packet| (packet.to_vec(), packet.len())));
         }
         self.counters.supers_sent += 1;
         self.counters.packets_sent += packets as u64;

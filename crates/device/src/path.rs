@@ -42,10 +42,7 @@ impl Paths {
         {
             return limit;
         }
-        let limit = match self.known.get(&ip) {
-            Some(&limit) => limit,
-            None => return self.ask(to),
-        };
+        let Some(&limit) = self.known.get(&ip) else { return self.ask(to) };
         self.last = Some((ip, limit));
         limit
     }
@@ -72,18 +69,10 @@ fn limit_of(ip: IpAddr, mtu: usize) -> PathLimit {
 
 /// The MTU of the route to `to`, by connecting a socket there, which sends nothing.
 fn route_mtu(to: SocketAddr) -> io::Result<usize> {
-    let any: IpAddr = if to.is_ipv4() {
-        Ipv4Addr::UNSPECIFIED.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(to)?;
-    let mtu = if to.is_ipv4() {
-        sockopt::ip_mtu(&socket)?
-    } else {
-        sockopt::ipv6_mtu(&socket)?
-    };
+    let mtu = if to.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? };
     Ok(mtu as usize)
 }
 
@@ -93,17 +82,8 @@ mod tests {
 
     #[test]
     fn limits_by_family_and_mtu() {
-        let (v4, v6) = (
-            IpAddr::from([192, 0, 2, 1]),
-            IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
-        );
-        let table = [
-            (v4, 1500, 1472),
-            (v6, 1500, 1452),
-            (v4, 9000, 8972),
-            (v4, 0, 8),
-            (v4, 1 << 20, 65_504),
-        ];
+        let (v4, v6) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]));
+        let table = [(v4, 1500, 1472), (v6, 1500, 1452), (v4, 9000, 8972), (v4, 0, 8), (v4, 1 << 20, 65_504)];
         for (ip, mtu, expected) in table {
             assert_eq!(limit_of(ip, mtu).payload_bytes, expected, "{ip} at {mtu}");
         }

@@ -53,9 +53,7 @@ impl Doorbell {
 
 impl std::fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Doorbell")
-            .field("bell", &self.0.bell)
-            .finish()
+        f.debug_struct("Doorbell").field("bell", &self.0.bell).finish()
     }
 }
 
@@ -70,18 +68,10 @@ impl Poller {
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(
-            &epoll,
-            &eventfd,
-            epoll::EventData::new_u64(Self::DOORBELL),
-            epoll::EventFlags::IN,
-        )?;
+        epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(Self::DOORBELL), epoll::EventFlags::IN)?;
         Ok(Poller {
             epoll,
-            bell: Arc::new(Rung {
-                bell: Bell::new(),
-                eventfd,
-            }),
+            bell: Arc::new(Rung { bell: Bell::new(), eventfd }),
             events: Box::new([libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS]),
             ready: Vec::with_capacity(MAX_EVENTS + 1),
         })
@@ -93,17 +83,9 @@ impl Poller {
     /// `InvalidInput` for the doorbell's key; the kernel's if `fd` is watched already or cannot be.
     pub fn add(&mut self, fd: impl AsFd, key: u64) -> io::Result<()> {
         if key == Self::DOORBELL {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "this key is the doorbell's: take another",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this key is the doorbell's: take another"));
         }
-        Ok(epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(key),
-            flags(Interest::Read),
-        )?)
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), flags(Interest::Read))?)
     }
 
     /// Watches `fd`, added before, for something else, and reports it as `key`.
@@ -111,12 +93,7 @@ impl Poller {
     /// # Errors
     /// The kernel's if `fd` is not watched.
     pub fn watch(&mut self, fd: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::modify(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(key),
-            flags(interest),
-        )?)
+        Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(key), flags(interest))?)
     }
 
     /// Watches `fd` no more.
@@ -180,9 +157,6 @@ fn flags(interest: Interest) -> epoll::EventFlags {
 
 impl std::fmt::Debug for Poller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Poller")
-            .field("bell", &self.bell.bell)
-            .field("ready", &self.ready)
-            .finish_non_exhaustive()
+        f.debug_struct("Poller").field("bell", &self.bell.bell).field("ready", &self.ready).finish_non_exhaustive()
     }
 }

@@ -30,10 +30,8 @@ impl Name {
     /// All zero: no address.
     fn none() -> Name {
         // SAFETY: sockaddr_storage is plain integers, for which zero is a value.
-        Name {
-            storage: unsafe { mem::zeroed() },
-            len: 0,
-        }
+        let storage = unsafe { mem::zeroed() };
+        Name { storage, len: 0 }
     }
 
     /// `addr` for a socket of the IPv6 family (`v6`), where IPv4 addresses are written mapped, or of the IPv4 family;
@@ -45,21 +43,14 @@ impl Name {
                 let raw = libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: addr.port().to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from_ne_bytes(addr.ip().octets()),
-                    },
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(addr.ip().octets()) },
                     sin_zero: [0; 8],
                 };
                 name.put(raw);
             }
             (SocketAddr::V6(_), false) => return None,
             (SocketAddr::V4(addr), true) => {
-                name.put_v6(SocketAddrV6::new(
-                    addr.ip().to_ipv6_mapped(),
-                    addr.port(),
-                    0,
-                    0,
-                ));
+                name.put_v6(SocketAddrV6::new(addr.ip().to_ipv6_mapped(), addr.port(), 0, 0));
             }
             (SocketAddr::V6(addr), true) => name.put_v6(addr),
         }
@@ -71,9 +62,7 @@ impl Name {
             sin6_family: libc::AF_INET6 as libc::sa_family_t,
             sin6_port: addr.port().to_be(),
             sin6_flowinfo: addr.flowinfo(),
-            sin6_addr: libc::in6_addr {
-                s6_addr: addr.ip().octets(),
-            },
+            sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
             sin6_scope_id: addr.scope_id(),
         });
     }
@@ -158,19 +147,10 @@ pub(crate) fn receive(
     let count = buffers.len().min(MAX_ARRIVALS);
     let mut names = [const { MaybeUninit::<sockaddr_storage>::uninit() }; MAX_ARRIVALS];
     let mut controls = [const { MaybeUninit::<Control>::uninit() }; MAX_ARRIVALS];
-    let mut parts = [iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    }; MAX_ARRIVALS];
-    let mut headers = [mmsghdr {
-        msg_hdr: empty_header(),
-        msg_len: 0,
-    }; MAX_ARRIVALS];
+    let mut parts = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_ARRIVALS];
+    let mut headers = [mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; MAX_ARRIVALS];
     for at in 0..count {
-        parts[at] = iovec {
-            iov_base: buffers[at].as_mut_ptr().cast(),
-            iov_len: buffers[at].len(),
-        };
+        parts[at] = iovec { iov_base: buffers[at].as_mut_ptr().cast(), iov_len: buffers[at].len() };
         let header = &mut headers[at].msg_hdr;
         header.msg_name = names[at].as_mut_ptr().cast();
         header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
@@ -211,9 +191,7 @@ pub(crate) fn receive(
         let (segment, dropped) = read_control(header);
         arrived[at] = Arrived {
             len,
-            stride: segment
-                .filter(|&segment| segment > 0 && segment < len)
-                .unwrap_or(len),
+            stride: segment.filter(|&segment| segment > 0 && segment < len).unwrap_or(len),
             from: name.address(),
             truncated: header.msg_flags & libc::MSG_TRUNC != 0,
             dropped,
@@ -233,11 +211,8 @@ fn read_control(header: &msghdr) -> (Option<usize>, Option<u32>) {
         let (level, kind, value) = unsafe {
             let message = &*at;
             let room = libc::CMSG_LEN(4) as usize;
-            let value = if message.cmsg_len as usize >= room {
-                libc::CMSG_DATA(at).cast::<u32>().read_unaligned()
-            } else {
-                0
-            };
+            let value =
+                if message.cmsg_len as usize >= room { libc::CMSG_DATA(at).cast::<u32>().read_unaligned() } else { 0 };
             (message.cmsg_level, message.cmsg_type, value)
         };
         match (level, kind) {
@@ -255,14 +230,7 @@ fn read_control(header: &msghdr) -> (Option<usize>, Option<u32>) {
 pub(crate) fn discard(socket: BorrowedFd<'_>) -> io::Result<()> {
     retry_interrupted(|| {
         // SAFETY: a receive into no bytes writes nothing.
-        unsafe {
-            libc::recv(
-                socket.as_raw_fd(),
-                std::ptr::null_mut(),
-                0,
-                libc::MSG_DONTWAIT,
-            )
-        }
+        unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) }
     })?;
     Ok(())
 }
@@ -287,20 +255,12 @@ pub(crate) fn send(
             (*message).cmsg_level = libc::SOL_UDP;
             (*message).cmsg_type = libc::UDP_SEGMENT;
             (*message).cmsg_len = libc::CMSG_LEN(2) as _;
-            libc::CMSG_DATA(message)
-                .cast::<u16>()
-                .write_unaligned(segment);
+            libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
         }
     }
     retry_interrupted(|| {
         // SAFETY: name, slices and control outlive the call; sendmsg writes to none of them.
-        unsafe {
-            libc::sendmsg(
-                socket.as_raw_fd(),
-                &raw const header,
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        }
+        unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
     })?;
     Ok(())
 }
@@ -326,10 +286,7 @@ pub(crate) fn send_each(
     slices: &[IoSlice<'_>],
     ends: &[usize],
 ) -> io::Result<usize> {
-    let mut headers = [mmsghdr {
-        msg_hdr: empty_header(),
-        msg_len: 0,
-    }; crate::MAX_SEGMENTS];
+    let mut headers = [mmsghdr { msg_hdr: empty_header(), msg_len: 0 }; crate::MAX_SEGMENTS];
     let count = ends.len().min(headers.len());
     let mut start = 0;
     for (header, &end) in headers.iter_mut().zip(ends) {
@@ -351,12 +308,7 @@ pub(crate) fn send_each(
 }
 
 /// Sets an integer option of a socket.
-pub(crate) fn set_option(
-    socket: BorrowedFd<'_>,
-    level: c_int,
-    option: c_int,
-    value: c_int,
-) -> io::Result<()> {
+pub(crate) fn set_option(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: passes one integer with its length.
     let done = unsafe {
         libc::setsockopt(
@@ -367,11 +319,7 @@ pub(crate) fn set_option(
             mem::size_of::<c_int>() as socklen_t,
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A time as the kernel's 64-bit calls take it on every machine.
@@ -424,14 +372,8 @@ fn epoll_wait_in_two(
     limit: Option<&KernelTime>,
 ) -> io::Result<usize> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let limit = limit.map(|limit| Timespec {
-        tv_sec: limit.seconds,
-        tv_nsec: limit.nanoseconds,
-    });
-    match poll(
-        &mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)],
-        limit.as_ref(),
-    ) {
+    let limit = limit.map(|limit| Timespec { tv_sec: limit.seconds, tv_nsec: limit.nanoseconds });
+    match poll(&mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)], limit.as_ref()) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
         Ok(_) => {}
         Err(error) => return Err(error.into()),

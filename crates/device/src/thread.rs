@@ -24,10 +24,8 @@ pub(crate) fn be_punctual() {
 /// Sleeps for about `time`, a few us more rather than less; a signal may end it early.
 pub fn nap(time: Duration) {
     be_punctual();
-    let time = Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    };
+    let time =
+        Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
     let _rest_after_signal = nanosleep(&time);
 }
 
@@ -44,9 +42,9 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     set.set(cpu);
     match sched_setaffinity(None, &set) {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::INVAL) => refuse(format!(
-            "core {cpu} is not there, or this process may not use it (see `taskset -p $$`, `nproc`)"
-        )),
+        Err(rustix::io::Errno::INVAL) => {
+            refuse(format!("core {cpu} is not there, or this process may not use it (see `taskset -p $$`, `nproc`)"))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -57,14 +55,8 @@ mod tests {
 
     #[test]
     fn a_core_that_is_not_there_is_refused() {
-        assert_eq!(
-            pin_to_cpu(CpuSet::MAX_CPU).unwrap_err().kind(),
-            io::ErrorKind::InvalidInput
-        );
-        assert_eq!(
-            pin_to_cpu(CpuSet::MAX_CPU - 1).unwrap_err().kind(),
-            io::ErrorKind::InvalidInput
-        );
+        assert_eq!(pin_to_cpu(CpuSet::MAX_CPU).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(pin_to_cpu(CpuSet::MAX_CPU - 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
@@ -72,9 +64,6 @@ mod tests {
         let start = std::time::Instant::now();
         nap(Duration::from_micros(30));
         assert!(start.elapsed() >= Duration::from_micros(30));
-        assert_eq!(
-            rustix::thread::current_timer_slack().unwrap(),
-            TIMER_SLACK_NS
-        );
+        assert_eq!(rustix::thread::current_timer_slack().unwrap(), TIMER_SLACK_NS);
     }
 }

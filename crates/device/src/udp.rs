@@ -4,8 +4,8 @@
 use crate::path::Paths;
 use crate::sys::{self, Arrived, MAX_ARRIVALS, Name};
 use crate::{
-    COPY_BYTES, Device, DeviceCounters, Frame, MAX_SEGMENTS, MAX_SLICES, MAX_SUPER_BYTES,
-    POSTED_BYTES, Sent, check_super, hand_over,
+    COPY_BYTES, Device, DeviceCounters, Frame, MAX_SEGMENTS, MAX_SLICES, MAX_SUPER_BYTES, POSTED_BYTES, Sent,
+    check_super, hand_over,
 };
 use crossdock_mailbox::{BufferMut, Pool};
 use rustix::net::sockopt;
@@ -84,27 +84,15 @@ impl UdpDevice {
     /// # Errors
     /// `NetworkUnreachable` and others of the kernel's, naming the address.
     pub fn connect(addr: SocketAddr, options: UdpOptions) -> io::Result<UdpDevice> {
-        let any: IpAddr = if addr.is_ipv4() {
-            Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
-        };
-        let socket =
-            UdpSocket::bind((any, 0)).map_err(|error| annotate(&error, "speak with", addr))?;
-        socket
-            .connect(addr)
-            .map_err(|error| annotate(&error, "speak with", addr))?;
+        let any: IpAddr = if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).map_err(|error| annotate(&error, "speak with", addr))?;
+        socket.connect(addr).map_err(|error| annotate(&error, "speak with", addr))?;
         UdpDevice::set_up(socket, Some(addr), options)
     }
 
-    fn set_up(
-        socket: UdpSocket,
-        peer: Option<SocketAddr>,
-        mut options: UdpOptions,
-    ) -> io::Result<UdpDevice> {
+    fn set_up(socket: UdpSocket, peer: Option<SocketAddr>, mut options: UdpOptions) -> io::Result<UdpDevice> {
         options.posted_buffers = options.posted_buffers.clamp(1, MAX_ARRIVALS);
-        options.loopback_packet_bytes =
-            (options.loopback_packet_bytes.clamp(8, MAX_SUPER_BYTES)) & !7;
+        options.loopback_packet_bytes = (options.loopback_packet_bytes.clamp(8, MAX_SUPER_BYTES)) & !7;
         socket.set_nonblocking(true)?;
         let local = socket.local_addr()?;
         let fd = socket.as_fd();
@@ -119,25 +107,14 @@ impl UdpDevice {
         let _counts_drops = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
         let info = UdpInfo {
             // Setting "no segmentation" succeeds just where the kernel knows the option.
-            cuts_in_kernel: options.offload
-                && sys::set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
-            joins_in_kernel: options.offload
-                && sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
+            cuts_in_kernel: options.offload && sys::set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok(),
+            joins_in_kernel: options.offload && sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
             receive_buffer_bytes: sockopt::socket_recv_buffer_size(fd)?,
             send_buffer_bytes: sockopt::socket_send_buffer_size(fd)?,
         };
         let posted = Vec::with_capacity(options.posted_buffers);
         let (paths, counters) = (RefCell::default(), DeviceCounters::default());
-        Ok(UdpDevice {
-            socket,
-            local,
-            peer,
-            options,
-            info,
-            posted,
-            paths,
-            counters,
-        })
+        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters })
     }
 
     /// What the kernel granted, and whether offload is still in use.
@@ -165,11 +142,7 @@ impl UdpDevice {
         };
         let (len, stride) = (arrived.len, arrived.stride);
         let posted = &mut self.posted[at];
-        let wanted = if len > COPY_BYTES {
-            posted.capacity()
-        } else {
-            len
-        };
+        let wanted = if len > COPY_BYTES { posted.capacity() } else { len };
         let Some(mut buffer) = pool.alloc(wanted) else {
             self.counters.dropped_no_buffer += len.div_ceil(stride) as u64;
             return None;
@@ -194,26 +167,16 @@ impl UdpDevice {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         match self.peer {
             Some(peer) if peer == to => Ok(None),
-            Some(peer) => refuse(format!(
-                "this socket speaks with {peer} only, not with {to}"
-            )),
+            Some(peer) => refuse(format!("this socket speaks with {peer} only, not with {to}")),
             None => match Name::new(to, self.local.is_ipv6()) {
                 Some(name) => Ok(Some(name)),
-                None => refuse(format!(
-                    "{} is an IPv4 socket and cannot reach {to}: listen at [::]",
-                    self.local
-                )),
+                None => refuse(format!("{} is an IPv4 socket and cannot reach {to}: listen at [::]", self.local)),
             },
         }
     }
 
     /// Sends packet by packet, a system call for up to [`MAX_SEGMENTS`] of them. Returns how many went.
-    fn send_split(
-        &mut self,
-        name: Option<&Name>,
-        slices: &[IoSlice<'_>],
-        stride: usize,
-    ) -> io::Result<usize> {
+    fn send_split(&mut self, name: Option<&Name>, slices: &[IoSlice<'_>], stride: usize) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); MAX_SLICES + MAX_SEGMENTS];
         let mut ends = [0usize; MAX_SEGMENTS];
         let (mut piece, mut packet, mut room) = (0, 0, stride);
@@ -240,12 +203,7 @@ impl UdpDevice {
                 *shifted = end - start;
             }
             self.counters.send_calls += 1;
-            match sys::send_each(
-                self.socket.as_fd(),
-                name,
-                &pieces[start..],
-                &shifted[..=packet - sent],
-            ) {
+            match sys::send_each(self.socket.as_fd(), name, &pieces[start..], &shifted[..=packet - sent]) {
                 Ok(count) => sent += count,
                 Err(_) if sent > 0 => break,
                 Err(error) => return Err(error),
@@ -275,11 +233,7 @@ impl UdpDevice {
         };
         match error.raw_os_error() {
             // The route has become too narrow for this stride, which is the destination's matter, not the socket's.
-            Some(libc::EINVAL | libc::EMSGSIZE)
-                if stride > self.paths.get_mut().ask(to).payload_bytes =>
-            {
-                Ok(false)
-            }
+            Some(libc::EINVAL | libc::EMSGSIZE) if stride > self.paths.get_mut().ask(to).payload_bytes => Ok(false),
             Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO | libc::EOPNOTSUPP) => {
                 self.info.cuts_in_kernel = false;
                 self.counters.fallbacks += 1;
@@ -295,12 +249,7 @@ impl Device for UdpDevice {
         self.local
     }
 
-    fn receive(
-        &mut self,
-        pool: &mut Pool,
-        frames: &mut Vec<Frame>,
-        max: usize,
-    ) -> io::Result<usize> {
+    fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, max: usize) -> io::Result<usize> {
         let before = frames.len();
         let mut arrived = [Arrived::default(); MAX_ARRIVALS];
         let mut left = max;
@@ -369,9 +318,7 @@ impl Device for UdpDevice {
                 Ok(Sent::Done)
             }
             // No room in the socket's buffer, or in the interface's queue.
-            Err(error)
-                if sys::would_block(&error) || error.raw_os_error() == Some(libc::ENOBUFS) =>
-            {
+            Err(error) if sys::would_block(&error) || error.raw_os_error() == Some(libc::ENOBUFS) => {
                 self.counters.full += 1;
                 Ok(Sent::Full)
             }
@@ -384,11 +331,7 @@ impl Device for UdpDevice {
 
     fn packet_bytes(&self, to: SocketAddr) -> usize {
         let limit = self.paths.borrow_mut().limit(to);
-        let bytes = if limit.is_local {
-            self.options.loopback_packet_bytes
-        } else {
-            limit.payload_bytes
-        };
+        let bytes = if limit.is_local { self.options.loopback_packet_bytes } else { limit.payload_bytes };
         bytes & !7
     }
 
@@ -416,14 +359,7 @@ impl std::fmt::Debug for UdpDevice {
 fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     // An IPv6 socket may speak IPv4 too (mapped addresses); the IPv4 option then holds for that.
     let v4 = sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::DONT);
-    if v6 {
-        Ok(sockopt::set_ipv6_mtu_discover(
-            fd,
-            sockopt::Ipv6PathMtuDiscovery::DONT,
-        )?)
-    } else {
-        Ok(v4?)
-    }
+    if v6 { Ok(sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::DONT)?) } else { Ok(v4?) }
 }
 
 /// Carries a 64-bit count on by the kernel's 32-bit one, which wraps.
@@ -443,10 +379,6 @@ mod tests {
     fn the_kernels_drop_count_is_carried_on() {
         assert_eq!(count_on(0, 7), 7);
         assert_eq!(count_on(7, 7), 7);
-        assert_eq!(
-            count_on(u64::from(u32::MAX), 1),
-            u64::from(u32::MAX) + 2,
-            "it wrapped"
-        );
+        assert_eq!(count_on(u64::from(u32::MAX), 1), u64::from(u32::MAX) + 2, "it wrapped");
     }
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use crossdock_device::{
-    Device, Frame, MAX_SEGMENTS, MAX_SLICES, MAX_SUPER_BYTES, MemoryDevice, MemoryOptions, Poller,
-    Sent, UdpDevice, UdpOptions,
+    Device, Frame, MAX_SEGMENTS, MAX_SLICES, MAX_SUPER_BYTES, MemoryDevice, MemoryOptions, Poller, Sent, UdpDevice,
+    UdpOptions,
 };
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::io::{ErrorKind, IoSlice};
@@ -20,47 +20,28 @@ struct Pair {
 
 fn udp(addr: &str, options: &UdpOptions) -> Pair {
     let addr: SocketAddr = addr.parse().unwrap();
-    let (a, b) = (
-        UdpDevice::bind(addr, options.clone()).unwrap(),
-        UdpDevice::bind(addr, options.clone()).unwrap(),
-    );
-    Pair {
-        a: Box::new(a),
-        b: Box::new(b),
-        pool: Pool::new(PoolConfig::default()).unwrap(),
-    }
+    let (a, b) = (UdpDevice::bind(addr, options.clone()).unwrap(), UdpDevice::bind(addr, options.clone()).unwrap());
+    Pair { a: Box::new(a), b: Box::new(b), pool: Pool::new(PoolConfig::default()).unwrap() }
 }
 
 fn memory(options: MemoryOptions) -> Pair {
     let (a, b) = MemoryDevice::pair(options).unwrap();
-    Pair {
-        a: Box::new(a),
-        b: Box::new(b),
-        pool: Pool::new(PoolConfig::default()).unwrap(),
-    }
+    Pair { a: Box::new(a), b: Box::new(b), pool: Pool::new(PoolConfig::default()).unwrap() }
 }
 
 fn without_offload() -> UdpOptions {
-    UdpOptions {
-        offload: false,
-        ..UdpOptions::default()
-    }
+    UdpOptions { offload: false, ..UdpOptions::default() }
 }
 
 /// Bytes that tell their place and their message.
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| (seed.wrapping_mul(31).wrapping_add(at.wrapping_mul(7)) >> (at & 3)) as u8)
-        .collect()
+    (0..len).map(|at| (seed.wrapping_mul(31).wrapping_add(at.wrapping_mul(7)) >> (at & 3)) as u8).collect()
 }
 
 impl Pair {
     fn send(&mut self, bytes: &[u8], stride: usize) {
         let to = self.b.local_addr();
-        assert_eq!(
-            self.a.send(to, &[IoSlice::new(bytes)], stride).unwrap(),
-            Sent::Done
-        );
+        assert_eq!(self.a.send(to, &[IoSlice::new(bytes)], stride).unwrap(), Sent::Done);
     }
 
     /// What arrives at `b` until it is `packets` packets, waiting for each.
@@ -68,17 +49,8 @@ impl Pair {
         let mut poller = Poller::new().unwrap();
         poller.add(self.b.as_fd().unwrap(), 1).unwrap();
         let mut frames = Vec::new();
-        while frames
-            .iter()
-            .map(|frame: &Frame| frame.packets().len())
-            .sum::<usize>()
-            < packets
-        {
-            assert_eq!(
-                poller.wait(Some(Duration::from_secs(10))).unwrap(),
-                [1],
-                "something should arrive"
-            );
+        while frames.iter().map(|frame: &Frame| frame.packets().len()).sum::<usize>() < packets {
+            assert_eq!(poller.wait(Some(Duration::from_secs(10))).unwrap(), [1], "something should arrive");
             self.b.receive(&mut self.pool, &mut frames, 8).unwrap();
         }
         frames
@@ -87,33 +59,13 @@ impl Pair {
     fn packets(&mut self, packets: usize) -> Vec<Vec<u8>> {
         let frames = self.arrivals(packets);
         let from = self.a.local_addr();
-        assert!(
-            frames.iter().all(|frame| frame.from == from),
-            "{frames:?} should be from {from}"
-        );
-        frames
-            .iter()
-            .flat_map(|frame| frame.packets().map(<[u8]>::to_vec))
-            .collect()
+        assert!(frames.iter().all(|frame| frame.from == from), "{frames:?} should be from {from}");
+        frames.iter().flat_map(|frame| frame.packets().map(<[u8]>::to_vec)).collect()
     }
 }
 
 fn whole_packets_of_every_length(pair: &mut Pair) {
-    for len in [
-        1,
-        2,
-        7,
-        8,
-        511,
-        512,
-        513,
-        1472,
-        8192,
-        16 << 10,
-        (16 << 10) + 1,
-        40_000,
-        MAX_SUPER_BYTES,
-    ] {
+    for len in [1, 2, 7, 8, 511, 512, 513, 1472, 8192, 16 << 10, (16 << 10) + 1, 40_000, MAX_SUPER_BYTES] {
         let bytes = pattern(len, len);
         pair.send(&bytes, len);
         assert_eq!(pair.packets(1), [bytes], "a packet of {len} bytes");
@@ -121,23 +73,13 @@ fn whole_packets_of_every_length(pair: &mut Pair) {
 }
 
 fn strides_are_right(pair: &mut Pair) {
-    for (stride, packets, last) in [
-        (8, 2, 1),
-        (64, 64, 64),
-        (100, 5, 99),
-        (1216, 53, 700),
-        (1472, 44, 1472),
-        (8192, 7, 8192),
-        (30_000, 2, 5),
-    ] {
+    for (stride, packets, last) in
+        [(8, 2, 1), (64, 64, 64), (100, 5, 99), (1216, 53, 700), (1472, 44, 1472), (8192, 7, 8192), (30_000, 2, 5)]
+    {
         let bytes = pattern(stride, stride * (packets - 1) + last);
         pair.send(&bytes, stride);
         let expected: Vec<Vec<u8>> = bytes.chunks(stride).map(<[u8]>::to_vec).collect();
-        assert_eq!(
-            pair.packets(packets),
-            expected,
-            "{packets} packets of {stride}, the last {last}"
-        );
+        assert_eq!(pair.packets(packets), expected, "{packets} packets of {stride}, the last {last}");
     }
 }
 
@@ -190,20 +132,13 @@ fn at_most_max_at_once(pair: &mut Pair) {
     poller.add(pair.b.as_fd().unwrap(), 1).unwrap();
     let (mut frames, mut total) = (Vec::new(), 0);
     while total < 20 {
-        assert_eq!(
-            poller.wait(Some(Duration::from_secs(10))).unwrap(),
-            [1],
-            "readable while something is there"
-        );
+        assert_eq!(poller.wait(Some(Duration::from_secs(10))).unwrap(), [1], "readable while something is there");
         let got = pair.b.receive(&mut pair.pool, &mut frames, 3).unwrap();
         assert!((1..=3).contains(&got));
         total += got;
         assert_eq!(frames.len(), total);
     }
-    assert!(
-        poller.wait(Some(Duration::ZERO)).unwrap().is_empty(),
-        "not readable once it is empty"
-    );
+    assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty(), "not readable once it is empty");
     for (at, frame) in frames.iter().enumerate() {
         assert_eq!(frame.buffer[..frame.len], pattern(at, 300));
     }
@@ -214,21 +149,9 @@ fn what_cannot_be_sent_is_refused(pair: &mut Pair) {
     let bytes = vec![0; MAX_SUPER_BYTES + 1];
     let too_many_slices = vec![IoSlice::new(&[1]); MAX_SLICES + 1];
     let table: [(&[IoSlice<'_>], usize, &str); 6] = [
-        (
-            &[IoSlice::new(&bytes)],
-            8192,
-            "65505 bytes: send at most 65504",
-        ),
-        (
-            &[IoSlice::new(&bytes[1..]), IoSlice::new(&bytes[..1])],
-            65_505,
-            "65505 bytes: send at most 65504",
-        ),
-        (
-            &[IoSlice::new(&bytes[..MAX_SEGMENTS * 8 + 1])],
-            8,
-            "65 packets: send at most 64",
-        ),
+        (&[IoSlice::new(&bytes)], 8192, "65505 bytes: send at most 65504"),
+        (&[IoSlice::new(&bytes[1..]), IoSlice::new(&bytes[..1])], 65_505, "65505 bytes: send at most 65504"),
+        (&[IoSlice::new(&bytes[..MAX_SEGMENTS * 8 + 1])], 8, "65 packets: send at most 64"),
         (&[], 8, "0 bytes"),
         (&[IoSlice::new(&bytes[..8])], 0, "packets of 0"),
         (&too_many_slices, 1000, "513 slices"),
@@ -236,18 +159,11 @@ fn what_cannot_be_sent_is_refused(pair: &mut Pair) {
     for (slices, stride, expected) in table {
         let error = pair.a.send(to, slices, stride).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(
-            error.to_string().contains(expected),
-            "{error} should say {expected:?}"
-        );
+        assert!(error.to_string().contains(expected), "{error} should say {expected:?}");
     }
     assert_eq!(pair.a.counters().supers_sent, 0);
     let mut frames = Vec::new();
-    assert_eq!(
-        pair.b.receive(&mut pair.pool, &mut frames, 8).unwrap(),
-        0,
-        "nothing of it went out"
-    );
+    assert_eq!(pair.b.receive(&mut pair.pool, &mut frames, 8).unwrap(), 0, "nothing of it went out");
 }
 
 fn counters_add_up(pair: &mut Pair) {
@@ -255,32 +171,17 @@ fn counters_add_up(pair: &mut Pair) {
     pair.send(&pattern(2, 20_000), 20_000);
     assert_eq!(pair.packets(5).len(), 5);
     let (a, b) = (pair.a.counters(), pair.b.counters());
-    assert_eq!(
-        (a.packets_sent, a.supers_sent, a.bytes_sent),
-        (5, 2, 21_000)
-    );
+    assert_eq!((a.packets_sent, a.supers_sent, a.bytes_sent), (5, 2, 21_000));
     assert_eq!((b.packets_received, b.bytes_received), (5, 21_000));
     assert!((2..=5).contains(&b.supers_received));
-    assert_eq!(
-        (b.dropped_no_buffer, b.dropped_truncated, b.errors, a.errors),
-        (0, 0, 0, 0)
-    );
+    assert_eq!((b.dropped_no_buffer, b.dropped_truncated, b.errors, a.errors), (0, 0, 0, 0));
 }
 
 fn small_arrivals_take_small_buffers(pair: &mut Pair) {
-    for (len, at_most) in [
-        (100, 512),
-        (2000, 2048),
-        (9000, 16 << 10),
-        (30_000, 64 << 10),
-    ] {
+    for (len, at_most) in [(100, 512), (2000, 2048), (9000, 16 << 10), (30_000, 64 << 10)] {
         pair.send(&pattern(len, len), len);
         let frames = pair.arrivals(1);
-        assert!(
-            frames[0].buffer.capacity() <= at_most,
-            "{len} bytes in {}",
-            frames[0].buffer.capacity()
-        );
+        assert!(frames[0].buffer.capacity() <= at_most, "{len} bytes in {}", frames[0].buffer.capacity());
     }
 }
 
@@ -295,18 +196,10 @@ fn without_buffers_small_packets_still_come(pair: &mut Pair) {
     pair.send(&pattern(1, 40_000), 20_000);
     pair.send(&pattern(2, 200), 200);
     assert_eq!(pair.packets(1), [pattern(2, 200)]);
-    assert_eq!(
-        pair.b.counters().dropped_no_buffer,
-        2,
-        "both packets of 20,000 bytes"
-    );
+    assert_eq!(pair.b.counters().dropped_no_buffer, 2, "both packets of 20,000 bytes");
     drop(held);
     pair.send(&pattern(3, 40_000), 20_000);
-    assert_eq!(
-        pair.packets(2).concat(),
-        pattern(3, 40_000),
-        "and all is well again"
-    );
+    assert_eq!(pair.packets(2).concat(), pattern(3, 40_000), "and all is well again");
 }
 
 macro_rules! conformance {

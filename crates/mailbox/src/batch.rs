@@ -52,9 +52,7 @@ pub struct BatchFull;
 
 impl fmt::Display for BatchFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the batch is full, or the range lies outside what holds it: begin another batch",
-        )
+        f.write_str("the batch is full, or the range lies outside what holds it: begin another batch")
     }
 }
 
@@ -81,10 +79,7 @@ impl Batch {
     /// # Errors
     /// [`BatchFull`] after 65,535 of them.
     pub fn push_buffer(&mut self, buffer: Buffer) -> Result<u16, BatchFull> {
-        let index = u16::try_from(self.buffers.len())
-            .ok()
-            .filter(|&index| index < u16::MAX)
-            .ok_or(BatchFull)?;
+        let index = u16::try_from(self.buffers.len()).ok().filter(|&index| index < u16::MAX).ok_or(BatchFull)?;
         self.buffers.push(buffer);
         Ok(index)
     }
@@ -94,15 +89,8 @@ impl Batch {
     /// # Errors
     /// [`BatchFull`] after 65,535 of them, or if it does not lie inside its buffer.
     pub fn push_slice(&mut self, slice: Slice) -> Result<u16, BatchFull> {
-        let index = u16::try_from(self.slices.len())
-            .ok()
-            .filter(|&index| index < u16::MAX)
-            .ok_or(BatchFull)?;
-        let capacity = self
-            .buffers
-            .get(slice.buffer as usize)
-            .ok_or(BatchFull)?
-            .capacity();
+        let index = u16::try_from(self.slices.len()).ok().filter(|&index| index < u16::MAX).ok_or(BatchFull)?;
+        let capacity = self.buffers.get(slice.buffer as usize).ok_or(BatchFull)?.capacity();
         if slice.start as usize + slice.len as usize > capacity {
             return Err(BatchFull);
         }

@@ -25,9 +25,7 @@ impl Default for Bell {
 impl Bell {
     /// A bell whose sleeper is awake.
     pub fn new() -> Bell {
-        Bell {
-            state: AtomicU8::new(AWAKE),
-        }
+        Bell { state: AtomicU8::new(AWAKE) }
     }
 
     /// Rings. True if the sleeper is asleep and the caller must wake it; among many ringers one is told so.
@@ -42,10 +40,7 @@ impl Bell {
     /// Before blocking: true if the sleeper may block, and must call [`Bell::woken`] after; false if it was rung since
     /// the last call, which is thereby answered.
     pub fn try_sleep(&self) -> bool {
-        match self
-            .state
-            .compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire)
-        {
+        match self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
             Err(_) => {
                 self.woken();

@@ -74,9 +74,7 @@ impl HeapOwner {
         let mut offset = 0;
         for (class, cut) in cuts.iter().enumerate() {
             let first = u32::try_from(slots.len()).ok()?;
-            let end = first
-                .checked_add(u32::try_from(cut.count).ok()?)
-                .filter(|&end| end < CLOSED)?;
+            let end = first.checked_add(u32::try_from(cut.count).ok()?).filter(|&end| end < CLOSED)?;
             for _ in first..end {
                 segment.at(offset, cut.bytes)?;
                 slots.push(Slot {
@@ -98,11 +96,7 @@ impl HeapOwner {
             debt: AtomicIsize::new(0),
             segment,
         });
-        Some(HeapOwner {
-            heap: NonNull::from(Box::leak(heap)),
-            free: free.into_boxed_slice(),
-            collected: 0,
-        })
+        Some(HeapOwner { heap: NonNull::from(Box::leak(heap)), free: free.into_boxed_slice(), collected: 0 })
     }
 
     fn heap(&self) -> &Heap {
@@ -123,25 +117,34 @@ impl HeapOwner {
     /// Hands out the buffer of `class` that came home last, if one is home.
     #[inline]
     pub(crate) fn take(&mut self, class: usize) -> Option<BufferMut> {
+        self.collect(class);
         // SAFETY: as in `heap`; not through `self`, whose free lists change meanwhile.
         let heap = unsafe { self.heap.as_ref() };
-        // The return path first: what came home last is warm in the cache.
-        if heap.returns[class].load(Ordering::Relaxed) != EMPTY {
-            // Acquire: all that was done to the buffers that came home happened before they are used again.
-            let head = heap.returns[class].swap(EMPTY, Ordering::Acquire);
-            self.collected += heap.unchain(head, &mut self.free[class]) as u64;
-        }
         let index = self.free[class].pop()?;
         let slot = &heap.slots[index as usize];
         let capacity = heap.class_bytes[class];
         let data = heap.segment.at(slot.offset, capacity)?;
         slot.refs.store(1, Ordering::Relaxed);
-        Some(BufferMut(Buffer {
-            heap: self.heap,
-            data,
-            index,
-            capacity,
-        }))
+        Some(BufferMut(Buffer { heap: self.heap, data, index, capacity }))
+    }
+
+    /// Takes home what waits on the return path of `class`: what came last is warm in the cache, and is used first.
+    #[inline]
+    fn collect(&mut self, class: usize) {
+        // SAFETY: as in `heap`; not through `self`, whose free lists change meanwhile.
+        let heap = unsafe { self.heap.as_ref() };
+        if heap.returns[class].load(Ordering::Relaxed) != EMPTY {
+            // Acquire: all that was done to the buffers that came home happened before they are used again.
+            let head = heap.returns[class].swap(EMPTY, Ordering::Acquire);
+            self.collected += heap.unchain(head, &mut self.free[class]) as u64;
+        }
+    }
+
+    /// Whether at least `count` buffers of `class` are home.
+    #[inline]
+    pub(crate) fn has(&mut self, class: usize, count: usize) -> bool {
+        self.collect(class);
+        self.free[class].len() >= count
     }
 
     /// Takes a reference back, past the return path: the buffer goes home at once if it was the last.
@@ -207,9 +210,7 @@ impl Heap {
     unsafe fn settle(heap: NonNull<Heap>, change: isize) {
         // SAFETY: the caller's claim keeps the heap until the addition is made. Before the pool has added its count the
         // debt is at most 0 and buffers only lower it; after, it falls to 0 exactly once.
-        let before = unsafe { heap.as_ref() }
-            .debt
-            .fetch_add(change, Ordering::AcqRel);
+        let before = unsafe { heap.as_ref() }.debt.fetch_add(change, Ordering::AcqRel);
         if before + change == 0 {
             // SAFETY: every claim is gone and no new one can come: the pool is closed, no buffer is left to clone.
             drop(unsafe { Box::from_raw(heap.as_ptr()) });
@@ -254,8 +255,7 @@ impl Slot {
             return false;
         }
         let lives = self.generation.load(Ordering::Relaxed);
-        self.generation
-            .store(lives.wrapping_add(1), Ordering::Relaxed);
+        self.generation.store(lives.wrapping_add(1), Ordering::Relaxed);
         true
     }
 }
@@ -297,10 +297,7 @@ impl Buffer {
 
     /// Its name within its pool.
     pub fn id(&self) -> BufferId {
-        BufferId {
-            index: self.index,
-            generation: self.slot().generation.load(Ordering::Relaxed),
-        }
+        BufferId { index: self.index, generation: self.slot().generation.load(Ordering::Relaxed) }
     }
 
     /// Whether `other` is a reference to the same buffer.
@@ -314,11 +311,7 @@ impl Buffer {
     /// The buffer itself, when it is shared.
     pub fn try_mut(self) -> Result<BufferMut, Buffer> {
         // Acquire: what former owners read must have been read before it is overwritten.
-        if self.slot().refs.load(Ordering::Acquire) == 1 {
-            Ok(BufferMut(self))
-        } else {
-            Err(self)
-        }
+        if self.slot().refs.load(Ordering::Acquire) == 1 { Ok(BufferMut(self)) } else { Err(self) }
     }
 }
 
@@ -328,12 +321,7 @@ impl Clone for Buffer {
         if before > MAX_REFERENCES {
             std::process::abort();
         }
-        Buffer {
-            heap: self.heap,
-            data: self.data,
-            index: self.index,
-            capacity: self.capacity,
-        }
+        Buffer { heap: self.heap, data: self.data, index: self.index, capacity: self.capacity }
     }
 }
 
@@ -358,10 +346,7 @@ impl Deref for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("id", &self.id())
-            .field("capacity", &self.capacity)
-            .finish()
+        f.debug_struct("Buffer").field("id", &self.id()).field("capacity", &self.capacity).finish()
     }
 }
 
@@ -405,9 +390,6 @@ impl DerefMut for BufferMut {
 
 impl fmt::Debug for BufferMut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BufferMut")
-            .field("id", &self.id())
-            .field("capacity", &self.0.capacity)
-            .finish()
+        f.debug_struct("BufferMut").field("id", &self.id()).field("capacity", &self.0.capacity).finish()
     }
 }

@@ -30,15 +30,7 @@ impl Default for PoolConfig {
     /// | 16 KiB | 512 | 8 | the largest arrival that a device copies instead of handing over a 64 KiB buffer |
     /// | 64 KiB | 1024 | 64 | super-packets: 8 posted, 32 in flight to each of 16 busy subscribers, 500 being filled or held for slow ones |
     fn default() -> PoolConfig {
-        PoolConfig {
-            classes: vec![
-                (512, 4096),
-                (2 << 10, 2048),
-                (8 << 10, 1024),
-                (16 << 10, 512),
-                (64 << 10, 1024),
-            ],
-        }
+        PoolConfig { classes: vec![(512, 4096), (2 << 10, 2048), (8 << 10, 1024), (16 << 10, 512), (64 << 10, 1024)] }
     }
 }
 
@@ -103,42 +95,22 @@ impl Pool {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         for (bytes, _) in &mut config.classes {
             if *bytes == 0 || *bytes > MAX_CLASS_BYTES {
-                return refuse(format!(
-                    "a buffer class of {bytes} bytes: give 1 to {MAX_CLASS_BYTES}"
-                ));
+                return refuse(format!("a buffer class of {bytes} bytes: give 1 to {MAX_CLASS_BYTES}"));
             }
             *bytes = bytes.next_multiple_of(ALIGN);
         }
         config.classes.retain(|&(_, count)| count > 0);
         config.classes.sort_unstable();
-        let cuts: Vec<Cut> = config
-            .classes
-            .iter()
-            .map(|&(bytes, count)| Cut { bytes, count })
-            .collect();
-        let total = cuts.iter().try_fold(0usize, |sum, cut| {
-            sum.checked_add(cut.bytes.checked_mul(cut.count)?)
-        });
+        let cuts: Vec<Cut> = config.classes.iter().map(|&(bytes, count)| Cut { bytes, count }).collect();
+        let total = cuts.iter().try_fold(0usize, |sum, cut| sum.checked_add(cut.bytes.checked_mul(cut.count)?));
         let Some(total @ 1..) = total else {
-            return refuse(
-                "a pool needs at least one buffer, and less than all addresses for them".to_owned(),
-            );
+            return refuse("a pool needs at least one buffer, and less than all addresses for them".to_owned());
         };
         let Some(heap) = HeapOwner::new(Segment::new(total)?, &cuts) else {
             return refuse("a pool has fewer than 4 billion buffers".to_owned());
         };
-        let class = |cut: &Cut| Class {
-            bytes: cut.bytes,
-            count: cut.count,
-            allocated: 0,
-            exhausted: 0,
-        };
-        Ok(Pool {
-            classes: cuts.iter().map(class).collect(),
-            failed: 0,
-            heap,
-            _one_holder: PhantomData,
-        })
+        let class = |cut: &Cut| Class { bytes: cut.bytes, count: cut.count, allocated: 0, exhausted: 0 };
+        Ok(Pool { classes: cuts.iter().map(class).collect(), failed: 0, heap, _one_holder: PhantomData })
     }
 
     /// A buffer of at least `bytes`: from the smallest class that fits and has one, the one freed last; `None` if none
@@ -164,6 +136,14 @@ impl Pool {
         None
     }
 
+    /// Whether at least `count` buffers are free in one class of at least `bytes`. Costs no more than an allocation, so a
+    /// context may ask before it takes in what it could not finish.
+    #[inline]
+    pub fn has_free(&mut self, bytes: usize, count: usize) -> bool {
+        let heap = &mut self.heap;
+        self.classes.iter().enumerate().any(|(at, class)| class.bytes >= bytes && heap.has(at, count))
+    }
+
     /// Gives a reference up by the short way: cheaper than dropping it, for the pool's holder. A buffer that is still
     /// shared, or another pool's, is only dropped.
     #[inline]
@@ -173,22 +153,14 @@ impl Pool {
 
     /// Counts of what was done and is held. Walks the return paths; not for the data path.
     pub fn stats(&self) -> PoolStats {
-        let classes = self
-            .classes
-            .iter()
-            .enumerate()
-            .map(|(at, class)| ClassStats {
-                bytes: class.bytes,
-                count: class.count,
-                free: self.heap.free(at),
-                allocated: class.allocated,
-                exhausted: class.exhausted,
-            });
-        PoolStats {
-            classes: classes.collect(),
-            failed: self.failed,
-            collected: self.heap.collected(),
-        }
+        let classes = self.classes.iter().enumerate().map(|(at, class)| ClassStats {
+            bytes: class.bytes,
+            count: class.count,
+            free: self.heap.free(at),
+            allocated: class.allocated,
+            exhausted: class.exhausted,
+        });
+        PoolStats { classes: classes.collect(), failed: self.failed, collected: self.heap.collected() }
     }
 
     /// Length of the segment in bytes: the most memory that its buffers can ever occupy.
@@ -204,8 +176,6 @@ impl Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool")
-            .field("stats", &self.stats())
-            .finish()
+        f.debug_struct("Pool").field("stats", &self.stats()).finish()
     }
 }

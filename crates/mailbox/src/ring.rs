@@ -34,10 +34,7 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        let (mut at, tail) = (
-            self.head.load(Ordering::Relaxed),
-            self.tail.load(Ordering::Relaxed),
-        );
+        let (mut at, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         while at != tail {
             // SAFETY: both sides are gone; head..tail were written and not read.
             unsafe { (*self.place(at)).assume_init_drop() };
@@ -67,32 +64,16 @@ pub struct Consumer<T> {
 /// # Panics
 /// If `capacity` is over 2^30: a bound has to be one.
 pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
-    assert!(
-        capacity <= 1 << 30,
-        "a ring of {capacity} places is not bounded in any useful sense"
-    );
-    let places = (0..capacity.max(1).next_power_of_two())
-        .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
-        .collect();
+    assert!(capacity <= 1 << 30, "a ring of {capacity} places is not bounded in any useful sense");
+    let places = (0..capacity.max(1).next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
         head: Apart(AtomicUsize::new(0)),
         tail: Apart(AtomicUsize::new(0)),
         closed: AtomicBool::new(false),
         places,
     });
-    let producer = Producer {
-        shared: shared.clone(),
-        tail: 0,
-        head_seen: 0,
-    };
-    (
-        producer,
-        Consumer {
-            shared,
-            head: 0,
-            tail_seen: 0,
-        },
-    )
+    let producer = Producer { shared: shared.clone(), tail: 0, head_seen: 0 };
+    (producer, Consumer { shared, head: 0, tail_seen: 0 })
 }
 
 impl<T> Producer<T> {
@@ -200,9 +181,7 @@ impl<T> Consumer<T> {
         values.reserve(count); // before the reads: an unwinding allocation must not lose what was read
         for at in 0..count {
             // SAFETY: as in `pop`, for `count` places.
-            values.push(unsafe {
-                (*self.shared.place(self.head.wrapping_add(at))).assume_init_read()
-            });
+            values.push(unsafe { (*self.shared.place(self.head.wrapping_add(at))).assume_init_read() });
         }
         if count > 0 {
             self.head = self.head.wrapping_add(count);
@@ -231,18 +210,12 @@ impl<T> Drop for Consumer<T> {
 
 impl<T> fmt::Debug for Producer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Producer")
-            .field("capacity", &self.capacity())
-            .field("tail", &self.tail)
-            .finish_non_exhaustive()
+        f.debug_struct("Producer").field("capacity", &self.capacity()).field("tail", &self.tail).finish_non_exhaustive()
     }
 }
 
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer")
-            .field("capacity", &self.capacity())
-            .field("head", &self.head)
-            .finish_non_exhaustive()
+        f.debug_struct("Consumer").field("capacity", &self.capacity()).field("head", &self.head).finish_non_exhaustive()
     }
 }

@@ -32,39 +32,18 @@ impl Segment {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
 
         if bytes == 0 || isize::try_from(bytes).is_err() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("a segment of {bytes} bytes cannot be"),
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a segment of {bytes} bytes cannot be")));
         }
-        let memfd = memfd_create(
-            "crossdock-segment",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
+        let memfd = memfd_create("crossdock-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memfd, bytes as u64)?;
-        fcntl_add_seals(
-            &memfd,
-            SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-        )?;
+        fcntl_add_seals(&memfd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
         // SAFETY: a fresh mapping at an address of the kernel's choosing replaces nothing; the file is sealed at its
         // length, so every byte of the mapping stays backed for as long as it exists.
         let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &memfd,
-                0,
-            )?
+            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memfd, 0)?
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        Ok(Segment {
-            base,
-            bytes,
-            _memfd: memfd,
-        })
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
+        Ok(Segment { base, bytes, _memfd: memfd })
     }
 }
 
@@ -91,8 +70,7 @@ impl Segment {
 #[cfg(any(loom, miri))]
 impl Drop for Segment {
     fn drop(&mut self) {
-        let memory =
-            std::ptr::slice_from_raw_parts_mut(self.base.as_ptr().cast::<u64>(), self.bytes / 8);
+        let memory = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr().cast::<u64>(), self.bytes / 8);
         // SAFETY: exactly what `new` leaked.
         drop(unsafe { Box::from_raw(memory) });
     }

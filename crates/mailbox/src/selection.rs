@@ -42,17 +42,12 @@ impl Selection {
         self.listed = true;
         self.chosen.clear();
         self.chosen.extend(0..first_out);
-        self.chosen
-            .extend((first_out + 1..self.total).filter(|&index| keep(index as usize)));
+        self.chosen.extend((first_out + 1..self.total).filter(|&index| keep(index as usize)));
     }
 
     /// How many records are meant.
     pub fn len(&self) -> usize {
-        if self.listed {
-            self.chosen.len()
-        } else {
-            self.total as usize
-        }
+        if self.listed { self.chosen.len() } else { self.total as usize }
     }
 
     /// Whether none is meant.
@@ -75,30 +70,18 @@ impl Selection {
         let Ok(index) = u32::try_from(index) else {
             return false;
         };
-        if self.listed {
-            self.chosen.binary_search(&index).is_ok()
-        } else {
-            index < self.total
-        }
+        if self.listed { self.chosen.binary_search(&index).is_ok() } else { index < self.total }
     }
 
     /// The indices meant, rising.
     pub fn iter(&self) -> Chosen<'_> {
-        if self.listed {
-            Chosen::Listed(self.chosen.iter())
-        } else {
-            Chosen::All(0..self.total)
-        }
+        if self.listed { Chosen::Listed(self.chosen.iter()) } else { Chosen::All(0..self.total) }
     }
 }
 
 impl Clone for Selection {
     fn clone(&self) -> Selection {
-        Selection {
-            total: self.total,
-            listed: self.listed,
-            chosen: self.chosen.clone(),
-        }
+        Selection { total: self.total, listed: self.listed, chosen: self.chosen.clone() }
     }
 
     /// Takes over what `from` means, in the memory that this one has.
