@@ -44,23 +44,13 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     if let Some(name) = &only
         && !targets.contains(name)
     {
-        return Ok(Ended::Usage(format!(
-            "fuzz: there is no target `{name}`; there are: {}",
-            targets.join(", ")
-        )));
+        return Ok(Ended::Usage(format!("fuzz: there is no target `{name}`; there are: {}", targets.join(", "))));
     }
-    let wanted: Vec<&str> = targets
-        .iter()
-        .map(String::as_str)
-        .filter(|t| only.as_deref().is_none_or(|o| o == *t))
-        .collect();
+    let wanted: Vec<&str> =
+        targets.iter().map(String::as_str).filter(|t| only.as_deref().is_none_or(|o| o == *t)).collect();
     if build(&mut steps) {
         for target in wanted {
-            let work = if files.is_empty() {
-                Work::Seconds(seconds)
-            } else {
-                Work::Files(&files)
-            };
+            let work = if files.is_empty() { Work::Seconds(seconds) } else { Work::Files(&files) };
             fuzz(&mut steps, target, &work);
         }
     }
@@ -70,9 +60,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
 /// Every target, each for so many seconds, as part of `cargo xtask test`.
 pub(crate) fn all(steps: &mut Steps<'_>, seconds: u32) {
     if !steps.place.root.join("fuzz/Cargo.toml").exists() {
-        steps.step("fuzz", |_| {
-            Outcome::Skipped("there is no fuzz/Cargo.toml".into())
-        });
+        steps.step("fuzz", |_| Outcome::Skipped("there is no fuzz/Cargo.toml".into()));
         return;
     }
     if let Some(lack) = lacks() {
@@ -96,15 +84,8 @@ pub(crate) fn all(steps: &mut Steps<'_>, seconds: u32) {
 /// What this machine lacks to build libFuzzer, in one line.
 fn lacks() -> Option<String> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
-    let there = Command::new(&compiler)
-        .arg("--version")
-        .output()
-        .is_ok_and(|out| out.status.success());
-    (!there).then(|| {
-        format!(
-            "libFuzzer is C++ and there is no `{compiler}`; install g++, or name a compiler in CXX"
-        )
-    })
+    let there = Command::new(&compiler).arg("--version").output().is_ok_and(|out| out.status.success());
+    (!there).then(|| format!("libFuzzer is C++ and there is no `{compiler}`; install g++, or name a compiler in CXX"))
 }
 
 /// The fuzz package's binaries: each is a target.
@@ -116,21 +97,10 @@ fn targets(place: &Place) -> Result<Vec<String>, String> {
     let metadata = place::metadata(&manifest, &["--no-deps"])?;
     let all = metadata["packages"].as_array().into_iter().flatten();
     let all = all.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let bins = all.filter(|t| {
-        t["kind"]
-            .as_array()
-            .is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"))
-    });
-    let mut names: Vec<String> = bins
-        .filter_map(|target| target["name"].as_str())
-        .map(str::to_owned)
-        .collect();
+    let bins = all.filter(|t| t["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin")));
+    let mut names: Vec<String> = bins.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect();
     names.sort();
-    if names.is_empty() {
-        Err("fuzz/Cargo.toml has no [[bin]]: give each target one".into())
-    } else {
-        Ok(names)
-    }
+    if names.is_empty() { Err("fuzz/Cargo.toml has no [[bin]]: give each target one".into()) } else { Ok(names) }
 }
 
 /// Builds every target, checked arithmetic and debug assertions on; true where that went well.
@@ -141,18 +111,9 @@ fn build(steps: &mut Steps<'_>) -> bool {
             Ok(host) => host,
             Err(why) => return Outcome::Failed(why),
         };
-        let mut cargo = steps.place.cargo(&[
-            "build",
-            "--release",
-            "--bins",
-            "--manifest-path",
-            "fuzz/Cargo.toml",
-        ]);
+        let mut cargo = steps.place.cargo(&["build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
         // With a target named, the flags stay out of build scripts and procedural macros.
-        cargo
-            .args(["--target", &host])
-            .env("CARGO_TARGET_DIR", folder(steps.place))
-            .env("RUSTFLAGS", RUSTFLAGS);
+        cargo.args(["--target", &host]).env("CARGO_TARGET_DIR", folder(steps.place)).env("RUSTFLAGS", RUSTFLAGS);
         cargo.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
         cargo.env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true");
         match steps.call("fuzz: build", cargo) {
@@ -175,14 +136,10 @@ fn folder(place: &Place) -> PathBuf {
 /// This machine's target triple.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let out = Command::new(rustc)
-        .arg("-vV")
-        .output()
-        .map_err(|e| format!("rustc -vV: {e}"))?;
+    let out = Command::new(rustc).arg("-vV").output().map_err(|e| format!("rustc -vV: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned)
-        .ok_or_else(|| "rustc -vV names no host".into())
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".into())
 }
 
 /// What a target is to do.
@@ -211,18 +168,14 @@ fn fuzz(steps: &mut Steps<'_>, target: &str, work: &Work<'_>) {
         };
         let mut command = Command::new(folder.join(host).join("release").join(target));
         command.current_dir(&steps.place.root);
-        command
-            .arg(format!("-timeout={INPUT_LIMIT_S}"))
-            .arg(format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"));
+        command.arg(format!("-timeout={INPUT_LIMIT_S}")).arg(format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         match work {
             Work::Files(files) => {
                 command.args(files.iter());
             }
             Work::Seconds(seconds) => {
-                command
-                    .arg(format!("-max_total_time={seconds}"))
-                    .arg(&corpus);
+                command.arg(format!("-max_total_time={seconds}")).arg(&corpus);
                 let seeds = steps.place.root.join("fuzz/seeds").join(target);
                 if seeds.is_dir() {
                     command.arg(seeds);
@@ -230,9 +183,7 @@ fn fuzz(steps: &mut Steps<'_>, target: &str, work: &Work<'_>) {
             }
         }
         match steps.call(&name, command) {
-            Ok(call) if call.ok() => {
-                Outcome::Passed(inputs_tried(&call.output()).unwrap_or_default())
-            }
+            Ok(call) if call.ok() => Outcome::Passed(inputs_tried(&call.output()).unwrap_or_default()),
             Ok(call) => Outcome::Failed(crash(steps.place, target, &call, work)),
             Err(why) => Outcome::Failed(why),
         }
@@ -244,9 +195,7 @@ fn crash(place: &Place, target: &str, call: &Call, work: &Work<'_>) -> String {
     let mut report = call.report(place);
     if let (Work::Seconds(_), Some(input)) = (work, input_written(&call.output())) {
         let input = place.short(Path::new(input)).to_string();
-        report += &format!(
-            "\nthe input is kept in {input}\nto repeat it: cargo xtask fuzz {target} {input}"
-        );
+        report += &format!("\nthe input is kept in {input}\nto repeat it: cargo xtask fuzz {target} {input}");
         report += "\nto mend it: make the code refuse such bytes, and add the input to its tests";
     }
     report
@@ -254,10 +203,7 @@ fn crash(place: &Place, target: &str, call: &Call, work: &Work<'_>) -> String {
 
 /// The file that libFuzzer says it kept the crashing input in.
 fn input_written(output: &str) -> Option<&str> {
-    output
-        .lines()
-        .find_map(|line| line.split_once("Test unit written to "))
-        .map(|(_, path)| path.trim())
+    output.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, path)| path.trim())
 }
 
 /// How many inputs a run tried, from libFuzzer's last line: `Done N runs in S second(s)`.
@@ -281,10 +227,7 @@ mod tests {
 
     #[test]
     fn a_good_run_tells_how_many_inputs_it_tried() {
-        assert_eq!(
-            inputs_tried("#5 DONE\nDone 9512949 runs in 5 second(s)\n").as_deref(),
-            Some("9512949 inputs")
-        );
+        assert_eq!(inputs_tried("#5 DONE\nDone 9512949 runs in 5 second(s)\n").as_deref(), Some("9512949 inputs"));
         assert_eq!(inputs_tried(OUTPUT), None);
     }
 }

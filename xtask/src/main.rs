@@ -1,9 +1,6 @@
 //! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::print_stdout,
-    reason = "a command line tool: what it prints on standard output is its result"
-)]
+#![allow(clippy::print_stdout, reason = "a command line tool: what it prints on standard output is its result")]
 
 mod bench;
 mod fuzz;
@@ -29,7 +26,7 @@ usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
 
 test    Runs every test: tidy, unit, integration and doc tests, loom, the fuzz targets (10 s each), the demo.
         CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
-        --quick     only unit tests, for the loop of editing and testing
+        --quick     unit and integration tests with few cases, for the loop of editing and testing
         --verbose   shows what each step prints as it runs; else only what a failed step printed
         FILTER      goes to the test binaries: `cargo xtask test query -- like`
 tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the absences, lengths, links.
@@ -92,10 +89,7 @@ fn run() -> Result<Ended, String> {
         Some("tidy") => tidy_only(&place, rest),
         Some("fuzz") => fuzz::run(&place, rest),
         Some("bench") => bench::run(&place, rest),
-        other => Ok(Ended::Usage(format!(
-            "there is no chore `{}`",
-            other.unwrap_or_default()
-        ))),
+        other => Ok(Ended::Usage(format!("there is no chore `{}`", other.unwrap_or_default()))),
     }
 }
 

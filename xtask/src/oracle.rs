@@ -28,13 +28,7 @@ pub(crate) fn step(steps: &mut Steps<'_>) -> Option<PathBuf> {
 fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         let ready = imports(&given).is_some();
-        return if ready {
-            Ok(given)
-        } else {
-            Err(format!(
-                "{VARIABLE} names a Python that cannot import duckdb"
-            ))
-        };
+        return if ready { Ok(given) } else { Err(format!("{VARIABLE} names a Python that cannot import duckdb")) };
     }
     let folder = steps.place.target.join(format!("duckdb-{VERSION}"));
     let python = folder.join("bin/python");
@@ -43,23 +37,10 @@ fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
     }
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv", "--clear"]).arg(&folder);
-    do_or_say(
-        steps,
-        "python3 -m venv",
-        venv,
-        "install python3 and python3-venv",
-    )?;
+    do_or_say(steps, "python3 -m venv", venv, "install python3 and python3-venv")?;
     let mut pip = Command::new(&python);
     // A wheel or nothing: building DuckDB from its source would take half an hour.
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--only-binary",
-        ":all:",
-    ]);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
     pip.arg(format!("duckdb=={VERSION}"));
     do_or_say(steps, "pip install duckdb", pip, "it needs PyPI once")?;
     Ok(python)
@@ -67,26 +48,16 @@ fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
 
 /// The version of DuckDB that a Python imports.
 fn imports(python: &PathBuf) -> Option<String> {
-    let out = Command::new(python)
-        .args(["-c", "import duckdb; print(duckdb.__version__)"])
-        .output()
-        .ok()?;
-    out.status
-        .success()
-        .then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    let out = Command::new(python).args(["-c", "import duckdb; print(duckdb.__version__)"]).output().ok()?;
+    out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
 fn do_or_say(steps: &Steps<'_>, name: &str, command: Command, mend: &str) -> Result<(), String> {
-    let call = steps
-        .call(name, command)
-        .map_err(|why| format!("{why} ({mend})"))?;
+    let call = steps.call(name, command).map_err(|why| format!("{why} ({mend})"))?;
     if call.ok() {
         return Ok(());
     }
     let output = call.output();
-    let last = output
-        .lines()
-        .rfind(|line| !line.trim().is_empty())
-        .unwrap_or("it printed nothing");
+    let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
     Err(format!("`{name}` failed: {last} ({mend})"))
 }

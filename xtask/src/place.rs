@@ -19,19 +19,10 @@ impl Place {
     /// Finds the workspace that this program was built in.
     pub(crate) fn find() -> Result<Place, String> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = here
-            .parent()
-            .ok_or("xtask's folder has no parent")?
-            .to_owned();
+        let root = here.parent().ok_or("xtask's folder has no parent")?.to_owned();
         let metadata = metadata(&root.join("Cargo.toml"), &["--no-deps"])?;
-        let target = metadata["target_directory"]
-            .as_str()
-            .ok_or("cargo metadata names no target_directory")?;
-        Ok(Place {
-            target: target.into(),
-            root,
-            metadata,
-        })
+        let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target_directory")?;
+        Ok(Place { target: target.into(), root, metadata })
     }
 
     /// A `cargo` command in the root.
@@ -43,19 +34,13 @@ impl Place {
 
     /// The names of the workspace's packages.
     pub(crate) fn packages(&self) -> impl Iterator<Item = &str> {
-        self.metadata["packages"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|package| package["name"].as_str())
+        self.metadata["packages"].as_array().into_iter().flatten().filter_map(|package| package["name"].as_str())
     }
 
     /// The package that a person means by a short or full name: `query` is `crossdock-query`.
     pub(crate) fn package(&self, name: &str) -> Option<&str> {
         let long = format!("crossdock-{name}");
-        self.packages()
-            .find(|known| *known == name)
-            .or_else(|| self.packages().find(|known| *known == long))
+        self.packages().find(|known| *known == name).or_else(|| self.packages().find(|known| *known == long))
     }
 
     /// A path as it reads from the root, for messages.
@@ -67,23 +52,13 @@ impl Place {
 /// What `cargo metadata` says of a manifest.
 pub(crate) fn metadata(manifest: &Path, more: &[&str]) -> Result<Value, String> {
     let mut command = Command::new(cargo());
-    command
-        .args(["metadata", "--format-version", "1", "--manifest-path"])
-        .arg(manifest)
-        .args(more);
-    let out = command
-        .output()
-        .map_err(|e| format!("cargo metadata did not start: {e}"))?;
+    command.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(manifest).args(more);
+    let out = command.output().map_err(|e| format!("cargo metadata did not start: {e}"))?;
     if !out.status.success() {
         let why = String::from_utf8_lossy(&out.stderr);
-        return Err(format!(
-            "cargo metadata of {} failed: {}",
-            manifest.display(),
-            why.trim()
-        ));
+        return Err(format!("cargo metadata of {} failed: {}", manifest.display(), why.trim()));
     }
-    serde_json::from_slice(&out.stdout)
-        .map_err(|e| format!("cargo metadata printed what is not JSON: {e}"))
+    serde_json::from_slice(&out.stdout).map_err(|e| format!("cargo metadata printed what is not JSON: {e}"))
 }
 
 /// The cargo that runs this program, so that toolchain overrides hold.

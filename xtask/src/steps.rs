@@ -40,13 +40,7 @@ pub(crate) struct Steps<'a> {
 impl<'a> Steps<'a> {
     /// No step ran yet. `verbose` shows each step's output as it comes.
     pub(crate) fn new(place: &'a Place, verbose: bool) -> Self {
-        Steps {
-            place,
-            verbose,
-            passed: 0,
-            failed: Vec::new(),
-            skipped: Vec::new(),
-        }
+        Steps { place, verbose, passed: 0, failed: Vec::new(), skipped: Vec::new() }
     }
 
     /// Runs one step and prints its line.
@@ -65,10 +59,7 @@ impl<'a> Steps<'a> {
         }
         match outcome {
             Outcome::Passed(note) => {
-                println!(
-                    "{}",
-                    format!("ok      {name:<44} {took_s:>7.1} s  {note}").trim_end()
-                );
+                println!("{}", format!("ok      {name:<44} {took_s:>7.1} s  {note}").trim_end());
                 self.passed += 1;
             }
             Outcome::Failed(why) => {
@@ -89,9 +80,7 @@ impl<'a> Steps<'a> {
     pub(crate) fn command(&mut self, name: &str, command: Command, mend: &str) {
         self.step(name, |steps| match steps.call(name, command) {
             Ok(call) if call.ok() => Outcome::Passed(String::new()),
-            Ok(call) => {
-                Outcome::Failed(format!("{}\nto mend it: {mend}", call.report(steps.place)))
-            }
+            Ok(call) => Outcome::Failed(format!("{}\nto mend it: {mend}", call.report(steps.place))),
             Err(why) => Outcome::Failed(why),
         });
     }
@@ -108,16 +97,9 @@ impl<'a> Steps<'a> {
         // Where the folder cannot be made, creating the log says so.
         let _ = std::fs::create_dir_all(&folder);
         let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
+            if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }
         };
-        folder.join(format!(
-            "{}.log",
-            name.chars().map(plain).collect::<String>()
-        ))
+        folder.join(format!("{}.log", name.chars().map(plain).collect::<String>()))
     }
 
     /// Prints what was skipped, what failed and, alone on the last line, how many steps passed and failed.
@@ -129,25 +111,14 @@ impl<'a> Steps<'a> {
         for name in &self.failed {
             println!("failed: {name}");
         }
-        println!(
-            "{}",
-            tally(self.passed, self.failed.len(), self.skipped.len())
-        );
-        if self.failed.is_empty() {
-            Ended::Well
-        } else {
-            Ended::Failed
-        }
+        println!("{}", tally(self.passed, self.failed.len(), self.skipped.len()));
+        if self.failed.is_empty() { Ended::Well } else { Ended::Failed }
     }
 }
 
 /// The last line: `N passed, N failed`, and how many were skipped where any was.
 fn tally(passed: usize, failed: usize, skipped: usize) -> String {
-    let skipped = if skipped == 0 {
-        String::new()
-    } else {
-        format!(", {skipped} skipped")
-    };
+    let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
     format!("{passed} passed, {failed} failed{skipped}")
 }
 
@@ -167,9 +138,7 @@ impl Call {
 
     /// The whole output, as text.
     pub(crate) fn output(&self) -> String {
-        std::fs::read(&self.log)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     /// What ran, how it ended, and the end of what it printed.
@@ -183,38 +152,23 @@ impl Call {
         } else {
             self.status.to_string()
         };
-        report
-            + &format!(
-                "{}: {ended}; all of its output: {}",
-                self.shown,
-                place.short(&self.log)
-            )
+        report + &format!("{}: {ended}; all of its output: {}", self.shown, place.short(&self.log))
     }
 }
 
 /// Runs a command with both outputs in `log`, and on standard error as they come where `live`. Where `limited`, its
 /// whole process group is ended after the limit.
-fn run_logged(
-    mut command: Command,
-    log: PathBuf,
-    live: bool,
-    limited: bool,
-) -> Result<Call, String> {
+fn run_logged(mut command: Command, log: PathBuf, live: bool, limited: bool) -> Result<Call, String> {
     let shown = in_words(&command);
     let at_log = |e: std::io::Error| format!("{}: {e}", log.display());
     let file = File::create(&log).map_err(at_log)?;
     let mut news = File::open(&log).map_err(at_log)?;
-    command
-        .stdin(Stdio::null())
-        .stdout(file.try_clone().map_err(at_log)?)
-        .stderr(file);
+    command.stdin(Stdio::null()).stdout(file.try_clone().map_err(at_log)?).stderr(file);
     if limited {
         // A group of its own can be ended whole; without a limit, Ctrl-C must reach the command.
         command.process_group(0);
     }
-    let mut child = command
-        .spawn()
-        .map_err(|e| format!("{shown}: did not start: {e}"))?;
+    let mut child = command.spawn().map_err(|e| format!("{shown}: did not start: {e}"))?;
     let limit = Duration::from_secs(STEP_LIMIT_S);
     let started = Instant::now();
     let mut late = false;
@@ -227,19 +181,12 @@ fn run_logged(
             Some(status) => break status,
             None if limited && !late && started.elapsed() > limit => {
                 late = true;
-                let _ = Command::new("kill")
-                    .args(["-KILL", "--", &format!("-{}", child.id())])
-                    .status();
+                let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
             }
             None => std::thread::sleep(Duration::from_millis(50)),
         }
     };
-    Ok(Call {
-        status,
-        late,
-        shown,
-        log,
-    })
+    Ok(Call { status, late, shown, log })
 }
 
 /// The end of a file, at most so many bytes, from the start of a line.
@@ -263,51 +210,29 @@ fn tail(path: &Path, bytes: u64) -> String {
 
 /// Cargo's output without the lines that only say that it is getting on.
 fn without_progress(output: &str) -> String {
-    const PROGRESS: [&str; 7] = [
-        "Compiling",
-        "Checking",
-        "Documenting",
-        "Downloading",
-        "Downloaded",
-        "Updating",
-        "Locking",
-    ];
+    const PROGRESS: [&str; 7] =
+        ["Compiling", "Checking", "Documenting", "Downloading", "Downloaded", "Updating", "Locking"];
     let is_progress = |line: &str| {
         let indented = line.starts_with("   ");
         indented
-            && PROGRESS.iter().any(|word| {
-                line.trim_start()
-                    .strip_prefix(word)
-                    .is_some_and(|rest| rest.starts_with(' '))
-            })
+            && PROGRESS
+                .iter()
+                .any(|word| line.trim_start().strip_prefix(word).is_some_and(|rest| rest.starts_with(' ')))
     };
-    output
-        .split_inclusive('\n')
-        .filter(|line| !is_progress(line))
-        .collect()
+    output.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 
 /// A command as one would type it.
 pub(crate) fn in_words(command: &Command) -> String {
-    let name = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program());
+    let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut words: Vec<String> = Vec::new();
     for (key, value) in command.get_envs() {
         if let Some(value) = value {
-            words.push(format!(
-                "{}={}",
-                key.display(),
-                quoted(&value.to_string_lossy())
-            ));
+            words.push(format!("{}={}", key.display(), quoted(&value.to_string_lossy())));
         }
     }
     // Cargo by its name; a program of ours by its path, so that the line can be pasted.
-    let program = if name == "cargo" {
-        "cargo".into()
-    } else {
-        command.get_program().to_string_lossy()
-    };
+    let program = if name == "cargo" { "cargo".into() } else { command.get_program().to_string_lossy() };
     words.push(quoted(&program));
     words.extend(command.get_args().map(|arg| quoted(&arg.to_string_lossy())));
     words.join(" ")
@@ -316,11 +241,7 @@ pub(crate) fn in_words(command: &Command) -> String {
 /// A word as a shell needs it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -342,22 +263,15 @@ mod tests {
     #[test]
     fn a_command_reads_as_one_would_type_it() {
         let mut command = Command::new("/usr/bin/cargo");
-        command
-            .args(["test", "--", "a b"])
-            .env("RUSTFLAGS", "--cfg loom");
-        assert_eq!(
-            in_words(&command),
-            "RUSTFLAGS='--cfg loom' cargo test -- 'a b'"
-        );
+        command.args(["test", "--", "a b"]).env("RUSTFLAGS", "--cfg loom");
+        assert_eq!(in_words(&command), "RUSTFLAGS='--cfg loom' cargo test -- 'a b'");
     }
 
     #[test]
     fn progress_is_left_out_of_a_report_and_the_rest_is_not() {
-        let output = "   Compiling libc v0.2.191\n    Checking a v0.1.0 (/a)\nerror: unused\n     Running tests\nChecking\n";
-        assert_eq!(
-            without_progress(output),
-            "error: unused\n     Running tests\nChecking\n"
-        );
+        let output =
+            "   Compiling libc v0.2.191\n    Checking a v0.1.0 (/a)\nerror: unused\n     Running tests\nChecking\n";
+        assert_eq!(without_progress(output), "error: unused\n     Running tests\nChecking\n");
     }
 
     #[test]

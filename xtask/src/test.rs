@@ -52,9 +52,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
         }
     }
     if !wanted.filter.is_empty() && wanted.krate.is_none() && !wanted.quick {
-        return Ok(Ended::Usage(
-            "test: a FILTER needs a CRATE or --quick".into(),
-        ));
+        return Ok(Ended::Usage("test: a FILTER needs a CRATE or --quick".into()));
     }
     let mut steps = Steps::new(place, wanted.verbose);
     match (&wanted.krate, wanted.quick) {
@@ -72,50 +70,31 @@ fn everything(steps: &mut Steps<'_>) {
     let mut tests = steps.place.cargo(&["test", "--workspace"]);
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
-    loom(steps, &[]);
+    loom(steps);
     fuzz::all(steps, FUZZ_S);
     demo(steps);
 }
 
-/// Unit tests of all but the benchmarks, whose peers take long to build.
+/// Unit and integration tests of all but the benchmarks, whose peers take long to build.
 fn quick(steps: &mut Steps<'_>, filter: &[OsString]) {
-    let mut tests = steps.place.cargo(&[
-        "test",
-        "--workspace",
-        "--exclude",
-        "crossdock-bench",
-        "--lib",
-        "--bins",
-        "--",
-    ]);
+    let mut tests = steps.place.cargo(&["test", "--workspace", "--exclude", "crossdock-bench", "--tests", "--"]);
     tests.args(filter).env("PROPTEST_CASES", QUICK_CASES);
-    cargo_test(steps, "unit tests", tests);
+    cargo_test(steps, "quick tests", tests);
 }
 
 /// One crate's tests.
 fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     let mut tests = steps.place.cargo(&["test", "--package", krate]);
     if quick {
-        let has_lib = steps
-            .place
-            .root
-            .join("crates")
-            .join(krate.trim_start_matches("crossdock-"))
-            .join("src/lib.rs")
-            .exists();
-        tests
-            .arg(if has_lib { "--lib" } else { "--bins" })
-            .env("PROPTEST_CASES", QUICK_CASES);
+        tests.arg("--tests").env("PROPTEST_CASES", QUICK_CASES);
     } else {
-        let duckdb = (krate == "crossdock-query")
-            .then(|| oracle::step(steps))
-            .flatten();
+        let duckdb = (krate == "crossdock-query").then(|| oracle::step(steps)).flatten();
         with_oracle(&mut tests, duckdb.as_deref());
     }
     tests.arg("--").args(filter);
     cargo_test(steps, &format!("cargo test --package {krate}"), tests);
-    if krate == "crossdock-mailbox" && !quick {
-        loom(steps, filter);
+    if krate == "crossdock-mailbox" && !quick && filter.is_empty() {
+        loom(steps);
     }
 }
 
@@ -126,15 +105,9 @@ fn with_oracle(tests: &mut Command, duckdb: Option<&Path>) {
 }
 
 /// The tests of the lock-free parts in every order that the memory model allows, in a build of their own.
-fn loom(steps: &mut Steps<'_>, filter: &[OsString]) {
-    let mut tests =
-        steps
-            .place
-            .cargo(&["test", "--package", "crossdock-mailbox", "--release", "--"]);
-    tests
-        .args(filter)
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", steps.place.target.join("loom"));
+fn loom(steps: &mut Steps<'_>) {
+    let mut tests = steps.place.cargo(&["test", "--package", "crossdock-mailbox", "--release"]);
+    tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", steps.place.target.join("loom"));
     cargo_test(steps, "loom: crossdock-mailbox", tests);
 }
 
@@ -152,33 +125,17 @@ fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
 
 /// The tests that passed, over all `test result:` lines.
 fn tests_passed(output: &str) -> u64 {
-    let results = output
-        .lines()
-        .filter_map(|line| line.strip_prefix("test result: ok. "));
-    results
-        .filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
-        .sum()
+    let results = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    results.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum()
 }
 
 /// The main job, end to end, as a newcomer runs it. It compares its own results and says by its status whether they hold.
 fn demo(steps: &mut Steps<'_>) {
     let name = "demo airline";
-    let demo = steps.place.cargo(&[
-        "run",
-        "--release",
-        "--quiet",
-        "--",
-        "demo",
-        "airline",
-        "--json",
-    ]);
+    let demo = steps.place.cargo(&["run", "--release", "--quiet", "--", "demo", "airline", "--json"]);
     steps.step(name, |steps| match steps.call(name, demo) {
-        Ok(call) if call.ok() => match call.output().lines().filter(|line| is_object(line)).count()
-        {
-            0 => Outcome::Failed(format!(
-                "it printed no JSON object\n{}",
-                call.report(steps.place)
-            )),
+        Ok(call) if call.ok() => match call.output().lines().filter(|line| is_object(line)).count() {
+            0 => Outcome::Failed(format!("it printed no JSON object\n{}", call.report(steps.place))),
             lines => Outcome::Passed(format!("{lines} lines")),
         },
         Ok(call) => Outcome::Failed(call.report(steps.place)),

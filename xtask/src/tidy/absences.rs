@@ -22,15 +22,7 @@ const IMPURE: [(&[&str], &str); 6] = [
 ];
 
 /// Crates that give a pure room the same by another door.
-const IMPURE_CRATES: [&str; 7] = [
-    "libc",
-    "mio",
-    "nix",
-    "polling",
-    "rustix",
-    "signal-hook",
-    "socket2",
-];
+const IMPURE_CRATES: [&str; 7] = ["libc", "mio", "nix", "polling", "rustix", "signal-hook", "socket2"];
 
 /// The rooms above the data path, where `async` and HTTP may be.
 const MAY_AWAIT: [&str; 5] = ["crossdock", "overlay", "bench", "fuzz", "xtask"];
@@ -55,11 +47,7 @@ const ASYNC_CRATES: [&str; 12] = [
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     let tests = test_files(&tree.sources);
-    for source in tree
-        .sources
-        .iter()
-        .filter(|source| source.is_src() && !tests.contains(&source.path))
-    {
+    for source in tree.sources.iter().filter(|source| source.is_src() && !tests.contains(&source.path)) {
         let (code, _) = tokens::without_tests(&source.tokens);
         if PURE.contains(&source.room()) {
             findings.extend(impure(&source.path, &code));
@@ -89,16 +77,9 @@ fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
         }
     }
     for at in 2..code.len() {
-        let called = code
-            .get(at + 1)
-            .is_some_and(|next| next.kind == Kind::Open('('));
+        let called = code.get(at + 1).is_some_and(|next| next.kind == Kind::Open('('));
         if code[at].is("now") && called && tokens::is_path_mark(code, at - 2) {
-            findings.push(Finding::new(
-                path,
-                code[at].line,
-                "`…::now()` reads a clock in a pure room",
-                mend,
-            ));
+            findings.push(Finding::new(path, code[at].line, "`…::now()` reads a clock in a pure room", mend));
         }
     }
     findings
@@ -106,13 +87,9 @@ fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
 
 /// `async` and `.await` in a file's code.
 fn awaits(path: &str, code: &[Token]) -> Vec<Finding> {
-    let found = code
-        .iter()
-        .filter(|token| token.is("async") || token.is("await"));
+    let found = code.iter().filter(|token| token.is("async") || token.is("await"));
     let mend = "the data path is polled loops over bounded rings; asynchronous code belongs in `crossdock`";
-    found
-        .map(|token| Finding::new(path, token.line, "`async` below the binary", mend))
-        .collect()
+    found.map(|token| Finding::new(path, token.line, "`async` below the binary", mend)).collect()
 }
 
 /// The files of modules that are declared `#[cfg(test)] mod name;`.
@@ -122,80 +99,39 @@ fn test_files(sources: &[Source]) -> BTreeSet<String> {
         let (_, modules) = tokens::without_tests(&source.tokens);
         let (folder, file) = source.path.rsplit_once('/').unwrap_or(("", &source.path));
         let stem = file.trim_end_matches(".rs");
-        let below = if matches!(stem, "lib" | "main" | "mod") {
-            folder.into()
-        } else {
-            format!("{folder}/{stem}")
-        };
+        let below = if matches!(stem, "lib" | "main" | "mod") { folder.into() } else { format!("{folder}/{stem}") };
         folders.extend(modules.into_iter().map(|name| format!("{below}/{name}")));
     }
     let is_test = |path: &&String| {
-        folders.iter().any(|folder| {
-            path.trim_end_matches(".rs") == folder || path.starts_with(&format!("{folder}/"))
-        })
+        folders.iter().any(|folder| path.trim_end_matches(".rs") == folder || path.starts_with(&format!("{folder}/")))
     };
-    sources
-        .iter()
-        .map(|source| &source.path)
-        .filter(is_test)
-        .cloned()
-        .collect()
+    sources.iter().map(|source| &source.path).filter(is_test).cloned().collect()
 }
 
 /// Crates that a room must not reach: the direct ones of pure rooms, and all that lie below the rooms without `async`.
 fn crates(metadata: &Value) -> Vec<Finding> {
-    let packages = metadata["packages"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let name_of: BTreeMap<&str, &str> = packages
-        .iter()
-        .filter_map(|p| Some((p["id"].as_str()?, p["name"].as_str()?)))
-        .collect();
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let name_of: BTreeMap<&str, &str> =
+        packages.iter().filter_map(|p| Some((p["id"].as_str()?, p["name"].as_str()?))).collect();
     let below = normal_edges(metadata);
     let mut findings = Vec::new();
-    for id in metadata["workspace_members"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
+    for id in metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         let name = name_of.get(id).copied().unwrap_or_default();
         let room = name.trim_start_matches("crossdock-");
         let manifest = manifest_of(metadata, id);
         if PURE.contains(&room) {
-            for used in below
-                .get(id)
-                .into_iter()
-                .flatten()
-                .filter_map(|dep| name_of.get(dep))
-            {
+            for used in below.get(id).into_iter().flatten().filter_map(|dep| name_of.get(dep)) {
                 if IMPURE_CRATES.contains(used) {
                     let mend = "take it as an argument; a pure room touches no machine";
-                    findings.push(Finding::new(
-                        &manifest,
-                        1,
-                        format!("`{used}` in the pure room `{room}`"),
-                        mend,
-                    ));
+                    findings.push(Finding::new(&manifest, 1, format!("`{used}` in the pure room `{room}`"), mend));
                 }
             }
         }
         if !MAY_AWAIT.contains(&room) {
-            for used in reached(id, &below)
-                .iter()
-                .filter_map(|dep| name_of.get(dep))
-            {
+            for used in reached(id, &below).iter().filter_map(|dep| name_of.get(dep)) {
                 if ASYNC_CRATES.contains(used) {
-                    let mend = format!(
-                        "`cargo tree -p {name} -i {used}` shows the way; leave it out below the binary"
-                    );
-                    findings.push(Finding::new(
-                        &manifest,
-                        1,
-                        format!("`{name}` reaches `{used}`"),
-                        mend,
-                    ));
+                    let mend = format!("`cargo tree -p {name} -i {used}` shows the way; leave it out below the binary");
+                    findings.push(Finding::new(&manifest, 1, format!("`{name}` reaches `{used}`"), mend));
                 }
             }
         }
@@ -206,35 +142,21 @@ fn crates(metadata: &Value) -> Vec<Finding> {
 /// A member's manifest, from the root.
 fn manifest_of(metadata: &Value, id: &str) -> String {
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
-    let package = metadata["packages"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|package| package["id"] == id);
-    let path = package
-        .and_then(|package| package["manifest_path"].as_str())
-        .unwrap_or_default();
-    path.strip_prefix(root)
-        .unwrap_or(path)
-        .trim_start_matches('/')
-        .into()
+    let package = metadata["packages"].as_array().into_iter().flatten().find(|package| package["id"] == id);
+    let path = package.and_then(|package| package["manifest_path"].as_str()).unwrap_or_default();
+    path.strip_prefix(root).unwrap_or(path).trim_start_matches('/').into()
 }
 
 /// From each package to those it needs to run, by id.
 fn normal_edges(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
     let mut edges: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in metadata["resolve"]["nodes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    for node in metadata["resolve"]["nodes"].as_array().into_iter().flatten() {
         let Some(from) = node["id"].as_str() else {
             continue;
         };
         for dep in node["deps"].as_array().into_iter().flatten() {
-            let normal = dep["dep_kinds"]
-                .as_array()
-                .is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()));
+            let normal =
+                dep["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()));
             if let (true, Some(to)) = (normal, dep["pkg"].as_str()) {
                 edges.entry(from).or_default().push(to);
             }
@@ -265,10 +187,7 @@ mod tests {
 
     fn whats(text: &str) -> Vec<(usize, String)> {
         let code = tokens::without_tests(&tokens::tokens(text).unwrap()).0;
-        impure("f.rs", &code)
-            .into_iter()
-            .map(|finding| (finding.line, finding.what))
-            .collect()
+        impure("f.rs", &code).into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 
     #[test]
@@ -297,10 +216,7 @@ mod tests {
     fn files_of_test_modules_are_known() {
         let source = |path: &str, text: &str| Source::new(path, text).unwrap();
         let sources = [
-            source(
-                "crates/a/src/lib.rs",
-                "#[cfg(test)] mod tests; mod b; mod testing;",
-            ),
+            source("crates/a/src/lib.rs", "#[cfg(test)] mod tests; mod b; mod testing;"),
             source("crates/a/src/b.rs", "#[cfg(test)] mod tests;"),
             source("crates/a/src/tests.rs", ""),
             source("crates/a/src/tests/more.rs", ""),
@@ -308,14 +224,7 @@ mod tests {
             source("crates/a/src/b/tests.rs", ""),
         ];
         let found: Vec<String> = test_files(&sources).into_iter().collect();
-        assert_eq!(
-            found,
-            [
-                "crates/a/src/b/tests.rs",
-                "crates/a/src/tests.rs",
-                "crates/a/src/tests/more.rs"
-            ]
-        );
+        assert_eq!(found, ["crates/a/src/b/tests.rs", "crates/a/src/tests.rs", "crates/a/src/tests/more.rs"]);
     }
 
     #[test]
@@ -335,21 +244,12 @@ mod tests {
                 { "id": "q", "deps": [{ "pkg": "s", "dep_kinds": normal }, { "pkg": "t", "dep_kinds": [{ "kind": "dev" }] }] },
             ] },
         });
-        let found: Vec<(String, String)> = crates(&metadata)
-            .into_iter()
-            .map(|f| (f.file, f.what))
-            .collect();
+        let found: Vec<(String, String)> = crates(&metadata).into_iter().map(|f| (f.file, f.what)).collect();
         assert_eq!(
             found,
             [
-                (
-                    "crates/mailbox/Cargo.toml".into(),
-                    "`crossdock-mailbox` reaches `tokio`".into()
-                ),
-                (
-                    "crates/query/Cargo.toml".into(),
-                    "`socket2` in the pure room `query`".into()
-                ),
+                ("crates/mailbox/Cargo.toml".into(), "`crossdock-mailbox` reaches `tokio`".into()),
+                ("crates/query/Cargo.toml".into(), "`socket2` in the pure room `query`".into()),
             ]
         );
     }

@@ -27,13 +27,9 @@ pub(crate) fn read(list: &Text) -> (Vec<Allowance>, Vec<Finding>) {
         match parse(at + 1, text) {
             Some(allowance) => allowances.push(allowance),
             None => {
-                let mend = "write `file PATH LINES reason…` or `fn PATH NAME LINES reason…`, with a reason of some words";
-                findings.push(Finding::new(
-                    &list.path,
-                    at + 1,
-                    format!("cannot be read: {text}"),
-                    mend,
-                ));
+                let mend =
+                    "write `file PATH LINES reason…` or `fn PATH NAME LINES reason…`, with a reason of some words";
+                findings.push(Finding::new(&list.path, at + 1, format!("cannot be read: {text}"), mend));
             }
         }
     }
@@ -51,12 +47,7 @@ fn parse(line: usize, text: &str) -> Option<Allowance> {
     };
     let lines = words.next()?.parse().ok()?;
     // Two words are no reason.
-    (words.count() >= 3).then_some(Allowance {
-        line,
-        path,
-        function,
-        lines,
-    })
+    (words.count() >= 3).then_some(Allowance { line, path, function, lines })
 }
 
 #[cfg(test)]
@@ -67,25 +58,10 @@ mod tests {
     fn a_list_is_read_and_a_line_without_a_reason_is_told() {
         let text = "# long ones\n\nfile crates/a/src/b.rs 900 one grammar, read in order\n\
             fn crates/a/src/c.rs step 90 a table with one arm a case\nfile x.rs 900\nfolder x 1 a b c\n";
-        let (allowances, findings) = read(&Text {
-            path: "list".into(),
-            text: text.into(),
-        });
+        let (allowances, findings) = read(&Text { path: "list".into(), text: text.into() });
         assert_eq!(allowances.len(), 2);
-        assert_eq!(
-            (allowances[0].lines, allowances[0].function.as_deref()),
-            (900, None)
-        );
-        assert_eq!(
-            (allowances[1].lines, allowances[1].function.as_deref()),
-            (90, Some("step"))
-        );
-        assert_eq!(
-            findings
-                .iter()
-                .map(|finding| finding.line)
-                .collect::<Vec<_>>(),
-            [5, 6]
-        );
+        assert_eq!((allowances[0].lines, allowances[0].function.as_deref()), (900, None));
+        assert_eq!((allowances[1].lines, allowances[1].function.as_deref()), (90, Some("step")));
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [5, 6]);
     }
 }

@@ -5,10 +5,7 @@ use super::tree::{Text, Tree};
 
 /// The manifests of all packages; the root's shared versions are explained where they are taken.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    let packages = tree
-        .manifests
-        .iter()
-        .filter(|manifest| manifest.path != "Cargo.toml");
+    let packages = tree.manifests.iter().filter(|manifest| manifest.path != "Cargo.toml");
     Ok(packages.flat_map(unexplained).collect())
 }
 
@@ -51,14 +48,8 @@ mod tests {
         let text = "[package]\nname = \"a\"\n\n[dependencies]\ncrossdock-format.workspace = true\n# Small.\nlexopt = \"0.3\"\n\
             serde.workspace = true\nlibc = \"0.2\" # raw calls\n\n# of the whole table\n\n[dev-dependencies]\nproptest = { version = \"1\",\n  features = [\"std\"] }\n\
             [dependencies.csv]\nversion = \"1\"\n";
-        let found = unexplained(&Text {
-            path: "Cargo.toml".into(),
-            text: text.into(),
-        });
-        let found: Vec<_> = found
-            .iter()
-            .map(|finding| (finding.line, finding.what.as_str()))
-            .collect();
+        let found = unexplained(&Text { path: "Cargo.toml".into(), text: text.into() });
+        let found: Vec<_> = found.iter().map(|finding| (finding.line, finding.what.as_str())).collect();
         assert_eq!(
             found,
             [

@@ -30,24 +30,14 @@ fn over(sources: &[Source], allowances: &[Allowance]) -> Vec<Finding> {
     let long: Vec<Long> = sources.iter().flat_map(of_source).collect();
     let mut findings = Vec::new();
     for one in &long {
-        let same = |allowance: &&Allowance| {
-            allowance.path == one.path && allowance.function == one.function
-        };
-        let most = allowances
-            .iter()
-            .filter(same)
-            .map(|allowance| allowance.lines)
-            .max();
+        let same = |allowance: &&Allowance| allowance.path == one.path && allowance.function == one.function;
+        let most = allowances.iter().filter(same).map(|allowance| allowance.lines).max();
         if most.is_none_or(|most| one.lines > most) {
             let (what, rule) = match &one.function {
                 Some(name) => (format!("fn {name}"), FUNCTION_LINES),
                 None => ("the file".into(), FILE_LINES),
             };
-            let what = format!(
-                "{what} has {} lines, over {}",
-                one.lines,
-                most.unwrap_or(rule)
-            );
+            let what = format!("{what} has {} lines, over {}", one.lines, most.unwrap_or(rule));
             findings.push(Finding::new(
                 &one.path,
                 one.line,
@@ -57,20 +47,10 @@ fn over(sources: &[Source], allowances: &[Allowance]) -> Vec<Finding> {
         }
     }
     for allowance in allowances {
-        if !long
-            .iter()
-            .any(|one| one.path == allowance.path && one.function == allowance.function)
-        {
-            let what = format!(
-                "{} is not too long, or not there",
-                allowance.function.as_ref().unwrap_or(&allowance.path)
-            );
-            findings.push(Finding::new(
-                ALLOWED,
-                allowance.line,
-                what,
-                "take the line out",
-            ));
+        if !long.iter().any(|one| one.path == allowance.path && one.function == allowance.function) {
+            let what =
+                format!("{} is not too long, or not there", allowance.function.as_ref().unwrap_or(&allowance.path));
+            findings.push(Finding::new(ALLOWED, allowance.line, what, "take the line out"));
         }
     }
     findings
@@ -80,21 +60,11 @@ fn of_source(source: &Source) -> Vec<Long> {
     let mut long = Vec::new();
     let lines = source.text.lines().count();
     if lines > FILE_LINES {
-        long.push(Long {
-            path: source.path.clone(),
-            function: None,
-            line: FILE_LINES + 1,
-            lines,
-        });
+        long.push(Long { path: source.path.clone(), function: None, line: FILE_LINES + 1, lines });
     }
     for (name, span) in tokens::functions(&source.tokens) {
         if span.len() > FUNCTION_LINES {
-            long.push(Long {
-                path: source.path.clone(),
-                function: Some(name),
-                line: span.start,
-                lines: span.len(),
-            });
+            long.push(Long { path: source.path.clone(), function: Some(name), line: span.start, lines: span.len() });
         }
     }
     long
@@ -110,12 +80,7 @@ mod tests {
     }
 
     fn allow(function: Option<&str>, lines: usize) -> Allowance {
-        Allowance {
-            line: 1,
-            path: "a.rs".into(),
-            function: function.map(str::to_owned),
-            lines,
-        }
+        Allowance { line: 1, path: "a.rs".into(), function: function.map(str::to_owned), lines }
     }
 
     #[test]
@@ -134,18 +99,12 @@ mod tests {
     #[test]
     fn the_list_allows_up_to_its_number_and_no_more() {
         assert_eq!(over(&[source(80)], &[allow(Some("f"), 80)]), []);
-        assert_eq!(
-            over(&[source(81)], &[allow(Some("f"), 80)])[0].what,
-            "fn f has 81 lines, over 80"
-        );
+        assert_eq!(over(&[source(81)], &[allow(Some("f"), 80)])[0].what, "fn f has 81 lines, over 80");
     }
 
     #[test]
     fn an_allowance_that_nothing_needs_is_told() {
-        assert_eq!(
-            over(&[source(60)], &[allow(Some("f"), 80)])[0].mend,
-            "take the line out"
-        );
+        assert_eq!(over(&[source(60)], &[allow(Some("f"), 80)])[0].mend, "take the line out");
         assert_eq!(over(&[source(60)], &[allow(None, 900)]).len(), 1);
     }
 }

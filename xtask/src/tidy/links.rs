@@ -9,26 +9,14 @@ use super::tree::{Text, Tree};
 
 /// Every link of every page.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    Ok(tree
-        .pages
-        .iter()
-        .flat_map(|page| broken(&tree.root, page))
-        .collect())
+    Ok(tree.pages.iter().flat_map(|page| broken(&tree.root, page)).collect())
 }
 
 fn broken(root: &Path, page: &Text) -> Vec<Finding> {
     let folder = root.join(&page.path).parent().unwrap_or(root).to_owned();
     let mut findings = Vec::new();
     for (event, range) in Parser::new(&page.text).into_offset_iter() {
-        let Event::Start(
-            Tag::Link {
-                dest_url: target, ..
-            }
-            | Tag::Image {
-                dest_url: target, ..
-            },
-        ) = event
-        else {
+        let Event::Start(Tag::Link { dest_url: target, .. } | Tag::Image { dest_url: target, .. }) = event else {
             continue;
         };
         let file = target.split(['#', '?']).next().unwrap_or_default();
@@ -36,19 +24,11 @@ fn broken(root: &Path, page: &Text) -> Vec<Finding> {
         if file.is_empty() || file.contains(':') {
             continue;
         }
-        let path = file
-            .strip_prefix('/')
-            .map_or_else(|| folder.join(file), |from_root| root.join(from_root));
+        let path = file.strip_prefix('/').map_or_else(|| folder.join(file), |from_root| root.join(from_root));
         if !path.exists() {
-            let line = page.text[..range.start].lines().count()
-                + usize::from(page.text[..range.start].ends_with('\n'));
+            let line = page.text[..range.start].lines().count() + usize::from(page.text[..range.start].ends_with('\n'));
             let mend = "name a file that is there, or take the link out";
-            findings.push(Finding::new(
-                &page.path,
-                line.max(1),
-                format!("the link to {file} leads nowhere"),
-                mend,
-            ));
+            findings.push(Finding::new(&page.path, line.max(1), format!("the link to {file} leads nowhere"), mend));
         }
     }
     findings
@@ -63,14 +43,8 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = "# A\n\nSee [this](Cargo.toml), [that](src/main.rs#L1), [it](#a), [web](https://example.org/x).\n\n\
             ```\n[code](nowhere.md)\n```\n\n[gone](nowhere.md) and\n![a picture][ref]\n\n[ref]: /gone.png\n";
-        let page = Text {
-            path: "PAGE.md".into(),
-            text: text.into(),
-        };
-        let found: Vec<_> = broken(root, &page)
-            .into_iter()
-            .map(|finding| (finding.line, finding.what))
-            .collect();
+        let page = Text { path: "PAGE.md".into(), text: text.into() };
+        let found: Vec<_> = broken(root, &page).into_iter().map(|finding| (finding.line, finding.what)).collect();
         assert_eq!(
             found,
             [

@@ -31,28 +31,14 @@ pub(crate) struct Finding {
 
 impl Finding {
     /// A finding at a line of a file.
-    pub(crate) fn new(
-        file: &str,
-        line: usize,
-        what: impl Into<String>,
-        mend: impl Into<String>,
-    ) -> Self {
-        Finding {
-            file: file.into(),
-            line,
-            what: what.into(),
-            mend: mend.into(),
-        }
+    pub(crate) fn new(file: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Finding { file: file.into(), line, what: what.into(), mend: mend.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}\n    to mend it: {}",
-            self.file, self.line, self.what, self.mend
-        )
+        write!(f, "{}:{}: {}\n    to mend it: {}", self.file, self.line, self.what, self.mend)
     }
 }
 
@@ -73,19 +59,13 @@ const CHECKS: [(&str, Check); 7] = [
 /// Every rule, as steps; those without a compiler first, since they answer at once.
 pub(crate) fn run(steps: &mut Steps<'_>) {
     let mut tree = None;
-    steps.step("tidy: read the tree", |steps| {
-        match Tree::read(steps.place) {
-            Ok(read) => {
-                let note = format!(
-                    "{} Rust files, {} Markdown files",
-                    read.sources.len(),
-                    read.pages.len()
-                );
-                tree = Some(read);
-                Outcome::Passed(note)
-            }
-            Err(why) => Outcome::Failed(why),
+    steps.step("tidy: read the tree", |steps| match Tree::read(steps.place) {
+        Ok(read) => {
+            let note = format!("{} Rust files, {} Markdown files", read.sources.len(), read.pages.len());
+            tree = Some(read);
+            Outcome::Passed(note)
         }
+        Err(why) => Outcome::Failed(why),
     });
     if let Some(tree) = tree {
         for (name, check) in CHECKS {
@@ -95,20 +75,9 @@ pub(crate) fn run(steps: &mut Steps<'_>) {
     let place = steps.place;
     format_step(steps, "tidy: rustfmt", &["fmt", "--all"]);
     if place.root.join("fuzz/Cargo.toml").exists() {
-        format_step(
-            steps,
-            "tidy: rustfmt fuzz",
-            &["fmt", "--manifest-path", "fuzz/Cargo.toml"],
-        );
+        format_step(steps, "tidy: rustfmt fuzz", &["fmt", "--manifest-path", "fuzz/Cargo.toml"]);
     }
-    let clippy = place.cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]);
+    let clippy = place.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     steps.command(
         "tidy: clippy",
         clippy,
@@ -116,11 +85,7 @@ pub(crate) fn run(steps: &mut Steps<'_>) {
     );
     let mut doc = place.cargo(&["doc", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
-    steps.command(
-        "tidy: doc links",
-        doc,
-        "write the path that rustdoc can find, or plain `code` without brackets",
-    );
+    steps.command("tidy: doc links", doc, "write the path that rustdoc can find, or plain `code` without brackets");
 }
 
 /// Whether `cargo fmt` would change anything.
@@ -137,12 +102,7 @@ fn told(answer: Result<Vec<Finding>, String>) -> Outcome {
         Ok(findings) if findings.is_empty() => Outcome::Passed(String::new()),
         Ok(mut findings) => {
             findings.sort();
-            Outcome::Failed(
-                findings
-                    .iter()
-                    .map(|finding| format!("{finding}\n"))
-                    .collect(),
-            )
+            Outcome::Failed(findings.iter().map(|finding| format!("{finding}\n")).collect())
         }
     }
 }

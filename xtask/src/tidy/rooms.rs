@@ -19,11 +19,7 @@ const TESTS_ONLY: &str = "for tests only";
 
 /// The table against the manifests.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    let page = tree
-        .pages
-        .iter()
-        .find(|page| page.path == PAGE)
-        .ok_or(format!("there is no {PAGE}"))?;
+    let page = tree.pages.iter().find(|page| page.path == PAGE).ok_or(format!("there is no {PAGE}"))?;
     let rows = match rows(&page.text) {
         Ok(rows) => rows,
         Err(finding) => return Ok(vec![finding]),
@@ -51,29 +47,16 @@ struct Package {
 fn rows(page: &str) -> Result<Vec<Row>, Finding> {
     let cells = |line: &str| -> Option<Vec<String>> {
         let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-        Some(
-            inner
-                .split('|')
-                .map(|cell| cell.trim().to_owned())
-                .collect(),
-        )
+        Some(inner.split('|').map(|cell| cell.trim().to_owned()).collect())
     };
     let mut lines = page.lines().enumerate();
     let heads = lines.by_ref().find_map(|(_, line)| {
         let heads = cells(line)?;
-        Some((
-            heads.iter().position(|head| head == ROOM)?,
-            heads.iter().position(|head| head == MAY)?,
-        ))
+        Some((heads.iter().position(|head| head == ROOM)?, heads.iter().position(|head| head == MAY)?))
     });
     let Some((room_at, may_at)) = heads else {
         let mend = format!("give it a table with the columns `{ROOM}` and `{MAY}`");
-        return Err(Finding::new(
-            PAGE,
-            1,
-            "there is no table of allowed dependencies",
-            mend,
-        ));
+        return Err(Finding::new(PAGE, 1, "there is no table of allowed dependencies", mend));
     };
     let mut rows = Vec::new();
     for (at, line) in lines.skip(1) {
@@ -83,55 +66,29 @@ fn rows(page: &str) -> Result<Vec<Row>, Finding> {
         };
         let [room] = &quoted(room)[..] else {
             let mend = "write one crate's short name in backticks: | `query` |";
-            return Err(Finding::new(
-                PAGE,
-                at + 1,
-                format!("this row names no crate: {line}"),
-                mend,
-            ));
+            return Err(Finding::new(PAGE, at + 1, format!("this row names no crate: {line}"), mend));
         };
         let tests_only = may.contains(TESTS_ONLY);
-        rows.push(Row {
-            line: at + 1,
-            room: room.clone(),
-            may: quoted(may).into_iter().collect(),
-            tests_only,
-        });
+        rows.push(Row { line: at + 1, room: room.clone(), may: quoted(may).into_iter().collect(), tests_only });
     }
     Ok(rows)
 }
 
 /// The words in backticks.
 fn quoted(cell: &str) -> Vec<String> {
-    cell.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// What Cargo says: normal and build dependencies of the workspace's members on each other.
 fn packages(metadata: &Value) -> Vec<Package> {
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
-    let members: BTreeSet<&str> = metadata["workspace_members"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let members: BTreeSet<&str> =
+        metadata["workspace_members"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let all = metadata["packages"].as_array().into_iter().flatten();
-    let ours: Vec<&Value> = all
-        .filter(|package| {
-            package["id"]
-                .as_str()
-                .is_some_and(|id| members.contains(id))
-        })
-        .collect();
-    let rooms: BTreeMap<&str, String> = ours
-        .iter()
-        .filter_map(|p| p["name"].as_str())
-        .map(|name| (name, short(name)))
-        .collect();
+    let ours: Vec<&Value> =
+        all.filter(|package| package["id"].as_str().is_some_and(|id| members.contains(id))).collect();
+    let rooms: BTreeMap<&str, String> =
+        ours.iter().filter_map(|p| p["name"].as_str()).map(|name| (name, short(name))).collect();
     let mut packages = Vec::new();
     for package in &ours {
         let mut needs = BTreeSet::new();
@@ -145,11 +102,7 @@ fn packages(metadata: &Value) -> Vec<Package> {
         let manifest = package["manifest_path"].as_str().unwrap_or_default();
         packages.push(Package {
             room: package["name"].as_str().map(short).unwrap_or_default(),
-            manifest: manifest
-                .strip_prefix(root)
-                .unwrap_or(manifest)
-                .trim_start_matches('/')
-                .into(),
+            manifest: manifest.strip_prefix(root).unwrap_or(manifest).trim_start_matches('/').into(),
             needs,
         });
     }
@@ -163,48 +116,27 @@ fn short(name: &str) -> String {
 
 fn compare(rows: &[Row], packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let known: BTreeSet<&str> = packages
-        .iter()
-        .map(|package| package.room.as_str())
-        .collect();
+    let known: BTreeSet<&str> = packages.iter().map(|package| package.room.as_str()).collect();
     for row in rows {
-        for name in std::iter::once(&row.room)
-            .chain(&row.may)
-            .filter(|name| !known.contains(name.as_str()))
-        {
+        for name in std::iter::once(&row.room).chain(&row.may).filter(|name| !known.contains(name.as_str())) {
             let mend = "name only crates of the workspace, by their short names";
-            findings.push(Finding::new(
-                PAGE,
-                row.line,
-                format!("there is no crate `{name}`"),
-                mend,
-            ));
+            findings.push(Finding::new(PAGE, row.line, format!("there is no crate `{name}`"), mend));
         }
     }
     for package in packages {
         let Some(row) = rows.iter().find(|row| row.room == package.room) else {
             let mend = format!("add a row for it to the table in {PAGE}");
-            findings.push(Finding::new(
-                &package.manifest,
-                1,
-                format!("`{}` is not in the table", package.room),
-                mend,
-            ));
+            findings.push(Finding::new(&package.manifest, 1, format!("`{}` is not in the table", package.room), mend));
             continue;
         };
         for needed in &package.needs {
-            let tests_only = rows
-                .iter()
-                .any(|other| other.room == *needed && other.tests_only);
+            let tests_only = rows.iter().any(|other| other.room == *needed && other.tests_only);
             let what = format!("`{}` may not depend on `{needed}`", package.room);
             if tests_only {
                 let mend = "move it to [dev-dependencies]: it is for tests only";
                 findings.push(Finding::new(&package.manifest, 1, what, mend));
             } else if !row.may.contains(needed) {
-                let mend = format!(
-                    "do without it, or argue for the change of the table at {PAGE}:{}",
-                    row.line
-                );
+                let mend = format!("do without it, or argue for the change of the table at {PAGE}:{}", row.line);
                 findings.push(Finding::new(&package.manifest, 1, what, mend));
             }
         }
@@ -223,52 +155,34 @@ mod tests {
 
     fn package(room: &str, needs: &[&str]) -> Package {
         let needs = needs.iter().map(|&name| name.to_owned()).collect();
-        Package {
-            room: room.into(),
-            manifest: format!("crates/{room}/Cargo.toml"),
-            needs,
-        }
+        Package { room: room.into(), manifest: format!("crates/{room}/Cargo.toml"), needs }
     }
 
     #[test]
     fn the_table_is_found_by_its_columns_and_read() {
         let rows = rows(TABLE).unwrap();
         assert_eq!(rows.len(), 3);
-        assert_eq!(
-            (rows[0].line, rows[0].room.as_str(), rows[0].may.len()),
-            (9, "format", 0)
-        );
+        assert_eq!((rows[0].line, rows[0].room.as_str(), rows[0].may.len()), (9, "format", 0));
         assert!(rows[1].may.contains("format") && !rows[1].tests_only);
         assert!(rows[2].tests_only);
     }
 
     #[test]
     fn a_page_without_a_table_is_told() {
-        assert_eq!(
-            rows("# A\n| a | b |\n").unwrap_err().what,
-            "there is no table of allowed dependencies"
-        );
+        assert_eq!(rows("# A\n| a | b |\n").unwrap_err().what, "there is no table of allowed dependencies");
     }
 
     #[test]
     fn what_the_table_allows_passes() {
         let rows = rows(TABLE).unwrap();
-        let packages = [
-            package("format", &[]),
-            package("query", &["format"]),
-            package("sim", &["format"]),
-        ];
+        let packages = [package("format", &[]), package("query", &["format"]), package("sim", &["format"])];
         assert_eq!(compare(&rows, &packages), []);
     }
 
     #[test]
     fn a_dependency_outside_the_table_is_told_at_the_manifest() {
         let rows = rows(TABLE).unwrap();
-        let packages = [
-            package("format", &["query"]),
-            package("query", &["sim"]),
-            package("sim", &[]),
-        ];
+        let packages = [package("format", &["query"]), package("query", &["sim"]), package("sim", &[])];
         let found = compare(&rows, &packages);
         assert_eq!(found[0].what, "`format` may not depend on `query`");
         assert_eq!(found[0].file, "crates/format/Cargo.toml");
@@ -278,19 +192,9 @@ mod tests {
     #[test]
     fn crates_and_rows_without_each_other_are_told() {
         let rows = rows(TABLE).unwrap();
-        let found = compare(
-            &rows,
-            &[
-                package("format", &[]),
-                package("query", &[]),
-                package("engine", &[]),
-            ],
-        );
+        let found = compare(&rows, &[package("format", &[]), package("query", &[]), package("engine", &[])]);
         let whats: Vec<&str> = found.iter().map(|finding| finding.what.as_str()).collect();
-        assert_eq!(
-            whats,
-            ["there is no crate `sim`", "`engine` is not in the table"]
-        );
+        assert_eq!(whats, ["there is no crate `sim`", "`engine` is not in the table"]);
     }
 
     #[test]
@@ -309,10 +213,7 @@ mod tests {
         });
         let found = packages(&metadata);
         assert_eq!(found.len(), 2);
-        assert_eq!(
-            (found[1].room.as_str(), found[1].manifest.as_str()),
-            ("query", "crates/query/Cargo.toml")
-        );
+        assert_eq!((found[1].room.as_str(), found[1].manifest.as_str()), ("query", "crates/query/Cargo.toml"));
         assert_eq!(found[1].needs.iter().collect::<Vec<_>>(), ["format"]);
     }
 }

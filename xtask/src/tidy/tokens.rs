@@ -42,9 +42,8 @@ impl Token {
 
 /// The tokens of a file, or the line and the reason why it is no Rust.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, (usize, String)> {
-    let stream: TokenStream = text
-        .parse()
-        .map_err(|e: proc_macro2::LexError| (e.span().start().line, e.to_string()))?;
+    let stream: TokenStream =
+        text.parse().map_err(|e: proc_macro2::LexError| (e.span().start().line, e.to_string()))?;
     let mut flat = Vec::new();
     flatten(stream, &mut flat);
     Ok(flat)
@@ -54,18 +53,9 @@ fn flatten(stream: TokenStream, flat: &mut Vec<Token>) {
     for tree in stream {
         let line = tree.span().start().line;
         match tree {
-            TokenTree::Ident(name) => flat.push(Token {
-                kind: Kind::Word(name.to_string()),
-                line,
-            }),
-            TokenTree::Punct(mark) => flat.push(Token {
-                kind: Kind::Mark(mark.as_char()),
-                line,
-            }),
-            TokenTree::Literal(_) => flat.push(Token {
-                kind: Kind::Literal,
-                line,
-            }),
+            TokenTree::Ident(name) => flat.push(Token { kind: Kind::Word(name.to_string()), line }),
+            TokenTree::Punct(mark) => flat.push(Token { kind: Kind::Mark(mark.as_char()), line }),
+            TokenTree::Literal(_) => flat.push(Token { kind: Kind::Literal, line }),
             TokenTree::Group(group) => {
                 let (open, close) = match group.delimiter() {
                     Delimiter::Parenthesis => ('(', ')'),
@@ -73,15 +63,9 @@ fn flatten(stream: TokenStream, flat: &mut Vec<Token>) {
                     Delimiter::Brace => ('{', '}'),
                     Delimiter::None => (' ', ' '),
                 };
-                flat.push(Token {
-                    kind: Kind::Open(open),
-                    line,
-                });
+                flat.push(Token { kind: Kind::Open(open), line });
                 flatten(group.stream(), flat);
-                flat.push(Token {
-                    kind: Kind::Close(close),
-                    line: group.span_close().start().line,
-                });
+                flat.push(Token { kind: Kind::Close(close), line: group.span_close().start().line });
             }
         }
     }
@@ -110,10 +94,7 @@ pub(crate) fn is_path_mark(tokens: &[Token], at: usize) -> bool {
 pub(crate) fn functions(tokens: &[Token]) -> Vec<(String, Range<usize>)> {
     let mut found = Vec::new();
     for at in 0..tokens.len() {
-        let (true, Some(Kind::Word(name))) = (
-            tokens[at].is("fn"),
-            tokens.get(at + 1).map(|next| &next.kind),
-        ) else {
+        let (true, Some(Kind::Word(name))) = (tokens[at].is("fn"), tokens.get(at + 1).map(|next| &next.kind)) else {
             continue;
         };
         let mut next = at + 2;
@@ -203,13 +184,7 @@ pub(crate) fn without_tests(tokens: &[Token]) -> (Vec<Token>, BTreeSet<String>) 
             && is_test_only(&tokens[at..after])
         {
             let end = after_item(tokens, after);
-            if let [
-                Token {
-                    kind: Kind::Word(name),
-                    ..
-                },
-                semicolon,
-            ] = &tokens[end.saturating_sub(2)..end]
+            if let [Token { kind: Kind::Word(name), .. }, semicolon] = &tokens[end.saturating_sub(2)..end]
                 && semicolon.is_mark(';')
                 && tokens[after..end].iter().any(|token| token.is("mod"))
             {
@@ -232,21 +207,11 @@ fn attribute(tokens: &[Token], at: usize) -> Option<usize> {
 
 /// `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`; not `cfg(not(test))`, not `cfg(any(test, …))`.
 fn is_test_only(attribute: &[Token]) -> bool {
-    let words: Vec<&str> = attribute
-        .iter()
-        .filter_map(|t| {
-            if let Kind::Word(w) = &t.kind {
-                Some(&**w)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let words: Vec<&str> =
+        attribute.iter().filter_map(|t| if let Kind::Word(w) = &t.kind { Some(&**w) } else { None }).collect();
     match words.as_slice() {
         ["test"] | ["cfg", "test"] => true,
-        ["cfg", "all", rest @ ..] => {
-            rest.contains(&"test") && !rest.contains(&"not") && !rest.contains(&"any")
-        }
+        ["cfg", "all", rest @ ..] => rest.contains(&"test") && !rest.contains(&"not") && !rest.contains(&"any"),
         _ => false,
     }
 }
@@ -257,29 +222,13 @@ fn after_item(tokens: &[Token], mut at: usize) -> usize {
         at = after;
     }
     let head: Vec<&Token> = tokens[at..].iter().take(8).collect();
-    let has = |word: &str| {
-        head.iter()
-            .take_while(|t| !matches!(t.kind, Kind::Mark(_) | Kind::Open('{')))
-            .any(|t| t.is(word))
-    };
+    let has =
+        |word: &str| head.iter().take_while(|t| !matches!(t.kind, Kind::Mark(_) | Kind::Open('{'))).any(|t| t.is(word));
     let is_fn = has("fn");
-    let to_semicolon = !is_fn
-        && ["use", "const", "static", "type", "let"]
-            .iter()
-            .any(|word| has(word));
+    let to_semicolon = !is_fn && ["use", "const", "static", "type", "let"].iter().any(|word| has(word));
     let is_item = is_fn
         || to_semicolon
-        || [
-            "mod",
-            "struct",
-            "enum",
-            "union",
-            "trait",
-            "impl",
-            "macro_rules",
-        ]
-        .iter()
-        .any(|w| has(w));
+        || ["mod", "struct", "enum", "union", "trait", "impl", "macro_rules"].iter().any(|w| has(w));
     while let Some(token) = tokens.get(at) {
         match token.kind {
             Kind::Open('{') if !to_semicolon => return after_group(tokens, at),
@@ -302,13 +251,7 @@ mod tests {
     }
 
     fn words(tokens: &[Token]) -> String {
-        let words = tokens.iter().filter_map(|t| {
-            if let Kind::Word(w) = &t.kind {
-                Some(w.as_str())
-            } else {
-                None
-            }
-        });
+        let words = tokens.iter().filter_map(|t| if let Kind::Word(w) = &t.kind { Some(w.as_str()) } else { None });
         words.collect::<Vec<_>>().join(" ")
     }
 
@@ -326,10 +269,7 @@ mod tests {
     #[test]
     fn functions_have_their_lines_and_those_without_body_have_none() {
         let text = "fn a() {\n}\ntrait T { fn b(&self);\n fn c(x: [u8; 3]) -> u8 where u8: Copy {\n 1\n }\n}\nlet f: fn(u8) = g;";
-        let found: Vec<_> = functions(&of(text))
-            .into_iter()
-            .map(|(name, lines)| (name, lines.len()))
-            .collect();
+        let found: Vec<_> = functions(&of(text)).into_iter().map(|(name, lines)| (name, lines.len())).collect();
         assert_eq!(found, [("a".to_owned(), 2), ("c".to_owned(), 3)]);
     }
 
@@ -341,23 +281,10 @@ mod tests {
 
     #[test]
     fn paths_fork_in_braces() {
-        let found = paths_from(
-            &of(
-                "use std::{fs, time::{Duration,\nInstant}, io::*};\nlet t = std::thread::spawn(f);",
-            ),
-            "std",
-        );
-        let found: Vec<_> = found
-            .iter()
-            .map(|(path, line)| (path.join("::"), *line))
-            .collect();
-        let expected = [
-            ("fs", 1),
-            ("time::Duration", 1),
-            ("time::Instant", 2),
-            ("io::*", 2),
-            ("thread::spawn", 3),
-        ];
+        let found =
+            paths_from(&of("use std::{fs, time::{Duration,\nInstant}, io::*};\nlet t = std::thread::spawn(f);"), "std");
+        let found: Vec<_> = found.iter().map(|(path, line)| (path.join("::"), *line)).collect();
+        let expected = [("fs", 1), ("time::Duration", 1), ("time::Instant", 2), ("io::*", 2), ("thread::spawn", 3)];
         assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));
     }
 
@@ -370,29 +297,17 @@ mod tests {
     #[test]
     fn what_is_only_for_tests_is_left_out() {
         for (text, left) in [
-            (
-                "fn a() {} #[cfg(test)] mod tests { fn b() {} } fn c() {}",
-                "fn a fn c",
-            ),
+            ("fn a() {} #[cfg(test)] mod tests { fn b() {} } fn c() {}", "fn a fn c"),
             ("#[cfg(test)] use std::{fs, net}; fn a() {}", "fn a"),
             ("#[cfg(all(test, loom))] mod m { } fn a() {}", "fn a"),
             ("#[cfg(not(test))] fn a() {}", "cfg not test fn a"),
-            (
-                "#[cfg(any(test, fuzzing))] fn a() {}",
-                "cfg any test fuzzing fn a",
-            ),
+            ("#[cfg(any(test, fuzzing))] fn a() {}", "cfg any test fuzzing fn a"),
             ("#[test] #[ignore] fn b() { x } fn a() {}", "fn a"),
-            (
-                "#[cfg(test)] pub(crate) const fn b() -> u8 { 1 } fn a() {}",
-                "fn a",
-            ),
+            ("#[cfg(test)] pub(crate) const fn b() -> u8 { 1 } fn a() {}", "fn a"),
             ("#[cfg(test)] const B: P = P { x: 1 }; fn a() {}", "fn a"),
             ("struct A { #[cfg(test)] b: u8, c: u8 }", "struct A c u8"),
             ("struct A { c: u8, #[cfg(test)] b: u8 }", "struct A c u8"),
-            (
-                "#[cfg(test)] fn b<A, B>(a: A, b: B) where A: B { x } fn a() {}",
-                "fn a",
-            ),
+            ("#[cfg(test)] fn b<A, B>(a: A, b: B) where A: B { x } fn a() {}", "fn a"),
         ] {
             assert_eq!(words(&without_tests(&of(text)).0), left, "{text}");
         }
@@ -400,9 +315,8 @@ mod tests {
 
     #[test]
     fn a_test_module_in_another_file_is_named() {
-        let (_, modules) = without_tests(&of(
-            "#[cfg(test)]\nmod tests;\n#[cfg(test)] pub(crate) mod model;\nmod real;",
-        ));
+        let (_, modules) =
+            without_tests(&of("#[cfg(test)]\nmod tests;\n#[cfg(test)] pub(crate) mod model;\nmod real;"));
         assert_eq!(modules.into_iter().collect::<Vec<_>>(), ["model", "tests"]);
     }
 }

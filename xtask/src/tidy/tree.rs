@@ -50,13 +50,8 @@ pub(crate) const ALLOWED: &str = "xtask/allowed-lengths.txt";
 impl Source {
     /// Takes a file's text apart.
     pub(crate) fn new(path: &str, text: &str) -> Result<Source, String> {
-        let tokens = tokens(text)
-            .map_err(|(line, why)| format!("{path}:{line}: this is not Rust: {why}"))?;
-        Ok(Source {
-            path: path.into(),
-            text: text.into(),
-            tokens,
-        })
+        let tokens = tokens(text).map_err(|(line, why)| format!("{path}:{line}: this is not Rust: {why}"))?;
+        Ok(Source { path: path.into(), text: text.into(), tokens })
     }
 
     /// The short name of the room that the file is in: `query` for `crates/query/src/lib.rs`, `bench`, `xtask`.
@@ -85,11 +80,7 @@ impl Tree {
             metadata: place::metadata(&place.root.join("Cargo.toml"), &[])?,
             root: place.root.clone(),
         };
-        for entry in WalkDir::new(&place.root)
-            .sort_by_file_name()
-            .into_iter()
-            .filter_entry(is_ours)
-        {
+        for entry in WalkDir::new(&place.root).sort_by_file_name().into_iter().filter_entry(is_ours) {
             let entry = entry.map_err(|e| e.to_string())?;
             if !entry.file_type().is_file() {
                 continue;
@@ -101,10 +92,7 @@ impl Tree {
                 tree.manifests.push(read(&place.root, entry.path())?);
             } else if name.ends_with(".rs") {
                 let file = read(&place.root, entry.path())?;
-                if CODE
-                    .iter()
-                    .any(|folder| file.path.starts_with(&format!("{folder}/")))
-                {
+                if CODE.iter().any(|folder| file.path.starts_with(&format!("{folder}/"))) {
                     tree.sources.push(Source::new(&file.path, &file.text)?);
                 }
             }
@@ -123,10 +111,6 @@ fn is_ours(entry: &DirEntry) -> bool {
 
 fn read(root: &Path, path: &Path) -> Result<Text, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let path = path
-        .strip_prefix(root)
-        .unwrap_or(path)
-        .to_string_lossy()
-        .replace('\\', "/");
+    let path = path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
     Ok(Text { path, text })
 }

@@ -15,20 +15,10 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
 fn of_source(source: &Source) -> Vec<Finding> {
     let allowed = source.path.starts_with("bindings/") || ROOMS.contains(&source.room());
     let mut findings = Vec::new();
-    for (at, token) in source
-        .tokens
-        .iter()
-        .enumerate()
-        .filter(|(_, token)| token.is("unsafe"))
-    {
+    for (at, token) in source.tokens.iter().enumerate().filter(|(_, token)| token.is("unsafe")) {
         if !allowed {
             let mend = "use the safe face of mailbox or device, or a library's; this room forbids unsafe code";
-            findings.push(Finding::new(
-                &source.path,
-                token.line,
-                format!("`unsafe` in `{}`", source.room()),
-                mend,
-            ));
+            findings.push(Finding::new(&source.path, token.line, format!("`unsafe` in `{}`", source.room()), mend));
             continue;
         }
         let promises = match source.tokens.get(at + 1).map(|next| &next.kind) {
@@ -37,24 +27,13 @@ fn of_source(source: &Source) -> Vec<Finding> {
             _ => false,
         };
         if promises && !is_argued(&source.text, token.line) {
-            let mend =
-                "write the line `// SAFETY: …` above it, naming the invariant that makes it right";
-            findings.push(Finding::new(
-                &source.path,
-                token.line,
-                "`unsafe` without its SAFETY: line",
-                mend,
-            ));
+            let mend = "write the line `// SAFETY: …` above it, naming the invariant that makes it right";
+            findings.push(Finding::new(&source.path, token.line, "`unsafe` without its SAFETY: line", mend));
         }
     }
     if !allowed && is_root(&source.path) && !source.text.contains("#![forbid(unsafe_code)]") {
         let mend = "add `#![forbid(unsafe_code)]` after the crate's first comment";
-        findings.push(Finding::new(
-            &source.path,
-            1,
-            "the crate does not forbid unsafe code",
-            mend,
-        ));
+        findings.push(Finding::new(&source.path, 1, "the crate does not forbid unsafe code", mend));
     }
     findings
 }
@@ -96,23 +75,14 @@ mod tests {
 
     fn whats(path: &str, text: &str) -> Vec<(usize, String)> {
         let source = Source::new(path, text).unwrap();
-        of_source(&source)
-            .into_iter()
-            .map(|finding| (finding.line, finding.what))
-            .collect()
+        of_source(&source).into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 
     #[test]
     fn other_rooms_have_none() {
         let text = "#![forbid(unsafe_code)]\nfn f() { unsafe { g() } } // unsafe\n";
-        assert_eq!(
-            whats("crates/query/src/lib.rs", text),
-            [(2, "`unsafe` in `query`".into())]
-        );
-        assert_eq!(
-            whats("crates/query/src/lib.rs", ""),
-            [(1, "the crate does not forbid unsafe code".into())]
-        );
+        assert_eq!(whats("crates/query/src/lib.rs", text), [(2, "`unsafe` in `query`".into())]);
+        assert_eq!(whats("crates/query/src/lib.rs", ""), [(1, "the crate does not forbid unsafe code".into())]);
         assert_eq!(whats("crates/query/src/plan.rs", "fn f() {}"), []);
     }
 
@@ -120,19 +90,8 @@ mod tests {
     fn a_block_needs_its_line() {
         let path = "crates/mailbox/src/pool.rs";
         assert_eq!(whats(path, "fn f() {\n    unsafe { g() }\n}").len(), 1);
-        assert_eq!(
-            whats(path, "// SAFETY: f's\nfn f() {\n    unsafe { g() }\n}").len(),
-            1,
-            "that comment is f's"
-        );
-        assert_eq!(
-            whats(
-                path,
-                "fn f() {\n    // SAFETY: alive\n    a();\n    unsafe { g() }\n}"
-            )
-            .len(),
-            1
-        );
+        assert_eq!(whats(path, "// SAFETY: f's\nfn f() {\n    unsafe { g() }\n}").len(), 1, "that comment is f's");
+        assert_eq!(whats(path, "fn f() {\n    // SAFETY: alive\n    a();\n    unsafe { g() }\n}").len(), 1);
         for good in [
             "fn f() {\n    // SAFETY: it lives\n    // as long as we\n    unsafe { g() }\n}",
             "fn f() {\n    // SAFETY: in bounds\n    let x = a\n        .b(unsafe { g() });\n}",
@@ -146,13 +105,6 @@ mod tests {
 
     #[test]
     fn an_impl_needs_its_line() {
-        assert_eq!(
-            whats(
-                "crates/device/src/a.rs",
-                "struct A;\nunsafe impl Send for A {}"
-            )
-            .len(),
-            1
-        );
+        assert_eq!(whats("crates/device/src/a.rs", "struct A;\nunsafe impl Send for A {}").len(), 1);
     }
 }

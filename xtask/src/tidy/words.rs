@@ -5,31 +5,14 @@ use super::tokens::Kind;
 use super::tree::{Source, Tree};
 
 /// Modules that gather what found no other place.
-const EMPTY_NAMES: [&str; 8] = [
-    "common",
-    "helper",
-    "helpers",
-    "manager",
-    "misc",
-    "util",
-    "utilities",
-    "utils",
-];
+const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "manager", "misc", "util", "utilities", "utils"];
 
 /// Marks of unfinished work in a comment. Put together here, so that this file does not find itself.
-const MARKS: [&str; 3] = [
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("XX", "X"),
-];
+const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Module names and unfinished work.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    Ok(tree
-        .sources
-        .iter()
-        .flat_map(|source| [module_names(source), marks(source)].concat())
-        .collect())
+    Ok(tree.sources.iter().flat_map(|source| [module_names(source), marks(source)].concat()).collect())
 }
 
 fn module_names(source: &Source) -> Vec<Finding> {
@@ -39,12 +22,7 @@ fn module_names(source: &Source) -> Vec<Finding> {
         if let (true, Kind::Word(name)) = (pair[0].is("mod"), &pair[1].kind)
             && EMPTY_NAMES.contains(&name.as_str())
         {
-            findings.push(Finding::new(
-                &source.path,
-                pair[0].line,
-                format!("a module named `{name}`"),
-                mend,
-            ));
+            findings.push(Finding::new(&source.path, pair[0].line, format!("a module named `{name}`"), mend));
         }
     }
     findings
@@ -59,12 +37,7 @@ fn marks(source: &Source) -> Vec<Finding> {
         let mut words = comment.split(|c: char| !c.is_ascii_alphanumeric());
         if let Some(mark) = words.find(|word| MARKS.contains(word)) {
             let mend = "do it now, or open an issue and say here what holds today";
-            findings.push(Finding::new(
-                &source.path,
-                at + 1,
-                format!("`{mark}` in a comment"),
-                mend,
-            ));
+            findings.push(Finding::new(&source.path, at + 1, format!("`{mark}` in a comment"), mend));
         }
     }
     findings
@@ -76,11 +49,7 @@ mod tests {
 
     fn whats(text: &str) -> Vec<String> {
         let source = Source::new("crates/a/src/lib.rs", text).unwrap();
-        [module_names(&source), marks(&source)]
-            .concat()
-            .into_iter()
-            .map(|finding| finding.what)
-            .collect()
+        [module_names(&source), marks(&source)].concat().into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
@@ -93,10 +62,7 @@ mod tests {
 
     #[test]
     fn unfinished_work_is_found_in_comments_only() {
-        assert_eq!(
-            whats(&format!("fn f() {{}} // {}: more", MARKS[0])).len(),
-            1
-        );
+        assert_eq!(whats(&format!("fn f() {{}} // {}: more", MARKS[0])).len(), 1);
         assert_eq!(whats("let a = \"a\"; // a method\n// prefixme"), [""; 0]);
     }
 }
