@@ -39,8 +39,11 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
             other => return Ok(Ended::Usage(format!("fuzz: {}", other.unexpected()))),
         }
     }
-    let mut steps = Steps::new(place, false);
     let targets = targets(place)?;
+    if let Some(lack) = lacks() {
+        return Err(lack);
+    }
+    let mut steps = Steps::new(place, false);
     if let Some(name) = &only
         && !targets.contains(name)
     {

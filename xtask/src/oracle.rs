@@ -27,7 +27,7 @@ pub(crate) fn step(steps: &mut Steps<'_>) -> Option<PathBuf> {
 
 fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
     if let Some(given) = std::env::var_os(VARIABLE).map(PathBuf::from) {
-        let ready = imports(&given).is_some();
+        let ready = imports(&given).is_some_and(|version| !version.is_empty());
         return if ready { Ok(given) } else { Err(format!("{VARIABLE} names a Python that cannot import duckdb")) };
     }
     let folder = steps.place.target.join(format!("duckdb-{VERSION}"));

@@ -13,9 +13,9 @@ use crate::place::Place;
 /// What a failed step shows of its output at most, from the end, in bytes.
 const SHOWN_BYTES: u64 = 64 * 1024;
 
-/// How long one step may take where nobody watches (`CI` is set), in seconds: several times the slowest step's time
-/// on two cores from nothing, so that a hang is told by name and the other steps still run.
-const STEP_LIMIT_S: u64 = 25 * 60;
+/// How long one step may take where nobody watches (`CI` is set): several times the slowest step's time on two cores
+/// from nothing, so that a hang is told by name and the other steps still run.
+const STEP_LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// How a step ended.
 pub(crate) enum Outcome {
@@ -88,7 +88,8 @@ impl<'a> Steps<'a> {
     /// Runs a command to its end with its output in a log, without input. Fails only where it cannot be started.
     pub(crate) fn call(&self, name: &str, command: Command) -> Result<Call, String> {
         let log = self.log_file(name);
-        run_logged(command, log, self.verbose, std::env::var_os("CI").is_some())
+        let limit = std::env::var_os("CI").map(|_| STEP_LIMIT);
+        run_logged(command, log, self.verbose, limit)
     }
 
     /// Where a step's output is kept: `target/xtask/NAME.log`.
@@ -148,7 +149,7 @@ impl Call {
             report.push('\n');
         }
         let ended = if self.late {
-            format!("it was stopped after {STEP_LIMIT_S} s: it hangs, or this machine is very slow")
+            format!("it was stopped after {} s: it hangs, or this machine is very slow", STEP_LIMIT.as_secs())
         } else {
             self.status.to_string()
         };
@@ -156,20 +157,19 @@ impl Call {
     }
 }
 
-/// Runs a command with both outputs in `log`, and on standard error as they come where `live`. Where `limited`, its
-/// whole process group is ended after the limit.
-fn run_logged(mut command: Command, log: PathBuf, live: bool, limited: bool) -> Result<Call, String> {
+/// Runs a command with both outputs in `log`, and on standard error as they come where `live`. Its whole
+/// process group is ended after the limit, where there is one.
+fn run_logged(mut command: Command, log: PathBuf, live: bool, limit: Option<Duration>) -> Result<Call, String> {
     let shown = in_words(&command);
     let at_log = |e: std::io::Error| format!("{}: {e}", log.display());
     let file = File::create(&log).map_err(at_log)?;
     let mut news = File::open(&log).map_err(at_log)?;
     command.stdin(Stdio::null()).stdout(file.try_clone().map_err(at_log)?).stderr(file);
-    if limited {
+    if limit.is_some() {
         // A group of its own can be ended whole; without a limit, Ctrl-C must reach the command.
         command.process_group(0);
     }
     let mut child = command.spawn().map_err(|e| format!("{shown}: did not start: {e}"))?;
-    let limit = Duration::from_secs(STEP_LIMIT_S);
     let started = Instant::now();
     let mut late = false;
     let status = loop {
@@ -179,7 +179,7 @@ fn run_logged(mut command: Command, log: PathBuf, live: bool, limited: bool) -> 
         }
         match ended {
             Some(status) => break status,
-            None if limited && !late && started.elapsed() > limit => {
+            None if !late && limit.is_some_and(|limit| started.elapsed() >= limit) => {
                 late = true;
                 let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
             }
@@ -279,10 +279,21 @@ mod tests {
         let log = scratch("both").join("log");
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2; exit 3"]);
-        let call = run_logged(command, log.clone(), false, true).unwrap();
+        let call = run_logged(command, log.clone(), false, None).unwrap();
         assert!(!call.ok());
         assert_eq!(call.status.code(), Some(3));
         assert_eq!(call.output(), "out\nerr\n");
+        std::fs::remove_dir_all(log.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn past_its_limit_a_command_is_ended_with_all_that_it_started() {
+        let log = scratch("late").join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & sleep 600; echo survived"]);
+        let call = run_logged(command, log.clone(), false, Some(Duration::ZERO)).unwrap();
+        assert!(!call.ok() && call.late);
+        assert_eq!(call.output(), "");
         std::fs::remove_dir_all(log.parent().unwrap()).unwrap();
     }
 
