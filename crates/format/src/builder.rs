@@ -26,11 +26,7 @@ impl RecordBuilder {
     #[must_use]
     pub fn new(format: &Format) -> Self {
         let layout = format.layout();
-        Self {
-            bytes: layout.blank.to_vec(),
-            missing: layout.required.to_vec(),
-            format: format.clone(),
-        }
+        Self { bytes: layout.blank.to_vec(), missing: layout.required.to_vec(), format: format.clone() }
     }
 
     /// The format of the records.
@@ -126,13 +122,7 @@ impl RecordBuilder {
             ty => return Err(self.wrong_type(field, "integer", ty)),
         };
         if !fits {
-            return Err(self.refuse(
-                field,
-                ValueProblem::IntegerRange {
-                    found: value.into(),
-                    ty: cell.ty,
-                },
-            ));
+            return Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty: cell.ty }));
         }
         self.store_integer(field, cell, value as u64);
         Ok(())
@@ -151,13 +141,7 @@ impl RecordBuilder {
         match cell.ty {
             FieldType::U64 => self.store(field, cell, value.to_le_bytes()),
             ty if ty.is_integer() => {
-                return Err(self.refuse(
-                    field,
-                    ValueProblem::IntegerRange {
-                        found: value.into(),
-                        ty,
-                    },
-                ));
+                return Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty }));
             }
             ty => return Err(self.wrong_type(field, "integer", ty)),
         }
@@ -211,13 +195,7 @@ impl RecordBuilder {
             FieldType::String => self.store_variable(field, cell, text),
             FieldType::Char(room) => {
                 if text.len() > usize::from(room) {
-                    return Err(self.refuse(
-                        field,
-                        ValueProblem::TextTooLong {
-                            found: text.len(),
-                            room,
-                        },
-                    ));
+                    return Err(self.refuse(field, ValueProblem::TextTooLong { found: text.len(), room }));
                 }
                 if text.last() == Some(&0) {
                     return Err(self.refuse(field, ValueProblem::EndsInNul));
@@ -271,12 +249,7 @@ impl RecordBuilder {
     fn cell(&self, field: usize) -> Result<Cell, ValueError> {
         match self.format.layout().cells.get(field) {
             Some(cell) => Ok(*cell),
-            None => Err(self.refuse(
-                field,
-                ValueProblem::NoSuchField {
-                    fields: self.format.fields().len(),
-                },
-            )),
+            None => Err(self.refuse(field, ValueProblem::NoSuchField { fields: self.format.fields().len() })),
         }
     }
 
@@ -293,11 +266,7 @@ impl RecordBuilder {
 
     #[inline]
     fn store<const N: usize>(&mut self, field: usize, cell: Cell, value: [u8; N]) {
-        if let Some(place) = self
-            .bytes
-            .get_mut(cell.offset as usize..)
-            .and_then(|rest| rest.first_chunk_mut())
-        {
+        if let Some(place) = self.bytes.get_mut(cell.offset as usize..).and_then(|rest| rest.first_chunk_mut()) {
             *place = value;
         }
         self.mark_set(field, cell);
@@ -324,11 +293,7 @@ impl RecordBuilder {
     /// Start and length in the slot at this offset.
     #[inline]
     fn slot(&self, at: usize) -> (usize, usize) {
-        let word = self
-            .bytes
-            .get(at..)
-            .and_then(|rest| rest.first_chunk())
-            .map_or(0, |word| u64::from_le_bytes(*word));
+        let word = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
         ((word & 0xffff_ffff) as usize, (word >> 32) as usize)
     }
 
@@ -365,11 +330,7 @@ impl RecordBuilder {
 
     #[cold]
     fn refuse(&self, field: usize, problem: ValueProblem) -> ValueError {
-        ValueError {
-            format: self.format.clone(),
-            field,
-            problem,
-        }
+        ValueError { format: self.format.clone(), field, problem }
     }
 }
 
@@ -387,10 +348,7 @@ impl ValueError {
     /// The field's name, if there is such a field.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.format
-            .fields()
-            .get(self.field)
-            .map(|field| field.name.as_str())
+        self.format.fields().get(self.field).map(|field| field.name.as_str())
     }
 }
 
@@ -463,7 +421,5 @@ pub enum ValueProblem {
 
 /// The range of an integer type, for messages.
 fn range_words(ty: FieldType) -> String {
-    ty.integer_range()
-        .map(|(least, greatest)| format!("({least} to {greatest})"))
-        .unwrap_or_default()
+    ty.integer_range().map(|(least, greatest)| format!("({least} to {greatest})")).unwrap_or_default()
 }

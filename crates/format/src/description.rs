@@ -34,12 +34,7 @@ impl FormatId {
     /// The id of the format with this canonical description.
     pub(crate) fn of(description: &str) -> Self {
         let hash = Sha256::digest(description.as_bytes());
-        Self(
-            hash.iter()
-                .take(8)
-                .rev()
-                .fold(0, |id, byte| id << 8 | u64::from(*byte)),
-        )
+        Self(hash.iter().take(8).rev().fold(0, |id, byte| id << 8 | u64::from(*byte)))
     }
 }
 
@@ -61,9 +56,7 @@ impl FromStr for FormatId {
         if text.len() != 16 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(FormatIdError);
         }
-        u64::from_str_radix(text, 16)
-            .map(Self)
-            .map_err(|_| FormatIdError)
+        u64::from_str_radix(text, 16).map(Self).map_err(|_| FormatIdError)
     }
 }
 
@@ -72,15 +65,8 @@ struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let starts_plain = self
-            .0
-            .starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if starts_plain
-            && self
-                .0
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        {
+        let starts_plain = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if starts_plain && self.0.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return f.write_str(self.0);
         }
         f.write_char('"')?;
@@ -99,21 +85,8 @@ pub(crate) fn describe(fields: &[Field], fixed_bytes: usize) -> String {
     // Writing to a string does not fail.
     let mut text = String::with_capacity(32 + fields.len() * 48);
     let _ = writeln!(text, "{HEAD} natural {fixed_bytes}");
-    for Field {
-        name,
-        ty,
-        offset,
-        size,
-        byte_order,
-        null_bit,
-        ..
-    } in fields
-    {
-        let _ = write!(
-            text,
-            "{} {ty} at {offset} size {size} {byte_order}",
-            Quoted(name)
-        );
+    for Field { name, ty, offset, size, byte_order, null_bit, .. } in fields {
+        let _ = write!(text, "{} {ty} at {offset} size {size} {byte_order}", Quoted(name));
         if let Some(bit) = null_bit {
             let _ = write!(text, " null {bit}");
         }
@@ -128,31 +101,16 @@ pub(crate) fn parse(description: &str) -> Result<Format, FormatError> {
     let mut lines = description.lines();
     let head = lines.next().unwrap_or_default();
     if !head.starts_with("crossdock-format/1 natural ") {
-        let problem = FormatProblem::Syntax {
-            found: shorten(head),
-            expected: format!("`{HEAD} natural BYTES`"),
-        };
-        return Err(FormatError {
-            line: Some(1),
-            problem,
-        });
+        let problem = FormatProblem::Syntax { found: shorten(head), expected: format!("`{HEAD} natural BYTES`") };
+        return Err(FormatError { line: Some(1), problem });
     }
     let mut specs = Vec::new();
     for (line, text) in (2..).zip(lines) {
         if specs.len() == crate::MAX_FIELDS {
-            return Err(FormatError {
-                line: Some(line),
-                problem: FormatProblem::TooManyFields,
-            });
+            return Err(FormatError { line: Some(line), problem: FormatProblem::TooManyFields });
         }
-        let words = split_words(text).map_err(|problem| FormatError {
-            line: Some(line),
-            problem,
-        })?;
-        let spec = spec_of(&words, text).map_err(|problem| FormatError {
-            line: Some(line),
-            problem,
-        })?;
+        let words = split_words(text).map_err(|problem| FormatError { line: Some(line), problem })?;
+        let spec = spec_of(&words, text).map_err(|problem| FormatError { line: Some(line), problem })?;
         let nullable = words.get(7).is_some_and(|word| word == "null");
         specs.push(FieldSpec { nullable, ..spec });
     }
@@ -168,14 +126,10 @@ pub(crate) fn parse(description: &str) -> Result<Format, FormatError> {
             (Some(expected), Some(found)) if expected == found => {}
             (None, None) => break,
             (expected, found) => {
-                let expected =
-                    expected.map_or_else(|| "the end".to_owned(), |text| format!("{text:?}"));
+                let expected = expected.map_or_else(|| "the end".to_owned(), |text| format!("{text:?}"));
                 let found = shorten(found.unwrap_or("the end"));
                 let problem = FormatProblem::NotCanonical { found, expected };
-                return Err(FormatError {
-                    line: Some(line),
-                    problem,
-                });
+                return Err(FormatError { line: Some(line), problem });
             }
         }
     }
@@ -187,10 +141,7 @@ pub(crate) fn parse_schema(text: &str) -> Result<Format, FormatError> {
     let mut specs: Vec<FieldSpec> = Vec::new();
     let mut lines = Vec::new();
     for (line, text) in (1..).zip(text.strip_prefix('\u{feff}').unwrap_or(text).lines()) {
-        let at_line = |problem| FormatError {
-            line: Some(line),
-            problem,
-        };
+        let at_line = |problem| FormatError { line: Some(line), problem };
         let words = split_words(text).map_err(at_line)?;
         if words.is_empty() {
             continue;
@@ -204,22 +155,15 @@ pub(crate) fn parse_schema(text: &str) -> Result<Format, FormatError> {
             [] | ["not", "null"] => false,
             ["null"] => true,
             _ => {
-                let expected =
-                    "`name type`, and `null` behind it if the field may be null".to_owned();
-                return Err(at_line(FormatProblem::Syntax {
-                    found: shorten(text),
-                    expected,
-                }));
+                let expected = "`name type`, and `null` behind it if the field may be null".to_owned();
+                return Err(at_line(FormatProblem::Syntax { found: shorten(text), expected }));
             }
         };
         specs.push(spec);
         lines.push(line);
     }
     Format::natural(specs).map_err(|error| {
-        let line = error
-            .problem
-            .field()
-            .and_then(|field| lines.get(field).copied());
+        let line = error.problem.field().and_then(|field| lines.get(field).copied());
         FormatError { line, ..error }
     })
 }
@@ -237,10 +181,7 @@ pub(crate) fn schema(fields: &[Field]) -> String {
 /// Name and type, the first two words of a line in either notation.
 fn spec_of(words: &[String], text: &str) -> Result<FieldSpec, FormatProblem> {
     let [name, ty, ..] = words else {
-        return Err(FormatProblem::Syntax {
-            found: shorten(text),
-            expected: "a name and a type".to_owned(),
-        });
+        return Err(FormatProblem::Syntax { found: shorten(text), expected: "a name and a type".to_owned() });
     };
     let ty: FieldType = ty.parse().map_err(FormatProblem::Type)?;
     Ok(FieldSpec::new(name.as_str(), ty))

@@ -151,9 +151,7 @@ impl FromStr for FieldType {
             "string" => Self::String,
             "bytes" => Self::Bytes,
             _ => {
-                return parse_char(word).ok_or_else(|| FieldTypeError {
-                    found: word.chars().take(40).collect(),
-                });
+                return parse_char(word).ok_or_else(|| FieldTypeError { found: word.chars().take(40).collect() });
             }
         })
     }
@@ -202,21 +200,13 @@ impl FieldSpec {
     /// A field that is never null.
     #[must_use]
     pub fn new(name: impl Into<String>, ty: FieldType) -> Self {
-        Self {
-            name: name.into(),
-            ty,
-            nullable: false,
-        }
+        Self { name: name.into(), ty, nullable: false }
     }
 
     /// A field that may be null.
     #[must_use]
     pub fn nullable(name: impl Into<String>, ty: FieldType) -> Self {
-        Self {
-            name: name.into(),
-            ty,
-            nullable: true,
-        }
+        Self { name: name.into(), ty, nullable: true }
     }
 }
 

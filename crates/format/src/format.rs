@@ -60,15 +60,8 @@ impl Format {
     /// a fixed part over [`MAX_FIXED_BYTES`].
     pub fn natural(fields: impl IntoIterator<Item = FieldSpec>) -> Result<Format, FormatError> {
         let specs: Vec<FieldSpec> = fields.into_iter().take(MAX_FIELDS + 1).collect();
-        let by_name = check_specs(&specs).map_err(|problem| FormatError {
-            line: None,
-            problem,
-        })?;
-        let bitmap_bytes = specs
-            .iter()
-            .filter(|spec| spec.nullable)
-            .count()
-            .div_ceil(8);
+        let by_name = check_specs(&specs).map_err(|problem| FormatError { line: None, problem })?;
+        let bitmap_bytes = specs.iter().filter(|spec| spec.nullable).count().div_ceil(8);
         let mut at = LENGTH_BYTES + bitmap_bytes;
         let mut nullable_fields = 0_u16;
         let mut fields = Vec::with_capacity(specs.len());
@@ -76,36 +69,18 @@ impl Format {
             let offset = at.next_multiple_of(ty.align());
             at = offset + ty.size();
             if at > MAX_FIXED_BYTES {
-                return Err(FormatError {
-                    line: None,
-                    problem: FormatProblem::FixedPartTooLong { name },
-                });
+                return Err(FormatError { line: None, problem: FormatProblem::FixedPartTooLong { name } });
             }
             let null_bit = nullable.then_some(nullable_fields);
             nullable_fields += u16::from(nullable);
             // Both are at most MAX_FIXED_BYTES.
             let (offset, size) = (offset as u32, ty.size() as u32);
-            fields.push(Field {
-                name,
-                ty,
-                nullable,
-                offset,
-                size,
-                byte_order: ByteOrder::Little,
-                null_bit,
-            });
+            fields.push(Field { name, ty, nullable, offset, size, byte_order: ByteOrder::Little, null_bit });
         }
         let fixed_bytes = at.next_multiple_of(RECORD_ALIGN);
         let id = FormatId::of(&description::describe(&fields, fixed_bytes));
         let layout = Layout::of(&fields, fixed_bytes);
-        Ok(Format {
-            inner: Arc::new(Inner {
-                fields,
-                by_name,
-                id,
-                layout,
-            }),
-        })
+        Ok(Format { inner: Arc::new(Inner { fields, by_name, id, layout }) })
     }
 
     /// The fields in declared order.
@@ -171,18 +146,12 @@ impl Layout {
         let cells = fields.iter().map(|field| Cell {
             ty: field.ty,
             offset: field.offset,
-            null_byte: field
-                .null_bit
-                .map_or(0, |bit| LENGTH_BYTES as u32 + u32::from(bit) / 8),
+            null_byte: field.null_bit.map_or(0, |bit| LENGTH_BYTES as u32 + u32::from(bit) / 8),
             null_mask: field.null_bit.map_or(0, |bit| 1 << (bit % 8)),
         });
         let cells: Box<[Cell]> = cells.collect();
         let offsets_of = |wanted: fn(FieldType) -> bool| -> Box<[u32]> {
-            fields
-                .iter()
-                .filter(|field| wanted(field.ty))
-                .map(|field| field.offset)
-                .collect()
+            fields.iter().filter(|field| wanted(field.ty)).map(|field| field.offset).collect()
         };
         let mut blank = vec![0; fixed_bytes].into_boxed_slice();
         let mut required = vec![0; fields.len().div_ceil(64)].into_boxed_slice();
@@ -212,26 +181,17 @@ fn check_specs(specs: &[FieldSpec]) -> Result<HashMap<String, usize>, FormatProb
     for (field, FieldSpec { name, ty, .. }) in specs.iter().enumerate() {
         let flaw = match name.len() {
             0 => Some("is empty"),
-            1..=MAX_NAME_BYTES => name
-                .chars()
-                .any(char::is_control)
-                .then_some("has control characters"),
+            1..=MAX_NAME_BYTES => name.chars().any(char::is_control).then_some("has control characters"),
             _ => Some("is longer than 255 bytes"),
         };
         if let Some(flaw) = flaw {
             return Err(FormatProblem::Name { field, flaw });
         }
         if *ty == FieldType::Char(0) {
-            return Err(FormatProblem::EmptyChar {
-                field,
-                name: name.clone(),
-            });
+            return Err(FormatProblem::EmptyChar { field, name: name.clone() });
         }
         if by_name.insert(name.clone(), field).is_some() {
-            return Err(FormatProblem::SameName {
-                field,
-                name: name.clone(),
-            });
+            return Err(FormatProblem::SameName { field, name: name.clone() });
         }
     }
     Ok(by_name)
@@ -253,12 +213,7 @@ impl Hash for Format {
 
 impl fmt::Debug for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Format {} [{}]",
-            self.id(),
-            self.schema().trim_end().replace('\n', ", ")
-        )
+        write!(f, "Format {} [{}]", self.id(), self.schema().trim_end().replace('\n', ", "))
     }
 }
 
@@ -274,10 +229,7 @@ pub struct FormatError {
 impl FormatError {
     /// The same error for a text that has one field a line, the first on `first_line`.
     pub(crate) fn on_line(self, first_line: usize) -> Self {
-        Self {
-            line: self.problem.field().map(|field| first_line + field),
-            ..self
-        }
+        Self { line: self.problem.field().map(|field| first_line + field), ..self }
     }
 }
 
@@ -356,9 +308,7 @@ impl FormatProblem {
     /// Index of the field that is at fault, where it is one.
     pub(crate) fn field(&self) -> Option<usize> {
         match self {
-            Self::Name { field, .. }
-            | Self::SameName { field, .. }
-            | Self::EmptyChar { field, .. } => Some(*field),
+            Self::Name { field, .. } | Self::SameName { field, .. } | Self::EmptyChar { field, .. } => Some(*field),
             _ => None,
         }
     }

@@ -21,10 +21,13 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+pub mod csv;
 mod description;
 mod field;
 mod format;
+mod input;
 mod record;
+mod text;
 
 pub use builder::{RecordBuilder, ValueError, ValueProblem};
 pub use description::{FormatId, FormatIdError};

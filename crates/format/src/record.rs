@@ -69,15 +69,8 @@ impl<'a> Record<'a> {
     pub fn check(format: &'a Format, bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
         let layout = format.layout();
         match layout.check(bytes) {
-            Some(record) => Ok(Record {
-                format,
-                cells: &layout.cells,
-                bytes: record,
-            }),
-            None => Err(RecordError {
-                at: 0,
-                problem: layout.problem(bytes),
-            }),
+            Some(record) => Ok(Record { format, cells: &layout.cells, bytes: record }),
+            None => Err(RecordError { at: 0, problem: layout.problem(bytes) }),
         }
     }
 
@@ -86,11 +79,7 @@ impl<'a> Record<'a> {
     #[inline]
     #[must_use]
     pub fn assume_checked(format: &'a Format, bytes: &'a [u8]) -> Record<'a> {
-        Record {
-            format,
-            cells: &format.layout().cells,
-            bytes,
-        }
+        Record { format, cells: &format.layout().cells, bytes }
     }
 
     /// The record's bytes.
@@ -111,9 +100,7 @@ impl<'a> Record<'a> {
     #[inline]
     #[must_use]
     pub fn is_null(&self, field: usize) -> bool {
-        self.cells
-            .get(field)
-            .is_none_or(|cell| self.cell_is_null(cell))
+        self.cells.get(field).is_none_or(|cell| self.cell_is_null(cell))
     }
 
     /// The field's value; null for an index that the format does not have.
@@ -148,9 +135,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn cell_is_null(&self, cell: &Cell) -> bool {
-        self.bytes
-            .get(cell.null_byte as usize)
-            .is_some_and(|byte| byte & cell.null_mask != 0)
+        self.bytes.get(cell.null_byte as usize).is_some_and(|byte| byte & cell.null_mask != 0)
     }
 
     #[inline]
@@ -170,29 +155,21 @@ impl<'a> Record<'a> {
     #[inline]
     fn slot(&self, at: usize) -> &'a [u8] {
         let (start, len) = slot(self.bytes, at);
-        self.bytes
-            .get(start as usize..(start + len) as usize)
-            .unwrap_or_default()
+        self.bytes.get(start as usize..(start + len) as usize).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.format.fields().iter().enumerate();
-        f.debug_map()
-            .entries(fields.map(|(index, field)| (&field.name, self.get(index))))
-            .finish()
+        f.debug_map().entries(fields.map(|(index, field)| (&field.name, self.get(index)))).finish()
     }
 }
 
 /// `N` bytes from `at` on; zeros where there are not so many.
 #[inline]
 fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .copied()
-        .unwrap_or([0; N])
+    bytes.get(at..at + N).and_then(|value| value.first_chunk()).copied().unwrap_or([0; N])
 }
 
 /// Start and length of a slot, wide enough that their sum does not overflow.
@@ -222,19 +199,22 @@ impl Layout {
             return None;
         }
         let (end, fixed_end) = (record.len() as u64, fixed as u64);
-        let mut sound = true;
+        // Negative where something is wrong. All terms are below 2^33 (and at most 4096 of them are added up), so the
+        // difference of two has its top bit set exactly if the second is the greater.
+        let mut flaws = 0;
         let mut variable_bytes = 0;
         for at in &self.slots {
             let (start, len) = slot(record, *at as usize);
-            sound &= (start + len <= end) & ((start >= fixed_end) | (len == 0));
+            // It ends beyond the record; or it starts before the variable part, and is not empty.
+            flaws |= end.wrapping_sub(start + len) | (start.wrapping_sub(fixed_end) & len.wrapping_neg());
             variable_bytes += len;
         }
         // Slots that share bytes would let a short record become a long one wherever its fields are copied.
-        sound &= variable_bytes <= end - fixed_end;
+        flaws |= (end - fixed_end).wrapping_sub(variable_bytes);
         for at in &self.bools {
-            sound &= load::<1>(record, *at as usize)[0] <= 1;
+            flaws |= 1_u64.wrapping_sub(load::<1>(record, *at as usize)[0].into());
         }
-        sound.then_some(record)
+        (flaws >> 63 == 0).then_some(record)
     }
 
     /// Why [`Layout::check`] refused these bytes.
@@ -245,11 +225,7 @@ impl Layout {
             Some(record) if record.len() >= fixed => record,
             _ => {
                 let stated = bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
-                return RecordProblem::Length {
-                    stated,
-                    available: bytes.len(),
-                    fixed,
-                };
+                return RecordProblem::Length { stated, available: bytes.len(), fixed };
             }
         };
         let mut variable_bytes = 0;
@@ -259,23 +235,13 @@ impl Layout {
                 let (start, len) = slot(record, at);
                 variable_bytes += len;
                 if start + len > record.len() as u64 || (start < fixed as u64 && len > 0) {
-                    return RecordProblem::Slot {
-                        field,
-                        start: start as u32,
-                        len: len as u32,
-                    };
+                    return RecordProblem::Slot { field, start: start as u32, len: len as u32 };
                 }
             } else if cell.ty == FieldType::Bool && load::<1>(record, at)[0] > 1 {
-                return RecordProblem::Bool {
-                    field,
-                    found: load::<1>(record, at)[0],
-                };
+                return RecordProblem::Bool { field, found: load::<1>(record, at)[0] };
             }
         }
-        RecordProblem::SharedBytes {
-            claimed: variable_bytes,
-            available: record.len() - fixed,
-        }
+        RecordProblem::SharedBytes { claimed: variable_bytes, available: record.len() - fixed }
     }
 }
 
@@ -286,29 +252,17 @@ impl Format {
     /// # Errors
     /// The first record that is wrong, after those before it were visited; what follows it is not looked at.
     #[inline]
-    pub fn check_records(
-        &self,
-        payload: &[u8],
-        mut visit: impl FnMut(u32, u32),
-    ) -> Result<usize, RecordError> {
+    pub fn check_records(&self, payload: &[u8], mut visit: impl FnMut(u32, u32)) -> Result<usize, RecordError> {
         let layout = self.layout();
         if payload.len() > u32::MAX as usize {
-            return Err(RecordError {
-                at: 0,
-                problem: RecordProblem::PayloadTooLong {
-                    found: payload.len(),
-                },
-            });
+            return Err(RecordError { at: 0, problem: RecordProblem::PayloadTooLong { found: payload.len() } });
         }
         let mut rest = payload;
         let mut records = 0;
         while !rest.is_empty() {
             let at = payload.len() - rest.len();
             let Some(record) = layout.check(rest) else {
-                return Err(RecordError {
-                    at,
-                    problem: layout.problem(rest),
-                });
+                return Err(RecordError { at, problem: layout.problem(rest) });
             };
             visit(at as u32, record.len() as u32);
             rest = rest.get(record.len()..).unwrap_or_default();

@@ -4,8 +4,7 @@ mod arbitrary;
 
 use arbitrary::{Owned, format, payload, row, rows};
 use crossdock_format::{
-    FieldSpec, FieldType, Format, Record, RecordBuilder, RecordProblem, Value, ValueProblem,
-    record_len,
+    FieldSpec, FieldType, Format, Record, RecordBuilder, RecordProblem, Value, ValueProblem, record_len,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -118,7 +117,10 @@ proptest! {
 }
 
 fn flight() -> Format {
-    Format::parse_schema("carrier char[2]\nflight u16\ndep_delay i32 null\ndiverted bool\ntailnum string null\nnote bytes").expect("a sound schema")
+    Format::parse_schema(
+        "carrier char[2]\nflight u16\ndep_delay i32 null\ndiverted bool\ntailnum string null\nnote bytes",
+    )
+    .expect("a sound schema")
 }
 
 #[test]
@@ -160,19 +162,12 @@ fn layout_is_as_documented() {
 fn unset_fields_are_null_or_missed() {
     let format = flight();
     let mut builder = RecordBuilder::new(&format);
-    for (field, value) in [
-        (0, Value::Text(b"UA")),
-        (1, Value::Int(7)),
-        (3, Value::Bool(false)),
-    ] {
+    for (field, value) in [(0, Value::Text(b"UA")), (1, Value::Int(7)), (3, Value::Bool(false))] {
         builder.set(field, value).unwrap();
     }
     let error = builder.finish().unwrap_err();
     assert_eq!((error.field, &error.problem), (5, &ValueProblem::NotSet));
-    assert_eq!(
-        error.to_string(),
-        "field `note`: has no value, and is not nullable"
-    );
+    assert_eq!(error.to_string(), "field `note`: has no value, and is not nullable");
     builder.set(5, Value::Bytes(b"")).unwrap();
     let record = Record::check(&format, builder.finish().unwrap()).unwrap();
     assert!(record.is_null(2) && record.is_null(4) && !record.is_null(5));
@@ -185,46 +180,18 @@ fn values_that_do_not_fit_are_named() {
     let format = flight();
     let mut builder = RecordBuilder::new(&format);
     let cases = [
-        (
-            0,
-            Value::Text(b"UAL"),
-            "field `carrier`: found a text of 3 bytes, expected at most 2 for char[2]",
-        ),
+        (0, Value::Text(b"UAL"), "field `carrier`: found a text of 3 bytes, expected at most 2 for char[2]"),
         (
             0,
             Value::Text(b"U\0"),
             "field `carrier`: found a text that ends in NUL, which char[N] cannot tell from padding; use string",
         ),
-        (
-            0,
-            Value::Null,
-            "field `carrier`: found null, and the field is not nullable",
-        ),
-        (
-            1,
-            Value::Int(-1),
-            "field `flight`: found -1, expected u16 (0 to 65535)",
-        ),
-        (
-            1,
-            Value::Uint(u64::MAX),
-            "field `flight`: found 18446744073709551615, expected u16 (0 to 65535)",
-        ),
-        (
-            1,
-            Value::Float(1.0),
-            "field `flight`: found float, expected u16",
-        ),
-        (
-            2,
-            Value::Int(1 << 31),
-            "field `dep_delay`: found 2147483648, expected i32 (-2147483648 to 2147483647)",
-        ),
-        (
-            4,
-            Value::Bytes(b"x"),
-            "field `tailnum`: found bytes, expected string",
-        ),
+        (0, Value::Null, "field `carrier`: found null, and the field is not nullable"),
+        (1, Value::Int(-1), "field `flight`: found -1, expected u16 (0 to 65535)"),
+        (1, Value::Uint(u64::MAX), "field `flight`: found 18446744073709551615, expected u16 (0 to 65535)"),
+        (1, Value::Float(1.0), "field `flight`: found float, expected u16"),
+        (2, Value::Int(1 << 31), "field `dep_delay`: found 2147483648, expected i32 (-2147483648 to 2147483647)"),
+        (4, Value::Bytes(b"x"), "field `tailnum`: found bytes, expected string"),
         (6, Value::Null, "field 7: the format has 6 fields"),
     ];
     for (field, value, message) in cases {
@@ -232,13 +199,7 @@ fn values_that_do_not_fit_are_named() {
     }
     let floats = Format::natural([FieldSpec::new("x", FieldType::F32)]).unwrap();
     let mut builder = RecordBuilder::new(&floats);
-    assert!(
-        builder
-            .set_f64(0, 1e300)
-            .unwrap_err()
-            .to_string()
-            .contains("found 1e300, expected f32")
-    );
+    assert!(builder.set_f64(0, 1e300).unwrap_err().to_string().contains("found 1e300, expected f32"));
     builder.set_f64(0, f64::INFINITY).unwrap();
 }
 
@@ -267,20 +228,14 @@ fn integers_fit_exactly_their_range() {
             let outcome = builder.set(0, value);
             if (least..=greatest).contains(&found) {
                 outcome.unwrap();
-                let read = match Record::check(&format, builder.finish().unwrap())
-                    .unwrap()
-                    .get(0)
-                {
+                let read = match Record::check(&format, builder.finish().unwrap()).unwrap().get(0) {
                     Value::Int(value) => i128::from(value),
                     Value::Uint(value) => i128::from(value),
                     other => panic!("{other:?}"),
                 };
                 assert_eq!(read, found);
             } else {
-                assert_eq!(
-                    outcome.unwrap_err().problem,
-                    ValueProblem::IntegerRange { found, ty }
-                );
+                assert_eq!(outcome.unwrap_err().problem, ValueProblem::IntegerRange { found, ty });
             }
         }
     }
@@ -290,11 +245,7 @@ fn integers_fit_exactly_their_range() {
 fn unsound_records_are_refused_with_the_reason() {
     let format = Format::parse_schema("a string\nok bool\nb bytes").unwrap();
     let mut builder = RecordBuilder::new(&format);
-    for (field, value) in [
-        (0, Value::Text(b"12345678")),
-        (1, Value::Bool(true)),
-        (2, Value::Bytes(b"12345678")),
-    ] {
+    for (field, value) in [(0, Value::Text(b"12345678")), (1, Value::Bool(true)), (2, Value::Bytes(b"12345678"))] {
         builder.set(field, value).unwrap();
     }
     let sound = builder.finish().unwrap().to_vec();
@@ -302,77 +253,15 @@ fn unsound_records_are_refused_with_the_reason() {
     assert_eq!(sound.len(), 40);
     type Change = (usize, u8);
     let cases: &[(&[Change], RecordProblem)] = &[
-        (
-            &[(0, 41)],
-            RecordProblem::Length {
-                stated: Some(41),
-                available: 40,
-                fixed: 24,
-            },
-        ),
-        (
-            &[(0, 48)],
-            RecordProblem::Length {
-                stated: Some(48),
-                available: 40,
-                fixed: 24,
-            },
-        ),
-        (
-            &[(0, 16)],
-            RecordProblem::Length {
-                stated: Some(16),
-                available: 40,
-                fixed: 24,
-            },
-        ),
-        (
-            &[(0, 0)],
-            RecordProblem::Length {
-                stated: Some(0),
-                available: 40,
-                fixed: 24,
-            },
-        ),
-        (
-            &[(4, 33)],
-            RecordProblem::Slot {
-                field: 0,
-                start: 33,
-                len: 8,
-            },
-        ),
-        (
-            &[(4, 23)],
-            RecordProblem::Slot {
-                field: 0,
-                start: 23,
-                len: 8,
-            },
-        ),
-        (
-            &[(8, 17)],
-            RecordProblem::Slot {
-                field: 0,
-                start: 24,
-                len: 17,
-            },
-        ),
-        (
-            &[(19, 255), (23, 255)],
-            RecordProblem::Slot {
-                field: 2,
-                start: 0xff00_0020,
-                len: 0xff00_0008,
-            },
-        ),
-        (
-            &[(8, 9)],
-            RecordProblem::SharedBytes {
-                claimed: 17,
-                available: 16,
-            },
-        ),
+        (&[(0, 41)], RecordProblem::Length { stated: Some(41), available: 40, fixed: 24 }),
+        (&[(0, 48)], RecordProblem::Length { stated: Some(48), available: 40, fixed: 24 }),
+        (&[(0, 16)], RecordProblem::Length { stated: Some(16), available: 40, fixed: 24 }),
+        (&[(0, 0)], RecordProblem::Length { stated: Some(0), available: 40, fixed: 24 }),
+        (&[(4, 33)], RecordProblem::Slot { field: 0, start: 33, len: 8 }),
+        (&[(4, 23)], RecordProblem::Slot { field: 0, start: 23, len: 8 }),
+        (&[(8, 17)], RecordProblem::Slot { field: 0, start: 24, len: 17 }),
+        (&[(19, 255), (23, 255)], RecordProblem::Slot { field: 2, start: 0xff00_0020, len: 0xff00_0008 }),
+        (&[(8, 9)], RecordProblem::SharedBytes { claimed: 17, available: 16 }),
         (&[(12, 2)], RecordProblem::Bool { field: 1, found: 2 }),
     ];
     for (changes, problem) in cases {
@@ -380,26 +269,15 @@ fn unsound_records_are_refused_with_the_reason() {
         for (at, byte) in *changes {
             bytes[*at] = *byte;
         }
-        assert_eq!(
-            Record::check(&format, &bytes).unwrap_err().problem,
-            *problem
-        );
+        assert_eq!(Record::check(&format, &bytes).unwrap_err().problem, *problem);
         let mut payload = sound.clone();
         payload.extend_from_slice(&bytes);
         let mut seen = 0;
-        let error = format
-            .check_records(&payload, |_, _| seen += 1)
-            .unwrap_err();
+        let error = format.check_records(&payload, |_, _| seen += 1).unwrap_err();
         assert_eq!((error.at, seen), (40, 1), "{error}");
     }
     for cut in 0..sound.len() {
-        assert_eq!(
-            Record::check(&format, &sound[..cut])
-                .unwrap_err()
-                .problem
-                .reason(),
-            "record_length"
-        );
+        assert_eq!(Record::check(&format, &sound[..cut]).unwrap_err().problem.reason(), "record_length");
     }
     assert_eq!(format.check_records(&[], |_, _| {}), Ok(0));
 }
@@ -409,16 +287,10 @@ fn a_record_stops_growing_at_its_bound() {
     let format = Format::parse_schema("a bytes\nb bytes null").unwrap();
     let mut builder = RecordBuilder::new(&format);
     let big = vec![7; crossdock_format::MAX_RECORD_BYTES];
-    assert!(matches!(
-        builder.set_bytes(0, &big).unwrap_err().problem,
-        ValueProblem::RecordTooLong { .. }
-    ));
+    assert!(matches!(builder.set_bytes(0, &big).unwrap_err().problem, ValueProblem::RecordTooLong { .. }));
     let half = &big[..big.len() / 2 + 1];
     builder.set_bytes(0, half).unwrap();
-    assert!(matches!(
-        builder.set_bytes(1, half).unwrap_err().problem,
-        ValueProblem::RecordTooLong { .. }
-    ));
+    assert!(matches!(builder.set_bytes(1, half).unwrap_err().problem, ValueProblem::RecordTooLong { .. }));
     // Setting it again takes the room of what it was.
     builder.set_bytes(0, half).unwrap();
     let record = Record::check(&format, builder.finish().unwrap()).unwrap();
@@ -429,8 +301,5 @@ fn a_record_stops_growing_at_its_bound() {
 #[test]
 fn owned_values_are_complete() {
     // `Owned` stands for `Value` in these tests: it must not lose the difference between text and bytes.
-    assert_ne!(
-        Owned::Text("a".into()).value(),
-        Owned::Bytes(b"a".to_vec()).value()
-    );
+    assert_ne!(Owned::Text("a".into()).value(), Owned::Bytes(b"a".to_vec()).value());
 }

@@ -1,9 +1,5 @@
 //! Any format, and any values for it.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary takes what it needs"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use proptest::collection::vec;
@@ -67,11 +63,7 @@ pub fn format() -> impl Strategy<Value = Format> {
     vec((name(), field_type(), any::<bool>()), 1..20).prop_map(|fields| {
         let mut specs: Vec<FieldSpec> = Vec::new();
         for (name, ty, nullable) in fields {
-            let name = if specs.iter().any(|spec| spec.name == name) {
-                format!("{name}{}", specs.len())
-            } else {
-                name
-            };
+            let name = if specs.iter().any(|spec| spec.name == name) { format!("{name}{}", specs.len()) } else { name };
             specs.push(FieldSpec { name, ty, nullable });
         }
         Format::natural(specs).expect("names differ")
@@ -90,34 +82,20 @@ pub fn value(ty: FieldType) -> BoxedStrategy<Owned> {
     ];
     match ty {
         FieldType::Bool => any::<bool>().prop_map(Owned::Bool).boxed(),
-        FieldType::I8 => any::<i8>()
-            .prop_map(|value| Owned::Int(value.into()))
-            .boxed(),
-        FieldType::I16 => any::<i16>()
-            .prop_map(|value| Owned::Int(value.into()))
-            .boxed(),
-        FieldType::I32 => any::<i32>()
-            .prop_map(|value| Owned::Int(value.into()))
-            .boxed(),
+        FieldType::I8 => any::<i8>().prop_map(|value| Owned::Int(value.into())).boxed(),
+        FieldType::I16 => any::<i16>().prop_map(|value| Owned::Int(value.into())).boxed(),
+        FieldType::I32 => any::<i32>().prop_map(|value| Owned::Int(value.into())).boxed(),
         FieldType::I64 => any::<i64>().prop_map(Owned::Int).boxed(),
-        FieldType::U8 => any::<u8>()
-            .prop_map(|value| Owned::Uint(value.into()))
-            .boxed(),
-        FieldType::U16 => any::<u16>()
-            .prop_map(|value| Owned::Uint(value.into()))
-            .boxed(),
-        FieldType::U32 => any::<u32>()
-            .prop_map(|value| Owned::Uint(value.into()))
-            .boxed(),
+        FieldType::U8 => any::<u8>().prop_map(|value| Owned::Uint(value.into())).boxed(),
+        FieldType::U16 => any::<u16>().prop_map(|value| Owned::Uint(value.into())).boxed(),
+        FieldType::U32 => any::<u32>().prop_map(|value| Owned::Uint(value.into())).boxed(),
         FieldType::U64 => any::<u64>().prop_map(Owned::Uint).boxed(),
         FieldType::F32 => {
-            let float =
-                prop::num::f32::ANY.prop_filter("NaN equals nothing", |value| !value.is_nan());
+            let float = prop::num::f32::ANY.prop_filter("NaN equals nothing", |value| !value.is_nan());
             float.prop_map(|value| Owned::Float(value.into())).boxed()
         }
         FieldType::F64 => {
-            let float =
-                prop::num::f64::ANY.prop_filter("NaN equals nothing", |value| !value.is_nan());
+            let float = prop::num::f64::ANY.prop_filter("NaN equals nothing", |value| !value.is_nan());
             float.prop_map(Owned::Float).boxed()
         }
         FieldType::Timestamp => any::<i64>().prop_map(Owned::Timestamp).boxed(),
@@ -163,9 +141,7 @@ pub fn payload(format: &Format, rows: &[Vec<Owned>]) -> Vec<u8> {
     for row in rows {
         builder.clear();
         for (field, value) in row.iter().enumerate() {
-            builder
-                .set(field, value.value())
-                .expect("made for the field");
+            builder.set(field, value.value()).expect("made for the field");
         }
         payload.extend_from_slice(builder.finish().expect("every field was set"));
     }

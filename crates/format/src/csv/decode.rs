@@ -1,0 +1,211 @@
+//! CSV rows to records.
+
+use std::io::BufRead;
+
+use super::rows::{RawField, Row, RowReader};
+use super::{CsvError, CsvOptions, CsvProblem};
+use crate::builder::RecordBuilder;
+use crate::field::FieldType;
+use crate::format::Format;
+use crate::text::{self, Unfit};
+
+/// Reads CSV rows into records of one format, without allocating once its buffers have grown to the rows' sizes.
+///
+/// Give it a reader with a large buffer (64 KiB): a row that crosses from one buffer to the next is read more slowly.
+#[derive(Debug)]
+pub struct CsvDecoder {
+    rows: RowReader,
+    convert: Convert,
+}
+
+/// What makes a record of a row's fields.
+#[derive(Debug)]
+struct Convert {
+    builder: RecordBuilder,
+    columns: Vec<Column>,
+    /// Fields without a column: null in every record.
+    options: CsvOptions,
+    scratch: Vec<u8>,
+}
+
+/// Where a column goes.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    /// Index of the field; `None` for a column that is passed over.
+    field: Option<usize>,
+    ty: FieldType,
+    nullable: bool,
+}
+
+/// Why a row made no record; the column is an index.
+enum RowFlaw {
+    Value { column: usize },
+    ColumnCount { found: usize },
+}
+
+impl CsvDecoder {
+    /// A decoder for rows whose columns have these names; the input has no header row of its own. A nullable field that no
+    /// column is named after is null in every record.
+    ///
+    /// # Errors
+    /// A column that is no field (unless extra columns are ignored), that is there twice, or that is missing for a field
+    /// that is not nullable; options that cannot be.
+    pub fn new(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions) -> Result<Self, CsvError> {
+        Self::with_rows(RowReader::new(options)?, format, header, options)
+    }
+
+    /// A decoder for an input that starts with a header row, which is read now.
+    ///
+    /// # Errors
+    /// As [`CsvDecoder::new`]; there is no header, or it cannot be read.
+    pub fn from_header<R: BufRead + ?Sized>(
+        format: &Format,
+        input: &mut R,
+        options: &CsvOptions,
+    ) -> Result<Self, CsvError> {
+        let mut rows = RowReader::new(options)?;
+        let header = read_header(&mut rows, input)?;
+        Self::with_rows(rows, format, &header, options)
+    }
+
+    fn with_rows(
+        rows: RowReader,
+        format: &Format,
+        header: &[impl AsRef<str>],
+        options: &CsvOptions,
+    ) -> Result<Self, CsvError> {
+        let columns = map_columns(format, header, options)?;
+        let builder = RecordBuilder::new(format);
+        Ok(Self { rows, convert: Convert { builder, columns, options: options.clone(), scratch: Vec::new() } })
+    }
+
+    /// The next row as a record; `None` at the end of the input. Always give it the same input.
+    ///
+    /// # Errors
+    /// The row is wrong, and the next call goes on with the row after it ([`CsvError::is_row`]); or the input cannot be
+    /// read.
+    #[inline]
+    pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, CsvError> {
+        let Self { rows, convert } = self;
+        match rows.read(input, |line, row| convert.row(line, row))? {
+            None => Ok(None),
+            Some(outcome) => {
+                outcome?;
+                // Every required field has a column, and every column was set: there is nothing that could be missing.
+                let record = convert.builder.finish().map_err(|error| CsvError {
+                    line: 0,
+                    column: error.name().map(str::to_owned),
+                    problem: CsvProblem::MissingColumn,
+                })?;
+                Ok(Some(record))
+            }
+        }
+    }
+}
+
+impl Convert {
+    #[inline]
+    fn row(&mut self, line: u64, row: Row<'_>) -> Result<(), CsvError> {
+        let expected = self.columns.len();
+        self.builder.clear();
+        let flaw = match row.try_each(|column, field| self.field(column, field)) {
+            Ok(found) if found == expected => return Ok(()),
+            Ok(found) => RowFlaw::ColumnCount { found },
+            Err(flaw) => flaw,
+        };
+        Err(self.explain(line, row, &flaw))
+    }
+
+    #[inline]
+    fn field(&mut self, index: usize, (text, quoted): RawField<'_>) -> Result<(), RowFlaw> {
+        let Some(column) = self.columns.get(index) else {
+            // Counted on, so that the error can tell how many there are.
+            return Ok(());
+        };
+        let Some(field) = column.field else { return Ok(()) };
+        if column.nullable && self.options.is_null_word(text) {
+            let text_or_bytes = column.ty.is_text() || column.ty == FieldType::Bytes;
+            if !quoted || self.options.quoted_nulls || !text_or_bytes {
+                // Unset is null.
+                return Ok(());
+            }
+        }
+        text::set_from_text(&mut self.builder, &mut self.scratch, field, column.ty, text)
+            .map_err(|Unfit| RowFlaw::Value { column: index })
+    }
+
+    /// Puts a flaw into words. A row with a wrong number of columns is said to be that, though a value was tripped over first.
+    #[cold]
+    fn explain(&self, line: u64, row: Row<'_>, flaw: &RowFlaw) -> CsvError {
+        let fields = row.fields();
+        let expected = self.columns.len();
+        let column = match flaw {
+            RowFlaw::Value { column } if fields.len() == expected => *column,
+            RowFlaw::Value { .. } => {
+                let problem = CsvProblem::ColumnCount { found: fields.len(), expected };
+                return CsvError { line, column: None, problem };
+            }
+            RowFlaw::ColumnCount { found } => {
+                let problem = CsvProblem::ColumnCount { found: *found, expected };
+                return CsvError { line, column: None, problem };
+            }
+        };
+        let found = text::shorten(fields.get(column).map_or(b"", |field| field.0));
+        let field = self.columns.get(column).and_then(|column| column.field);
+        let Some(field) = field.and_then(|field| self.builder.format().fields().get(field)) else {
+            return CsvError { line, column: None, problem: CsvProblem::MissingColumn };
+        };
+        let mut expected = text::expected(field, "RFC 3339, such as 2013-01-01T10:00:00Z");
+        if field.nullable && !self.options.null_words.is_empty() {
+            expected = format!("{expected}, or {} for null", self.options.null_words_text());
+        } else if !field.nullable && self.options.is_null_word(fields.get(column).map_or(b"", |field| field.0)) {
+            expected.push_str("; the field is not nullable");
+        }
+        CsvError { line, column: Some(field.name.clone()), problem: CsvProblem::Value { found, expected } }
+    }
+}
+
+/// Reads the header row. Blanks around a name do not count, unless it is in quotes. A column without a name (the row names of
+/// R, the index of pandas) is called by its number.
+pub(super) fn read_header<R: BufRead + ?Sized>(rows: &mut RowReader, input: &mut R) -> Result<Vec<String>, CsvError> {
+    let header = rows.read(input, |line, row| {
+        let names = row.fields().into_iter().enumerate().map(|(column, (name, quoted))| match str::from_utf8(name) {
+            Ok(name) if name.is_empty() || (!quoted && name.trim().is_empty()) => Ok(format!("column_{}", column + 1)),
+            Ok(name) => Ok(if quoted { name } else { name.trim() }.to_owned()),
+            Err(_) => {
+                let problem = CsvProblem::HeaderNotText { found: text::shorten(name) };
+                Err(CsvError { line, column: None, problem })
+            }
+        });
+        names.collect()
+    })?;
+    header.unwrap_or(Err(CsvError::at_header(CsvProblem::NoHeader)))
+}
+
+fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions) -> Result<Vec<Column>, CsvError> {
+    let at_column = |name: &str, problem| CsvError { line: 0, column: Some(name.to_owned()), problem };
+    let mut taken = vec![false; format.fields().len()];
+    let mut columns = Vec::with_capacity(header.len());
+    for name in header {
+        let name = name.as_ref();
+        let Some(index) = format.field(name) else {
+            if options.ignore_extra_columns {
+                columns.push(Column { field: None, ty: FieldType::Bytes, nullable: true });
+                continue;
+            }
+            let known: Vec<&str> = format.fields().iter().map(|field| field.name.as_str()).collect();
+            return Err(at_column(name, CsvProblem::ExtraColumn { known: known.join(", ") }));
+        };
+        if std::mem::replace(&mut taken[index], true) {
+            return Err(at_column(name, CsvProblem::SameColumn));
+        }
+        let field = &format.fields()[index];
+        columns.push(Column { field: Some(index), ty: field.ty, nullable: field.nullable });
+    }
+    for (field, taken) in format.fields().iter().zip(taken) {
+        if !taken && !field.nullable {
+            return Err(at_column(&field.name, CsvProblem::MissingColumn));
+        }
+    }
+    Ok(columns)
+}

@@ -1,0 +1,118 @@
+//! Records to CSV rows.
+
+use super::{CsvError, CsvOptions};
+use crate::field::FieldType;
+use crate::format::Format;
+use crate::record::{Record, Value};
+use crate::text;
+
+/// Writes records of one format as CSV rows, which [`CsvDecoder`](super::CsvDecoder) reads back as the same records.
+///
+/// Rows end in LF. Text and bytes that look like a null word are put in quotes, so that they are not taken for null. One
+/// null is lost: text or bytes that are the only column, where every null word is empty, since a blank line is no row.
+#[derive(Clone, Debug)]
+pub struct CsvEncoder {
+    format: Format,
+    types: Vec<FieldType>,
+    options: CsvOptions,
+    /// Bytes that a field may have in quotes only.
+    special: [bool; 256],
+    null: Vec<u8>,
+}
+
+impl CsvEncoder {
+    /// An encoder for records of this format.
+    ///
+    /// # Errors
+    /// Options that cannot be.
+    pub fn new(format: &Format, options: &CsvOptions) -> Result<Self, CsvError> {
+        options.check()?;
+        let mut special = [false; 256];
+        for byte in [options.delimiter, b'"', b'\n', b'\r'] {
+            special[usize::from(byte)] = true;
+        }
+        let types: Vec<FieldType> = format.fields().iter().map(|field| field.ty).collect();
+        // In a single column nothing at all would be a blank line, which is no row.
+        let is_single = types.len() == 1;
+        let null = match options.null_words.iter().find(|word| !is_single || !word.is_empty()) {
+            Some(word) => word.as_bytes(),
+            None if is_single => b"\"\"",
+            None => b"",
+        };
+        Ok(Self { format: format.clone(), types, special, null: null.to_vec(), options: options.clone() })
+    }
+
+    /// Appends the header row.
+    pub fn header(&self, out: &mut Vec<u8>) {
+        for (index, field) in self.format.fields().iter().enumerate() {
+            if index > 0 {
+                out.push(self.options.delimiter);
+            }
+            let name = field.name.as_str();
+            // Blanks around a name are taken away by who reads it, unless it is in quotes.
+            if name.trim() == name {
+                self.push_text(out, name.as_bytes(), false);
+            } else {
+                push_quoted(out, name.as_bytes());
+            }
+        }
+        out.push(b'\n');
+    }
+
+    /// Appends a record as a row. Does not allocate but to grow `out`. A record of another format gives a row of nonsense.
+    #[inline]
+    pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
+        for (index, ty) in self.types.iter().enumerate() {
+            if index > 0 {
+                out.push(self.options.delimiter);
+            }
+            match record.get(index) {
+                Value::Null => out.extend_from_slice(&self.null),
+                Value::Bool(true) => out.extend_from_slice(b"true"),
+                Value::Bool(false) => out.extend_from_slice(b"false"),
+                Value::Int(value) => text::push_integer(out, value),
+                Value::Uint(value) => text::push_integer(out, value),
+                Value::Float(value) => text::push_float(out, *ty, value),
+                Value::Timestamp(value) => text::push_timestamp(out, value),
+                Value::Text(value) => self.push_text(out, value, true),
+                Value::Bytes(value) => self.push_bytes(out, value),
+            }
+        }
+        out.push(b'\n');
+    }
+
+    #[inline]
+    fn push_text(&self, out: &mut Vec<u8>, value: &[u8], is_value: bool) {
+        let quote = value.iter().any(|byte| self.special[usize::from(*byte)])
+            || (is_value && self.options.is_null_word(value))
+            || (value.is_empty() && self.types.len() == 1)
+            || value.starts_with(b"\xef\xbb\xbf");
+        if quote {
+            push_quoted(out, value);
+        } else {
+            out.extend_from_slice(value);
+        }
+    }
+
+    fn push_bytes(&self, out: &mut Vec<u8>, value: &[u8]) {
+        let start = out.len();
+        text::push_base64(out, value);
+        // Base64 has none of CSV's special bytes, unless the delimiter is one of its own.
+        let word = out.get(start..).unwrap_or_default();
+        if word.is_empty() || self.options.is_null_word(word) || word.contains(&self.options.delimiter) {
+            out.insert(start, b'"');
+            out.push(b'"');
+        }
+    }
+}
+
+fn push_quoted(out: &mut Vec<u8>, value: &[u8]) {
+    out.push(b'"');
+    for part in value.split_inclusive(|byte| *byte == b'"') {
+        out.extend_from_slice(part);
+        if part.ends_with(b"\"") {
+            out.push(b'"');
+        }
+    }
+    out.push(b'"');
+}

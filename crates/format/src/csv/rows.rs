@@ -1,0 +1,284 @@
+//! Rows of fields out of bytes.
+//!
+//! A row that lies in the reader's buffer whole and has no quote in it (nearly all do) is only split at the delimiters,
+//! in place. Every other row goes through csv-core.
+
+use std::io::BufRead;
+
+use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
+
+use super::{CsvError, CsvOptions, CsvProblem};
+use crate::input::Input;
+
+#[derive(Debug)]
+pub(super) struct RowReader {
+    input: Input,
+    parser: Reader,
+    delimiter: u8,
+    max_row_bytes: usize,
+    /// The line on which the next row starts, if no blank lines come first.
+    line: u64,
+    /// The last row was ended by CR: an LF that follows belongs to it.
+    after_cr: bool,
+    /// The last row was too long, and has not ended yet.
+    in_discarded_line: bool,
+    /// The row as it was read, for the rows that csv-core reads: so that it can be put back.
+    raw: Vec<u8>,
+    /// Its fields without quotes, one after the other.
+    text: Vec<u8>,
+    fields: Vec<Bounds>,
+}
+
+/// Where a field ends in the text, and whether it was in quotes.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    end: usize,
+    quoted: bool,
+}
+
+/// One row, either way it was read.
+#[derive(Clone, Copy)]
+pub(super) enum Row<'a> {
+    Plain { line: &'a [u8], delimiter: u8 },
+    Parsed(ParsedRow<'a>),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct ParsedRow<'a> {
+    text: &'a [u8],
+    fields: &'a [Bounds],
+}
+
+/// A field, and whether it was in quotes.
+pub(super) type RawField<'a> = (&'a [u8], bool);
+
+impl<'a> Row<'a> {
+    /// Shows each field to `visit`, with its index; stops at the first error.
+    #[inline]
+    pub(super) fn try_each<E>(self, mut visit: impl FnMut(usize, RawField<'a>) -> Result<(), E>) -> Result<usize, E> {
+        match self {
+            Self::Plain { line, delimiter } => {
+                let mut start = 0;
+                let mut column = 0;
+                for end in memchr::memchr_iter(delimiter, line) {
+                    visit(column, (line.get(start..end).unwrap_or_default(), false))?;
+                    start = end + 1;
+                    column += 1;
+                }
+                visit(column, (line.get(start..).unwrap_or_default(), false))?;
+                Ok(column + 1)
+            }
+            Self::Parsed(ParsedRow { text, fields }) => {
+                let mut start = 0;
+                for (column, Bounds { end, quoted }) in fields.iter().enumerate() {
+                    visit(column, (text.get(start..*end).unwrap_or_default(), *quoted))?;
+                    start = *end;
+                }
+                Ok(fields.len())
+            }
+        }
+    }
+
+    /// All fields.
+    pub(super) fn fields(self) -> Vec<RawField<'a>> {
+        let mut fields = Vec::new();
+        let _ = self.try_each::<()>(|_, field| {
+            fields.push(field);
+            Ok(())
+        });
+        fields
+    }
+}
+
+impl RowReader {
+    pub(super) fn new(options: &CsvOptions) -> Result<Self, CsvError> {
+        options.check()?;
+        Ok(Self {
+            input: Input::default(),
+            parser: ReaderBuilder::new().delimiter(options.delimiter).build(),
+            delimiter: options.delimiter,
+            max_row_bytes: options.max_row_bytes,
+            line: 1,
+            after_cr: false,
+            in_discarded_line: false,
+            raw: Vec::new(),
+            text: vec![0; 256],
+            fields: Vec::new(),
+        })
+    }
+
+    /// Reads one row and shows it to `visit`, with the line on which it starts. `None` at the end.
+    #[inline]
+    pub(super) fn read<R: BufRead + ?Sized, T>(
+        &mut self,
+        reader: &mut R,
+        visit: impl FnOnce(u64, Row<'_>) -> T,
+    ) -> Result<Option<T>, CsvError> {
+        if self.in_discarded_line {
+            self.discard_line(reader)?;
+        }
+        if !self.skip_blank_lines(reader)? {
+            return Ok(None);
+        }
+        let row_line = self.line;
+        let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
+        if let Some((line, end)) = plain_line(chunk, self.max_row_bytes) {
+            let result = visit(row_line, Row::Plain { line, delimiter: self.delimiter });
+            self.input.consume(reader, end);
+            self.line += 1;
+            return Ok(Some(result));
+        }
+        self.parse_row(reader)?;
+        Ok(Some(visit(row_line, Row::Parsed(ParsedRow { text: &self.text, fields: &self.fields }))))
+    }
+
+    /// Goes to the first byte of the next row; false at the end.
+    #[inline]
+    fn skip_blank_lines<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<bool, CsvError> {
+        loop {
+            let chunk = self.input.fill(reader).map_err(io_error(self.line))?;
+            match chunk.first() {
+                None => return Ok(false),
+                Some(b'\n') => {
+                    self.line += u64::from(!self.after_cr);
+                    self.after_cr = false;
+                }
+                Some(b'\r') => {
+                    self.line += 1;
+                    self.after_cr = true;
+                }
+                Some(_) => {
+                    self.after_cr = false;
+                    return Ok(true);
+                }
+            }
+            self.input.consume(reader, 1);
+        }
+    }
+
+    /// Reads a row with csv-core, which starts with the next byte.
+    fn parse_row<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<(), CsvError> {
+        self.raw.clear();
+        self.fields.clear();
+        let row_line = self.line;
+        let mut written = 0;
+        // The first byte of the field that is being read, once it is there.
+        let mut quoted = None;
+        loop {
+            let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
+            let at_end = chunk.is_empty();
+            // At the end a row is ended by a line end that is not there; a quote that is open swallows it.
+            let bytes = if at_end { b"\n" } else { chunk.get(..self.max_row_bytes.max(1)).unwrap_or(chunk) };
+            if quoted.is_none() {
+                quoted = bytes.first().map(|byte| *byte == b'"');
+            }
+            let (result, read, wrote) = self.parser.read_field(bytes, &mut self.text[written..]);
+            written += wrote;
+            if !at_end {
+                self.raw.extend_from_slice(&bytes[..read]);
+                self.input.consume(reader, read);
+            }
+            match result {
+                ReadFieldResult::InputEmpty if at_end => {
+                    let searched = self.raw.len();
+                    return Err(self.give_up(CsvProblem::UnclosedQuote { searched }));
+                }
+                ReadFieldResult::InputEmpty | ReadFieldResult::End => {}
+                ReadFieldResult::OutputFull => {
+                    // No longer than the row, which is bounded below.
+                    let room = self.text.len() * 2;
+                    self.text.resize(room, 0);
+                }
+                ReadFieldResult::Field { record_end } => {
+                    self.fields.push(Bounds { end: written, quoted: quoted == Some(true) });
+                    quoted = None;
+                    if record_end {
+                        break;
+                    }
+                }
+            }
+            if self.raw.len() > self.max_row_bytes {
+                let problem = self.too_long();
+                return Err(self.give_up(problem));
+            }
+        }
+        if self.raw.len() > self.max_row_bytes {
+            return Err(self.give_up(CsvProblem::RowTooLong { most: self.max_row_bytes }));
+        }
+        self.after_cr = self.raw.last() == Some(&b'\r');
+        self.line += count_line_ends(&self.raw);
+        Ok(())
+    }
+
+    /// A row is over its bound: because a quote is open, if what would end the row does not.
+    fn too_long(&self) -> CsvProblem {
+        let mut probe = self.parser.clone();
+        match probe.read_field(b"\n", &mut [0; 8]) {
+            (ReadFieldResult::Field { .. }, ..) => CsvProblem::RowTooLong { most: self.max_row_bytes },
+            _ => CsvProblem::UnclosedQuote { searched: self.raw.len() },
+        }
+    }
+
+    /// The row is none. What follows its first line is read again, so that a stray quote costs one line and not a
+    /// thousand.
+    #[cold]
+    fn give_up(&mut self, problem: CsvProblem) -> CsvError {
+        let error = CsvError { line: self.line, column: None, problem };
+        // The parser starts over, and must not take a byte order mark in the middle of the input for one at its start.
+        self.parser.reset();
+        let _ = self.parser.read_field(b"\n", &mut [0; 8]);
+        match memchr::memchr(b'\n', &self.raw) {
+            Some(end) => {
+                self.line += 1;
+                let rest = &self.raw[end + 1..];
+                self.input.put_back(rest);
+            }
+            None => self.in_discarded_line = true,
+        }
+        error
+    }
+
+    /// Skips the rest of a line that was too long to be a row.
+    #[cold]
+    fn discard_line<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<(), CsvError> {
+        loop {
+            let chunk = self.input.fill(reader).map_err(io_error(self.line))?;
+            let end = memchr::memchr(b'\n', chunk);
+            let skip = end.map_or(chunk.len(), |end| end + 1);
+            self.input.consume(reader, skip);
+            if end.is_some() || skip == 0 {
+                self.line += 1;
+                self.in_discarded_line = false;
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone CR.
+#[inline]
+fn plain_line(chunk: &[u8], max_row_bytes: usize) -> Option<(&[u8], usize)> {
+    let end = memchr::memchr3(b'\n', b'"', b'\r', chunk)?;
+    let line = chunk.get(..end)?;
+    let next = match chunk.get(end..)? {
+        [b'\n', ..] => end + 1,
+        [b'\r', b'\n', ..] => end + 2,
+        _ => return None,
+    };
+    (end <= max_row_bytes).then_some((line, next))
+}
+
+/// Line ends of a row; CRLF is one.
+fn count_line_ends(raw: &[u8]) -> u64 {
+    let mut ends = 0;
+    let mut after_cr = false;
+    for byte in raw {
+        ends += u64::from(*byte == b'\r' || (*byte == b'\n' && !after_cr));
+        after_cr = *byte == b'\r';
+    }
+    ends
+}
+
+fn io_error(line: u64) -> impl FnOnce(std::io::Error) -> CsvError {
+    move |error| CsvError { line, column: None, problem: CsvProblem::Io(error) }
+}
