@@ -51,6 +51,20 @@ pub enum Request {
     Terminate,
 }
 
+impl Request {
+    /// The client's number for the reply; a terminate has none, since nobody waits for its answer.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        match self {
+            Request::Announce { id, .. }
+            | Request::Subscribe { id, .. }
+            | Request::Unsubscribe { id, .. }
+            | Request::Finish { id, .. } => Some(*id),
+            Request::Terminate => None,
+        }
+    }
+}
+
 /// What happens when a subscriber's queue in the daemon is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,9 +86,7 @@ impl std::str::FromStr for Overflow {
             "block" => Ok(Overflow::Block),
             "drop_oldest" => Ok(Overflow::DropOldest),
             "disconnect" => Ok(Overflow::Disconnect),
-            other => Err(format!(
-                "unknown overflow policy `{other}`: one of block, drop_oldest, disconnect"
-            )),
+            other => Err(format!("unknown overflow policy `{other}`: one of block, drop_oldest, disconnect")),
         }
     }
 }
@@ -220,37 +232,16 @@ mod tests {
     #[test]
     fn messages_come_back_and_unknown_keys_are_ignored() {
         let messages: [ControlMessage; 4] = [
-            Request::Announce {
-                id: 1,
-                stream: 2,
-                name: "A".into(),
-                format: "…".into(),
-            }
-            .into(),
+            Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into() }.into(),
             Request::Terminate.into(),
-            Reply::Refused {
-                id: 1,
-                refusal: Refusal {
-                    code: RefusalCode::Limit,
-                    message: "full".into(),
-                },
-            }
-            .into(),
-            Notice::Dropped {
-                subscription: 3,
-                records: 4,
-                reason: "queue full".into(),
-            }
-            .into(),
+            Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
+            Notice::Dropped { subscription: 3, records: 4, reason: "queue full".into() }.into(),
         ];
         for message in messages {
             assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
         }
         let newer = br#"{"request":"finish","id":4,"stream":1,"why":"done"}"#;
-        assert_eq!(
-            ControlMessage::decode(newer),
-            Ok(Request::Finish { id: 4, stream: 1 }.into())
-        );
+        assert_eq!(ControlMessage::decode(newer), Ok(Request::Finish { id: 4, stream: 1 }.into()));
         assert!(ControlMessage::decode(b"{\"request\":\"dance\"}").is_err());
         assert!(ControlMessage::decode(&[0xff; 9]).is_err());
     }

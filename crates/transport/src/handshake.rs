@@ -31,6 +31,8 @@ pub struct Welcome {
 /// Why a session ended, on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
+    /// Whether it makes sense to come back: the daemon restarts, or had lost sight of the client.
+    pub again: bool,
     /// In words, for the other side's error message.
     pub reason: String,
 }
@@ -48,14 +50,8 @@ fn encode(kind: Kind, to: u32, words: (u64, u32, u32, u32)) -> Vec<u8> {
 
 fn decode(kind: Kind, payload: &[u8]) -> Result<(u64, u32, u32, u32), PacketError> {
     let bytes: &[u8; LEN] = payload.first_chunk().ok_or(PacketError::Payload(kind))?;
-    let word =
-        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let words = (
-        u64::from(word(0)) | u64::from(word(4)) << 32,
-        word(8),
-        word(12),
-        word(16),
-    );
+    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let words = (u64::from(word(0)) | u64::from(word(4)) << 32, word(8), word(12), word(16));
     // A packet size that holds no record, or a window of nothing, could never make progress.
     if (words.2 as usize) < HEADER_BYTES + 8 || words.3 == 0 {
         return Err(PacketError::Payload(kind));
@@ -67,16 +63,7 @@ impl Hello {
     /// The whole packet.
     #[must_use]
     pub fn packet(&self) -> Vec<u8> {
-        encode(
-            Kind::Hello,
-            0,
-            (
-                self.nonce,
-                self.session,
-                self.packet_bytes,
-                self.window_packets,
-            ),
-        )
+        encode(Kind::Hello, 0, (self.nonce, self.session, self.packet_bytes, self.window_packets))
     }
 
     /// Reads the payload of a hello.
@@ -85,12 +72,7 @@ impl Hello {
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Hello, PacketError> {
         let (nonce, session, packet_bytes, window_packets) = decode(Kind::Hello, payload)?;
-        Ok(Hello {
-            nonce,
-            session,
-            packet_bytes,
-            window_packets,
-        })
+        Ok(Hello { nonce, session, packet_bytes, window_packets })
     }
 }
 
@@ -98,16 +80,7 @@ impl Welcome {
     /// The whole packet, to the client that calls the session `to`.
     #[must_use]
     pub fn packet(&self, to: u32) -> Vec<u8> {
-        encode(
-            Kind::Welcome,
-            to,
-            (
-                self.nonce,
-                self.session,
-                self.packet_bytes,
-                self.window_packets,
-            ),
-        )
+        encode(Kind::Welcome, to, (self.nonce, self.session, self.packet_bytes, self.window_packets))
     }
 
     /// Reads the payload of a welcome.
@@ -116,12 +89,7 @@ impl Welcome {
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Welcome, PacketError> {
         let (nonce, session, packet_bytes, window_packets) = decode(Kind::Welcome, payload)?;
-        Ok(Welcome {
-            nonce,
-            session,
-            packet_bytes,
-            window_packets,
-        })
+        Ok(Welcome { nonce, session, packet_bytes, window_packets })
     }
 }
 
@@ -129,21 +97,16 @@ impl Close {
     /// The whole packet, to the peer that calls the session `to`; a long reason is cut.
     #[must_use]
     pub fn packet(&self, to: u32) -> Vec<u8> {
-        let end = (0..=self.reason.len().min(400))
-            .rev()
-            .find(|&i| self.reason.is_char_boundary(i))
-            .unwrap_or(0);
-        Header::new(Kind::Close, to)
-            .packet(&self.reason.as_bytes()[..end])
-            .unwrap_or_default()
+        let end = (0..=self.reason.len().min(400)).rev().find(|&i| self.reason.is_char_boundary(i)).unwrap_or(0);
+        let payload = [&[u8::from(self.again)], &self.reason.as_bytes()[..end]].concat();
+        Header::new(Kind::Close, to).packet(&payload).unwrap_or_default()
     }
 
     /// Reads the payload of a close; what is not UTF-8 is replaced.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Close {
-        Close {
-            reason: String::from_utf8_lossy(payload).into_owned(),
-        }
+        let (again, reason) = payload.split_first().unwrap_or((&0, &[]));
+        Close { again: *again == 1, reason: String::from_utf8_lossy(reason).into_owned() }
     }
 }
 
@@ -159,11 +122,7 @@ impl Dialler {
     /// Dials from `now_ns` on; the hello is repeated after 50 ms, then at doubling intervals up to 1 s.
     #[must_use]
     pub fn new(hello: Hello, now_ns: u64) -> Dialler {
-        Dialler {
-            hello,
-            next_ns: now_ns,
-            interval_ns: 50_000_000,
-        }
+        Dialler { hello, next_ns: now_ns, interval_ns: 50_000_000 }
     }
 
     /// The hello packet, when it is time to send it (again).
@@ -189,8 +148,7 @@ impl Dialler {
             return None;
         }
         let welcome = Welcome::decode(payload).ok()?;
-        let sane =
-            welcome.nonce == self.hello.nonce && welcome.packet_bytes <= self.hello.packet_bytes;
+        let sane = welcome.nonce == self.hello.nonce && welcome.packet_bytes <= self.hello.packet_bytes;
         sane.then_some(welcome)
     }
 }
@@ -201,57 +159,31 @@ mod tests {
 
     #[test]
     fn a_hello_is_repeated_until_its_own_welcome() {
-        let hello = Hello {
-            nonce: 77,
-            session: 5,
-            packet_bytes: 1472,
-            window_packets: 64,
-        };
+        let hello = Hello { nonce: 77, session: 5, packet_bytes: 1472, window_packets: 64 };
         let mut dialler = Dialler::new(hello, 1000);
         let packet = dialler.poll(1000).unwrap();
         assert_eq!(Hello::decode(&packet[HEADER_BYTES..]), Ok(hello));
         assert_eq!(dialler.poll(1001), None);
         assert!(dialler.poll(dialler.next_ns()).is_some());
-        let welcome = Welcome {
-            nonce: 77,
-            session: 9,
-            packet_bytes: 1200,
-            window_packets: 32,
-        };
+        let welcome = Welcome { nonce: 77, session: 9, packet_bytes: 1200, window_packets: 32 };
         for (to, nonce, wanted) in [(5, 77, true), (6, 77, false), (5, 78, false)] {
             let packet = Welcome { nonce, ..welcome }.packet(to);
             let header = Header::read(&packet).unwrap();
-            assert_eq!(
-                dialler.answered(&header, &packet[HEADER_BYTES..]).is_some(),
-                wanted
-            );
+            assert_eq!(dialler.answered(&header, &packet[HEADER_BYTES..]).is_some(), wanted);
         }
     }
 
     #[test]
     fn a_hello_that_cannot_work_is_refused() {
-        let hello = Hello {
-            nonce: 1,
-            session: 1,
-            packet_bytes: 8,
-            window_packets: 1,
-        };
-        assert_eq!(
-            Hello::decode(&hello.packet()[HEADER_BYTES..]),
-            Err(PacketError::Payload(Kind::Hello))
-        );
+        let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_packets: 1 };
+        assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(Kind::Hello)));
         assert!(Hello::decode(&[0; 7]).is_err());
     }
 
     #[test]
     fn a_reason_is_cut_at_a_character() {
-        let close = Close {
-            reason: "é".repeat(300),
-        };
+        let close = Close { reason: "é".repeat(300) };
         let packet = close.packet(1);
-        assert_eq!(
-            Close::decode(&packet[HEADER_BYTES..]).reason,
-            "é".repeat(200)
-        );
+        assert_eq!(Close::decode(&packet[HEADER_BYTES..]).reason, "é".repeat(200));
     }
 }

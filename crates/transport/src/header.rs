@@ -105,15 +105,7 @@ impl Header {
     /// A header of `kind` for `session` with everything else zero.
     #[must_use]
     pub fn new(kind: Kind, session: u32) -> Header {
-        Header {
-            kind,
-            payload_bytes: 0,
-            session,
-            seq: 0,
-            format: 0,
-            stream: 0,
-            records: 0,
-        }
+        Header { kind, payload_bytes: 0, session, seq: 0, format: 0, stream: 0, records: 0 }
     }
 
     /// Reads and checks the header at the start of `packet`, which is one whole datagram or segment.
@@ -131,10 +123,7 @@ impl Header {
         let kind = Kind::from_byte(head[1]).ok_or(PacketError::Kind(head[1]))?;
         let payload_bytes = u16::from_le_bytes([head[2], head[3]]);
         if usize::from(payload_bytes) > rest.len() {
-            return Err(PacketError::Length {
-                claimed: payload_bytes.into(),
-                present: rest.len(),
-            });
+            return Err(PacketError::Length { claimed: payload_bytes.into(), present: rest.len() });
         }
         Ok(Header {
             kind,
@@ -168,10 +157,8 @@ impl Header {
     /// # Errors
     /// When the payload is longer than a packet can say (65,535 bytes).
     pub fn packet(mut self, payload: &[u8]) -> Result<Vec<u8>, PacketError> {
-        self.payload_bytes = u16::try_from(payload.len()).map_err(|_| PacketError::Length {
-            claimed: payload.len(),
-            present: u16::MAX.into(),
-        })?;
+        self.payload_bytes = u16::try_from(payload.len())
+            .map_err(|_| PacketError::Length { claimed: payload.len(), present: u16::MAX.into() })?;
         let mut out = Vec::with_capacity(HEADER_BYTES + payload.len());
         out.extend_from_slice(&self.to_bytes());
         out.extend_from_slice(payload);
@@ -234,11 +221,7 @@ pub fn walk(
 ) {
     spans.clear();
     runs.clear();
-    let stride = if stride == 0 {
-        frame.len().max(1)
-    } else {
-        stride
-    };
+    let stride = if stride == 0 { frame.len().max(1) } else { stride };
     let mut open: Option<Run> = None;
     for (index, packet) in frame.chunks(stride).enumerate() {
         let header = match Header::read(packet) {
@@ -253,20 +236,12 @@ pub fn walk(
         let Ok(start) = u32::try_from(start) else {
             break;
         };
-        spans.push(PayloadSpan {
-            start,
-            len: header.payload_bytes,
-            records: header.records,
-        });
+        spans.push(PayloadSpan { start, len: header.payload_bytes, records: header.records });
         match &mut open {
             Some(run) if run.header.runs_on(&header, u64::from(run.packets)) => run.packets += 1,
             _ => {
                 runs.extend(open.take());
-                open = Some(Run {
-                    header,
-                    first: spans.len() - 1,
-                    packets: 1,
-                });
+                open = Some(Run { header, first: spans.len() - 1, packets: 1 });
             }
         }
     }
@@ -295,13 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn data(session: u32, seq: u64, payload: &[u8]) -> Vec<u8> {
-        let header = Header {
-            seq,
-            format: 7,
-            stream: 3,
-            records: 1,
-            ..Header::new(Kind::Data, session)
-        };
+        let header = Header { seq, format: 7, stream: 3, records: 1, ..Header::new(Kind::Data, session) };
         header.packet(payload).unwrap()
     }
 
@@ -325,13 +294,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let good = data(1, 0, b"12345678");
         assert_eq!(Header::read(&good[..31]), Err(PacketError::Short));
-        assert_eq!(
-            Header::read(&good[..36]),
-            Err(PacketError::Length {
-                claimed: 8,
-                present: 4
-            })
-        );
+        assert_eq!(Header::read(&good[..36]), Err(PacketError::Length { claimed: 8, present: 4 }));
         let mut other = good.clone();
         other[0] = 2;
         assert_eq!(Header::read(&other), Err(PacketError::Version(2)));
@@ -352,9 +315,7 @@ mod tests {
         let (mut spans, mut runs) = (Vec::new(), Vec::new());
         walk(&frame, 48, &mut spans, &mut runs, |e| panic!("{e}"));
         assert_eq!(
-            runs.iter()
-                .map(|r| (r.header.session, r.header.seq, r.packets))
-                .collect::<Vec<_>>(),
+            runs.iter().map(|r| (r.header.session, r.header.seq, r.packets)).collect::<Vec<_>>(),
             [(1, 10, 3), (2, 13, 1), (1, 20, 1)]
         );
         assert_eq!(&frame[runs[0].spans(&spans)[1].range()], b"12345678");

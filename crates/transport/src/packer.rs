@@ -41,32 +41,16 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         let limit = buffer.len().min(MAX_SUPER_BYTES);
         let stride = packet_bytes.min(limit) & !7;
         assert!(stride > HEADER_BYTES, "a packet needs more than its header");
-        SuperPacket {
-            buffer,
-            stride,
-            limit,
-            packets: Vec::with_capacity(8),
-            records: 0,
-        }
+        SuperPacket { buffer, stride, limit, packets: Vec::with_capacity(8), records: 0 }
     }
 
     /// A super-packet that came in: its packets lie `stride` bytes apart from the start of `buffer`.
     #[must_use]
-    pub fn received(
-        buffer: B,
-        stride: usize,
-        packets: impl IntoIterator<Item = Packed>,
-    ) -> SuperPacket<B> {
+    pub fn received(buffer: B, stride: usize, packets: impl IntoIterator<Item = Packed>) -> SuperPacket<B> {
         let limit = buffer.len();
         let packets: Vec<Packed> = packets.into_iter().collect();
         let records = packets.iter().map(|p| u64::from(p.records)).sum();
-        SuperPacket {
-            buffer,
-            stride,
-            limit,
-            packets,
-            records,
-        }
+        SuperPacket { buffer, stride, limit, packets, records }
     }
 
     /// Appends a record; `false` when it does not fit any more and the super-packet should leave first.
@@ -80,10 +64,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
             let base = before * self.stride + HEADER_BYTES;
             let used = usize::from(last.payload_bytes);
             let end = base + used + record.len();
-            if HEADER_BYTES + used + record.len() <= self.stride
-                && end <= self.limit
-                && last.records < u16::MAX
-            {
+            if HEADER_BYTES + used + record.len() <= self.stride && end <= self.limit && last.records < u16::MAX {
                 self.buffer[base + used..end].copy_from_slice(record);
                 last.payload_bytes += record.len() as u16;
                 last.records += 1;
@@ -99,11 +80,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         let base = self.packets.len() * self.stride;
         let end = base + HEADER_BYTES + record.len();
         let fits = end - base <= self.stride || self.packets.is_empty();
-        if !fits
-            || end > self.limit
-            || self.packets.len() >= MAX_PACKETS
-            || record.len() > usize::from(u16::MAX)
-        {
+        if !fits || end > self.limit || self.packets.len() >= MAX_PACKETS || record.len() > usize::from(u16::MAX) {
             return false;
         }
         if end - base > self.stride {
@@ -114,10 +91,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
             self.buffer[used..base].fill(0); // padding up to the stride: no old bytes leave the process
         }
         self.buffer[base + HEADER_BYTES..end].copy_from_slice(record);
-        self.packets.push(Packed {
-            payload_bytes: record.len() as u16,
-            records: 1,
-        });
+        self.packets.push(Packed { payload_bytes: record.len() as u16, records: 1 });
         self.records += 1;
         true
     }
@@ -205,13 +179,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         let len = self.len();
         small[..len].copy_from_slice(&self.buffer[..len]);
         let limit = small.len();
-        SuperPacket {
-            buffer: small,
-            stride: self.stride,
-            limit,
-            packets: self.packets.clone(),
-            records: self.records,
-        }
+        SuperPacket { buffer: small, stride: self.stride, limit, packets: self.packets.clone(), records: self.records }
     }
 }
 
@@ -229,28 +197,14 @@ mod tests {
             pushed += 1;
         }
         // Two 40-byte records fit beside the header in 128 bytes; the fourth packet may only be 16 bytes long.
-        assert_eq!(
-            (
-                pushed,
-                packed.packets().len(),
-                packed.stride(),
-                packed.len()
-            ),
-            (6, 3, 128, 256 + 32 + 80)
-        );
+        assert_eq!((pushed, packed.packets().len(), packed.stride(), packed.len()), (6, 3, 128, 256 + 32 + 80));
     }
 
     #[test]
     fn a_long_record_travels_alone() {
         let mut packed = SuperPacket::new(vec![0; 4096], 128);
         assert!(packed.push(&[1; 1000]));
-        assert_eq!(
-            packed.packets(),
-            [Packed {
-                payload_bytes: 1000,
-                records: 1
-            }]
-        );
+        assert_eq!(packed.packets(), [Packed { payload_bytes: 1000, records: 1 }]);
         assert_eq!(packed.len(), 1032);
         assert!(!SuperPacket::new(vec![0; 4096], 128).push(&[1; 4096]));
     }

@@ -30,11 +30,7 @@ impl Ack {
     /// A purely cumulative ack.
     #[must_use]
     pub fn new(next_seq: u64, limit_seq: u64) -> Ack {
-        Ack {
-            next_seq,
-            limit_seq,
-            ..Ack::default()
-        }
+        Ack { next_seq, limit_seq, ..Ack::default() }
     }
 
     /// The same with ranges that have arrived beyond the first hole, ascending; what is more than [`MAX_RANGES`] is left out.
@@ -79,10 +75,7 @@ impl Ack {
     pub fn decode(payload: &[u8]) -> Result<Ack, PacketError> {
         let bad = PacketError::Payload(Kind::Ack);
         let word = |at: usize| -> Result<u64, PacketError> {
-            let bytes = payload
-                .get(at..at + 8)
-                .and_then(|b| b.first_chunk())
-                .ok_or(bad)?;
+            let bytes = payload.get(at..at + 8).and_then(|b| b.first_chunk()).ok_or(bad)?;
             Ok(u64::from_le_bytes(*bytes))
         };
         let mut ack = Ack::new(word(0)?, word(8)?);
@@ -249,25 +242,17 @@ impl<R> Receiver<R> {
         if !self.ack_now && self.ack_due_ns.is_none_or(|at| now_ns < at) {
             return None;
         }
-        let delay_us =
-            u32::try_from(now_ns.saturating_sub(self.arrived_ns) / 1000).unwrap_or(u32::MAX);
+        let delay_us = u32::try_from(now_ns.saturating_sub(self.arrived_ns) / 1000).unwrap_or(u32::MAX);
         self.ack_now = false;
         self.ack_due_ns = None;
         self.acked_seq = self.next_seq;
         self.advertised_seq = self.limit_seq;
-        Some(Ack {
-            delay_us,
-            ..Ack::new(self.next_seq, self.limit_seq).with_ranges(self.held_ranges())
-        })
+        Some(Ack { delay_us, ..Ack::new(self.next_seq, self.limit_seq).with_ranges(self.held_ranges()) })
     }
 
     /// The held runs, joined where they touch.
     fn held_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        let mut held = self
-            .held
-            .iter()
-            .map(|(&first, &(packets, _))| first..first + u64::from(packets))
-            .peekable();
+        let mut held = self.held.iter().map(|(&first, &(packets, _))| first..first + u64::from(packets)).peekable();
         std::iter::from_fn(move || {
             let mut range = held.next()?;
             while let Some(more) = held.next_if(|r| r.start <= range.end) {
@@ -280,11 +265,7 @@ impl<R> Receiver<R> {
     /// When [`Receiver::poll_ack`] has something next, in ns: zero for at once.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        if self.ack_now {
-            Some(0)
-        } else {
-            self.ack_due_ns
-        }
+        if self.ack_now { Some(0) } else { self.ack_due_ns }
     }
 }
 
@@ -303,20 +284,14 @@ mod tests {
         assert_eq!(arrive(&mut receiver, 4, 4, 'c'), Arrival::Held);
         assert_eq!(arrive(&mut receiver, 4, 4, 'x'), Arrival::Duplicate);
         assert_eq!(arrive(&mut receiver, 9, 1, 'd'), Arrival::Held);
-        assert_eq!(
-            receiver.poll_ack(0),
-            Some(Ack::new(0, 100).with_ranges([4..8, 9..10]))
-        );
+        assert_eq!(receiver.poll_ack(0), Some(Ack::new(0, 100).with_ranges([4..8, 9..10])));
         assert_eq!(arrive(&mut receiver, 0, 2, 'a'), Arrival::Delivered);
         assert_eq!(arrive(&mut receiver, 1, 4, 'b'), Arrival::Delivered);
         assert_eq!(arrive(&mut receiver, 0, 2, 'x'), Arrival::Duplicate);
         assert_eq!(arrive(&mut receiver, 99, 2, 'x'), Arrival::Beyond);
         assert_eq!(arrive(&mut receiver, u64::MAX, 2, 'x'), Arrival::Beyond);
         assert_eq!(out, [('a', 0), ('b', 1), ('c', 1)]);
-        assert_eq!(
-            receiver.poll_ack(0),
-            Some(Ack::new(8, 100).with_ranges([9..10]))
-        );
+        assert_eq!(receiver.poll_ack(0), Some(Ack::new(8, 100).with_ranges([9..10])));
     }
 
     #[test]

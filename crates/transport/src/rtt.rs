@@ -20,8 +20,7 @@ impl Rtt {
     /// Takes a sample; `ack_delay_ns` is what the peer says it held the ack back.
     pub(crate) fn sample(&mut self, measured_ns: u64, ack_delay_ns: u64) {
         if !self.sampled {
-            (self.smoothed_ns, self.variation_ns, self.minimum_ns) =
-                (measured_ns, measured_ns / 2, measured_ns);
+            (self.smoothed_ns, self.variation_ns, self.minimum_ns) = (measured_ns, measured_ns / 2, measured_ns);
             self.sampled = true;
             return;
         }
@@ -32,8 +31,7 @@ impl Rtt {
         } else {
             measured_ns
         };
-        self.variation_ns =
-            (3 * (self.variation_ns / 4)).saturating_add(self.smoothed_ns.abs_diff(net) / 4);
+        self.variation_ns = (3 * (self.variation_ns / 4)).saturating_add(self.smoothed_ns.abs_diff(net) / 4);
         self.smoothed_ns = (7 * (self.smoothed_ns / 8)).saturating_add(net / 8);
     }
 
@@ -45,9 +43,7 @@ impl Rtt {
     /// The retransmission time-out in ns after `backoff` doublings.
     pub(crate) fn rto_ns(&self, backoff: u32) -> u64 {
         let base = if self.sampled {
-            self.smoothed_ns
-                .saturating_add(self.variation_ns.saturating_mul(4))
-                .max(MIN_RTO_NS)
+            self.smoothed_ns.saturating_add(self.variation_ns.saturating_mul(4)).max(MIN_RTO_NS)
         } else {
             INITIAL_RTO_NS
         };
@@ -66,11 +62,7 @@ mod tests {
         for _ in 0..100 {
             rtt.sample(80_000_000, 10_000_000);
         }
-        assert!(
-            (69_000_000..=80_000_000).contains(&rtt.smoothed_ns()),
-            "{}",
-            rtt.smoothed_ns()
-        );
+        assert!((69_000_000..=80_000_000).contains(&rtt.smoothed_ns()), "{}", rtt.smoothed_ns());
         assert_eq!(rtt.rto_ns(1), 2 * rtt.rto_ns(0));
         assert_eq!(rtt.rto_ns(60), MAX_RTO_NS);
     }

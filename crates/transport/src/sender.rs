@@ -63,11 +63,7 @@ impl<P> Unit<P> {
 
 /// The lowest `packets` bits.
 fn mask(packets: u32) -> u64 {
-    if packets >= 64 {
-        u64::MAX
-    } else {
-        (1 << packets) - 1
-    }
+    if packets >= 64 { u64::MAX } else { (1 << packets) - 1 }
 }
 
 /// One transmission to make: these packets of the unit, with sequence numbers from `first_seq` for packet 0.
@@ -157,12 +153,7 @@ impl<P> Sender<P> {
         debug_assert!((1..=64).contains(&packets));
         self.queued_bytes += bytes;
         self.backlog_bytes += bytes;
-        self.queued.push_back(Queued {
-            payload,
-            packets,
-            bytes,
-            droppable,
-        });
+        self.queued.push_back(Queued { payload, packets, bytes, droppable });
     }
 
     /// Takes the oldest droppable unit that was never sent out of the queue.
@@ -177,12 +168,7 @@ impl<P> Sender<P> {
     /// Bytes queued and in flight: what this peer holds of the memory.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
-        self.queued_bytes
-            + self
-                .flight
-                .iter()
-                .map(|u| u64::from(u.packets) * u.packet_bytes)
-                .sum::<u64>()
+        self.queued_bytes + self.flight.iter().map(|u| u64::from(u.packets) * u.packet_bytes).sum::<u64>()
     }
 
     /// Bytes that wait for their first transmission.
@@ -201,9 +187,7 @@ impl<P> Sender<P> {
     #[must_use]
     pub fn is_starved(&self) -> bool {
         let partly = self.flight.back().is_some_and(|u| u.sent < u.packets);
-        (partly || !self.queued.is_empty())
-            && self.next_seq >= self.limit_seq
-            && self.flight_bytes == 0
+        (partly || !self.queued.is_empty()) && self.next_seq >= self.limit_seq && self.flight_bytes == 0
     }
 
     /// What was done so far.
@@ -225,12 +209,7 @@ impl<P> Sender<P> {
         self.polled = Some((index, packets.clone()));
         let unit = &mut self.flight[index];
         let resend = packets.start < unit.sent;
-        Some(Transmit {
-            payload: &mut unit.payload,
-            first_seq: unit.first_seq,
-            packets,
-            resend,
-        })
+        Some(Transmit { payload: &mut unit.payload, first_seq: unit.first_seq, packets, resend })
     }
 
     /// The first run of lost packets, when the congestion window has room for it.
@@ -300,21 +279,10 @@ impl<P> Sender<P> {
     ///
     /// # Errors
     /// When it acknowledges what was never sent; nothing has changed then.
-    pub fn on_ack(
-        &mut self,
-        ack: &Ack,
-        now_ns: u64,
-        mut release: impl FnMut(P),
-    ) -> Result<(), AckError> {
-        let top = ack
-            .ranges()
-            .last()
-            .map_or(ack.next_seq, |r| r.end.max(ack.next_seq));
+    pub fn on_ack(&mut self, ack: &Ack, now_ns: u64, mut release: impl FnMut(P)) -> Result<(), AckError> {
+        let top = ack.ranges().last().map_or(ack.next_seq, |r| r.end.max(ack.next_seq));
         if top > self.next_seq || ack.ranges().iter().any(|r| r.end > self.next_seq) {
-            return Err(AckError {
-                acked: top,
-                sent: self.next_seq,
-            });
+            return Err(AckError { acked: top, sent: self.next_seq });
         }
         self.polled = None;
         self.limit_seq = self.limit_seq.max(ack.limit_seq);
@@ -434,10 +402,7 @@ impl<P> Sender<P> {
     pub fn take_unacknowledged(&mut self) -> impl Iterator<Item = P> + '_ {
         self.polled = None;
         (self.flight_bytes, self.queued_bytes, self.backlog_bytes, self.lost_units) = (0, 0, 0, 0);
-        self.flight
-            .drain(..)
-            .map(|u| u.payload)
-            .chain(self.queued.drain(..).map(|q| q.payload))
+        self.flight.drain(..).map(|u| u.payload).chain(self.queued.drain(..).map(|q| q.payload))
     }
 }
 
@@ -455,11 +420,7 @@ mod tests {
     fn send_all(sender: &mut Sender<u32>, now_ns: u64) -> Vec<(u64, bool)> {
         let mut sent = Vec::new();
         while let Some(t) = sender.poll() {
-            sent.extend(
-                t.packets
-                    .clone()
-                    .map(|p| (t.first_seq + u64::from(p), t.resend)),
-            );
+            sent.extend(t.packets.clone().map(|p| (t.first_seq + u64::from(p), t.resend)));
             sender.transmitted(now_ns);
         }
         sent
@@ -471,22 +432,15 @@ mod tests {
         sender.enqueue(0, 3, 3000, true);
         sender.enqueue(1, 8, 8000, true);
         assert_eq!(send_all(&mut sender, 0).len(), 5);
-        sender
-            .on_ack(&Ack::new(5, 6), 10, |p| assert_eq!(p, 0))
-            .unwrap();
+        sender.on_ack(&Ack::new(5, 6), 10, |p| assert_eq!(p, 0)).unwrap();
         assert_eq!(send_all(&mut sender, 10), [(5, false)]);
         sender.on_ack(&Ack::new(6, 6), 20, |_| panic!()).unwrap();
         assert!(sender.is_starved() && !sender.is_idle());
         sender.on_ack(&Ack::new(6, 100), 30, |_| panic!()).unwrap();
         assert_eq!(send_all(&mut sender, 30).len(), 5);
         let mut released = Vec::new();
-        sender
-            .on_ack(&Ack::new(11, 100), 40, |p| released.push(p))
-            .unwrap();
-        assert_eq!(
-            (released, sender.is_idle(), sender.backlog_bytes()),
-            (vec![1], true, 0)
-        );
+        sender.on_ack(&Ack::new(11, 100), 40, |p| released.push(p)).unwrap();
+        assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![1], true, 0));
     }
 
     #[test]
@@ -499,14 +453,7 @@ mod tests {
         assert_eq!(send_all(&mut sender, 1000), [(2, true), (3, true)]);
         sender.on_ack(&ack, 1001, |_| panic!()).unwrap();
         assert_eq!(send_all(&mut sender, 1001), []);
-        assert_eq!(
-            sender.stats(),
-            SenderStats {
-                packets: 10,
-                resent: 2,
-                timeouts: 0
-            }
-        );
+        assert_eq!(sender.stats(), SenderStats { packets: 10, resent: 2, timeouts: 0 });
     }
 
     #[test]
@@ -514,9 +461,7 @@ mod tests {
         let mut sender = Sender::new(100);
         sender.enqueue(0, 4, 400, true);
         send_all(&mut sender, 0);
-        sender
-            .on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1, |_| panic!())
-            .unwrap();
+        sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1, |_| panic!()).unwrap();
         let at = sender.deadline_ns().unwrap();
         sender.on_timer(at - 1);
         assert!(sender.poll().is_none_or(|t| t.resend));
@@ -531,11 +476,7 @@ mod tests {
         sender.enqueue(0, 4, 400, true);
         send_all(&mut sender, 0);
         assert!(sender.on_ack(&Ack::new(5, 100), 1, |_| panic!()).is_err());
-        assert!(
-            sender
-                .on_ack(&Ack::new(1, 100).with_ranges([2..9]), 1, |_| panic!())
-                .is_err()
-        );
+        assert!(sender.on_ack(&Ack::new(1, 100).with_ranges([2..9]), 1, |_| panic!()).is_err());
         assert!(!sender.is_idle());
     }
 

@@ -28,17 +28,11 @@ impl ShortPacket {
     }
 
     fn new(kind: Kind, session: u32, payload: &[u8]) -> ShortPacket {
-        let header = Header {
-            payload_bytes: payload.len() as u16,
-            ..Header::new(kind, session)
-        };
+        let header = Header { payload_bytes: payload.len() as u16, ..Header::new(kind, session) };
         let mut bytes = [0; HEADER_BYTES + MAX_ACK_BYTES];
         bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
         bytes[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
-        ShortPacket {
-            bytes,
-            len: HEADER_BYTES + payload.len(),
-        }
+        ShortPacket { bytes, len: HEADER_BYTES + payload.len() }
     }
 }
 
@@ -112,12 +106,7 @@ impl<P, R> Session<P, R> {
     ///
     /// # Errors
     /// When it is malformed or acknowledges what was never sent: drop it and count it.
-    pub fn on_ack(
-        &mut self,
-        payload: &[u8],
-        now_ns: u64,
-        release: impl FnMut(P),
-    ) -> Result<(), SessionError> {
+    pub fn on_ack(&mut self, payload: &[u8], now_ns: u64, release: impl FnMut(P)) -> Result<(), SessionError> {
         let ack = Ack::decode(payload)?;
         self.sender.on_ack(&ack, now_ns, release)?;
         Ok(())
@@ -138,11 +127,7 @@ impl<P, R> Session<P, R> {
         if let Some(ack) = self.receiver.poll_ack(now_ns) {
             let mut payload = [0; MAX_ACK_BYTES];
             let len = ack.encode(&mut payload);
-            return Some(ShortPacket::new(
-                Kind::Ack,
-                self.peer_session,
-                &payload[..len],
-            ));
+            return Some(ShortPacket::new(Kind::Ack, self.peer_session, &payload[..len]));
         }
         if now_ns >= self.asked_ns.saturating_add(self.ask_after_ns()) {
             self.asked_ns = now_ns;
@@ -172,10 +157,7 @@ impl<P, R> Session<P, R> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        window_packets: 16,
-        idle_timeout_ns: 3_000_000_000,
-    };
+    const LIMITS: Limits = Limits { window_packets: 16, idle_timeout_ns: 3_000_000_000 };
 
     #[test]
     fn a_silent_peer_is_asked_and_then_gone() {
@@ -201,9 +183,7 @@ mod tests {
         session.sender.transmitted(0);
         let mut payload = [0; MAX_ACK_BYTES];
         let len = Ack::new(1, 1).encode(&mut payload);
-        session
-            .on_ack(&payload[..len], 10, |p| assert_eq!(p, 1))
-            .unwrap();
+        session.on_ack(&payload[..len], 10, |p| assert_eq!(p, 1)).unwrap();
         session.heard(10);
         assert_eq!(session.deadline_ns(), 100_000_010);
         assert!(session.poll_short(100_000_010).is_some());

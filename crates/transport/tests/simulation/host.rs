@@ -1,0 +1,374 @@
+//! A host of the simulation: a socket, sessions over it, and an application behind each. A small model of what a client
+//! and the daemon do with this crate.
+
+use crate::traffic::{Outgoing, Piece, Sink, SinkPlan, Source, SourcePlan};
+use crossdock_sim::{Frame, Network, Rng};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::header::{PayloadSpan, Run, walk};
+use crossdock_transport::receiver::Arrival;
+use crossdock_transport::session::ShortPacket;
+use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Session, Welcome};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// How a host is set up.
+#[derive(Clone, Debug)]
+pub struct HostPlan {
+    pub packet_bytes: u32,
+    pub limits: Limits,
+    /// How long a turn takes: meanwhile arrivals gather. In ns.
+    pub turn_ns: u64,
+    /// Probability that the device takes nothing more this turn.
+    pub device_full: f64,
+    pub source: SourcePlan,
+    pub sink: SinkPlan,
+}
+
+impl HostPlan {
+    pub fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
+        HostPlan {
+            packet_bytes: 1472,
+            limits: Limits { window_packets: 1024, idle_timeout_ns: 10_000_000_000 },
+            turn_ns: 10_000,
+            device_full: 0.0,
+            source,
+            sink,
+        }
+    }
+}
+
+/// What a host counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Bytes that are no packet, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Packets of sessions that do not exist, or from the wrong address.
+    pub strays: u64,
+    /// Hellos, welcomes and acks that do not parse or make sense.
+    pub senseless: u64,
+    pub sessions_made: u64,
+    pub duplicates: u64,
+    /// Packets refused because they were beyond the credit.
+    pub beyond: u64,
+    pub acks_sent: u64,
+    pub pings_sent: u64,
+    /// Data and control packets that arrived, with duplicates.
+    pub packets_arrived: u64,
+}
+
+impl Counters {
+    pub fn refused_total(&self) -> u64 {
+        self.refused.values().sum()
+    }
+}
+
+/// One session and its application.
+pub struct Peer {
+    pub address: SocketAddr,
+    pub session: Session<Outgoing, Piece>,
+    pub source: Source,
+    pub sink: Sink,
+    /// When it was found dead, in ns.
+    pub dead_ns: Option<u64>,
+    /// The other side's last word.
+    pub closed: Option<String>,
+    window: u64,
+    /// The largest backlog there ever was, in bytes.
+    pub most_backlog_bytes: u64,
+}
+
+/// A host.
+pub struct Host {
+    pub address: SocketAddr,
+    pub plan: HostPlan,
+    pub peers: BTreeMap<u32, Peer>,
+    pub counters: Counters,
+    pub dialler: Option<(Dialler, SocketAddr, u32)>,
+    accepts: bool,
+    made: BTreeMap<(SocketAddr, u64), u32>,
+    rng: Rng,
+    spans: Vec<PayloadSpan>,
+    runs: Vec<Run>,
+}
+
+impl Host {
+    /// A host that accepts sessions.
+    pub fn server(address: SocketAddr, plan: HostPlan, rng: Rng) -> Host {
+        Host {
+            address,
+            plan,
+            peers: BTreeMap::new(),
+            counters: Counters::default(),
+            dialler: None,
+            accepts: true,
+            made: BTreeMap::new(),
+            rng,
+            spans: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// A host that dials one.
+    pub fn client(address: SocketAddr, to: SocketAddr, plan: HostPlan, mut rng: Rng) -> Host {
+        let hello = Hello {
+            nonce: rng.u64(..),
+            session: rng.u32(1..1000),
+            packet_bytes: plan.packet_bytes,
+            window_packets: plan.limits.window_packets,
+        };
+        let dialler = Some((Dialler::new(hello, 0), to, hello.session));
+        Host { dialler, accepts: false, ..Host::server(address, plan, rng) }
+    }
+
+    /// The only session.
+    pub fn peer(&self) -> &Peer {
+        assert_eq!(self.peers.len(), 1, "sessions of {}", self.address);
+        self.peers.values().next().unwrap()
+    }
+
+    /// The number of the only session.
+    pub fn session_number(&self) -> u32 {
+        *self.peers.keys().next().unwrap()
+    }
+
+    /// Reads what came, lets the applications work, sends what is due, and asks for the next turn.
+    pub fn turn(&mut self, network: &mut Network) {
+        let now_ns = network.now_ns();
+        while let Some(frame) = network.receive(self.address) {
+            self.frame(network, frame, now_ns);
+        }
+        let mut wake_ns = u64::MAX;
+        if let Some((dialler, to, _)) = &mut self.dialler {
+            if let Some(hello) = dialler.poll(now_ns) {
+                network.send(self.address, *to, &hello);
+            }
+            wake_ns = dialler.next_ns();
+        }
+        for peer in self.peers.values_mut() {
+            if peer.dead_ns.is_none() && peer.closed.is_none() {
+                let next_ns = peer.work(&self.plan, self.address, network, &mut self.rng, &mut self.counters);
+                wake_ns = wake_ns.min(next_ns);
+            }
+        }
+        network.pause(self.address, now_ns + self.plan.turn_ns);
+        if wake_ns != u64::MAX {
+            network.wake_at(self.address, wake_ns);
+        }
+    }
+
+    fn frame(&mut self, network: &mut Network, frame: Frame, now_ns: u64) {
+        let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
+        let refused = &mut self.counters.refused;
+        walk(&frame.bytes, frame.stride, &mut spans, &mut runs, |error| {
+            let reason = format!("{error:?}");
+            let reason = reason.split(['(', ' ']).next().unwrap().to_owned();
+            *refused.entry(reason).or_default() += 1;
+        });
+        let (bytes, from) = (Rc::new(frame.bytes), frame.from);
+        for run in &runs {
+            let piece = Piece { frame: bytes.clone(), spans: run.spans(&spans).to_vec(), header: run.header };
+            self.run(network, from, piece, now_ns);
+        }
+        (self.spans, self.runs) = (spans, runs);
+    }
+
+    fn run(&mut self, network: &mut Network, from: SocketAddr, piece: Piece, now_ns: u64) {
+        match piece.header.kind {
+            Kind::Hello if self.accepts => return self.hello(network, from, &piece, now_ns),
+            Kind::Welcome => return self.welcome(from, &piece, now_ns),
+            _ => {}
+        }
+        let peer = self.peers.get_mut(&piece.header.session);
+        let Some(peer) = peer.filter(|p| p.address == from && p.dead_ns.is_none()) else {
+            self.counters.strays += 1;
+            return;
+        };
+        let counters = &mut self.counters;
+        let payload = &piece.frame[piece.spans[0].range()];
+        match piece.header.kind {
+            Kind::Data | Kind::Control => peer.arrive(piece, now_ns, counters),
+            Kind::Ack => {
+                let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
+                counters.senseless += u64::from(refused);
+            }
+            Kind::Close => peer.closed = Some(Close::decode(payload).reason),
+            Kind::Ping => peer.session.receiver.ack_soon(),
+            Kind::Hello | Kind::Welcome => counters.senseless += 1,
+        }
+        peer.session.heard(now_ns);
+    }
+
+    fn hello(&mut self, network: &mut Network, from: SocketAddr, piece: &Piece, now_ns: u64) {
+        let Ok(hello) = Hello::decode(&piece.frame[piece.spans[0].range()]) else {
+            self.counters.senseless += 1;
+            return;
+        };
+        let packet_bytes = hello.packet_bytes.min(self.plan.packet_bytes);
+        let number = match self.made.get(&(from, hello.nonce)) {
+            Some(&number) => number,
+            None => {
+                let number = self.peers.len() as u32 + 1;
+                self.made.insert((from, hello.nonce), number);
+                let theirs = (hello.session, packet_bytes, hello.window_packets);
+                self.add_peer(number, from, theirs, now_ns);
+                number
+            }
+        };
+        let welcome = Welcome {
+            nonce: hello.nonce,
+            session: number,
+            packet_bytes,
+            window_packets: self.plan.limits.window_packets,
+        };
+        network.send(self.address, from, &welcome.packet(hello.session));
+    }
+
+    fn welcome(&mut self, from: SocketAddr, piece: &Piece, now_ns: u64) {
+        let payload = &piece.frame[piece.spans[0].range()];
+        let Some((dialler, _, number)) = self.dialler.as_ref().filter(|(_, to, _)| *to == from) else {
+            self.counters.strays += 1;
+            return;
+        };
+        let (answered, number) = (dialler.answered(&piece.header, payload), *number);
+        let Some(welcome) = answered else {
+            self.counters.senseless += 1;
+            return;
+        };
+        self.dialler = None;
+        let theirs = (welcome.session, welcome.packet_bytes, welcome.window_packets);
+        self.add_peer(number, from, theirs, now_ns);
+    }
+
+    fn add_peer(&mut self, number: u32, address: SocketAddr, (theirs, bytes, window): (u32, u32, u32), now_ns: u64) {
+        self.counters.sessions_made += 1;
+        let peer = Peer {
+            address,
+            session: Session::new(theirs, bytes, window, self.plan.limits, now_ns),
+            source: Source::new(self.plan.source.clone(), self.rng.fork()),
+            sink: Sink::new(self.plan.sink.clone()),
+            dead_ns: None,
+            closed: None,
+            window: self.plan.limits.window_packets.into(),
+            most_backlog_bytes: 0,
+        };
+        self.peers.insert(number, peer);
+    }
+}
+
+impl Peer {
+    /// Everything sent has arrived, and everything to send was.
+    pub fn is_done(&self) -> bool {
+        self.source.is_done() && self.session.sender.is_idle()
+    }
+
+    fn arrive(&mut self, piece: Piece, now_ns: u64, counters: &mut Counters) {
+        let packets = piece.spans.len() as u32;
+        counters.packets_arrived += u64::from(packets);
+        let (seq, sink) = (piece.header.seq, &mut self.sink);
+        let arrival =
+            self.session.receiver.arrive(seq, packets, piece, now_ns, |piece, skip| sink.deliver(piece, skip));
+        match arrival {
+            Arrival::Duplicate => counters.duplicates += u64::from(packets),
+            Arrival::Beyond => counters.beyond += u64::from(packets),
+            Arrival::Delivered | Arrival::Held => {}
+        }
+        assert!(self.sink.waiting_packets <= self.window, "more than the window waits");
+        assert!(self.session.receiver.held() as u64 <= self.window, "more than the window is held");
+    }
+
+    /// One turn of the session; returns when the next is due, in ns.
+    fn work(
+        &mut self,
+        plan: &HostPlan,
+        from: SocketAddr,
+        network: &mut Network,
+        rng: &mut Rng,
+        counters: &mut Counters,
+    ) -> u64 {
+        let now_ns = network.now_ns();
+        if let Some(seq) = self.sink.consume(now_ns) {
+            self.session.receiver.consumed_to(seq);
+        }
+        self.fill(now_ns);
+        if !self.session.on_timer(now_ns) {
+            self.dead_ns = Some(now_ns);
+            return u64::MAX;
+        }
+        let mut next_ns = u64::MAX;
+        let peer_session = self.session.peer_session();
+        while let Some(transmit) = self.session.sender.poll() {
+            if rng.f64() < plan.device_full {
+                next_ns = now_ns + 50_000;
+                break;
+            }
+            let range = transmit.packets.clone();
+            transmit_unit(network, (from, self.address), transmit.payload, peer_session, transmit.first_seq, range);
+            self.session.sender.transmitted(now_ns);
+        }
+        while let Some(short) = self.session.poll_short(now_ns) {
+            count(&short, counters);
+            network.send(from, self.address, short.bytes());
+        }
+        let due_ns = self.session.deadline_ns();
+        assert!(due_ns > now_ns, "something is still due after everything was polled");
+        let held_up = !self.source.plan.drops && self.session.sender.backlog_bytes() >= self.source.plan.backlog_bytes;
+        let source = self.source.next_ns().filter(|_| !held_up);
+        let applications = [source, self.sink.next_ns(now_ns)];
+        applications.into_iter().flatten().fold(next_ns.min(due_ns), u64::min)
+    }
+
+    /// Lets the source add what the backlog has room for.
+    fn fill(&mut self, now_ns: u64) {
+        let bound = self.source.plan.backlog_bytes;
+        let packet_bytes = self.session.packet_bytes();
+        loop {
+            let sender = &mut self.session.sender;
+            if sender.backlog_bytes() >= bound && !self.source.plan.drops {
+                break;
+            }
+            let Some((unit, packets, bytes)) = self.source.unit(now_ns, packet_bytes) else {
+                break;
+            };
+            let droppable = matches!(unit, Outgoing::Data { .. });
+            sender.enqueue(unit, packets, bytes, droppable);
+            while sender.queued_bytes() > bound && self.source.plan.drops {
+                match sender.drop_oldest() {
+                    Some(Outgoing::Data { numbers, .. }) => self.source.dropped.extend(numbers),
+                    Some(Outgoing::Control { number, .. }) => panic!("control message {number} was dropped"),
+                    None => break,
+                }
+            }
+        }
+        self.most_backlog_bytes = self.most_backlog_bytes.max(self.session.sender.backlog_bytes());
+    }
+}
+
+fn transmit_unit(
+    network: &mut Network,
+    (from, to): (SocketAddr, SocketAddr),
+    unit: &mut Outgoing,
+    peer_session: u32,
+    first_seq: u64,
+    packets: std::ops::Range<u32>,
+) {
+    match unit {
+        Outgoing::Data { packed, stream, .. } => {
+            let template = Header { stream: *stream, format: 77, ..Header::new(Kind::Data, peer_session) };
+            packed.write_headers(packets.clone(), &template, first_seq);
+            network.send_super(from, to, packed.bytes(packets), packed.stride());
+        }
+        Outgoing::Control { payload, .. } => {
+            let header = Header { seq: first_seq, ..Header::new(Kind::Control, peer_session) };
+            network.send(from, to, &header.packet(payload).unwrap());
+        }
+    }
+}
+
+fn count(short: &ShortPacket, counters: &mut Counters) {
+    match Header::read(short.bytes()).unwrap().kind {
+        Kind::Ack => counters.acks_sent += 1,
+        Kind::Ping => counters.pings_sent += 1,
+        other => panic!("{other:?} is no short packet"),
+    }
+}

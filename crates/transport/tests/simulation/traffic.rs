@@ -1,0 +1,274 @@
+//! What the hosts send each other, and the judge of what arrives: every message carries its number.
+
+use crossdock_sim::Rng;
+use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind, Request, SuperPacket};
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+/// A unit of a sender: what leaves at once.
+pub enum Outgoing {
+    /// Records of one stream and format.
+    Data { packed: SuperPacket<Vec<u8>>, stream: u32, numbers: std::ops::Range<u64> },
+    /// A control message.
+    Control { payload: Vec<u8>, number: u64 },
+}
+
+/// A run of packets as it lies in the frame that brought it.
+#[derive(Clone)]
+pub struct Piece {
+    pub frame: Rc<Vec<u8>>,
+    pub spans: Vec<PayloadSpan>,
+    pub header: Header,
+}
+
+/// How much a host sends, and how.
+#[derive(Clone, Debug)]
+pub struct SourcePlan {
+    /// Records and control messages in all.
+    pub messages: u64,
+    /// Record length, in 8-byte words.
+    pub record_words: RangeInclusive<usize>,
+    /// Records that leave together, as far as a super-packet holds them.
+    pub unit_records: RangeInclusive<usize>,
+    /// Share of control messages.
+    pub control: f64,
+    /// Time between units, in ns; 0 for as fast as the backlog allows.
+    pub interval_ns: u64,
+    /// Backlog up to which units are added, in bytes.
+    pub backlog_bytes: u64,
+    /// Whether the oldest unsent units are dropped at that bound, instead of holding the source.
+    pub drops: bool,
+    /// Most bytes of a unit.
+    pub unit_bytes: usize,
+}
+
+impl SourcePlan {
+    /// Full super-packets of 304-byte records, as fast as they go.
+    pub fn bulk(messages: u64) -> SourcePlan {
+        SourcePlan {
+            messages,
+            record_words: 38..=38,
+            unit_records: 1000..=1000,
+            control: 0.0,
+            interval_ns: 0,
+            backlog_bytes: 1 << 20,
+            drops: false,
+            unit_bytes: crossdock_transport::MAX_SUPER_BYTES,
+        }
+    }
+
+    pub fn nothing() -> SourcePlan {
+        SourcePlan::bulk(0)
+    }
+
+    /// Anything.
+    pub fn any(rng: &mut Rng, messages: u64) -> SourcePlan {
+        let words = [2, 8, 40, 200][rng.usize(..4)];
+        SourcePlan {
+            messages,
+            record_words: 2..=words,
+            unit_records: 1..=[1, 4, 100, 1000][rng.usize(..4)],
+            control: [0.0, 0.02, 0.3][rng.usize(..3)],
+            interval_ns: [0, 0, 20_000, 2_000_000][rng.usize(..4)],
+            backlog_bytes: [1, 50_000, 1 << 20][rng.usize(..3)],
+            drops: false,
+            unit_bytes: [2048, 16_384, 65_504][rng.usize(..3)],
+        }
+    }
+}
+
+/// The application that sends.
+pub struct Source {
+    pub plan: SourcePlan,
+    rng: Rng,
+    next: u64,
+    next_ns: u64,
+    /// Numbers that [`SourcePlan::drops`] took back.
+    pub dropped: Vec<u64>,
+}
+
+impl Source {
+    pub fn new(plan: SourcePlan, rng: Rng) -> Source {
+        Source { plan, rng, next: 0, next_ns: 0, dropped: Vec::new() }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.next == self.plan.messages
+    }
+
+    /// When it has something next, in ns.
+    pub fn next_ns(&self) -> Option<u64> {
+        (!self.is_done() && self.plan.interval_ns > 0).then_some(self.next_ns)
+    }
+
+    /// The next unit with its packets and bytes, when one is due.
+    pub fn unit(&mut self, now_ns: u64, packet_bytes: usize) -> Option<(Outgoing, u32, u64)> {
+        if self.is_done() || now_ns < self.next_ns {
+            return None;
+        }
+        if self.plan.interval_ns > 0 {
+            self.next_ns = now_ns + self.plan.interval_ns;
+        }
+        if self.rng.f64() < self.plan.control {
+            let request = Request::Finish { id: self.next as u32, stream: 0 };
+            let payload = ControlMessage::from(request).encode();
+            let bytes = (HEADER_BYTES + payload.len()) as u64;
+            self.next += 1;
+            let number = self.next - 1;
+            return Some((Outgoing::Control { payload, number }, 1, bytes));
+        }
+        let wanted = self.rng.usize(self.plan.unit_records.clone()) as u64;
+        let mut packed = SuperPacket::new(vec![0; self.plan.unit_bytes], packet_bytes);
+        let first = self.next;
+        while self.next < self.plan.messages.min(first + wanted) {
+            let words = self.rng.usize(self.plan.record_words.clone());
+            if !packed.push(&record(self.next, words)) {
+                break;
+            }
+            self.next += 1;
+        }
+        let (packets, bytes) = (packed.packets().len() as u32, packed.len() as u64);
+        let outgoing = Outgoing::Data { packed, stream: (first % 3) as u32, numbers: first..self.next };
+        Some((outgoing, packets, bytes))
+    }
+}
+
+/// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
+fn record(number: u64, words: usize) -> Vec<u8> {
+    let mut bytes = vec![number as u8; words * 8];
+    bytes[0..4].copy_from_slice(&(words as u32 * 8).to_le_bytes());
+    bytes[4..8].copy_from_slice(&[0; 4]);
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// How fast a host takes what arrives.
+#[derive(Clone, Debug, Default)]
+pub struct SinkPlan {
+    /// Time that a packet takes, in ns; 0 for none.
+    pub packet_ns: u64,
+    /// When it takes nothing, in ns.
+    pub stalls: Vec<std::ops::Range<u64>>,
+    /// Whether numbers may be missing (the source drops).
+    pub gaps: bool,
+}
+
+impl SinkPlan {
+    /// Anything.
+    pub fn any(rng: &mut Rng) -> SinkPlan {
+        let stalls = if rng.u8(..4) == 0 {
+            let start = rng.u64(..500_000_000);
+            vec![start..start + rng.u64(..2_000_000_000)]
+        } else {
+            Vec::new()
+        };
+        SinkPlan { packet_ns: [0, 0, 1000, 100_000][rng.usize(..4)], stalls, gaps: false }
+    }
+}
+
+/// The application that receives: checks that each message comes once, in order and unspoilt.
+pub struct Sink {
+    plan: SinkPlan,
+    inbox: VecDeque<(Piece, u32)>,
+    free_ns: u64,
+    /// The next number that may come.
+    pub next: u64,
+    /// Messages that came.
+    pub messages: u64,
+    /// Numbers that never came, though later ones did.
+    pub missing: Vec<u64>,
+    /// Packets delivered and not yet taken.
+    pub waiting_packets: u64,
+    /// Bytes of records that were taken.
+    pub bytes: u64,
+}
+
+impl Sink {
+    pub fn new(plan: SinkPlan) -> Sink {
+        Sink {
+            plan,
+            inbox: VecDeque::new(),
+            free_ns: 0,
+            next: 0,
+            messages: 0,
+            missing: Vec::new(),
+            waiting_packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Takes what the receiver delivers: the packets of `piece` behind the first `skip`.
+    pub fn deliver(&mut self, piece: Piece, skip: u32) {
+        assert!((skip as usize) < piece.spans.len(), "an empty delivery");
+        self.waiting_packets += piece.spans.len() as u64 - u64::from(skip);
+        self.inbox.push_back((piece, skip));
+    }
+
+    /// Consumes what there is time for; returns the sequence number below which everything was consumed.
+    pub fn consume(&mut self, now_ns: u64) -> Option<u64> {
+        let mut consumed = None;
+        while let Some((piece, done)) = self.inbox.front_mut() {
+            let stalled = self.plan.stalls.iter().any(|stall| stall.contains(&now_ns));
+            if now_ns < self.free_ns || stalled {
+                break;
+            }
+            let span = piece.spans[*done as usize];
+            let (piece, seq) = (piece.clone(), piece.header.seq + u64::from(*done));
+            *done += 1;
+            if *done as usize == piece.spans.len() {
+                self.inbox.pop_front();
+            }
+            if self.plan.packet_ns > 0 {
+                self.free_ns = now_ns + self.plan.packet_ns;
+            }
+            self.waiting_packets -= 1;
+            self.packet(&piece, span);
+            consumed = Some(seq + 1);
+        }
+        consumed
+    }
+
+    /// When it can take more, in ns.
+    pub fn next_ns(&self, now_ns: u64) -> Option<u64> {
+        self.inbox.front()?;
+        let stall = self.plan.stalls.iter().find(|stall| stall.contains(&now_ns));
+        Some(stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
+    }
+
+    fn packet(&mut self, piece: &Piece, span: PayloadSpan) {
+        let payload = &piece.frame[span.range()];
+        self.bytes += payload.len() as u64;
+        if piece.header.kind == Kind::Control {
+            let Ok(ControlMessage::Request(Request::Finish { id, .. })) = ControlMessage::decode(payload) else {
+                panic!("not what was sent: {}", String::from_utf8_lossy(payload));
+            };
+            self.number(id.into());
+            return;
+        }
+        let (mut at, mut records, mut first) = (0, 0, None);
+        while at < payload.len() {
+            let len = u32::from_le_bytes(payload[at..at + 4].try_into().unwrap()) as usize;
+            let number = u64::from_le_bytes(payload[at + 8..at + 16].try_into().unwrap());
+            assert_eq!(&payload[at..at + len], record(number, len / 8), "a spoilt record");
+            first.get_or_insert(number);
+            self.number(number);
+            (at, records) = (at + len, records + 1);
+        }
+        assert_eq!(records, span.records, "the header's count of records");
+        assert_eq!(piece.header.format, 77, "the header's format");
+        assert!(piece.header.stream < 3, "the header's stream");
+    }
+
+    fn number(&mut self, number: u64) {
+        if self.plan.gaps {
+            assert!(number >= self.next, "message {number} came after {}", self.next);
+            self.missing.extend(self.next..number);
+        } else {
+            assert_eq!(number, self.next, "the wrong message");
+        }
+        self.next = number + 1;
+        self.messages += 1;
+    }
+}
