@@ -182,8 +182,9 @@ mod tests {
 
     #[test]
     fn a_reason_is_cut_at_a_character() {
-        let close = Close { reason: "é".repeat(300) };
+        let close = Close { again: true, reason: "é".repeat(300) };
         let packet = close.packet(1);
-        assert_eq!(Close::decode(&packet[HEADER_BYTES..]).reason, "é".repeat(200));
+        assert_eq!(Close::decode(&packet[HEADER_BYTES..]), Close { again: true, reason: "é".repeat(200) });
+        assert_eq!(Close::decode(&[]), Close { again: false, reason: String::new() });
     }
 }
