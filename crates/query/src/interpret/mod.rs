@@ -1,0 +1,472 @@
+//! The meaning of a program: a plain walk over its expressions. Every other form of a program is held to this one.
+//!
+//! A condition is TRUE, FALSE or null. A record passes WHERE if every one of the conditions that WHERE joins by AND is
+//! TRUE; they are computed from left to right, and the first that is not TRUE ends it. A **row error** (overflow,
+//! division by zero, a CAST that cannot be done) in WHERE or in the select list drops the record; it is counted, and
+//! nothing else happens.
+
+mod cast;
+mod like;
+mod number;
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crossdock_format::{FieldType, Record, RecordBuilder, Value, ValueError, ValueProblem};
+
+use crate::expr::{Constant, Expr, Like, Node};
+use crate::program::{Program, Projection};
+
+pub(crate) use cast::parse_timestamp;
+pub(crate) use like::ends_in_escape;
+
+/// The most bytes of text that computing one expression may make. A join of a few long strings fits.
+pub const MAX_MADE_TEXT_BYTES: usize = 1 << 20;
+
+/// Why a row was dropped: a row error, which its values caused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EvalError {
+    /// The result of an operation on numbers, or of a CAST to a narrower type, does not fit its type.
+    OutOfRange,
+    /// `/` or `%` by zero.
+    DivisionByZero,
+    /// A CAST of a text that does not say a value of the type.
+    NotAValue(FieldType),
+    /// A LIKE pattern from a column ends in its escape character.
+    BadPattern,
+    /// The texts that were joined are too long.
+    TextTooLong,
+    /// The row that was made does not fit into a record.
+    RecordTooLong,
+    /// The expression was not made by a planner, or the record has another format.
+    IllTyped,
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EvalError::OutOfRange => f.write_str("a number is out of the range of its type"),
+            EvalError::DivisionByZero => f.write_str("division by zero"),
+            EvalError::NotAValue(ty) => write!(f, "a text does not say a {ty}"),
+            EvalError::BadPattern => f.write_str("a LIKE pattern ends in its escape character"),
+            EvalError::TextTooLong => write!(f, "an expression makes more than {MAX_MADE_TEXT_BYTES} bytes of text"),
+            EvalError::RecordTooLong => f.write_str("the row does not fit into a record"),
+            EvalError::IllTyped => f.write_str("an expression does not fit the record"),
+        }
+    }
+}
+
+impl std::error::Error for EvalError {}
+
+/// Runs programs over records, one at a time. Keeps a buffer for the texts that expressions make, so that nothing is
+/// allocated for a record once the buffer has grown to what the query needs.
+#[derive(Debug, Default)]
+pub struct Interpreter {
+    made: Vec<u8>,
+}
+
+impl Interpreter {
+    /// An interpreter; it allocates when the first text is made.
+    pub fn new() -> Interpreter {
+        Interpreter::default()
+    }
+
+    /// Whether the record passes the program's WHERE.
+    ///
+    /// # Errors
+    /// The row error of the first condition that has one.
+    pub fn matches(&mut self, program: &Program, record: &Record<'_>) -> Result<bool, EvalError> {
+        for condition in &program.filter {
+            if self.holds(condition, record)? != Some(true) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a condition is for this record: TRUE, FALSE, or `None` for null.
+    ///
+    /// # Errors
+    /// A row error; [`EvalError::IllTyped`] for an expression that is no condition.
+    pub fn holds(&mut self, condition: &Expr, record: &Record<'_>) -> Result<Option<bool>, EvalError> {
+        self.made.clear();
+        Walk { record: Some(record), made: &mut self.made }.truth(condition)
+    }
+
+    /// Makes the output row of a record in `row`, a builder of the program's output format. Does not ask WHERE.
+    ///
+    /// # Errors
+    /// The first row error; what `row` then holds is of no use.
+    pub fn project(
+        &mut self,
+        program: &Program,
+        record: &Record<'_>,
+        row: &mut RecordBuilder,
+    ) -> Result<(), EvalError> {
+        row.clear();
+        match &program.projection {
+            Projection::All => {
+                for index in 0..program.input.fields().len() {
+                    row.set(index, record.get(index)).map_err(|error| refused(&error))?;
+                }
+            }
+            Projection::Fields(outputs) => {
+                for (index, output) in outputs.iter().enumerate() {
+                    self.set(&output.expr, record, row, index)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes one expression into one field of `row`.
+    ///
+    /// # Errors
+    /// A row error; [`EvalError::IllTyped`] if the field is not of the expression's type.
+    pub fn set(
+        &mut self,
+        expr: &Expr,
+        record: &Record<'_>,
+        row: &mut RecordBuilder,
+        field: usize,
+    ) -> Result<(), EvalError> {
+        self.made.clear();
+        let datum = Walk { record: Some(record), made: &mut self.made }.value(expr)?;
+        let value = match &datum {
+            Datum::Null => Value::Null,
+            Datum::Bool(value) => Value::Bool(*value),
+            Datum::Int(value) if is_unsigned(expr.ty) => {
+                Value::Uint(u64::try_from(*value).map_err(|_| EvalError::OutOfRange)?)
+            }
+            Datum::Int(value) => Value::Int(i64::try_from(*value).map_err(|_| EvalError::OutOfRange)?),
+            Datum::Float(value) => Value::Float(*value),
+            Datum::Timestamp(value) => Value::Timestamp(*value),
+            Datum::Text(text) => Value::Text(text.bytes(&self.made)),
+            Datum::Bytes(bytes) => Value::Bytes(bytes),
+        };
+        row.set(field, value).map_err(|error| refused(&error))
+    }
+}
+
+/// What a constant expression is, as a constant; `None` if it is a row error (which it then is for every record).
+pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
+    let mut made = Vec::new();
+    let datum = Walk { record: None, made: &mut made }.value(expr).ok()?;
+    Some(match datum {
+        Datum::Null => Constant::Null,
+        Datum::Bool(value) => Constant::Bool(value),
+        Datum::Int(value) => Constant::Int(value),
+        Datum::Float(value) => Constant::Float(value),
+        Datum::Timestamp(value) => Constant::Timestamp(value),
+        Datum::Text(text) => Constant::Text(std::str::from_utf8(text.bytes(&made)).ok()?.to_owned()),
+        Datum::Bytes(bytes) => Constant::Bytes(bytes.to_vec()),
+    })
+}
+
+/// Why a value that has the field's type does not go into the row.
+fn refused(error: &ValueError) -> EvalError {
+    match error.problem {
+        ValueProblem::WrongType { .. } | ValueProblem::NoSuchField { .. } | ValueProblem::NotNullable => {
+            EvalError::IllTyped
+        }
+        ValueProblem::IntegerRange { .. } | ValueProblem::FloatRange { .. } => EvalError::OutOfRange,
+        _ => EvalError::RecordTooLong,
+    }
+}
+
+fn is_unsigned(ty: FieldType) -> bool {
+    matches!(ty, FieldType::U8 | FieldType::U16 | FieldType::U32 | FieldType::U64)
+}
+
+/// A value on the way. Whole numbers are wide enough for `i64` and `u64`, and for what one operation makes of them.
+#[derive(Clone, Copy, Debug)]
+enum Datum<'a> {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    Timestamp(i64),
+    Text(Text<'a>),
+    Bytes(&'a [u8]),
+}
+
+/// Text that stands in the record or in the program, or that was made and stands in the walk's buffer.
+#[derive(Clone, Copy, Debug)]
+enum Text<'a> {
+    Standing(&'a [u8]),
+    Made { start: usize, end: usize },
+}
+
+impl<'a> Text<'a> {
+    fn bytes<'b>(&self, made: &'b [u8]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match *self {
+            Text::Standing(bytes) => bytes,
+            Text::Made { start, end } => made.get(start..end).unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> From<Value<'a>> for Datum<'a> {
+    fn from(value: Value<'a>) -> Datum<'a> {
+        match value {
+            Value::Null => Datum::Null,
+            Value::Bool(value) => Datum::Bool(value),
+            Value::Int(value) => Datum::Int(value.into()),
+            Value::Uint(value) => Datum::Int(value.into()),
+            Value::Float(value) => Datum::Float(value),
+            Value::Timestamp(value) => Datum::Timestamp(value),
+            Value::Text(bytes) => Datum::Text(Text::Standing(bytes)),
+            Value::Bytes(bytes) => Datum::Bytes(bytes),
+        }
+    }
+}
+
+impl<'a> From<&'a Constant> for Datum<'a> {
+    fn from(constant: &'a Constant) -> Datum<'a> {
+        match constant {
+            Constant::Null => Datum::Null,
+            Constant::Bool(value) => Datum::Bool(*value),
+            Constant::Int(value) => Datum::Int(*value),
+            Constant::Float(value) => Datum::Float(*value),
+            Constant::Timestamp(value) => Datum::Timestamp(*value),
+            Constant::Text(text) => Datum::Text(Text::Standing(text.as_bytes())),
+            Constant::Bytes(bytes) => Datum::Bytes(bytes),
+        }
+    }
+}
+
+/// One walk over one expression and, unless it is constant, one record.
+struct Walk<'a, 'm> {
+    record: Option<&'a Record<'a>>,
+    made: &'m mut Vec<u8>,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn value(&mut self, expr: &'a Expr) -> Result<Datum<'a>, EvalError> {
+        match &expr.node {
+            Node::Field(index) => match self.record {
+                Some(record) => Ok(record.get(*index).into()),
+                None => Err(EvalError::IllTyped),
+            },
+            Node::Const(constant) => Ok(constant.into()),
+            Node::Arithmetic { op, left, right } => {
+                let (left, right) = (self.value(left)?, self.value(right)?);
+                number::arithmetic(*op, left, right)
+            }
+            Node::Negate(operand) => number::negate(self.value(operand)?),
+            Node::Concat(parts) => self.concat(parts),
+            Node::Case { operand, branches, otherwise } => {
+                self.case(operand.as_deref(), branches, otherwise.as_deref())
+            }
+            Node::Coalesce(options) => {
+                for option in options {
+                    let value = self.value(option)?;
+                    if !matches!(value, Datum::Null) {
+                        return Ok(value);
+                    }
+                }
+                Ok(Datum::Null)
+            }
+            Node::NullIf(left, right) => {
+                let value = self.value(left)?;
+                let other = self.value(right)?;
+                let equal = self.compare(value, other)?.is_some_and(Ordering::is_eq);
+                Ok(if equal { Datum::Null } else { value })
+            }
+            Node::Cast(operand) => {
+                let value = self.value(operand)?;
+                cast::cast(value, operand.ty, expr.ty, self.made)
+            }
+            _ => Ok(self.truth(expr)?.map_or(Datum::Null, Datum::Bool)),
+        }
+    }
+
+    /// A condition. The texts that were made for it are given up: nothing of them is in a truth value.
+    fn truth(&mut self, expr: &'a Expr) -> Result<Option<bool>, EvalError> {
+        let mark = self.made.len();
+        let truth = self.truth_of(expr);
+        self.made.truncate(mark);
+        truth
+    }
+
+    fn truth_of(&mut self, expr: &'a Expr) -> Result<Option<bool>, EvalError> {
+        match &expr.node {
+            Node::Compare { op, left, right } => {
+                let (left, right) = (self.value(left)?, self.value(right)?);
+                Ok(self.compare(left, right)?.map(|order| op.holds(order)))
+            }
+            Node::Distinct { negated, left, right } => {
+                let (left, right) = (self.value(left)?, self.value(right)?);
+                let same = match (&left, &right) {
+                    (Datum::Null, Datum::Null) => true,
+                    (Datum::Null, _) | (_, Datum::Null) => false,
+                    _ => self.compare(left, right)?.is_some_and(Ordering::is_eq),
+                };
+                Ok(Some(same == *negated))
+            }
+            Node::And(all) => self.junction(all, false),
+            Node::Or(all) => self.junction(all, true),
+            Node::Not(operand) => Ok(self.truth(operand)?.map(|truth| !truth)),
+            Node::IsNull { negated, operand } => {
+                let is_null = matches!(self.value(operand)?, Datum::Null);
+                Ok(Some(is_null != *negated))
+            }
+            Node::IsTruth { truth, negated, operand } => Ok(Some((self.truth(operand)? == *truth) != *negated)),
+            Node::In { negated, operand, list } => Ok(self.is_in(operand, list)?.map(|found| found != *negated)),
+            Node::Between { negated, operand, low, high } => {
+                let (value, low, high) = (self.value(operand)?, self.value(low)?, self.value(high)?);
+                let above = self.compare(value, low)?.map(Ordering::is_ge);
+                let below = self.compare(value, high)?.map(Ordering::is_le);
+                Ok(and(above, below).map(|within| within != *negated))
+            }
+            Node::Like(like) => self.like(like),
+            Node::Field(_)
+            | Node::Const(_)
+            | Node::Case { .. }
+            | Node::Coalesce(_)
+            | Node::NullIf(..)
+            | Node::Cast(_) => match self.value(expr)? {
+                Datum::Bool(truth) => Ok(Some(truth)),
+                Datum::Null => Ok(None),
+                _ => Err(EvalError::IllTyped),
+            },
+            Node::Arithmetic { .. } | Node::Negate(_) | Node::Concat(_) => Err(EvalError::IllTyped),
+        }
+    }
+
+    /// AND (which FALSE decides) and OR (which TRUE decides).
+    fn junction(&mut self, all: &'a [Expr], decisive: bool) -> Result<Option<bool>, EvalError> {
+        let mut result = Some(!decisive);
+        for condition in all {
+            match self.truth(condition)? {
+                Some(truth) if truth == decisive => return Ok(Some(decisive)),
+                Some(_) => {}
+                None => result = None,
+            }
+        }
+        Ok(result)
+    }
+
+    fn is_in(&mut self, operand: &'a Expr, list: &'a [Expr]) -> Result<Option<bool>, EvalError> {
+        let value = self.value(operand)?;
+        let mark = self.made.len();
+        let mut found = Some(false);
+        for item in list {
+            let item = self.value(item)?;
+            match self.compare(value, item)? {
+                Some(Ordering::Equal) => return Ok(Some(true)),
+                Some(_) => {}
+                None => found = None,
+            }
+            self.made.truncate(mark);
+        }
+        Ok(found)
+    }
+
+    fn like(&mut self, like: &'a Like) -> Result<Option<bool>, EvalError> {
+        let (text, pattern) = (self.value(&like.operand)?, self.value(&like.pattern)?);
+        match (text, pattern) {
+            (Datum::Null, _) | (_, Datum::Null) => Ok(None),
+            (Datum::Text(text), Datum::Text(pattern)) => {
+                let (text, pattern) = (text.bytes(self.made), pattern.bytes(self.made));
+                if ends_in_escape(pattern, like.escape) {
+                    return Err(EvalError::BadPattern);
+                }
+                Ok(Some(like::is_like(text, pattern, like.escape, like.any_case) != like.negated))
+            }
+            _ => Err(EvalError::IllTyped),
+        }
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&'a Expr>,
+        branches: &'a [(Expr, Expr)],
+        otherwise: Option<&'a Expr>,
+    ) -> Result<Datum<'a>, EvalError> {
+        let operand = match operand {
+            Some(operand) => Some(self.value(operand)?),
+            None => None,
+        };
+        for (condition, result) in branches {
+            let chosen = match operand {
+                Some(operand) => {
+                    let value = self.value(condition)?;
+                    self.compare(operand, value)?.is_some_and(Ordering::is_eq)
+                }
+                None => self.truth(condition)? == Some(true),
+            };
+            if chosen {
+                return self.value(result);
+            }
+        }
+        otherwise.map_or(Ok(Datum::Null), |otherwise| self.value(otherwise))
+    }
+
+    fn concat(&mut self, parts: &'a [Expr]) -> Result<Datum<'a>, EvalError> {
+        // Parts may make texts of their own in the same buffer; so first all parts, then the join behind them.
+        let mut values = [Datum::Null; 8];
+        if parts.len() <= values.len() {
+            for (value, part) in values.iter_mut().zip(parts) {
+                *value = self.value(part)?;
+            }
+            return self.join(&values[..parts.len()]);
+        }
+        let values: Result<Vec<Datum<'a>>, EvalError> = parts.iter().map(|part| self.value(part)).collect();
+        self.join(&values?)
+    }
+
+    fn join(&mut self, values: &[Datum<'a>]) -> Result<Datum<'a>, EvalError> {
+        let start = self.made.len();
+        for value in values {
+            match value {
+                Datum::Null => return Ok(Datum::Null),
+                Datum::Text(Text::Standing(bytes)) => make(self.made, bytes)?,
+                Datum::Text(Text::Made { start, end }) => {
+                    let range = *start..*end;
+                    if self.made.len() + range.len() > MAX_MADE_TEXT_BYTES {
+                        return Err(EvalError::TextTooLong);
+                    }
+                    self.made.extend_from_within(range);
+                }
+                _ => return Err(EvalError::IllTyped),
+            }
+        }
+        Ok(Datum::Text(Text::Made { start, end: self.made.len() }))
+    }
+
+    /// How two values of one class stand to each other; `None` if one is null.
+    fn compare(&self, left: Datum<'_>, right: Datum<'_>) -> Result<Option<Ordering>, EvalError> {
+        Ok(Some(match (left, right) {
+            (Datum::Null, _) | (_, Datum::Null) => return Ok(None),
+            (Datum::Bool(left), Datum::Bool(right)) => left.cmp(&right),
+            (Datum::Timestamp(left), Datum::Timestamp(right)) => left.cmp(&right),
+            (Datum::Text(left), Datum::Text(right)) => left.bytes(self.made).cmp(right.bytes(self.made)),
+            (Datum::Bytes(left), Datum::Bytes(right)) => left.cmp(right),
+            (Datum::Int(left), Datum::Int(right)) => left.cmp(&right),
+            (Datum::Float(left), Datum::Float(right)) => number::compare_floats(left, right),
+            (Datum::Int(left), Datum::Float(right)) => number::compare_exactly(left, right),
+            (Datum::Float(left), Datum::Int(right)) => number::compare_exactly(right, left).reverse(),
+            _ => return Err(EvalError::IllTyped),
+        }))
+    }
+}
+
+fn make(made: &mut Vec<u8>, bytes: &[u8]) -> Result<(), EvalError> {
+    if made.len() + bytes.len() > MAX_MADE_TEXT_BYTES {
+        return Err(EvalError::TextTooLong);
+    }
+    made.extend_from_slice(bytes);
+    Ok(())
+}
+
+fn and(left: Option<bool>, right: Option<bool>) -> Option<bool> {
+    match (left, right) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}

@@ -1,0 +1,295 @@
+//! Expressions as SQL that reads back to the same expression.
+
+use std::fmt;
+
+use crossdock_format::{FieldType, Format};
+use sqlparser::keywords::ALL_KEYWORDS;
+
+use crate::expr::{ArithmeticOp, CompareOp, Constant, Expr, Node};
+
+/// An expression with the format whose fields it names; `Display` writes SQL.
+#[derive(Clone, Copy, Debug)]
+pub struct SqlText<'a> {
+    expr: &'a Expr,
+    format: &'a Format,
+}
+
+impl Expr {
+    /// The expression as SQL, with the names of `format`.
+    pub fn sql<'a>(&'a self, format: &'a Format) -> SqlText<'a> {
+        SqlText { expr: self, format }
+    }
+}
+
+/// How tightly a node binds, loosest first, as in PostgreSQL's grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Binding {
+    Or,
+    And,
+    Not,
+    Is,
+    Comparison,
+    Like,
+    Concat,
+    Sum,
+    Product,
+    Sign,
+    Atom,
+}
+
+fn binding(expr: &Expr) -> Binding {
+    match &expr.node {
+        Node::Or(_) => Binding::Or,
+        Node::And(_) => Binding::And,
+        Node::Not(_) => Binding::Not,
+        Node::IsNull { .. } | Node::IsTruth { .. } | Node::Distinct { .. } => Binding::Is,
+        Node::Compare { .. } => Binding::Comparison,
+        Node::In { .. } | Node::Between { .. } | Node::Like(_) => Binding::Like,
+        Node::Concat(_) => Binding::Concat,
+        Node::Arithmetic { op: ArithmeticOp::Add | ArithmeticOp::Subtract, .. } => Binding::Sum,
+        Node::Arithmetic { .. } => Binding::Product,
+        Node::Negate(_) => Binding::Sign,
+        Node::Const(Constant::Int(value)) if *value < 0 => Binding::Sign,
+        Node::Const(Constant::Float(value)) if value.is_sign_negative() => Binding::Sign,
+        _ => Binding::Atom,
+    }
+}
+
+impl fmt::Display for SqlText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.expr.node {
+            Node::Field(index) => match self.format.fields().get(*index) {
+                Some(field) => write!(f, "{}", Identifier(&field.name)),
+                None => write!(f, "\"field {index}\""),
+            },
+            Node::Const(constant) => self.constant(f, constant),
+            Node::Compare { op, left, right } => self.binary(f, left, op.sql(), right, Binding::Like),
+            Node::Distinct { negated, left, right } => {
+                let op = if *negated { "IS NOT DISTINCT FROM" } else { "IS DISTINCT FROM" };
+                self.binary(f, left, op, right, Binding::Comparison)
+            }
+            Node::And(all) => self.joined(f, all, " AND ", Binding::Not),
+            Node::Or(all) => self.joined(f, all, " OR ", Binding::And),
+            Node::Concat(all) => self.joined(f, all, " || ", Binding::Sum),
+            Node::Not(operand) => write!(f, "NOT {}", self.at_least(operand, Binding::Not)),
+            Node::Negate(operand) => write!(f, "- {}", self.at_least(operand, Binding::Atom)),
+            Node::IsNull { negated, operand } => {
+                write!(f, "{} IS {}NULL", self.at_least(operand, Binding::Comparison), not(*negated))
+            }
+            Node::IsTruth { truth, negated, operand } => {
+                let truth = truth.map_or("UNKNOWN", |truth| if truth { "TRUE" } else { "FALSE" });
+                write!(f, "{} IS {}{truth}", self.at_least(operand, Binding::Comparison), not(*negated))
+            }
+            Node::In { negated, operand, list } => {
+                write!(f, "{} {}IN (", self.at_least(operand, Binding::Concat), not(*negated))?;
+                self.joined(f, list, ", ", Binding::Or)?;
+                f.write_str(")")
+            }
+            Node::Between { negated, operand, low, high } => {
+                let [operand, low, high] = [operand, low, high].map(|expr| self.at_least(expr, Binding::Concat));
+                write!(f, "{operand} {}BETWEEN {low} AND {high}", not(*negated))
+            }
+            Node::Like(like) => {
+                let operand = self.at_least(&like.operand, Binding::Concat);
+                let pattern = self.at_least(&like.pattern, Binding::Concat);
+                let word = if like.any_case { "ILIKE" } else { "LIKE" };
+                write!(f, "{operand} {}{word} {pattern}", not(like.negated))?;
+                match like.escape {
+                    Some('\\') => Ok(()),
+                    Some('\'') => f.write_str(" ESCAPE ''''"),
+                    Some(escape) => write!(f, " ESCAPE '{escape}'"),
+                    None => f.write_str(" ESCAPE ''"),
+                }
+            }
+            Node::Arithmetic { op, left, right } => {
+                let (least, above) = match op {
+                    ArithmeticOp::Add | ArithmeticOp::Subtract => (Binding::Sum, Binding::Product),
+                    _ => (Binding::Product, Binding::Sign),
+                };
+                write!(f, "{} {} {}", self.at_least(left, least), op.sql(), self.at_least(right, above))
+            }
+            Node::Case { operand, branches, otherwise } => {
+                self.case(f, operand.as_deref(), branches, otherwise.as_deref())
+            }
+            Node::Coalesce(options) => {
+                f.write_str("COALESCE(")?;
+                self.joined(f, options, ", ", Binding::Or)?;
+                f.write_str(")")
+            }
+            Node::NullIf(left, right) => write!(f, "NULLIF({}, {})", self.of(left), self.of(right)),
+            Node::Cast(operand) => write!(f, "CAST({} AS {})", self.of(operand), self.expr.ty),
+        }
+    }
+}
+
+impl<'a> SqlText<'a> {
+    fn of(&self, expr: &'a Expr) -> SqlText<'a> {
+        SqlText { expr, format: self.format }
+    }
+
+    fn at_least(&self, expr: &'a Expr, least: Binding) -> Operand<'a> {
+        Operand { text: self.of(expr), in_parentheses: binding(expr) < least }
+    }
+
+    fn binary(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        left: &'a Expr,
+        op: &str,
+        right: &'a Expr,
+        least: Binding,
+    ) -> fmt::Result {
+        write!(f, "{} {op} {}", self.at_least(left, least), self.at_least(right, least))
+    }
+
+    fn joined(&self, f: &mut fmt::Formatter<'_>, all: &'a [Expr], between: &str, least: Binding) -> fmt::Result {
+        for (index, expr) in all.iter().enumerate() {
+            let between = if index == 0 { "" } else { between };
+            write!(f, "{between}{}", self.at_least(expr, least))?;
+        }
+        Ok(())
+    }
+
+    fn case(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        operand: Option<&'a Expr>,
+        branches: &'a [(Expr, Expr)],
+        otherwise: Option<&'a Expr>,
+    ) -> fmt::Result {
+        f.write_str("CASE")?;
+        if let Some(operand) = operand {
+            write!(f, " {}", self.of(operand))?;
+        }
+        for (condition, result) in branches {
+            write!(f, " WHEN {} THEN {}", self.of(condition), self.of(result))?;
+        }
+        if let Some(otherwise) = otherwise {
+            write!(f, " ELSE {}", self.of(otherwise))?;
+        }
+        f.write_str(" END")
+    }
+
+    fn constant(&self, f: &mut fmt::Formatter<'_>, constant: &Constant) -> fmt::Result {
+        let ty = self.expr.ty;
+        match constant {
+            Constant::Null if ty == FieldType::Bool || ty == FieldType::String => f.write_str("NULL"),
+            Constant::Null => write!(f, "CAST(NULL AS {ty})"),
+            Constant::Bool(true) => f.write_str("TRUE"),
+            Constant::Bool(false) => f.write_str("FALSE"),
+            Constant::Int(value) => write!(f, "{value}"),
+            Constant::Float(value) if value.is_finite() => write!(f, "{value:?}"),
+            Constant::Float(value) => write!(f, "CAST('{value}' AS f64)"),
+            Constant::Timestamp(value) => match jiff::Timestamp::from_nanosecond((*value).into()) {
+                Ok(time) => write!(f, "TIMESTAMP '{time}'"),
+                Err(_) => write!(f, "CAST({value} AS timestamp)"),
+            },
+            Constant::Text(text) => write!(f, "'{}'", text.replace('\'', "''")),
+            Constant::Bytes(bytes) => {
+                f.write_str("CAST('\\x")?;
+                for byte in bytes {
+                    write!(f, "{byte:02x}")?;
+                }
+                f.write_str("' AS bytes)")
+            }
+        }
+    }
+}
+
+struct Operand<'a> {
+    text: SqlText<'a>,
+    in_parentheses: bool,
+}
+
+impl fmt::Display for Operand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.in_parentheses { write!(f, "({})", self.text) } else { self.text.fmt(f) }
+    }
+}
+
+/// A name, in double quotes unless it is plain.
+struct Identifier<'a>(&'a str);
+
+/// Words that the grammar knows, which are yet read as names where a column can stand.
+const PLAIN_WORDS: &[&str] = &[
+    "date", "day", "hour", "id", "key", "length", "level", "location", "minute", "month", "name", "owner", "percent",
+    "second", "sequence", "source", "speed", "state", "status", "temp", "text", "time", "type", "value", "week",
+    "year",
+];
+
+impl fmt::Display for Identifier<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0;
+        let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let plain = starts_well && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_keyword = || ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_ok();
+        if plain && (PLAIN_WORDS.contains(&name) || !is_keyword()) {
+            f.write_str(name)
+        } else {
+            write!(f, "\"{}\"", name.replace('"', "\"\""))
+        }
+    }
+}
+
+fn not(negated: bool) -> &'static str {
+    if negated { "NOT " } else { "" }
+}
+
+impl CompareOp {
+    /// The operator in SQL.
+    pub fn sql(self) -> &'static str {
+        match self {
+            CompareOp::Eq => "=",
+            CompareOp::Ne => "<>",
+            CompareOp::Lt => "<",
+            CompareOp::Le => "<=",
+            CompareOp::Gt => ">",
+            CompareOp::Ge => ">=",
+        }
+    }
+}
+
+impl ArithmeticOp {
+    /// The operator in SQL.
+    pub fn sql(self) -> &'static str {
+        match self {
+            ArithmeticOp::Add => "+",
+            ArithmeticOp::Subtract => "-",
+            ArithmeticOp::Multiply => "*",
+            ArithmeticOp::Divide => "/",
+            ArithmeticOp::Remainder => "%",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_format::FieldSpec;
+
+    #[test]
+    fn every_plain_word_reads_back_as_a_column() {
+        for word in PLAIN_WORDS {
+            assert_eq!(Identifier(word).to_string(), *word);
+            let format = Format::natural([FieldSpec::new(*word, FieldType::I64)]).unwrap();
+            let sql = format!(
+                "SELECT {word}, {word} + 1, -{word} FROM s WHERE {word} = 1 AND ({word} > 2 OR {word} IS NULL)"
+            );
+            let program = crate::parse(&sql).unwrap().plan(&format).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(program.reads, [0], "{word}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_plain_are_quoted() {
+        for (name, shown) in [
+            ("Origin", "Origin"),
+            ("a b", "\"a b\""),
+            ("select", "\"select\""),
+            ("1a", "\"1a\""),
+            ("a\"b", "\"a\"\"b\""),
+        ] {
+            assert_eq!(Identifier(name).to_string(), shown);
+        }
+    }
+}

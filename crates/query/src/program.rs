@@ -1,0 +1,184 @@
+//! What a query becomes once its names and types are settled, and how that is shown.
+
+use std::fmt::Write as _;
+
+use crossdock_format::{Field, Format, Record, RecordBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{Constant, Expr, Node};
+use crate::interpret::{EvalError, Interpreter};
+
+/// A query, planned for one format. Holds no names but those of its output.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The stream that the query reads.
+    pub stream: String,
+    /// The text that it was planned from.
+    pub sql: String,
+    /// The format of the records that it reads.
+    pub input: Format,
+    /// The conditions that WHERE joins by AND, in the order in which they are computed. Empty: every record passes.
+    pub filter: Vec<Expr>,
+    /// What leaves for a record that passes.
+    pub projection: Projection,
+    /// The format of what leaves; the input's own for [`Projection::All`].
+    pub output: Format,
+    /// Indices of the input's fields that the filter or a list of new fields reads, rising.
+    pub reads: Vec<usize>,
+}
+
+/// What leaves for a record that passes.
+#[derive(Clone, Debug)]
+pub enum Projection {
+    /// The record, as it is.
+    All,
+    /// A record of these fields, in this order.
+    Fields(Vec<Output>),
+}
+
+/// One field of the output.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub expr: Expr,
+}
+
+impl Program {
+    /// Whether the record passes WHERE. A record with a row error does not; [`Interpreter::matches`] tells of the error.
+    pub fn matches(&self, record: &Record<'_>) -> bool {
+        Interpreter::new().matches(self, record).unwrap_or(false)
+    }
+
+    /// Makes the output row in `row`, a builder of [`Program::output`]'s format. Does not ask WHERE.
+    ///
+    /// # Errors
+    /// A row error: the record is then to be counted and dropped.
+    pub fn project(&self, record: &Record<'_>, row: &mut RecordBuilder) -> Result<(), EvalError> {
+        Interpreter::new().project(self, record, row)
+    }
+
+    /// Whether WHERE is known to be never true, so that no record passes.
+    pub fn passes_nothing(&self) -> bool {
+        self.filter
+            .first()
+            .is_some_and(|first| matches!(first.node, Node::Const(Constant::Bool(false) | Constant::Null)))
+    }
+
+    /// The plan in a form that can be stored and sent; its `Display` is for people.
+    pub fn explain(&self) -> Explain {
+        let field = |field: &Field| ExplainedField {
+            name: field.name.clone(),
+            ty: field.ty.to_string(),
+            nullable: field.nullable,
+            from: None,
+        };
+        let output = match &self.projection {
+            Projection::All => self.output.fields().iter().map(field).collect(),
+            Projection::Fields(outputs) => {
+                let from = outputs.iter().map(|output| Some(output.expr.sql(&self.input).to_string()));
+                let fields = self.output.fields().iter().zip(from);
+                fields.map(|(of, from)| ExplainedField { from, ..field(of) }).collect()
+            }
+        };
+        Explain {
+            stream: self.stream.clone(),
+            input_format: self.input.id().to_string(),
+            filter: self.filter.iter().map(|condition| condition.sql(&self.input).to_string()).collect(),
+            passes_nothing: self.passes_nothing(),
+            reads: self.reads.iter().filter_map(|&index| self.input.fields().get(index)).map(field).collect(),
+            whole_records: matches!(self.projection, Projection::All),
+            output_format: self.output.id().to_string(),
+            output,
+            row_errors_possible: self.is_fallible(),
+        }
+    }
+
+    /// Whether a record can have a row error.
+    pub fn is_fallible(&self) -> bool {
+        let projection = match &self.projection {
+            Projection::All => &[][..],
+            Projection::Fields(outputs) => outputs,
+        };
+        self.filter.iter().any(Expr::is_fallible) || projection.iter().any(|output| output.expr.is_fallible())
+    }
+}
+
+/// A plan as it is shown: the conditions, the fields read, what leaves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explain {
+    /// The stream.
+    pub stream: String,
+    /// The id of the format that is read.
+    pub input_format: String,
+    /// The conditions that must all be TRUE, as SQL, in the order in which they are computed.
+    pub filter: Vec<String>,
+    /// Whether no record can pass.
+    pub passes_nothing: bool,
+    /// The fields that are read.
+    pub reads: Vec<ExplainedField>,
+    /// Whether records leave as they came, not copied.
+    pub whole_records: bool,
+    /// The id of the output's format.
+    pub output_format: String,
+    /// The fields of the output.
+    pub output: Vec<ExplainedField>,
+    /// Whether some record can have a row error (overflow, division by zero, a CAST that cannot be done) and be dropped.
+    pub row_errors_possible: bool,
+}
+
+/// A field in an [`Explain`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedField {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// Whether it can be null.
+    pub nullable: bool,
+    /// The expression that it holds, as SQL; absent for a field of a record that leaves as it came, or is only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+impl std::fmt::Display for Explain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "stream   {} (format {})", self.stream, self.input_format)?;
+        let mut label = "filter ";
+        if self.filter.is_empty() {
+            writeln!(f, "filter   every record passes")?;
+        }
+        for condition in &self.filter {
+            writeln!(f, "{label}  {condition}")?;
+            label = "   and ";
+        }
+        if self.passes_nothing {
+            writeln!(f, "         no record can pass")?;
+        }
+        let mut reads = String::new();
+        for field in &self.reads {
+            let separator = if reads.is_empty() { "" } else { ", " };
+            write!(reads, "{separator}{} {}{}", field.name, field.ty, if field.nullable { " null" } else { "" })?;
+        }
+        writeln!(f, "reads    {}", if reads.is_empty() { "nothing" } else { &reads })?;
+        let kind = if self.whole_records { "records leave as they come" } else { "new records" };
+        writeln!(f, "output   {kind} (format {})", self.output_format)?;
+        let new_fields = if self.whole_records { &[][..] } else { &self.output };
+        for field in new_fields {
+            write!(f, "         {} {}{}", field.name, field.ty, if field.nullable { " null" } else { "" })?;
+            match &field.from {
+                Some(from) if *from != field.name => writeln!(f, " = {from}")?,
+                _ => writeln!(f)?,
+            }
+        }
+        if self.row_errors_possible {
+            writeln!(
+                f,
+                "errors   a record whose values overflow, divide by zero or do not cast is counted and dropped"
+            )?;
+        }
+        Ok(())
+    }
+}
