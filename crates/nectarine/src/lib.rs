@@ -1,1 +1,50 @@
-//! The application's library: publish and subscribe.
+//! Nectarine: publish and subscribe from a Rust application (the Nectar paper's Nectarine, section 3.5, as a library).
+//!
+//! A [`Publisher`] sends records of one stream; a [`Subscriber`] receives what its query selects. Both block, both are a
+//! session of their own with the daemon, and both come back by themselves when the daemon restarts.
+//!
+//! The calling thread does the work: it packs, sends and receives itself, so that a message costs no hand-over between
+//! threads. A small keeper thread beside it does what falls due while the application is busy elsewhere: the
+//! linger's end, acknowledgements, retransmissions, and the daemon's questions whether anybody is there.
+//!
+//! ```no_run
+//! use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+//! use crossdock_nectarine::{Event, Publisher, Subscriber};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let format = Format::natural([FieldSpec::new("origin", FieldType::Char(3)), FieldSpec::new("delay", FieldType::I32)])?;
+//! let mut publisher = Publisher::builder("127.0.0.1:7440").stream("flights").format(&format).connect()?;
+//! let mut subscriber = Subscriber::builder("127.0.0.1:7440").sql("SELECT delay FROM flights WHERE delay > 15").connect()?;
+//!
+//! let mut record = RecordBuilder::new(&format);
+//! record.set(0, Value::Text(b"JFK"))?;
+//! record.set(1, Value::Int(42))?;
+//! publisher.publish(record.finish()?)?;
+//! publisher.finish()?;
+//!
+//! while let Some(event) = subscriber.next_event(None)? {
+//!     match event {
+//!         Event::Records(records) => records.iter().for_each(|record| println!("{:?}", record.get(0))),
+//!         Event::StreamEnded { publishers_left: 0 } => break,
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod keeper;
+mod link;
+mod outgoing;
+mod publisher;
+mod shared;
+mod subscriber;
+
+pub use crossdock_transport::control::Overflow;
+pub use error::Error;
+pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
+pub use shared::Interrupter;
+pub use subscriber::{Event, Records, Subscriber, SubscriberBuilder};

@@ -1,0 +1,108 @@
+//! What can go wrong, in words for the application's user.
+
+use crossdock_format::RecordError;
+use crossdock_transport::control::{Refusal, RefusalCode};
+use std::io;
+
+/// An error of a publisher or subscriber.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is none, or its name is not known.
+    #[error("`{addr}` is not an address: {reason} (an address is host:port, such as 127.0.0.1:7440)")]
+    Address {
+        /// What was given.
+        addr: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Nobody answers there.
+    #[error("no daemon at {addr}: {reason} (start one with `crossdock serve`, or name its address)")]
+    NoDaemon {
+        /// The address.
+        addr: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// The query does not parse or does not fit its stream.
+    #[error("{0}")]
+    Query(String),
+    /// The query names a stream that the daemon does not know.
+    #[error("{0}")]
+    UnknownStream(String),
+    /// The daemon refused a request for another reason.
+    #[error("the daemon refused: {0}")]
+    Refused(String),
+    /// The daemon ended the session, and coming back would not help.
+    #[error("the daemon ended the session: {0}")]
+    Closed(String),
+    /// The connection was lost, and reconnecting is off.
+    #[error("the connection to {addr} was lost: {reason}")]
+    Lost {
+        /// The address.
+        addr: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// The bytes are not a record of the publisher's format.
+    #[error("not a record of the announced format: {0}")]
+    Record(#[from] RecordError),
+    /// The record is longer than a packet can be.
+    #[error("the record has {bytes} bytes, a packet holds at most {most}")]
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// What fits, in bytes.
+        most: usize,
+    },
+    /// Records came that are not what their format says.
+    #[error("the daemon sent what is not a record of its format: {0}")]
+    Malformed(String),
+    /// An [`crate::Interrupter`] was used.
+    #[error("interrupted")]
+    Interrupted,
+    /// A builder lacks something.
+    #[error("{0}")]
+    Incomplete(&'static str),
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Whether what the user asked for is at fault (a command line would exit 2), rather than how things went.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Address { .. } | Error::Query(_) | Error::UnknownStream(_) | Error::Incomplete(_))
+    }
+
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::System { what, source }
+    }
+
+    /// A copy for the next call that meets the same end.
+    pub(crate) fn again(&self) -> Error {
+        match self {
+            Error::Closed(reason) => Error::Closed(reason.clone()),
+            Error::Lost { addr, reason } => Error::Lost { addr: addr.clone(), reason: reason.clone() },
+            Error::NoDaemon { addr, reason } => Error::NoDaemon { addr: addr.clone(), reason: reason.clone() },
+            Error::Query(message) => Error::Query(message.clone()),
+            Error::UnknownStream(message) => Error::UnknownStream(message.clone()),
+            other => Error::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal.code {
+            RefusalCode::Query => Error::Query(refusal.message),
+            RefusalCode::UnknownStream => Error::UnknownStream(refusal.message),
+            RefusalCode::Format | RefusalCode::Limit | RefusalCode::State => Error::Refused(refusal.message),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Publishing a stream.
+
+use crate::error::Error;
+use crate::link::{LinkOptions, MAX_RECORD_BYTES};
+use crate::shared::{Client, Inner, Interrupter, Packing};
+use crossdock_format::{Format, Record};
+use crossdock_transport::Request;
+use std::time::Duration;
+
+/// The publisher's own number for its one stream.
+const STREAM: u32 = 1;
+/// How long a dropped publisher tries to get rid of what it has.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// Sets up a [`Publisher`].
+#[derive(Clone, Debug)]
+pub struct PublisherBuilder {
+    addr: String,
+    stream: Option<String>,
+    format: Option<Format>,
+    linger: Duration,
+    reconnect: bool,
+    connect_timeout: Duration,
+}
+
+impl PublisherBuilder {
+    /// The stream to publish.
+    #[must_use]
+    pub fn stream(mut self, name: impl Into<String>) -> Self {
+        self.stream = Some(name.into());
+        self
+    }
+
+    /// The format of its records.
+    #[must_use]
+    pub fn format(mut self, format: &Format) -> Self {
+        self.format = Some(format.clone());
+        self
+    }
+
+    /// How long a record may wait for company before it is sent; 1 ms unless set.
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Whether to come back when the daemon has gone; yes unless set. Records that the old session had not acknowledged
+    /// are sent again in the new one, so that each arrives at least once.
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: bool) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// How long to wait for the daemon's first answer; 3 s unless set.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Connects and announces the stream.
+    ///
+    /// # Errors
+    /// Nobody answers, or the daemon refuses the stream or format.
+    pub fn connect(self) -> Result<Publisher, Error> {
+        let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
+        let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
+        let options = LinkOptions { addr: self.addr, connect_timeout: self.connect_timeout, reconnect: self.reconnect };
+        let mut client = Client::new(options)?;
+        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let id = {
+            let mut inner = client.shared.lock();
+            let id = inner.link.request_id();
+            let description = format.describe();
+            inner.link.open_with(Request::Announce { id, stream: STREAM, name: stream, format: description });
+            inner.packing = Some(Packing::new(STREAM, format.id().0, self.linger));
+            id
+        };
+        client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
+        Ok(Publisher { client, format, records: 0, bytes: 0, finished: false })
+    }
+}
+
+/// What a publisher did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublishSummary {
+    /// Records published.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that had to be sent again.
+    pub resent_packets: u64,
+}
+
+/// Sends the records of one stream. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
+pub struct Publisher {
+    client: Client,
+    format: Format,
+    records: u64,
+    bytes: u64,
+    finished: bool,
+}
+
+impl Publisher {
+    /// Begins to set up a publisher at the daemon's address, `host:port`.
+    #[must_use]
+    pub fn builder(addr: impl Into<String>) -> PublisherBuilder {
+        PublisherBuilder {
+            addr: addr.into(),
+            stream: None,
+            format: None,
+            linger: Duration::from_millis(1),
+            reconnect: true,
+            connect_timeout: Duration::from_secs(3),
+        }
+    }
+
+    /// The format of the stream's records.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    fn check(&self, record: &[u8]) -> Result<(), Error> {
+        Record::check(&self.format, record)?;
+        if record.len() > MAX_RECORD_BYTES {
+            return Err(Error::TooLong { bytes: record.len(), most: MAX_RECORD_BYTES });
+        }
+        Ok(())
+    }
+
+    /// Publishes a record (what a `RecordBuilder` of the format gives). Blocks while the daemon gives no credit, because
+    /// a subscriber is slow.
+    ///
+    /// # Errors
+    /// The bytes are not one record of the format, the link has ended, or it was interrupted; the record was not taken then.
+    #[inline]
+    pub fn publish(&mut self, record: &[u8]) -> Result<(), Error> {
+        self.publish_all(std::iter::once(record))
+    }
+
+    /// Publishes records one after the other; cheaper than one by one.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`]; those before the failing one were taken.
+    pub fn publish_all<'a>(&mut self, records: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Error> {
+        let mut records = records.into_iter();
+        let mut next = records.next();
+        while let Some(record) = next {
+            self.check(record)?;
+            if !self.offer(record)? {
+                self.client.wait(None, |inner| inner.pack(record).then_some(()))?;
+            }
+            self.records += 1;
+            self.bytes += record.len() as u64;
+            next = records.next();
+        }
+        Ok(())
+    }
+
+    /// Publishes a record if that needs no waiting; `false` if it would.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    pub fn try_publish(&mut self, record: &[u8]) -> Result<bool, Error> {
+        self.check(record)?;
+        let taken = self.offer(record)? || {
+            self.client.shared.lock().drive();
+            self.offer(record)?
+        };
+        self.records += u64::from(taken);
+        self.bytes += if taken { record.len() as u64 } else { 0 };
+        Ok(taken)
+    }
+
+    /// Packs a record if there is room, and sends what is full.
+    #[inline]
+    fn offer(&mut self, record: &[u8]) -> Result<bool, Error> {
+        let mut inner = self.client.shared.lock();
+        let flush_ns = inner.flush_ns();
+        if !inner.pack(record) {
+            return match inner.link.fault() {
+                Some(fault) => Err(fault),
+                None => Ok(false),
+            };
+        }
+        if inner.flush_ns() != flush_ns {
+            // A super-packet was begun, so the one before it, if any, is complete.
+            send(&mut inner);
+            self.client.look_after(&inner);
+        }
+        Ok(true)
+    }
+
+    /// Sends what is packed now, without waiting for company.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let mut inner = self.client.shared.lock();
+        inner.flush_packing();
+        send(&mut inner);
+        self.client.look_after(&inner);
+        inner.link.fault().map_or(Ok(()), Err)
+    }
+
+    /// What was published so far.
+    #[must_use]
+    pub fn stats(&self) -> PublishSummary {
+        let resent_packets = self.client.shared.lock().link.resent();
+        PublishSummary { records: self.records, bytes: self.bytes, resent_packets }
+    }
+
+    /// Makes a blocked call return, from another thread.
+    #[must_use]
+    pub fn interrupter(&self) -> Interrupter {
+        self.client.interrupter()
+    }
+
+    /// Sends everything, waits until the daemon has acknowledged it all, and tells the stream's subscribers that this
+    /// publisher is done.
+    ///
+    /// # Errors
+    /// The link has ended or was interrupted before that.
+    pub fn finish(mut self) -> Result<PublishSummary, Error> {
+        let id = {
+            let mut inner = self.client.shared.lock();
+            inner.flush_packing();
+            let id = inner.link.request_id();
+            // As part of every session from here on: should this one be lost, the next one finishes too.
+            inner.link.finish_with(Request::Finish { id, stream: STREAM });
+            id
+        };
+        self.client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
+        let summary = self.stats();
+        self.finished = true;
+        self.client.shared.lock().link.say_close();
+        Ok(summary)
+    }
+}
+
+/// Sends what is queued; looks for acks now and then, not for each super-packet.
+fn send(inner: &mut Inner) {
+    let now_ns = inner.link.now_ns();
+    inner.driven_ns = now_ns;
+    inner.link.transmit();
+    if inner.link.backlog_bytes() > 1 << 20 {
+        inner.link.receive();
+        inner.link.transmit();
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        {
+            let mut inner = self.client.shared.lock();
+            inner.flush_packing();
+            inner.link.ask(Request::Terminate);
+        }
+        // Nobody is there to take an error any more.
+        let _ = self.client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").field("records", &self.records).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,309 @@
+//! Receiving what a query selects.
+
+use crate::error::Error;
+use crate::link::{Arrived, Incoming, LinkOptions};
+use crate::shared::{Client, Interrupter};
+use crossdock_format::{Format, Record, record_len};
+use crossdock_mailbox::Buffer;
+use crossdock_transport::control::Overflow;
+use crossdock_transport::{Notice, Request};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The subscriber's own number for its one subscription.
+const SUBSCRIPTION: u32 = 1;
+/// How often a subscriber that waits for its stream asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Sets up a [`Subscriber`].
+#[derive(Clone, Debug)]
+pub struct SubscriberBuilder {
+    addr: String,
+    sql: Option<String>,
+    overflow: Option<Overflow>,
+    wait_for_stream: Option<Duration>,
+    reconnect: bool,
+    connect_timeout: Duration,
+}
+
+impl SubscriberBuilder {
+    /// The query: `SELECT … FROM stream [WHERE …]`.
+    #[must_use]
+    pub fn sql(mut self, sql: impl Into<String>) -> Self {
+        self.sql = Some(sql.into());
+        self
+    }
+
+    /// What happens when this subscriber is too slow; as the daemon is configured unless set.
+    #[must_use]
+    pub fn overflow(mut self, overflow: Overflow) -> Self {
+        self.overflow = Some(overflow);
+        self
+    }
+
+    /// How long to wait for the stream to be announced; an unknown stream is an error at once unless set.
+    #[must_use]
+    pub fn wait_for_stream(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait_for_stream = wait.into();
+        self
+    }
+
+    /// Whether to come back when the daemon has gone; yes unless set. [`Event::Reconnected`] tells that records may be missing.
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: bool) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// How long to wait for the daemon's first answer; 3 s unless set.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Connects and subscribes.
+    ///
+    /// # Errors
+    /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
+    pub fn connect(self) -> Result<Subscriber, Error> {
+        let sql = self.sql.ok_or(Error::Incomplete("a subscriber needs a query"))?;
+        let options = LinkOptions { addr: self.addr, connect_timeout: self.connect_timeout, reconnect: self.reconnect };
+        let mut waited = Duration::ZERO;
+        loop {
+            let mut client = Client::new(options.clone())?;
+            client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+            {
+                let mut inner = client.shared.lock();
+                let id = inner.link.request_id();
+                let (sql, overflow) = (sql.clone(), self.overflow);
+                inner.link.open_with(Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow });
+            }
+            let formats = Vec::new();
+            let mut subscriber =
+                Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed_seq: 0 };
+            match subscriber.await_subscription() {
+                Err(Error::UnknownStream(message)) => {
+                    if self.wait_for_stream.is_none_or(|most| waited >= most) {
+                        return Err(Error::UnknownStream(message));
+                    }
+                    std::thread::park_timeout(ASK_AGAIN);
+                    waited += ASK_AGAIN;
+                }
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(subscriber),
+            }
+        }
+    }
+}
+
+/// What a subscriber is given, in order.
+#[derive(Debug)]
+pub enum Event {
+    /// Records that the query selected.
+    Records(Records),
+    /// Records in another format may follow.
+    Format(Format),
+    /// A publisher of the stream has finished or gone.
+    StreamEnded {
+        /// Publishers that are still there.
+        publishers_left: u32,
+    },
+    /// Records were dropped in the daemon.
+    Dropped {
+        /// How many.
+        records: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A publisher brought a format that the query does not fit; its records are dropped.
+    Unreadable {
+        /// What does not fit.
+        message: String,
+    },
+    /// The daemon was gone and is back; what was published between may be missing.
+    Reconnected,
+}
+
+/// Records that arrived together, read in place. They hold a buffer until they are dropped.
+#[derive(Debug)]
+pub struct Records {
+    format: Format,
+    buffer: Buffer,
+    payloads: Vec<Range<usize>>,
+    count: usize,
+}
+
+impl Records {
+    /// The records' format.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The records' bytes, in order; each was checked when it arrived.
+    pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.payloads.iter().flat_map(|payload| {
+            let mut rest = &self.buffer[payload.clone()];
+            std::iter::from_fn(move || {
+                let (record, after) = rest.split_at_checked(record_len(rest)?)?;
+                rest = after;
+                Some(record)
+            })
+        })
+    }
+
+    /// The records, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
+        self.bytes().map(|bytes| Record::assume_checked(&self.format, bytes))
+    }
+}
+
+/// Receives what its query selects.
+pub struct Subscriber {
+    client: Client,
+    /// All formats that records may come in.
+    formats: Vec<Format>,
+    format: Option<Format>,
+    /// What was taken from the link and not yet given to the application.
+    pending: VecDeque<Incoming>,
+    consumed_seq: u64,
+}
+
+impl Subscriber {
+    /// Begins to set up a subscriber at the daemon's address, `host:port`.
+    #[must_use]
+    pub fn builder(addr: impl Into<String>) -> SubscriberBuilder {
+        SubscriberBuilder {
+            addr: addr.into(),
+            sql: None,
+            overflow: None,
+            wait_for_stream: None,
+            reconnect: true,
+            connect_timeout: Duration::from_secs(3),
+        }
+    }
+
+    /// The format of the records to come, as far as it is known: that of the stream's newest format.
+    #[must_use]
+    pub fn format(&self) -> Option<&Format> {
+        self.format.as_ref()
+    }
+
+    /// Waits until the daemon has confirmed the subscription.
+    fn await_subscription(&mut self) -> Result<(), Error> {
+        while self.format.is_none() {
+            let incoming = self.client.wait(None, |inner| inner.link.inbox.pop_front())?;
+            match incoming {
+                Some(Incoming::Subscribed { format }) => drop(self.learn(&format)?),
+                Some(other) => self.pending.push_back(other),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a format that records may come in.
+    fn learn(&mut self, description: &str) -> Result<Format, Error> {
+        let format = Format::parse(description).map_err(|error| Error::Malformed(error.to_string()))?;
+        if !self.formats.contains(&format) {
+            self.formats.push(format.clone());
+        }
+        self.format = Some(format.clone());
+        Ok(format)
+    }
+
+    /// The next event, in order. `None` when nothing came within the timeout; without one it waits as long as it takes.
+    ///
+    /// # Errors
+    /// The link has ended for good, or the call was interrupted.
+    pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
+        loop {
+            let incoming = match self.pending.pop_front() {
+                Some(incoming) => Some(incoming),
+                None => {
+                    let consumed_seq = std::mem::take(&mut self.consumed_seq);
+                    self.client.wait(timeout, |inner| {
+                        // What was given out last time is consumed by now.
+                        if let Some(session) = inner.link.session() {
+                            session.receiver.consumed_to(consumed_seq);
+                        }
+                        inner.link.inbox.pop_front()
+                    })?
+                }
+            };
+            let Some(incoming) = incoming else { return Ok(None) };
+            if let Some(event) = self.event(incoming)? {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// What an arrival means to the application; some only to this library.
+    fn event(&mut self, incoming: Incoming) -> Result<Option<Event>, Error> {
+        Ok(match incoming {
+            Incoming::Records { arrived, end_seq } => {
+                self.consumed_seq = end_seq;
+                Some(Event::Records(self.records(arrived)?))
+            }
+            Incoming::Reconnected => Some(Event::Reconnected),
+            Incoming::Subscribed { format } => {
+                let before = self.format.clone();
+                let format = self.learn(&format)?;
+                (before.as_ref() != Some(&format)).then_some(Event::Format(format))
+            }
+            Incoming::Notice(Notice::Format { format, .. }) => Some(Event::Format(self.learn(&format)?)),
+            Incoming::Notice(Notice::StreamEnded { publishers, .. }) => {
+                Some(Event::StreamEnded { publishers_left: publishers })
+            }
+            Incoming::Notice(Notice::Dropped { records, reason, .. }) => Some(Event::Dropped { records, reason }),
+            Incoming::Notice(Notice::Unreadable { message, .. }) => Some(Event::Unreadable { message }),
+        })
+    }
+
+    /// Checks records that arrived.
+    fn records(&self, arrived: Arrived) -> Result<Records, Error> {
+        let Arrived { buffer, header, spans } = arrived;
+        let Some(format) = self.formats.iter().find(|f| f.id().0 == header.format) else {
+            return Err(Error::Malformed(format!("format {:016x} was never announced", header.format)));
+        };
+        let payloads: Vec<Range<usize>> = spans.iter().map(crossdock_transport::header::PayloadSpan::range).collect();
+        let mut count = 0;
+        for payload in &payloads {
+            let checked = format.check_records(&buffer[payload.clone()], |_, _| {});
+            count += checked.map_err(|error| Error::Malformed(error.to_string()))?;
+        }
+        Ok(Records { format: format.clone(), buffer, payloads, count })
+    }
+
+    /// Makes a waiting call return, from another thread.
+    #[must_use]
+    pub fn interrupter(&self) -> Interrupter {
+        self.client.interrupter()
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.client.shared.lock().link.say_close();
+    }
+}
+
+impl std::fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscriber").field("formats", &self.formats.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! What a context is started with: every bound in one place.
+
+use crossdock_transport::control::Overflow;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what is
+/// in flight, and the tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextConfig {
+    /// UDP address to receive on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What happens when a subscriber's queue is full, unless the subscriber asked for something else.
+    pub overflow: Overflow,
+    /// Bound of a subscriber's queue in bytes (queued and unacknowledged), beyond which `overflow` applies. What publishers
+    /// may still send by the credit they already have comes on top.
+    pub queue_bytes: u64,
+    /// Credit of a session: packets that a publisher may send ahead.
+    pub window_packets: u32,
+    /// Bound on sessions.
+    pub max_sessions: u32,
+    /// Bound on streams.
+    pub max_streams: u32,
+    /// Bound on subscriptions, over all sessions.
+    pub max_subscriptions: u32,
+    /// How long records for a subscriber may wait for company while traffic is heavy, in µs.
+    pub linger_us: u32,
+    /// A peer that was silent for so long, though asked, is gone. In ms.
+    pub idle_timeout_ms: u32,
+    /// Largest packet in bytes, header included; what the path takes without fragmentation when absent.
+    pub packet_bytes: Option<u32>,
+    /// Largest packet in bytes on the loopback interface.
+    pub loopback_packet_bytes: u32,
+    /// Whether super-packets may be used (UDP GSO and GRO).
+    pub gso: bool,
+    /// The CPU to pin the context to; it goes where the system puts it when absent.
+    pub pin_cpu: Option<usize>,
+    /// Socket buffers to ask for, in bytes, each way.
+    pub socket_buffer_bytes: u32,
+    /// Memory for buffers, in bytes; only what is used is ever touched.
+    pub buffer_bytes: u64,
+}
+
+impl Default for ContextConfig {
+    fn default() -> ContextConfig {
+        ContextConfig {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7440)),
+            overflow: Overflow::Block,
+            queue_bytes: 8 << 20,
+            window_packets: 256,
+            max_sessions: 1024,
+            max_streams: 1024,
+            max_subscriptions: 4096,
+            linger_us: 1000,
+            idle_timeout_ms: 10_000,
+            packet_bytes: None,
+            loopback_packet_bytes: 8184,
+            gso: true,
+            pin_cpu: None,
+            socket_buffer_bytes: 4 << 20,
+            buffer_bytes: 128 << 20,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Counters at every exit of the context.
+
+/// Why something was dropped. Each reason has a counter in [`Counters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Drop {
+    /// Shorter than a header.
+    PacketShort,
+    /// Another version of the wire format.
+    PacketVersion,
+    /// A kind of packet this version does not know.
+    PacketKind,
+    /// A payload length that does not fit.
+    PacketLength,
+    /// A hello, ack or other fixed payload that does not parse.
+    PacketPayload,
+    /// A kind of packet that a daemon does not take.
+    PacketUnexpected,
+    /// No such session, or from another address.
+    UnknownSession,
+    /// An ack of something that was never sent.
+    AckUnsent,
+    /// It was there already.
+    Duplicate,
+    /// Beyond the credit that was given.
+    BeyondCredit,
+    /// No buffer was free; the sender sends it again.
+    NoBuffer,
+    /// The session table is full.
+    SessionLimit,
+    /// Data of a stream number that was not announced, or in another format.
+    Unannounced,
+    /// Records that are not what their format says.
+    Malformed,
+    /// Records of a stream that nobody subscribes to.
+    Unclaimed,
+    /// Records a subscriber's query could not be applied to, because it does not fit their format.
+    Unreadable,
+    /// Records whose expressions failed.
+    RowError,
+    /// Records dropped by a subscriber's overflow policy.
+    QueueFull,
+    /// Results that are longer than a packet can be.
+    TooLong,
+    /// A send that the system refused.
+    SendRefused,
+    /// A control message that does not parse.
+    BadControl,
+}
+
+const NAMES: [&str; 21] = [
+    "packet_short",
+    "packet_version",
+    "packet_kind",
+    "packet_length",
+    "packet_payload",
+    "packet_unexpected",
+    "unknown_session",
+    "ack_of_unsent",
+    "packet_duplicate",
+    "packet_beyond_credit",
+    "packet_no_buffer",
+    "session_limit",
+    "packet_unannounced_stream",
+    "record_malformed",
+    "record_unclaimed",
+    "record_unreadable",
+    "record_row_error",
+    "record_queue_full",
+    "record_too_long",
+    "send_refused",
+    "control_malformed",
+];
+
+/// Everything a context counts for itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) turns: u64,
+    pub(crate) busy_turns: u64,
+    pub(crate) sleeps: u64,
+    pub(crate) frames_in: u64,
+    pub(crate) packets_in: u64,
+    pub(crate) packets_out: u64,
+    pub(crate) packets_resent: u64,
+    pub(crate) records_in: u64,
+    pub(crate) records_out: u64,
+    pub(crate) batches_whole: u64,
+    dropped: [u64; NAMES.len()],
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn drop(&mut self, reason: Drop, count: u64) {
+        self.dropped[reason as usize] += count;
+    }
+
+    /// The reasons that occurred.
+    pub(crate) fn dropped(&self) -> Vec<(String, u64)> {
+        let pairs = NAMES.iter().zip(self.dropped).filter(|(_, count)| *count > 0);
+        pairs.map(|(name, count)| ((*name).to_owned(), count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_name() {
+        let mut counters = Counters::default();
+        counters.drop(Drop::PacketShort, 1);
+        counters.drop(Drop::BadControl, 2);
+        assert_eq!(Drop::BadControl as usize, NAMES.len() - 1);
+        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("control_malformed".to_owned(), 2)]);
+    }
+}

@@ -1,0 +1,374 @@
+//! Classification and the service path: a frame becomes batches, a batch goes through the handlers of its stream's
+//! subscriptions to their outputs. The decoding of a message is done once, however many subscribe.
+
+use crate::context::Context;
+use crate::counters::Drop;
+use crate::output::{Arrived, Packer, Payload};
+use crate::peers::Publishing;
+use crate::streams::Stream;
+use crossdock_device::Frame;
+use crossdock_engine::{Sink, Verdict};
+use crossdock_mailbox::{Batch, Buffer, Slice, Span};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::header::{PayloadSpan, Run, walk};
+use crossdock_transport::receiver::Arrival;
+use crossdock_transport::{ControlMessage, Header, Kind, Notice, PacketError};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// From so many bytes on a batch that passes whole leaves in its own buffer; below, its records are copied together with
+/// others, since a system call costs more than the copy.
+const WHOLE_BYTES: usize = 16 << 10;
+/// How often a subscriber is told of dropped records at most, in ns.
+const TELL_INTERVAL_NS: u64 = 100_000_000;
+
+/// A run of data packets, ready to be read.
+struct Data<'a> {
+    buffer: Buffer,
+    header: Header,
+    spans: &'a [PayloadSpan],
+    stride: usize,
+}
+
+impl Context {
+    /// Takes one frame from the device: its packets by runs, each to its session.
+    pub(crate) fn take_frame(&mut self, frame: Frame) {
+        let Frame { buffer, len, stride, from } = frame;
+        let mut spans = std::mem::take(&mut self.scratch.spans);
+        let mut runs = std::mem::take(&mut self.scratch.runs);
+        let counters = &mut self.counters;
+        walk(&buffer[..len], stride, &mut spans, &mut runs, |error| counters.drop(reason(error), 1));
+        let buffer = buffer.freeze();
+        self.counters.frames_in += 1;
+        self.counters.packets_in += spans.len() as u64;
+        for run in &runs {
+            let payload = &buffer[spans[run.first].range()];
+            match run.header.kind {
+                Kind::Data | Kind::Control => self.take_run(run, &spans, &buffer, stride, from),
+                Kind::Hello => self.take_hello(payload, from),
+                Kind::Ack => self.take_ack(&run.header, payload, from),
+                Kind::Ping => {
+                    if let Some(key) = self.peer_of(&run.header, from)
+                        && let Some(peer) = self.peers.get_mut(key)
+                    {
+                        peer.session.receiver.ack_soon();
+                        self.peers.touch(key);
+                    }
+                }
+                Kind::Close => {
+                    if let Some(key) = self.peer_of(&run.header, from) {
+                        self.remove_peer(key, None);
+                    }
+                }
+                Kind::Welcome => self.counters.drop(Drop::PacketUnexpected, 1),
+            }
+        }
+        self.scratch.spans = spans;
+        self.scratch.runs = runs;
+    }
+
+    /// The peer a packet belongs to, noted as heard.
+    fn peer_of(&mut self, header: &Header, from: SocketAddr) -> Option<usize> {
+        let found = self.peers.find(header.session, from);
+        match found.and_then(|key| self.peers.get_mut(key)) {
+            Some(peer) => peer.session.heard(self.now_ns),
+            None => self.counters.drop(Drop::UnknownSession, 1),
+        }
+        found
+    }
+
+    /// Sequenced packets: put in order, then delivered.
+    fn take_run(&mut self, run: &Run, spans: &[PayloadSpan], buffer: &Buffer, stride: usize, from: SocketAddr) {
+        let Some(key) = self.peer_of(&run.header, from) else { return };
+        if run.header.kind == Kind::Data && self.is_short_of_buffers() {
+            self.counters.drop(Drop::NoBuffer, run.packets.into());
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let receiver = &mut peer.session.receiver;
+        let handle = if run.header.seq <= receiver.next_seq() {
+            Arrived::Here
+        } else {
+            Arrived::Kept { buffer: buffer.clone(), header: run.header, spans: run.spans(spans).to_vec(), stride }
+        };
+        let mut ready = std::mem::take(&mut self.scratch.ready);
+        let arrival = receiver.arrive(run.header.seq, run.packets, handle, self.now_ns, |handle, skip| {
+            ready.push((handle, skip as usize));
+        });
+        match arrival {
+            Arrival::Delivered | Arrival::Held => {}
+            Arrival::Duplicate => self.counters.drop(Drop::Duplicate, run.packets.into()),
+            Arrival::Beyond => self.counters.drop(Drop::BeyondCredit, run.packets.into()),
+        }
+        for (handle, skip) in ready.drain(..) {
+            match &handle {
+                Arrived::Here => {
+                    let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
+                    self.deliver(key, data, skip);
+                }
+                Arrived::Kept { buffer, header, spans, stride } => {
+                    let data = Data { buffer: buffer.clone(), header: *header, spans, stride: *stride };
+                    self.deliver(key, data, skip);
+                }
+            }
+        }
+        self.scratch.ready = ready;
+        self.grant_credit(key);
+        self.peers.touch(key);
+    }
+
+    /// In-order packets of a peer: control messages are carried out, records become a batch.
+    fn deliver(&mut self, key: usize, data: Data<'_>, skip: usize) {
+        let spans = data.spans.get(skip..).unwrap_or_default();
+        if data.header.kind == Kind::Control {
+            for span in spans {
+                match ControlMessage::decode(&data.buffer[span.range()]) {
+                    Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
+                    _ => self.counters.drop(Drop::BadControl, 1),
+                }
+            }
+            return;
+        }
+        let Some(peer) = self.peers.get(key) else { return };
+        let (number, format) = (data.header.stream, data.header.format);
+        let found = peer.publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
+        let Some(Publishing { stream, format, .. }) = found else {
+            self.counters.drop(Drop::Unannounced, spans.len() as u64);
+            return;
+        };
+        let (stream, format) = (*stream, format.clone());
+        let mut batch = self.scratch.spare.pop().unwrap_or_default();
+        (batch.stream, batch.format) = (stream as u32, format.id().0);
+        let flaw = fill(&mut batch, data.buffer, spans, &format);
+        self.dispatch(batch, stream, data.stride);
+        if let Some((records, flaw)) = flaw {
+            if let Some(stream) = self.streams.get_mut(stream) {
+                stream.malformed += records;
+            }
+            self.counters.drop(Drop::Malformed, records);
+            let reason = format!("a packet holds what is not a record of its format: {flaw}");
+            self.remove_peer(key, Some(Close { again: false, reason }));
+        }
+    }
+
+    /// A batch goes through the handlers of all subscriptions to its stream.
+    fn dispatch(&mut self, mut batch: Batch, stream_key: usize, stride: usize) {
+        let records = batch.len() as u64;
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        note_arrival(stream, &batch, self.now_ns);
+        self.counters.records_in += records;
+        if stream.subscriptions.is_empty() {
+            stream.unclaimed += records;
+            self.counters.drop(Drop::Unclaimed, records);
+            self.recycle(batch);
+            return;
+        }
+        let subscribers = std::mem::take(&mut stream.subscriptions);
+        let mut whole = std::mem::take(&mut self.scratch.whole);
+        for &key in &subscribers {
+            if self.serve(key, &batch, stride) {
+                whole.push(key);
+            }
+        }
+        if whole.is_empty() {
+            self.recycle(batch);
+        } else {
+            batch.selection.select_all(batch.records.len());
+            let batch = Rc::new(batch);
+            for key in whole.drain(..) {
+                self.pass_whole(key, &batch, stride);
+            }
+        }
+        self.scratch.whole = whole;
+        for &key in &subscribers {
+            self.check_queue(key);
+        }
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            stream.subscriptions = subscribers;
+        }
+    }
+
+    /// One subscription's handler on a batch; whether the batch should leave whole for it.
+    fn serve(&mut self, key: usize, batch: &Batch, stride: usize) -> bool {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
+        let Some(peer) = self.peers.get_mut(subscription.peer) else { return false };
+        let records = batch.len() as u64;
+        subscription.records_in += records;
+        let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
+        let Some((handler, output)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
+            self.counters.drop(Drop::Unreadable, records);
+            subscription.dropped += records;
+            subscription.untold += records;
+            return false;
+        };
+        let was_open = subscription.open.is_some();
+        let mut packer = Packer {
+            open: &mut subscription.open,
+            pool: &mut self.pool,
+            session: &mut peer.session,
+            counters: &mut self.counters,
+            subscription: subscription.number,
+            droppable: subscription.overflow == crate::Overflow::DropOldest,
+            format: output,
+            now_ns: self.now_ns,
+            taken: 0,
+            lost: 0,
+        };
+        let selection = &mut self.scratch.selection;
+        selection.select_all(batch.len());
+        let verdict = handler.process(batch, selection, &mut packer);
+        let mut passes_whole = false;
+        if verdict == Verdict::Forward {
+            passes_whole =
+                selection.is_all() && batch.payload_bytes() >= WHOLE_BYTES && stride <= packer.session.packet_bytes();
+            if passes_whole {
+                packer.flush();
+            } else {
+                for index in selection.iter() {
+                    packer.push(batch.record(index));
+                }
+            }
+        }
+        let (taken, lost) = (packer.taken, packer.lost);
+        subscription.records_out += taken;
+        subscription.dropped += lost;
+        subscription.untold += lost;
+        let errors = handler.counters().row_errors;
+        self.counters.drop(Drop::RowError, errors - subscription.row_errors);
+        subscription.row_errors = errors;
+        self.counters.records_out += taken;
+        if !was_open && subscription.open.is_some() {
+            self.scratch.opened.push(key);
+        }
+        if taken > 0 {
+            self.peers.touch(subscription.peer);
+        }
+        passes_whole
+    }
+
+    /// A whole batch joins a subscription's queue by reference.
+    fn pass_whole(&mut self, key: usize, batch: &Rc<Batch>, stride: usize) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(peer) = self.peers.get_mut(subscription.peer) else { return };
+        subscription.records_out += batch.len() as u64;
+        self.counters.records_out += batch.len() as u64;
+        self.counters.batches_whole += 1;
+        let droppable = subscription.overflow == crate::Overflow::DropOldest;
+        Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable }
+            .enqueue(&mut peer.session);
+        self.peers.touch(subscription.peer);
+    }
+
+    /// Super-packets that were filled in part leave: at once in quiet times, when their linger has passed in busy ones.
+    pub(crate) fn flush_opened(&mut self, busy: bool) {
+        let linger_ns = if busy { u64::from(self.config.linger_us) * 1000 } else { 0 };
+        let mut opened = std::mem::take(&mut self.scratch.opened);
+        opened.retain(|&key| {
+            let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
+            let Some(open) = &subscription.open else { return false };
+            if self.now_ns < open.opened_ns.saturating_add(linger_ns) {
+                return true;
+            }
+            self.flush_subscription(key);
+            false
+        });
+        self.scratch.opened = opened;
+    }
+
+    /// What is open for a subscription joins its queue.
+    pub(crate) fn flush_subscription(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(peer) = self.peers.get_mut(subscription.peer) else { return };
+        let mut packer = Packer {
+            open: &mut subscription.open,
+            pool: &mut self.pool,
+            session: &mut peer.session,
+            counters: &mut self.counters,
+            subscription: subscription.number,
+            droppable: subscription.overflow == crate::Overflow::DropOldest,
+            format: 0,
+            now_ns: self.now_ns,
+            taken: 0,
+            lost: 0,
+        };
+        packer.flush();
+        self.peers.touch(subscription.peer);
+    }
+
+    /// Tells a subscriber how many records it has lost since it was last told.
+    pub(crate) fn tell_dropped(&mut self, key: usize, now: bool) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        if subscription.untold == 0 || (!now && self.now_ns < subscription.told_ns + TELL_INTERVAL_NS) {
+            return;
+        }
+        let records = std::mem::take(&mut subscription.untold);
+        subscription.told_ns = self.now_ns;
+        let reason = "the queue was full, a record too long, or its format does not fit the query".to_owned();
+        let notice = Notice::Dropped { subscription: subscription.number, records, reason };
+        let peer = subscription.peer;
+        self.peers.tell(peer, &notice.into());
+    }
+
+    /// Keeps a batch's lists for the next one.
+    pub(crate) fn recycle(&mut self, mut batch: Batch) {
+        if self.scratch.spare.len() < 64 {
+            batch.clear();
+            self.scratch.spare.push(batch);
+        }
+    }
+}
+
+/// Counts what a stream brought, and keeps a sample of it.
+fn note_arrival(stream: &mut Stream, batch: &Batch, now_ns: u64) {
+    stream.records_in += batch.len() as u64;
+    stream.bytes_in += batch.payload_bytes() as u64;
+    if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
+        known.sample.offer(now_ns, (0..batch.len()).map(|i| batch.record(i)));
+    }
+}
+
+/// Writes the packets' payloads and records down in the batch, each record checked. What is wrong ends it: how many
+/// records were claimed from there on, and the flaw.
+fn fill(
+    batch: &mut Batch,
+    buffer: Buffer,
+    spans: &[PayloadSpan],
+    format: &crossdock_format::Format,
+) -> Option<(u64, String)> {
+    let frame = buffer.clone();
+    if batch.push_buffer(buffer).is_err() {
+        return Some((0, "too many buffers".to_owned()));
+    }
+    for (index, span) in spans.iter().enumerate() {
+        let claimed = spans[index..].iter().map(|s| u64::from(s.records)).sum();
+        let before = batch.records.len();
+        let slice = Slice { buffer: 0, start: span.start, len: span.len.into(), records: span.records.into() };
+        if batch.push_slice(slice).is_err() {
+            return Some((claimed, "too many packets".to_owned()));
+        }
+        let records = &mut batch.records;
+        let checked = format.check_records(&frame[span.range()], |start, len| {
+            records.push(Span { slice: index as u16, start: span.start + start, len });
+        });
+        let flaw = match checked {
+            Ok(found) if found == usize::from(span.records) => continue,
+            Ok(found) => format!("{found} records where the header claims {}", span.records),
+            Err(error) => error.to_string(),
+        };
+        batch.records.truncate(before);
+        batch.slices.pop();
+        return Some((claimed, flaw));
+    }
+    None
+}
+
+/// The counter of a packet that is none.
+fn reason(error: PacketError) -> Drop {
+    match error {
+        PacketError::Short => Drop::PacketShort,
+        PacketError::Version(_) => Drop::PacketVersion,
+        PacketError::Kind(_) => Drop::PacketKind,
+        PacketError::Length { .. } => Drop::PacketLength,
+        PacketError::Payload(_) => Drop::PacketPayload,
+    }
+}

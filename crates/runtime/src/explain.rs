@@ -1,0 +1,209 @@
+//! Answers to the handle: the lists, and what a query would cost.
+
+use crate::Overflow;
+use crate::context::Context;
+use crate::handle::Command;
+use crate::info::{ContextInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo};
+use crate::streams::Stream;
+use crossdock_engine::{Handler, SelectHandler, Sink};
+use crossdock_format::Format;
+use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
+use crossdock_query::{Program, QueryError};
+use std::time::Instant;
+
+/// Times the sample goes through the handler for an estimate: about a millisecond at the most.
+const ROUNDS: u32 = 16;
+
+impl Context {
+    /// Answers one question; who asked may have gone, then the answer is nobody's.
+    pub(crate) fn answer(&mut self, command: Command) {
+        match command {
+            Command::Streams(to) => drop(to.send(self.streams.iter().map(|s| stream_info(s)).collect())),
+            Command::Subscriptions(to) => drop(to.send(self.subscription_infos())),
+            Command::Formats(to) => drop(to.send(self.format_infos())),
+            Command::Context(to) => drop(to.send(self.context_info())),
+            Command::Explain(sql, to) => drop(to.send(self.explain(&sql))),
+            Command::Declare(name, format, to) => {
+                drop(to.send(self.declare(&name, &format).map(drop).map_err(|r| r.message)));
+            }
+            Command::Stop => {}
+        }
+    }
+
+    fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
+        let mut infos: Vec<SubscriptionInfo> = self
+            .subscriptions
+            .iter()
+            .map(|(_, s)| SubscriptionInfo {
+                id: s.id,
+                stream: self.streams.get(s.stream).map(|s| s.name.clone()).unwrap_or_default(),
+                sql: s.select.sql().to_owned(),
+                peer: self.peers.get(s.peer).map(|p| p.addr.to_string()).unwrap_or_default(),
+                overflow: overflow_name(s.overflow).to_owned(),
+                records_in: s.records_in,
+                records_out: s.records_out,
+                row_errors: s.row_errors,
+                dropped: s.dropped,
+                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.session.sender.backlog_bytes()),
+                queue_bytes: self.queue_bytes,
+            })
+            .collect();
+        infos.sort_by_key(|s| s.id);
+        infos
+    }
+
+    fn format_infos(&self) -> Vec<FormatInfo> {
+        let mut infos: Vec<FormatInfo> = Vec::new();
+        for stream in self.streams.iter() {
+            for known in &stream.formats {
+                let id = known.format.id().to_string();
+                match infos.iter_mut().find(|f| f.id == id) {
+                    Some(info) => info.streams.push(stream.name.clone()),
+                    None => infos.push(format_info(&known.format, &stream.name)),
+                }
+            }
+        }
+        infos
+    }
+
+    fn context_info(&self) -> ContextInfo {
+        let stats = self.pool.stats();
+        let device = self.device.counters();
+        let counters = &self.counters;
+        let mut dropped = counters.dropped();
+        for (name, count) in [
+            ("device_no_buffer", device.dropped_no_buffer),
+            ("device_truncated", device.dropped_truncated),
+            ("device_empty", device.dropped_empty),
+            ("kernel_socket_full", device.dropped_kernel),
+        ] {
+            if count > 0 {
+                dropped.push((name.to_owned(), count));
+            }
+        }
+        dropped.sort();
+        ContextInfo {
+            address: self.device.local_addr().to_string(),
+            sessions: self.peers.len() as u32,
+            max_sessions: self.config.max_sessions,
+            turns: counters.turns,
+            busy_turns: counters.busy_turns,
+            sleeps: counters.sleeps,
+            frames_in: counters.frames_in,
+            packets_in: counters.packets_in,
+            packets_out: counters.packets_out,
+            packets_resent: counters.packets_resent,
+            records_in: counters.records_in,
+            records_out: counters.records_out,
+            batches_whole: counters.batches_whole,
+            dropped,
+            buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
+            buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
+            buffer_bytes: self.pool.memory_bytes() as u64,
+        }
+    }
+
+    fn explain(&self, sql: &str) -> Result<ExplainInfo, QueryError> {
+        let select = crossdock_query::parse(sql)?;
+        let found = self.streams.find(select.stream()).and_then(|key| self.streams.get(key));
+        let Some((stream, known)) = found.and_then(|s| s.formats.last().map(|f| (s, f))) else {
+            return Err(self.unknown_stream(&select));
+        };
+        let program = select.plan(&known.format)?;
+        let (plan, output) = (program.explain().to_string(), program.output.describe());
+        let measured = measure(&known.format, &known.sample.payload, program);
+        Ok(ExplainInfo {
+            stream: stream.name.clone(),
+            format: known.format.id().to_string(),
+            plan,
+            place: "c-core 0: built-in select handler".to_owned(),
+            sample_records: measured.map_or(0, |m| m.records),
+            ns_per_record: measured.map(|m| m.ns_per_record),
+            selectivity: measured.map(|m| m.selectivity),
+            output,
+        })
+    }
+}
+
+fn overflow_name(overflow: Overflow) -> &'static str {
+    match overflow {
+        Overflow::Block => "block",
+        Overflow::DropOldest => "drop_oldest",
+        Overflow::Disconnect => "disconnect",
+    }
+}
+
+fn stream_info(stream: &Stream) -> StreamInfo {
+    StreamInfo {
+        name: stream.name.clone(),
+        formats: stream.formats.iter().map(|f| f.format.id().to_string()).collect(),
+        publishers: stream.publishers.len() as u32,
+        subscriptions: stream.subscriptions.len() as u32,
+        records_in: stream.records_in,
+        bytes_in: stream.bytes_in,
+        records_unclaimed: stream.unclaimed,
+        records_malformed: stream.malformed,
+        blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
+    }
+}
+
+fn format_info(format: &Format, stream: &str) -> FormatInfo {
+    let fields = format.fields().iter();
+    FormatInfo {
+        id: format.id().to_string(),
+        streams: vec![stream.to_owned()],
+        description: format.describe(),
+        fields: fields
+            .map(|f| FieldInfo { name: f.name.clone(), ty: f.ty.to_string(), nullable: f.nullable })
+            .collect(),
+    }
+}
+
+/// What a handler costs on a sample.
+#[derive(Clone, Copy)]
+struct Measured {
+    records: u64,
+    ns_per_record: f64,
+    selectivity: f64,
+}
+
+/// Counts records and lets them go.
+struct CountingSink(u64);
+
+impl Sink for CountingSink {
+    fn push(&mut self, record: &[u8]) {
+        self.0 += u64::from(!record.is_empty());
+    }
+}
+
+/// Runs the program over the sample a few times; the fastest round counts, since everything else is interference.
+fn measure(format: &Format, payload: &[u8], program: Program) -> Option<Measured> {
+    let mut pool = Pool::new(PoolConfig { classes: vec![(payload.len().max(1), 1)] }).ok()?;
+    let mut buffer = pool.alloc(payload.len())?;
+    buffer[..payload.len()].copy_from_slice(payload);
+    let mut batch = Batch::new();
+    batch.format = format.id().0;
+    batch.push_buffer(buffer.freeze()).ok()?;
+    let records = &mut batch.records;
+    let found = format.check_records(payload, |start, len| records.push(Span { slice: 0, start, len })).ok()?;
+    batch.push_slice(Slice { buffer: 0, start: 0, len: payload.len() as u32, records: found as u32 }).ok()?;
+    if found == 0 {
+        return None;
+    }
+    let mut handler = SelectHandler::new(program);
+    let mut best_ns = f64::INFINITY;
+    let mut passed = 0;
+    for _ in 0..ROUNDS {
+        let mut sink = CountingSink(0);
+        let mut selection = crossdock_mailbox::Selection::all(found);
+        let start = Instant::now();
+        let verdict = handler.process(&batch, &mut selection, &mut sink);
+        best_ns = best_ns.min(start.elapsed().as_nanos() as f64);
+        passed = if verdict == crossdock_engine::Verdict::Forward { selection.len() as u64 } else { sink.0 };
+    }
+    Some(Measured {
+        records: found as u64,
+        ns_per_record: best_ns / found as f64,
+        selectivity: passed as f64 / found as f64,
+    })
+}

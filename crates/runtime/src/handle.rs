@@ -1,0 +1,227 @@
+//! The rest of the daemon's side of a context: start it, ask it, stop it.
+
+use crate::config::ContextConfig;
+use crate::context::Context;
+use crate::info::{ContextInfo, ExplainInfo, FormatInfo, StreamInfo, SubscriptionInfo};
+use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
+use crossdock_format::Format;
+use crossdock_mailbox::{Pool, PoolConfig};
+use crossdock_query::QueryError;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Requests that wait for the context at most; who asks beyond that waits with them.
+const COMMANDS: usize = 64;
+
+/// A request to the context, with the place for its answer.
+pub(crate) enum Command {
+    Streams(SyncSender<Vec<StreamInfo>>),
+    Subscriptions(SyncSender<Vec<SubscriptionInfo>>),
+    Formats(SyncSender<Vec<FormatInfo>>),
+    Context(SyncSender<ContextInfo>),
+    Explain(String, SyncSender<Result<ExplainInfo, QueryError>>),
+    Declare(String, Format, SyncSender<Result<(), String>>),
+    Stop,
+}
+
+/// Why a context could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address could not be had.
+    #[error("cannot receive on {addr}: {source}{hint}", hint = bind_hint(source))]
+    Bind {
+        /// The configured address.
+        addr: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refused memory, a thread or the like.
+    #[error("cannot start the context: {what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+fn bind_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (is another daemon running? choose another port with `listen`)",
+        io::ErrorKind::AddrNotAvailable => " (the address must be one of this machine's)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges; choose another with `listen`)",
+        _ => "",
+    }
+}
+
+/// The context has stopped, so it cannot answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the context has stopped")]
+pub struct Stopped;
+
+/// A handle to a running context. Cheap to clone; the context stops with [`ContextHandle::stop`] or with its last handle.
+#[derive(Clone, Debug)]
+pub struct ContextHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    local_addr: SocketAddr,
+    udp: UdpInfo,
+    commands: SyncSender<Command>,
+    doorbell: Doorbell,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ContextHandle {
+    /// Opens the socket, makes the buffers and starts the context's thread.
+    ///
+    /// # Errors
+    /// What could not be had, and what would mend it.
+    pub fn start(config: ContextConfig) -> Result<ContextHandle, StartError> {
+        let system = |what| move |source| StartError::System { what, source };
+        let socket_buffer_bytes = config.socket_buffer_bytes as usize;
+        let options = UdpOptions {
+            receive_buffer_bytes: socket_buffer_bytes,
+            send_buffer_bytes: socket_buffer_bytes,
+            loopback_packet_bytes: config.loopback_packet_bytes as usize,
+            offload: config.gso,
+            ..UdpOptions::default()
+        };
+        let addr = config.listen;
+        let device = UdpDevice::bind(addr, options).map_err(|source| StartError::Bind { addr, source })?;
+        let udp = device.info();
+        let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
+        let mut poller = Poller::new().map_err(system("epoll"))?;
+        if let Some(fd) = device.as_fd() {
+            poller.add(fd, 0).map_err(system("epoll"))?;
+        }
+        let doorbell = poller.doorbell();
+        let (commands, receiver) = sync_channel(COMMANDS);
+        let local_addr = device.local_addr();
+        let pin_cpu = config.pin_cpu;
+        if let Some(cpu) = pin_cpu {
+            check_cpu(cpu).map_err(system("the CPU to pin to (`pin_cpu`)"))?;
+        }
+        let run = move || {
+            if let Some(cpu) = pin_cpu {
+                // Checked above; should the CPU have gone since, the context runs where the system puts it.
+                let _ = pin_to_cpu(cpu);
+            }
+            Context::new(config, Box::new(device), pool, poller, receiver).run();
+        };
+        let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(ContextHandle { shared: Arc::new(Shared { local_addr, udp, commands, doorbell, thread }) })
+    }
+
+    /// The address it receives on.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared.local_addr
+    }
+
+    /// What the kernel granted its socket.
+    #[must_use]
+    pub fn udp_info(&self) -> UdpInfo {
+        self.shared.udp
+    }
+
+    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Stopped> {
+        let (answer, wait) = sync_channel(1);
+        self.shared.commands.send(command(answer)).map_err(|_| Stopped)?;
+        self.shared.doorbell.ring();
+        wait.recv().map_err(|_| Stopped)
+    }
+
+    /// All streams, in the order in which they were first announced.
+    ///
+    /// # Errors
+    /// [`Stopped`]; so for all questions.
+    pub fn streams(&self) -> Result<Vec<StreamInfo>, Stopped> {
+        self.ask(Command::Streams)
+    }
+
+    /// All subscriptions, oldest first.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, Stopped> {
+        self.ask(Command::Subscriptions)
+    }
+
+    /// All formats announced on any stream.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn formats(&self) -> Result<Vec<FormatInfo>, Stopped> {
+        self.ask(Command::Formats)
+    }
+
+    /// What the context did so far, by exit.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn context(&self) -> Result<ContextInfo, Stopped> {
+        self.ask(Command::Context)
+    }
+
+    /// The plan of a query, where it would run, and what it costs on the stream's latest records.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, what is wrong with the query.
+    pub fn explain(&self, sql: &str) -> Result<Result<ExplainInfo, QueryError>, Stopped> {
+        self.ask(|answer| Command::Explain(sql.to_owned(), answer))
+    }
+
+    /// Makes a stream known before anybody publishes it.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why the stream is refused.
+    pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
+        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), answer))
+    }
+
+    /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+}
+
+impl Shared {
+    fn stop(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It may have stopped by itself: then there is nobody to tell, and the join is at once.
+            let _ = self.commands.send(Command::Stop);
+            self.doorbell.ring();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Whether a CPU can be pinned to, tried on a thread of its own.
+fn check_cpu(cpu: usize) -> io::Result<()> {
+    std::thread::spawn(move || pin_to_cpu(cpu)).join().unwrap_or_else(|_| Err(io::Error::other("the try failed")))
+}
+
+/// The default classes of buffers, their number scaled to the configured memory.
+fn pool_config(bytes: u64) -> PoolConfig {
+    let classes = PoolConfig::default().classes;
+    let default: u64 = classes.iter().map(|(size, count)| (size * count) as u64).sum();
+    let scaled = classes.into_iter().map(|(size, count)| {
+        let count = (count as u128 * u128::from(bytes) / u128::from(default)) as usize;
+        (size, count.max(64))
+    });
+    PoolConfig { classes: scaled.collect() }
+}

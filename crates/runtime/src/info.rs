@@ -1,0 +1,140 @@
+//! What a context tells of itself: the rows of `crossdock streams|subscriptions|formats|contexts`.
+//!
+//! All counters count from the context's start. The same structures are the JSON of the HTTP API.
+
+use serde::{Deserialize, Serialize};
+
+/// One stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: String,
+    /// Ids of the formats announced on it, newest last, as 16 hex digits.
+    pub formats: Vec<String>,
+    /// Publishers that have announced it and have not finished.
+    pub publishers: u32,
+    /// Subscriptions to it.
+    pub subscriptions: u32,
+    /// Records that came in.
+    pub records_in: u64,
+    /// Payload bytes that came in.
+    pub bytes_in: u64,
+    /// Records that came in while nobody subscribed; they were dropped.
+    pub records_unclaimed: u64,
+    /// Records in packets whose payload is not what its format says; they were dropped.
+    pub records_malformed: u64,
+    /// Publishers that are held back now because a subscriber's queue is full.
+    pub blocked: u32,
+}
+
+/// One subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriptionInfo {
+    /// Number in the daemon.
+    pub id: u64,
+    /// The stream it reads.
+    pub stream: String,
+    /// Its query.
+    pub sql: String,
+    /// The subscriber's address.
+    pub peer: String,
+    /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
+    pub overflow: String,
+    /// Records that its handler saw.
+    pub records_in: u64,
+    /// Records that left for it.
+    pub records_out: u64,
+    /// Records whose expressions failed (overflow, division by zero); they were dropped.
+    pub row_errors: u64,
+    /// Records dropped by its overflow policy.
+    pub dropped: u64,
+    /// Bytes queued or unacknowledged now.
+    pub backlog_bytes: u64,
+    /// The bound on that, in bytes; publishers' outstanding credit comes on top.
+    pub queue_bytes: u64,
+}
+
+/// One format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormatInfo {
+    /// Its id, 16 hex digits.
+    pub id: String,
+    /// Streams on which it was announced.
+    pub streams: Vec<String>,
+    /// Its canonical description.
+    pub description: String,
+    /// Its fields: name and type.
+    pub fields: Vec<FieldInfo>,
+}
+
+/// One field of a format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldInfo {
+    /// Name.
+    pub name: String,
+    /// Type, as in a schema file.
+    #[serde(rename = "type")]
+    pub ty: String,
+    /// Whether it may be null.
+    pub nullable: bool,
+}
+
+/// One context: what its core did, by exit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextInfo {
+    /// Address it receives on.
+    pub address: String,
+    /// Sessions that stand.
+    pub sessions: u32,
+    /// The bound on sessions.
+    pub max_sessions: u32,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Turns in which something came in.
+    pub busy_turns: u64,
+    /// Times it slept until something came.
+    pub sleeps: u64,
+    /// Super-packets and packets in.
+    pub frames_in: u64,
+    /// Packets in.
+    pub packets_in: u64,
+    /// Packets out, sent for the first time.
+    pub packets_out: u64,
+    /// Packets sent again.
+    pub packets_resent: u64,
+    /// Records in.
+    pub records_in: u64,
+    /// Records out, over all subscriptions.
+    pub records_out: u64,
+    /// Batches that left as the bytes that they came in.
+    pub batches_whole: u64,
+    /// Packets and records dropped, by reason, in name order; only reasons that occurred.
+    pub dropped: Vec<(String, u64)>,
+    /// Buffers in use now.
+    pub buffers_in_use: u64,
+    /// The bound on buffers.
+    pub buffers: u64,
+    /// Memory of the buffers, in bytes (touched only where used).
+    pub buffer_bytes: u64,
+}
+
+/// What `crossdock explain` shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExplainInfo {
+    /// The stream.
+    pub stream: String,
+    /// The stream's format, by id, for which the query was planned.
+    pub format: String,
+    /// The plan, as lines for people.
+    pub plan: String,
+    /// Where the handler would run.
+    pub place: String,
+    /// Records of the stream that the estimate of its cost rests on (the latest that came in); zero when there were none.
+    pub sample_records: u64,
+    /// What one record costs in the handler, in ns, measured on the sample; absent without one.
+    pub ns_per_record: Option<f64>,
+    /// Share of the sample that passes, 0 to 1; absent without one.
+    pub selectivity: Option<f64>,
+    /// Description of the records that would come out.
+    pub output: String,
+}

@@ -1,0 +1,225 @@
+//! What leaves for a peer: super-packets that are built here, batches that leave as they came, control messages.
+
+use crate::counters::{Counters, Drop};
+use crossdock_device::{Device, Sent};
+use crossdock_engine::Sink;
+use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool};
+use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, MAX_SUPER_BYTES, Session, SuperPacket};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// An outgoing unit: what one system call sends, kept until it is acknowledged.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// Records that were copied together.
+    Packed { packet: SuperPacket<BufferMut>, subscription: u32, format: u64, droppable: bool },
+    /// A batch that passes whole, as the bytes that it came in; others may share it.
+    Whole { batch: Rc<Batch>, stride: usize, subscription: u32, droppable: bool },
+    /// A control message.
+    Control(Rc<[u8]>),
+}
+
+/// A run of packets that arrived.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// It lies in the frame that is being taken right now.
+    Here,
+    /// It came ahead of a hole and was kept.
+    Kept { buffer: Buffer, header: Header, spans: Vec<PayloadSpan>, stride: usize },
+}
+
+impl Payload {
+    /// Puts the unit into the session's queue.
+    pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
+        let (packets, bytes, droppable) = match &self {
+            Payload::Packed { packet, droppable, .. } => (packet.packets().len(), packet.len(), *droppable),
+            Payload::Whole { batch, droppable, .. } => {
+                (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES, *droppable)
+            }
+            Payload::Control(bytes) => (1, bytes.len() + HEADER_BYTES, false),
+        };
+        session.sender.enqueue(self, packets as u32, bytes as u64, droppable);
+    }
+
+    /// Records in it, and the subscription they are for.
+    pub(crate) fn records(&self) -> Option<(u32, u64)> {
+        match self {
+            Payload::Packed { packet, subscription, .. } => Some((*subscription, packet.records())),
+            Payload::Whole { batch, subscription, .. } => Some((*subscription, batch.len() as u64)),
+            Payload::Control(_) => None,
+        }
+    }
+
+    /// Sends the packets in `range`, numbered from `first_seq` for packet 0, to the peer's session `to`.
+    pub(crate) fn transmit(
+        &mut self,
+        device: &mut dyn Device,
+        addr: SocketAddr,
+        to: u32,
+        first_seq: u64,
+        range: Range<u32>,
+    ) -> io::Result<Sent> {
+        match self {
+            Payload::Packed { packet, subscription, format, .. } => {
+                let template = Header { stream: *subscription, format: *format, ..Header::new(Kind::Data, to) };
+                packet.write_headers(range.clone(), &template, first_seq);
+                device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
+            }
+            Payload::Whole { batch, stride, subscription, .. } => {
+                let template = Header { stream: *subscription, format: batch.format, ..Header::new(Kind::Data, to) };
+                let stride = *stride;
+                match in_place(batch, &template, first_seq, range.clone()) {
+                    Some(bytes) => device.send(addr, &[IoSlice::new(bytes)], stride),
+                    None => gather(batch, stride, device, addr, &template, first_seq, range),
+                }
+            }
+            Payload::Control(message) => {
+                let header =
+                    Header { payload_bytes: message.len() as u16, seq: first_seq, ..Header::new(Kind::Control, to) };
+                let bytes = header.to_bytes();
+                device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(message)], bytes.len() + message.len())
+            }
+        }
+    }
+}
+
+/// The header of packet `index` of a batch.
+fn slice_header(batch: &Batch, template: &Header, first_seq: u64, index: u32) -> Header {
+    let slice = batch.slices[index as usize];
+    Header {
+        payload_bytes: slice.len as u16,
+        records: slice.records as u16,
+        seq: first_seq + u64::from(index),
+        ..*template
+    }
+}
+
+/// Writes new headers over those that the packets came with, if nobody else holds the buffer; the bytes to send.
+fn in_place<'a>(batch: &'a mut Rc<Batch>, template: &Header, first_seq: u64, range: Range<u32>) -> Option<&'a [u8]> {
+    let alone = Rc::get_mut(batch)?;
+    if alone.buffers.len() != 1 {
+        return None;
+    }
+    let mut bytes = match alone.buffers.pop()?.try_mut() {
+        Ok(bytes) => bytes,
+        Err(shared) => {
+            alone.buffers.push(shared);
+            return None;
+        }
+    };
+    for index in range.clone() {
+        let at = alone.slices[index as usize].start as usize - HEADER_BYTES;
+        bytes[at..at + HEADER_BYTES].copy_from_slice(&slice_header(alone, template, first_seq, index).to_bytes());
+    }
+    alone.buffers.push(bytes.freeze());
+    let (first, last) = (alone.slices[range.start as usize], alone.slices[range.end as usize - 1]);
+    Some(&alone.buffers[0][first.start as usize - HEADER_BYTES..(last.start + last.len) as usize])
+}
+
+/// Sends packets whose buffer others hold too: headers from here, payloads from there.
+fn gather(
+    batch: &Batch,
+    stride: usize,
+    device: &mut dyn Device,
+    addr: SocketAddr,
+    template: &Header,
+    first_seq: u64,
+    range: Range<u32>,
+) -> io::Result<Sent> {
+    let mut headers = [[0; HEADER_BYTES]; MAX_PACKETS];
+    let mut slices = [IoSlice::new(&[]); 2 * MAX_PACKETS];
+    for (header, index) in headers.iter_mut().zip(range.clone()) {
+        *header = slice_header(batch, template, first_seq, index).to_bytes();
+    }
+    let mut count = 0;
+    for (header, index) in headers.iter().zip(range.clone()) {
+        let slice = batch.slices[index as usize];
+        let buffer = &batch.buffers[slice.buffer as usize];
+        // All packets but the last are as long as the stride; the padding that came with them goes on.
+        let end = if index + 1 == range.end {
+            (slice.start + slice.len) as usize
+        } else {
+            slice.start as usize + stride - HEADER_BYTES
+        };
+        slices[count] = IoSlice::new(header);
+        slices[count + 1] = IoSlice::new(&buffer[slice.start as usize..end]);
+        count += 2;
+    }
+    device.send(addr, &slices[..count], stride)
+}
+
+/// A super-packet that is being filled for a subscription.
+#[derive(Debug)]
+pub(crate) struct Open {
+    packet: SuperPacket<BufferMut>,
+    format: u64,
+    pub(crate) opened_ns: u64,
+}
+
+/// Where a handler's records for one subscription go: into its open super-packet, and from there into its session's queue.
+pub(crate) struct Packer<'a> {
+    pub(crate) open: &'a mut Option<Open>,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) session: &'a mut Session<Payload, Arrived>,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) subscription: u32,
+    pub(crate) droppable: bool,
+    /// Format of the records pushed.
+    pub(crate) format: u64,
+    pub(crate) now_ns: u64,
+    /// Records taken.
+    pub(crate) taken: u64,
+    /// Records that could not be taken; the subscriber is told.
+    pub(crate) lost: u64,
+}
+
+impl Sink for Packer<'_> {
+    #[inline]
+    fn push(&mut self, record: &[u8]) {
+        if let Some(open) = self.open
+            && open.format == self.format
+            && open.packet.push(record)
+        {
+            self.taken += 1;
+            return;
+        }
+        self.push_into_new(record);
+    }
+}
+
+impl Packer<'_> {
+    #[cold]
+    fn push_into_new(&mut self, record: &[u8]) {
+        self.flush();
+        let Some(buffer) = self.pool.alloc(MAX_SUPER_BYTES) else {
+            self.counters.drop(Drop::NoBuffer, 1);
+            self.lost += 1;
+            return;
+        };
+        let mut packet = SuperPacket::new(buffer, self.session.packet_bytes());
+        if !packet.push(record) {
+            self.counters.drop(Drop::TooLong, 1);
+            self.lost += 1;
+            return;
+        }
+        self.taken += 1;
+        *self.open = Some(Open { packet, format: self.format, opened_ns: self.now_ns });
+    }
+
+    /// What is open goes into the session's queue. A few records move to a small buffer first, so that they do not hold a
+    /// large one until they are acknowledged.
+    pub(crate) fn flush(&mut self) {
+        let Some(Open { packet, format, .. }) = self.open.take() else { return };
+        let len = packet.len();
+        let small = if len <= MAX_SUPER_BYTES / 4 { self.pool.alloc(len) } else { None };
+        let packet = match small {
+            Some(small) => packet.copied_to(small),
+            None => packet,
+        };
+        let (subscription, droppable) = (self.subscription, self.droppable);
+        Payload::Packed { packet, subscription, format, droppable }.enqueue(self.session);
+    }
+}

@@ -1,0 +1,314 @@
+//! The control requests of a session, carried out; and the queues' bounds, which a subscription brings with it.
+
+use crate::Overflow;
+use crate::context::Context;
+use crate::counters::Drop;
+use crate::peers::Publishing;
+use crate::streams::{Sample, StreamFormat};
+use crate::subscriptions::Subscription;
+use crossdock_format::Format;
+use crossdock_query::QueryError;
+use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice, Reply, Request};
+
+/// Announced stream numbers of one session at most.
+const MAX_PUBLISHING: usize = 256;
+/// Formats of one stream at most.
+const MAX_FORMATS: usize = 64;
+/// The longest name of a stream, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A refusal and the words for it.
+fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
+    Refusal { code, message: message.into() }
+}
+
+impl Context {
+    /// Carries out a request of a peer and queues the reply.
+    pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
+        let (id, outcome) = match request {
+            Request::Announce { id, stream, name, format } => (id, self.announce(key, stream, &name, &format)),
+            Request::Subscribe { id, subscription, sql, overflow } => {
+                match self.subscribe(key, subscription, &sql, overflow) {
+                    Ok(()) => return self.confirm_subscription(key, id, subscription),
+                    Err(refusal) => (id, Err(refusal)),
+                }
+            }
+            Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
+            Request::Finish { id, stream } => (id, self.finish(key, stream)),
+            Request::Terminate => return self.remove_peer(key, None),
+        };
+        let reply = match outcome {
+            Ok(()) => Reply::Done { id },
+            Err(refusal) => Reply::Refused { id, refusal },
+        };
+        self.peers.tell(key, &ControlMessage::Reply(reply));
+    }
+
+    /// A stream by name, made if it is new.
+    ///
+    /// # Errors
+    /// The name is none, or the table is full.
+    fn stream_named(&mut self, name: &str) -> Result<usize, Refusal> {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+            let message = format!("a stream's name has 1 to {MAX_NAME_BYTES} bytes and no control characters");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        if self.streams.find(name).is_none() && self.streams.len() >= self.config.max_streams as usize {
+            let message = format!("the daemon knows {} streams, its bound", self.config.max_streams);
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        Ok(self.streams.find_or_make(name))
+    }
+
+    /// Makes a format known on a stream; its subscriptions plan their queries for it.
+    pub(crate) fn declare(&mut self, name: &str, format: &Format) -> Result<usize, Refusal> {
+        let key = self.stream_named(name)?;
+        let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
+        if stream.has_format(format.id()) {
+            return Ok(key);
+        }
+        if stream.formats.len() >= MAX_FORMATS {
+            let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
+        for subscription in stream.subscriptions.clone() {
+            self.plan_for(subscription, format);
+        }
+        Ok(key)
+    }
+
+    /// A subscription's query is planned for a format; the subscriber is told what comes of it.
+    fn plan_for(&mut self, key: usize, format: &Format) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let number = subscription.number;
+        let notice = match subscription.add_format(format) {
+            Ok(output) => Notice::Format { subscription: number, format: output.describe() },
+            Err(error) => Notice::Unreadable { subscription: number, message: error.to_string() },
+        };
+        let peer = subscription.peer;
+        self.peers.tell(peer, &ControlMessage::Notice(notice));
+    }
+
+    fn announce(&mut self, key: usize, number: u32, name: &str, description: &str) -> Result<(), Refusal> {
+        let format = Format::parse(description)
+            .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")))?;
+        if format.fixed_bytes() > MAX_SUPER_BYTES - crossdock_transport::HEADER_BYTES {
+            let message = format!(
+                "records of this format take {} bytes at least; a packet holds {MAX_SUPER_BYTES}",
+                format.fixed_bytes()
+            );
+            return Err(refuse(RefusalCode::Format, message));
+        }
+        let stream = self.declare(name, &format)?;
+        let Some(peer) = self.peers.get_mut(key) else { return Ok(()) };
+        if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
+            let message = format!("stream number {number} already stands for another stream in this session");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        let again = peer.publishing.iter().any(|p| p.number == number && p.format.id() == format.id());
+        if !again && peer.publishing.len() >= MAX_PUBLISHING {
+            let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        if !again {
+            peer.publishing.push(Publishing { number, stream, format });
+        }
+        if let Some(stream) = self.streams.get_mut(stream)
+            && !stream.publishers.contains(&key)
+        {
+            stream.publishers.push(key);
+        }
+        Ok(())
+    }
+
+    fn subscribe(&mut self, key: usize, number: u32, sql: &str, overflow: Option<Overflow>) -> Result<(), Refusal> {
+        let select = crossdock_query::parse(sql).map_err(|e| refuse(RefusalCode::Query, e.to_string()))?;
+        let Some(stream_key) = self.streams.find(select.stream()) else {
+            let error = self.unknown_stream(&select);
+            return Err(refuse(RefusalCode::UnknownStream, error.to_string()));
+        };
+        if self.subscriptions.len() >= self.config.max_subscriptions as usize {
+            let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        let Some(peer) = self.peers.get(key) else { return Ok(()) };
+        if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
+            let message = format!("subscription number {number} is in use in this session");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        let formats: Vec<Format> = match self.streams.get(stream_key) {
+            Some(stream) => stream.formats.iter().map(|f| f.format.clone()).collect(),
+            None => Vec::new(),
+        };
+        let id = self.next_subscription;
+        let overflow = overflow.unwrap_or(self.config.overflow);
+        let mut subscription = Subscription::new(id, key, number, stream_key, select, overflow);
+        // The newest format must fit; older ones may not, their records are then counted as unreadable.
+        for (index, format) in formats.iter().enumerate() {
+            if let Err(error) = subscription.add_format(format)
+                && index + 1 == formats.len()
+            {
+                return Err(refuse(RefusalCode::Query, error.to_string()));
+            }
+        }
+        self.next_subscription += 1;
+        let subscription_key = self.subscriptions.insert(subscription);
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            stream.subscriptions.push(subscription_key);
+        }
+        if let Some(peer) = self.peers.get_mut(key) {
+            peer.subscriptions.push(subscription_key);
+            if peer.full && overflow == Overflow::Block {
+                self.block(stream_key);
+            }
+        }
+        self.share_queues();
+        Ok(())
+    }
+
+    /// Tells a subscriber that its subscription stands, and all formats that may come.
+    fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
+        let Some(peer) = self.peers.get(key) else { return };
+        let found = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).find(|s| s.number == number);
+        let Some(subscription) = found else { return };
+        let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
+        let format = formats.pop().unwrap_or_default();
+        self.peers.tell(key, &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format }));
+        for format in formats {
+            self.peers.tell(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
+        }
+    }
+
+    fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
+        let peer = self.peers.get(key);
+        let mut keys = peer.iter().flat_map(|p| p.subscriptions.iter().copied());
+        let found = keys.find(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number));
+        let Some(found) = found else {
+            return Err(refuse(RefusalCode::State, format!("there is no subscription {number} in this session")));
+        };
+        self.flush_subscription(found);
+        self.remove_subscription(found);
+        Ok(())
+    }
+
+    fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
+        let Some(peer) = self.peers.get_mut(key) else { return Ok(()) };
+        let Some(stream) = peer.publishing.iter().find(|p| p.number == number).map(|p| p.stream) else {
+            let message = format!("stream number {number} was not announced in this session");
+            return Err(refuse(RefusalCode::State, message));
+        };
+        peer.publishing.retain(|p| p.number != number);
+        if !peer.publishing.iter().any(|p| p.stream == stream) {
+            self.end_publishing(key, stream);
+        }
+        Ok(())
+    }
+
+    /// The error for a query on a stream that is not there: what is, and what may have been meant.
+    pub(crate) fn unknown_stream(&self, select: &crossdock_query::Select) -> QueryError {
+        let known: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
+        QueryError {
+            message: format!("unknown stream `{}`", select.stream()),
+            position: None,
+            hint: Some(format!("known: {}", known.join(", "))),
+            excerpt: None,
+        }
+    }
+
+    /// Takes a subscription out of everything that knows it.
+    pub(crate) fn remove_subscription(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.try_remove(key) else { return };
+        if let Some(stream) = self.streams.get_mut(subscription.stream) {
+            stream.subscriptions.retain(|&s| s != key);
+        }
+        let mut was_full = false;
+        if let Some(peer) = self.peers.get_mut(subscription.peer) {
+            peer.subscriptions.retain(|&s| s != key);
+            was_full = peer.full;
+        }
+        if was_full && subscription.overflow == Overflow::Block {
+            self.unblock(subscription.stream);
+        }
+        self.share_queues();
+    }
+
+    /// The bound of each queue: the configured one, or an even share of half the buffers.
+    fn share_queues(&mut self) {
+        let share = self.pool.memory_bytes() as u64 / 2 / (self.subscriptions.len().max(1) as u64);
+        self.queue_bytes = self.config.queue_bytes.min(share);
+    }
+
+    fn block(&mut self, stream: usize) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.blocked_by += 1;
+        }
+    }
+
+    /// One queue less holds a stream back; with the last, its publishers get their credit.
+    fn unblock(&mut self, key: usize) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.blocked_by = stream.blocked_by.saturating_sub(1);
+        if stream.blocked_by == 0 {
+            for publisher in stream.publishers.clone() {
+                self.grant_credit(publisher);
+                self.peers.touch(publisher);
+            }
+        }
+    }
+
+    /// After a batch: a subscription's queue is held to its bound by its policy.
+    pub(crate) fn check_queue(&mut self, key: usize) {
+        let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
+        if self.peers.get(peer).is_some_and(|p| p.full || p.session.sender.backlog_bytes() > self.queue_bytes) {
+            self.check_peer_queue(peer);
+        }
+        self.tell_dropped(key, false);
+    }
+
+    /// Applies the overflow policies of a peer whose queue is over its bound, and lifts them when it is well below.
+    pub(crate) fn check_peer_queue(&mut self, key: usize) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let bound = self.queue_bytes;
+        let sender = &mut peer.session.sender;
+        while sender.backlog_bytes() > bound {
+            let Some(dropped) = sender.drop_oldest() else { break };
+            let Some((number, records)) = dropped.records() else { continue };
+            let hit = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.number == number);
+            if let Some(subscription) = peer.subscriptions.iter().copied().find(hit)
+                && let Some(subscription) = self.subscriptions.get_mut(subscription)
+            {
+                subscription.dropped += records;
+                subscription.untold += records;
+            }
+            self.counters.drop(Drop::QueueFull, records);
+        }
+        let backlog = sender.backlog_bytes();
+        let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
+        if full == std::mem::replace(&mut peer.full, full) {
+            return;
+        }
+        let subscriptions = peer.subscriptions.clone();
+        let policies = subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).map(|s| (s.stream, s.overflow));
+        let policies: Vec<(usize, Overflow)> = policies.collect();
+        if full && policies.iter().any(|(_, overflow)| *overflow == Overflow::Disconnect) {
+            let reason = format!("{backlog} bytes wait for you, the bound is {bound}, and your policy is disconnect");
+            self.remove_peer(key, Some(Close { again: false, reason }));
+            return;
+        }
+        for (stream, _) in policies.into_iter().filter(|(_, overflow)| *overflow == Overflow::Block) {
+            if full {
+                self.block(stream);
+            } else {
+                self.unblock(stream);
+            }
+        }
+        if !full {
+            for subscription in subscriptions {
+                self.tell_dropped(subscription, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Streams: their names, formats, publishers, and the service path that each format takes.
+
+use crossdock_format::{Format, FormatId};
+use std::collections::HashMap;
+
+/// Bytes of a stream's latest records that are kept, so that `explain` can measure on real ones.
+const SAMPLE_BYTES: usize = 16 << 10;
+/// How often the sample is taken anew, in ns.
+const SAMPLE_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// The latest records of one format: what cost estimates rest on.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) payload: Vec<u8>,
+    taken_ns: Option<u64>,
+}
+
+impl Sample {
+    /// Takes a copy of whole records from a payload, at most once a second.
+    #[inline]
+    pub(crate) fn offer<'a>(&mut self, now_ns: u64, records: impl Iterator<Item = &'a [u8]>) {
+        if self.taken_ns.is_some_and(|at| now_ns < at + SAMPLE_INTERVAL_NS) {
+            return;
+        }
+        self.taken_ns = Some(now_ns);
+        self.payload.clear();
+        for record in records {
+            if self.payload.len() + record.len() > SAMPLE_BYTES {
+                break;
+            }
+            self.payload.extend_from_slice(record);
+        }
+    }
+}
+
+/// One format of a stream, and how often it is announced now.
+#[derive(Debug)]
+pub(crate) struct StreamFormat {
+    pub(crate) format: Format,
+    pub(crate) sample: Sample,
+}
+
+/// One stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    /// Newest last.
+    pub(crate) formats: Vec<StreamFormat>,
+    /// Keys of the peers that publish it; one that announced two formats is here once.
+    pub(crate) publishers: Vec<usize>,
+    /// Keys of the subscriptions to it: where its batches go.
+    pub(crate) subscriptions: Vec<usize>,
+    /// `block` subscriptions whose queue is full now; while there is one, its publishers get no new credit.
+    pub(crate) blocked_by: u32,
+    pub(crate) records_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) unclaimed: u64,
+    pub(crate) malformed: u64,
+}
+
+impl Stream {
+    pub(crate) fn has_format(&self, id: FormatId) -> bool {
+        self.formats.iter().any(|f| f.format.id() == id)
+    }
+}
+
+/// All streams; they stay known as long as the daemon runs.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    all: Vec<Stream>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Streams {
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.all.iter()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: usize) -> Option<&Stream> {
+        self.all.get(key)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Stream> {
+        self.all.get_mut(key)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The stream of that name, made if it is new. The caller keeps the bound.
+    pub(crate) fn find_or_make(&mut self, name: &str) -> usize {
+        *self.by_name.entry(name.to_owned()).or_insert_with(|| {
+            self.all.push(Stream { name: name.to_owned(), ..Stream::default() });
+            self.all.len() - 1
+        })
+    }
+}

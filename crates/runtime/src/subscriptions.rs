@@ -1,0 +1,93 @@
+//! Subscriptions: a query, its handler for each format of its stream, and where its records go.
+
+use crate::output::Open;
+use crossdock_engine::{Handler, SelectHandler};
+use crossdock_format::Format;
+use crossdock_query::{QueryError, Select};
+use crossdock_transport::control::Overflow;
+
+/// The service path's entry for one format of the stream: {handler, state, output}. The output queue is the session's.
+pub(crate) struct Entry {
+    /// The format of the records that come in, by id.
+    pub(crate) format: u64,
+    /// Absent when the query does not fit the format; its records are then counted as unreadable.
+    pub(crate) handler: Option<Box<dyn Handler>>,
+    /// The format of the records that go out, by id.
+    pub(crate) output: u64,
+    /// The same, whole; absent with the handler.
+    output_format: Option<Format>,
+}
+
+/// One subscription.
+pub(crate) struct Subscription {
+    pub(crate) id: u64,
+    /// Key of its peer.
+    pub(crate) peer: usize,
+    /// The peer's number for it.
+    pub(crate) number: u32,
+    /// Key of its stream.
+    pub(crate) stream: usize,
+    pub(crate) select: Select,
+    pub(crate) overflow: Overflow,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) open: Option<Open>,
+    pub(crate) records_in: u64,
+    pub(crate) records_out: u64,
+    pub(crate) row_errors: u64,
+    pub(crate) dropped: u64,
+    /// Records dropped that the subscriber has not been told of.
+    pub(crate) untold: u64,
+    pub(crate) told_ns: u64,
+}
+
+impl Subscription {
+    /// A subscription without entries yet.
+    pub(crate) fn new(
+        id: u64,
+        peer: usize,
+        number: u32,
+        stream: usize,
+        select: Select,
+        overflow: Overflow,
+    ) -> Subscription {
+        Subscription {
+            id,
+            peer,
+            number,
+            stream,
+            select,
+            overflow,
+            entries: Vec::new(),
+            open: None,
+            records_in: 0,
+            records_out: 0,
+            row_errors: 0,
+            dropped: 0,
+            untold: 0,
+            told_ns: 0,
+        }
+    }
+
+    /// The formats of the records that may leave, the newest last.
+    pub(crate) fn output_formats(&self) -> impl Iterator<Item = &Format> {
+        self.entries.iter().filter_map(|e| e.output_format.as_ref())
+    }
+
+    /// Plans the query for a format that it has no entry for. Returns the output format.
+    ///
+    /// # Errors
+    /// The query does not fit the format; there is an entry then too, without a handler.
+    pub(crate) fn add_format(&mut self, format: &Format) -> Result<Format, QueryError> {
+        let planned = self.select.plan(format);
+        let mut entry = Entry { format: format.id().0, handler: None, output: 0, output_format: None };
+        let result = planned.map(|program| {
+            let output = program.output.clone();
+            entry.handler = Some(Box::new(SelectHandler::new(program)));
+            entry.output = output.id().0;
+            entry.output_format = Some(output.clone());
+            output
+        });
+        self.entries.push(entry);
+        result
+    }
+}

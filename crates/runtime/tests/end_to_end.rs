@@ -1,0 +1,210 @@
+//! A context and its clients over the real wire, in one process.
+
+use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+use crossdock_nectarine::{Error, Event, Overflow, Publisher, Subscriber};
+use crossdock_runtime::{ContextConfig, ContextHandle};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    change(&mut config);
+    let handle = ContextHandle::start(config).unwrap();
+    let addr = handle.local_addr().to_string();
+    (handle, addr)
+}
+
+/// number, group (number % 10), name (of growing length)
+fn numbers() -> Format {
+    Format::natural([
+        FieldSpec::new("number", FieldType::U64),
+        FieldSpec::new("grp", FieldType::I32),
+        FieldSpec::new("name", FieldType::String),
+    ])
+    .unwrap()
+}
+
+fn publish(publisher: &mut Publisher, from: u64, to: u64) {
+    let mut row = RecordBuilder::new(publisher.format());
+    for number in from..to {
+        row.clear();
+        row.set(0, Value::Uint(number)).unwrap();
+        row.set(1, Value::Int((number % 10) as i64)).unwrap();
+        row.set(2, Value::Text("abcdefghij".repeat(1 + (number % 30) as usize).as_bytes())).unwrap();
+        publisher.publish(row.finish().unwrap()).unwrap();
+    }
+}
+
+/// All numbers up to the stream's end, and how many records were said to be dropped.
+fn collect(subscriber: &mut Subscriber) -> (Vec<u64>, u64) {
+    let (mut numbers, mut dropped) = (Vec::new(), 0);
+    loop {
+        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("something within 20 s") {
+            Event::Records(records) => numbers.extend(records.iter().map(|record| match record.get(0) {
+                Value::Uint(number) => number,
+                other => panic!("{other:?}"),
+            })),
+            Event::StreamEnded { publishers_left: 0 } => return (numbers, dropped),
+            Event::Dropped { records, .. } => dropped += records,
+            Event::StreamEnded { .. } | Event::Format(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn everybody_gets_what_they_asked_for_in_order() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let queries = [
+        "SELECT * FROM N",
+        "SELECT * FROM N WHERE grp < 5",
+        "SELECT number FROM N WHERE grp = 3",
+        "SELECT number + 0 AS n, name || '!' FROM N WHERE name LIKE 'abc%' AND number >= 100",
+        "SELECT * FROM N",
+    ];
+    let mut subscribers: Vec<Subscriber> =
+        queries.iter().map(|sql| Subscriber::builder(&addr).sql(*sql).connect().unwrap()).collect();
+    const COUNT: u64 = 200_000;
+    let reader = std::thread::spawn(move || {
+        let mut readers = Vec::new();
+        for mut subscriber in subscribers.drain(..) {
+            readers.push(std::thread::spawn(move || collect_any(&mut subscriber)));
+        }
+        readers.into_iter().map(|r| r.join().unwrap()).collect::<Vec<_>>()
+    });
+    publish(&mut publisher, 0, COUNT);
+    let summary = publisher.finish().unwrap();
+    assert_eq!(summary.records, COUNT);
+    let found = reader.join().unwrap();
+    let all: Vec<u64> = (0..COUNT).collect();
+    assert_eq!(found[0], all);
+    assert_eq!(found[1], all.iter().copied().filter(|n| n % 10 < 5).collect::<Vec<_>>());
+    assert_eq!(found[2], all.iter().copied().filter(|n| n % 10 == 3).collect::<Vec<_>>());
+    assert_eq!(found[3], all.iter().copied().filter(|n| *n >= 100).collect::<Vec<_>>());
+    assert_eq!(found[4], all);
+    let info = context.context().unwrap();
+    assert!(info.batches_whole > 0, "{info:?}");
+    assert_eq!(info.records_in, COUNT);
+    context.stop();
+}
+
+/// As [`collect`], the first field being a whole number of any type.
+fn collect_any(subscriber: &mut Subscriber) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    loop {
+        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("something within 20 s") {
+            Event::Records(records) => numbers.extend(records.iter().map(|record| match record.get(0) {
+                Value::Uint(number) => number,
+                Value::Int(number) => number as u64,
+                other => panic!("{other:?}"),
+            })),
+            Event::StreamEnded { publishers_left: 0 } => return numbers,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing() {
+    let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let mut slow = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
+    const COUNT: u64 = 150_000;
+    let publishing = std::thread::spawn(move || {
+        publish(&mut publisher, 0, COUNT);
+        publisher.finish().unwrap()
+    });
+    // It does not read until the daemon says that the publisher is held back.
+    while context.streams().unwrap()[0].blocked == 0 {
+        std::thread::yield_now();
+    }
+    let (found, dropped) = collect(&mut slow);
+    assert_eq!((found.len() as u64, dropped), (COUNT, 0));
+    assert!(found.iter().enumerate().all(|(i, n)| i as u64 == *n));
+    publishing.join().unwrap();
+}
+
+#[test]
+fn drop_oldest_holds_nobody_and_says_what_is_lost() {
+    let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let builder = Subscriber::builder(&addr).sql("SELECT * FROM N");
+    let mut slow = builder.overflow(Overflow::DropOldest).connect().unwrap();
+    const COUNT: u64 = 150_000;
+    publish(&mut publisher, 0, COUNT);
+    publisher.finish().unwrap();
+    let (found, dropped) = collect(&mut slow);
+    assert!(dropped > 0);
+    assert_eq!(found.len() as u64 + dropped, COUNT);
+    assert!(found.is_sorted());
+    assert_eq!(found.last(), Some(&(COUNT - 1)));
+    assert_eq!(context.subscriptions().unwrap()[0].dropped, dropped);
+}
+
+#[test]
+fn disconnect_ends_the_slow_one_with_a_reason() {
+    let (_context, addr) = start(|c| c.queue_bytes = 1 << 20);
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let builder = Subscriber::builder(&addr).sql("SELECT * FROM N");
+    let mut slow = builder.overflow(Overflow::Disconnect).connect().unwrap();
+    publish(&mut publisher, 0, 150_000);
+    publisher.finish().unwrap();
+    let error = loop {
+        match slow.next_event(Some(Duration::from_secs(20))) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::Closed(reason) if reason.contains("policy is disconnect")), "{error}");
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused_in_words() {
+    let (_context, addr) = start(|_| {});
+    let ask = |sql: &str| Subscriber::builder(&addr).sql(sql).connect().map(drop).unwrap_err();
+    let error = ask("SELECT * FROM nowhere");
+    assert!(matches!(error, Error::UnknownStream(_)), "{error}");
+    let _publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let error = ask("SELECT nmber FROM N");
+    assert!(error.is_usage() && error.to_string().contains("did you mean `number`"), "{error}");
+    assert!(ask("SELECT * FROM N WHERE number = 'x'").is_usage());
+    let error = ask("SELECT * FROM n2");
+    assert!(error.to_string().contains('N'), "{error}");
+    let error = Subscriber::builder("127.0.0.1:1").sql("SELECT * FROM N").connect().map(drop).unwrap_err();
+    assert!(matches!(error, Error::NoDaemon { .. }), "{error}");
+    let error = Subscriber::builder("no port").sql("SELECT * FROM N").connect().map(drop).unwrap_err();
+    assert!(matches!(error, Error::Address { .. }), "{error}");
+}
+
+#[test]
+fn a_restarted_daemon_is_found_again() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    let mut found = Vec::new();
+    while found.len() < 10 {
+        if let Some(Event::Records(records)) = subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
+            found.extend(records.iter().map(|r| r.get(0) == Value::Uint(0)));
+        }
+    }
+    context.stop();
+    let listen = addr.parse().unwrap();
+    let _again = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
+    _again.declare_stream("N", &numbers()).unwrap().unwrap();
+    loop {
+        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("a reconnection") {
+            Event::Reconnected => break,
+            _ => {}
+        }
+    }
+    while _again.subscriptions().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    publish(&mut publisher, 10, 20);
+    publisher.finish().unwrap();
+    let (numbers, _) = collect(&mut subscriber);
+    assert!(numbers.ends_with(&(10..20).collect::<Vec<_>>()), "{numbers:?}");
+}
