@@ -17,6 +17,25 @@
 //! slot of two `u32`: the offset of its bytes from the start of the record, and their number. The slot of a null field
 //! is zero.
 //!
+//! ```
+//! use crossdock_format::csv::{CsvDecoder, CsvOptions};
+//! use crossdock_format::json::JsonEncoder;
+//! use crossdock_format::{Format, Record, Value};
+//!
+//! let format = Format::parse_schema("carrier char[2]\nflight u16\ndep_delay i32 null")?;
+//! let mut input = "carrier,flight,dep_delay\nUA,1545,2\nB6,725,NA\n".as_bytes();
+//! let mut decoder = CsvDecoder::from_header(&format, &mut input, &CsvOptions::default())?;
+//! let encoder = JsonEncoder::new(&format);
+//! let mut lines = Vec::new();
+//! while let Some(bytes) = decoder.next_record(&mut input)? {
+//!     let record = Record::check(&format, bytes)?;
+//!     assert!(matches!(record.get(1), Value::Uint(1545 | 725)));
+//!     encoder.record(&record, &mut lines);
+//! }
+//! assert_eq!(lines, b"{\"carrier\":\"UA\",\"flight\":1545,\"dep_delay\":2}\n{\"carrier\":\"B6\",\"flight\":725,\"dep_delay\":null}\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! There is no clock, socket, file or thread in this crate; readers and writers are handed in by the caller.
 #![forbid(unsafe_code)]
 
@@ -26,6 +45,7 @@ mod description;
 mod field;
 mod format;
 mod input;
+pub mod json;
 mod record;
 mod text;
 

@@ -17,6 +17,8 @@ pub struct CsvEncoder {
     options: CsvOptions,
     /// Bytes that a field may have in quotes only.
     special: [bool; 256],
+    /// The delimiter is a byte that numbers, timestamps and the like are written with: they go in quotes.
+    quote_values: bool,
     null: Vec<u8>,
 }
 
@@ -39,7 +41,9 @@ impl CsvEncoder {
             None if is_single => b"\"\"",
             None => b"",
         };
-        Ok(Self { format: format.clone(), types, special, null: null.to_vec(), options: options.clone() })
+        let quote_values = options.delimiter.is_ascii_alphanumeric() || b"+-./:=".contains(&options.delimiter);
+        let null = null.to_vec();
+        Ok(Self { format: format.clone(), types, special, quote_values, null, options: options.clone() })
     }
 
     /// Appends the header row.
@@ -68,14 +72,14 @@ impl CsvEncoder {
             }
             match record.get(index) {
                 Value::Null => out.extend_from_slice(&self.null),
-                Value::Bool(true) => out.extend_from_slice(b"true"),
-                Value::Bool(false) => out.extend_from_slice(b"false"),
-                Value::Int(value) => text::push_integer(out, value),
-                Value::Uint(value) => text::push_integer(out, value),
-                Value::Float(value) => text::push_float(out, *ty, value),
-                Value::Timestamp(value) => text::push_timestamp(out, value),
                 Value::Text(value) => self.push_text(out, value, true),
                 Value::Bytes(value) => self.push_bytes(out, value),
+                value if self.quote_values => {
+                    out.push(b'"');
+                    push_value(out, *ty, value);
+                    out.push(b'"');
+                }
+                value => push_value(out, *ty, value),
             }
         }
         out.push(b'\n');
@@ -99,10 +103,24 @@ impl CsvEncoder {
         text::push_base64(out, value);
         // Base64 has none of CSV's special bytes, unless the delimiter is one of its own.
         let word = out.get(start..).unwrap_or_default();
-        if word.is_empty() || self.options.is_null_word(word) || word.contains(&self.options.delimiter) {
+        if self.quote_values || word.is_empty() || self.options.is_null_word(word) {
             out.insert(start, b'"');
             out.push(b'"');
         }
+    }
+}
+
+/// A value of any type but text and bytes.
+#[inline]
+fn push_value(out: &mut Vec<u8>, ty: FieldType, value: Value<'_>) {
+    match value {
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(value) => text::push_integer(out, value),
+        Value::Uint(value) => text::push_integer(out, value),
+        Value::Float(value) => text::push_float(out, ty, value),
+        Value::Timestamp(value) => text::push_timestamp(out, value),
+        Value::Null | Value::Text(_) | Value::Bytes(_) => {}
     }
 }
 

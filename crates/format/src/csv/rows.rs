@@ -95,9 +95,10 @@ impl RowReader {
         options.check()?;
         Ok(Self {
             input: Input::default(),
-            parser: ReaderBuilder::new().delimiter(options.delimiter).build(),
+            parser: fresh_parser(options.delimiter),
             delimiter: options.delimiter,
-            max_row_bytes: options.max_row_bytes,
+            // One more is counted with.
+            max_row_bytes: options.max_row_bytes.min(isize::MAX as usize),
             line: 1,
             after_cr: false,
             in_discarded_line: false,
@@ -168,7 +169,9 @@ impl RowReader {
             let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
             let at_end = chunk.is_empty();
             // At the end a row is ended by a line end that is not there; a quote that is open swallows it.
-            let bytes = if at_end { b"\n" } else { chunk.get(..self.max_row_bytes.max(1)).unwrap_or(chunk) };
+            // No further than the line end of the longest row: what is wrong with a longer one does not depend on the buffer.
+            let within_bound = chunk.get(..self.max_row_bytes + 1 - self.raw.len()).unwrap_or(chunk);
+            let bytes = if at_end { b"\n" } else { within_bound };
             if quoted.is_none() {
                 quoted = bytes.first().map(|byte| *byte == b'"');
             }
@@ -202,9 +205,6 @@ impl RowReader {
                 return Err(self.give_up(problem));
             }
         }
-        if self.raw.len() > self.max_row_bytes {
-            return Err(self.give_up(CsvProblem::RowTooLong { most: self.max_row_bytes }));
-        }
         self.after_cr = self.raw.last() == Some(&b'\r');
         self.line += count_line_ends(&self.raw);
         Ok(())
@@ -215,7 +215,7 @@ impl RowReader {
         let mut probe = self.parser.clone();
         match probe.read_field(b"\n", &mut [0; 8]) {
             (ReadFieldResult::Field { .. }, ..) => CsvProblem::RowTooLong { most: self.max_row_bytes },
-            _ => CsvProblem::UnclosedQuote { searched: self.raw.len() },
+            _ => CsvProblem::UnclosedQuote { searched: self.max_row_bytes },
         }
     }
 
@@ -224,9 +224,7 @@ impl RowReader {
     #[cold]
     fn give_up(&mut self, problem: CsvProblem) -> CsvError {
         let error = CsvError { line: self.line, column: None, problem };
-        // The parser starts over, and must not take a byte order mark in the middle of the input for one at its start.
-        self.parser.reset();
-        let _ = self.parser.read_field(b"\n", &mut [0; 8]);
+        self.parser = fresh_parser(self.delimiter);
         match memchr::memchr(b'\n', &self.raw) {
             Some(end) => {
                 self.line += 1;
@@ -255,6 +253,13 @@ impl RowReader {
     }
 }
 
+/// A parser at the start of a row. It has read a blank line: byte order marks are none of its business any more.
+fn fresh_parser(delimiter: u8) -> Reader {
+    let mut parser = ReaderBuilder::new().delimiter(delimiter).build();
+    let _ = parser.read_field(b"\n", &mut [0; 8]);
+    parser
+}
+
 /// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone CR.
 #[inline]
 fn plain_line(chunk: &[u8], max_row_bytes: usize) -> Option<(&[u8], usize)> {
@@ -281,4 +286,115 @@ fn count_line_ends(raw: &[u8]) -> u64 {
 
 fn io_error(line: u64) -> impl FnOnce(std::io::Error) -> CsvError {
     move |error| CsvError { line, column: None, problem: CsvProblem::Io(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Rows = Vec<Vec<Vec<u8>>>;
+
+    /// All rows, through a buffer of this many bytes, and the errors with their lines.
+    fn read_all(input: &[u8], buffer_bytes: usize, options: &CsvOptions) -> (Vec<u64>, Rows, Vec<String>) {
+        let mut input = BufReader::with_capacity(buffer_bytes, input);
+        let mut reader = RowReader::new(options).expect("sound options");
+        let (mut lines, mut rows, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let row = reader.read(&mut input, |line, row| {
+                let fields = row.fields().into_iter().map(|(field, _)| field.to_vec()).collect();
+                (line, fields)
+            });
+            match row {
+                Ok(Some((line, row))) => {
+                    lines.push(line);
+                    rows.push(row);
+                }
+                Ok(None) => return (lines, rows, errors),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+    }
+
+    /// What the csv crate makes of it.
+    fn oracle(input: &[u8]) -> (Vec<u64>, Rows) {
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
+        let rows = reader.byte_records().map(|row| {
+            let row = row.expect("flexible");
+            (row.position().expect("read from an input").line(), row.iter().map(<[u8]>::to_vec).collect())
+        });
+        rows.unzip()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_those_of_the_csv_crate(input in "[ab,\"\r\n\u{feff}]{0,40}", buffer_bytes in 1_usize..50) {
+            let (lines, rows, errors) = read_all(input.as_bytes(), buffer_bytes, &CsvOptions::default());
+            let whole = read_all(input.as_bytes(), 1 << 16, &CsvOptions::default());
+            prop_assert_eq!(&(lines.clone(), rows.clone(), errors.clone()), &whole, "whatever the buffer");
+            if errors.is_empty() {
+                let (oracle_lines, oracle_rows) = oracle(input.as_bytes());
+                prop_assert_eq!(rows, oracle_rows);
+                // The csv crate counts LF only, and counts blank lines to the row behind them.
+                if !input.contains('\r') && !input.contains("\n\n") && !input.trim_start_matches('\u{feff}').starts_with('\n') {
+                    prop_assert_eq!(lines, oracle_lines);
+                }
+            }
+        }
+
+        #[test]
+        fn long_rows_cost_themselves_alone(
+            rows in prop::collection::vec("[ab,]{1,30}|\"[ab\n]{0,30}\"|\"[ab]{0,30}", 1..8),
+            buffer_bytes in 1_usize..50,
+        ) {
+            let options = CsvOptions { max_row_bytes: 20, ..CsvOptions::default() };
+            let mut input = rows.join("\n");
+            input.push_str("\nlast,row\n");
+            let (lines, found, errors) = read_all(input.as_bytes(), buffer_bytes, &options);
+            prop_assert_eq!(&(lines.clone(), found.clone(), errors.clone()), &read_all(input.as_bytes(), 1 << 16, &options));
+            // An open quote before it is within reach of swallowing it, and is then what the error tells of.
+            let is_there = found.last() == Some(&vec![b"last".to_vec(), b"row".to_vec()]);
+            prop_assert!(is_there || input.contains('"'));
+            if is_there {
+                let expected = input.lines().count() as u64;
+                prop_assert_eq!(lines.last().copied(), Some(expected));
+            }
+            for row in found {
+                prop_assert!(row.iter().map(Vec::len).sum::<usize>() <= 20);
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_counted_whatever_ends_them() {
+        for (input, expected) in [
+            ("a\nb\nc", vec![1, 2, 3]),
+            ("a\r\nb\r\nc\r\n", vec![1, 2, 3]),
+            ("a\rb\rc\r", vec![1, 2, 3]),
+            ("\n\na\n\r\n\nb", vec![3, 6]),
+            ("\"a\nb\"\nc", vec![1, 3]),
+            ("\"a\r\nb\"\r\nc", vec![1, 3]),
+            ("\"a\rb\"\rc", vec![1, 3]),
+            ("\u{feff}a\nb", vec![1, 2]),
+        ] {
+            for buffer_bytes in 1..12 {
+                let (lines, ..) = read_all(input.as_bytes(), buffer_bytes, &CsvOptions::default());
+                assert_eq!(lines, expected, "{input:?} in {buffer_bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_open_quote_costs_one_line() {
+        let input = b"a,b\n1,\"x\n3,y\n4,z";
+        for buffer_bytes in 1..20 {
+            let (lines, rows, errors) = read_all(input, buffer_bytes, &CsvOptions::default());
+            assert_eq!(errors, ["line 2: found a double quote that is not closed within 12 bytes"]);
+            assert_eq!(lines, [1, 3, 4]);
+            assert_eq!(rows[1..], [[b"3".to_vec(), b"y".to_vec()], [b"4".to_vec(), b"z".to_vec()]]);
+        }
+    }
 }

@@ -63,7 +63,10 @@ pub fn format() -> impl Strategy<Value = Format> {
     vec((name(), field_type(), any::<bool>()), 1..20).prop_map(|fields| {
         let mut specs: Vec<FieldSpec> = Vec::new();
         for (name, ty, nullable) in fields {
-            let name = if specs.iter().any(|spec| spec.name == name) { format!("{name}{}", specs.len()) } else { name };
+            let mut name = name;
+            while specs.iter().any(|spec| spec.name == name) {
+                name.push('_');
+            }
             specs.push(FieldSpec { name, ty, nullable });
         }
         Format::natural(specs).expect("names differ")

@@ -1,0 +1,446 @@
+//! JSON lines to records.
+
+use std::fmt;
+use std::io::BufRead;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::{JsonError, JsonOptions, JsonProblem, MAX_DEPTH};
+use crate::builder::{RecordBuilder, ValueProblem};
+use crate::field::FieldType;
+use crate::format::Format;
+use crate::input::Input;
+use crate::text::{self, Unfit};
+
+/// Reads JSON lines into records of one format, without allocating once its buffers have grown to the lines' sizes.
+#[derive(Debug)]
+pub struct JsonDecoder {
+    lines: LineReader,
+    convert: Convert,
+}
+
+/// Lines out of bytes.
+#[derive(Debug, Default)]
+struct LineReader {
+    input: Input,
+    /// The line that is next.
+    line: u64,
+    /// A line that the reader's buffer does not hold whole.
+    carried: Vec<u8>,
+}
+
+/// What makes a record of an object.
+#[derive(Debug)]
+struct Convert {
+    builder: RecordBuilder,
+    options: JsonOptions,
+    /// One bit a field: those that this object had.
+    seen: Vec<u64>,
+    scratch: Vec<u8>,
+    /// What is wrong, while the parser's own error takes its way out.
+    flaw: Option<(Option<String>, JsonProblem)>,
+}
+
+impl JsonDecoder {
+    /// A decoder for objects of this format.
+    #[must_use]
+    pub fn new(format: &Format, options: &JsonOptions) -> Self {
+        let convert = Convert {
+            builder: RecordBuilder::new(format),
+            options: options.clone(),
+            seen: vec![0; format.fields().len().div_ceil(64)],
+            scratch: Vec::new(),
+            flaw: None,
+        };
+        Self { lines: LineReader::default(), convert }
+    }
+
+    /// The next line as a record; blank lines are skipped; `None` at the end of the input. Always give it the same input.
+    ///
+    /// # Errors
+    /// The line is wrong, and the next call goes on with the line after it ([`JsonError::is_row`]); or the input cannot be
+    /// read.
+    #[inline]
+    pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, JsonError> {
+        let Self { lines, convert } = self;
+        loop {
+            match lines.read(input, convert.options.max_line_bytes, |line, bytes| convert.line(line, bytes))? {
+                None => return Ok(None),
+                Some(Ok(false)) => {}
+                Some(Ok(true)) => break,
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        let line = lines.line;
+        convert.finish(line).map(Some)
+    }
+
+    /// One object as a record, without an input around it; errors are of line 1.
+    ///
+    /// # Errors
+    /// It is wrong, or there is none.
+    pub fn decode(&mut self, object: &[u8]) -> Result<&[u8], JsonError> {
+        if object.len() > self.convert.options.max_line_bytes {
+            let problem = JsonProblem::LineTooLong { most: self.convert.options.max_line_bytes };
+            return Err(JsonError { line: 1, field: None, problem });
+        }
+        if !self.convert.line(1, object)? {
+            let problem = JsonProblem::Syntax { column: 1, message: "found nothing, expected an object".to_owned() };
+            return Err(JsonError { line: 1, field: None, problem });
+        }
+        self.convert.finish(1)
+    }
+}
+
+impl LineReader {
+    /// Reads a line and shows it to `visit`, with its number and without its end. `None` at the end.
+    #[inline]
+    fn read<R: BufRead + ?Sized, T>(
+        &mut self,
+        reader: &mut R,
+        most: usize,
+        visit: impl FnOnce(u64, &[u8]) -> T,
+    ) -> Result<Option<T>, JsonError> {
+        self.line += 1;
+        let line = self.line;
+        let io_error = |error| JsonError { line, field: None, problem: JsonProblem::Io(error) };
+        self.carried.clear();
+        let mut is_too_long = false;
+        loop {
+            let chunk = self.input.fill(reader).map_err(io_error)?;
+            let end = memchr::memchr(b'\n', chunk);
+            let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or_default();
+            let is_last = end.is_some() || chunk.is_empty();
+            if chunk.is_empty() && self.carried.is_empty() && !is_too_long {
+                return Ok(None);
+            }
+            is_too_long |= self.carried.len() + part.len() > most;
+            let consumed = part.len() + usize::from(end.is_some());
+            if is_last && !is_too_long && self.carried.is_empty() {
+                let result = visit(line, part);
+                self.input.consume(reader, consumed);
+                return Ok(Some(result));
+            }
+            if is_too_long {
+                // Nothing is kept of it but where it ends.
+                self.carried.clear();
+            } else {
+                self.carried.extend_from_slice(part);
+            }
+            self.input.consume(reader, consumed);
+            if is_last && is_too_long {
+                return Err(JsonError { line, field: None, problem: JsonProblem::LineTooLong { most } });
+            }
+            if is_last {
+                return Ok(Some(visit(line, &self.carried)));
+            }
+        }
+    }
+}
+
+impl Convert {
+    /// Puts the members of an object into the builder; false for a blank line.
+    #[inline]
+    fn line(&mut self, line: u64, bytes: &[u8]) -> Result<bool, JsonError> {
+        if bytes.trim_ascii().is_empty() {
+            return Ok(false);
+        }
+        self.builder.clear();
+        self.seen.fill(0);
+        let mut parser = serde_json::Deserializer::from_slice(bytes);
+        let outcome = parser.deserialize_map(Object { convert: self }).and_then(|()| parser.end());
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(error) => Err(self.explain(line, &error)),
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self, line: u64) -> Result<&[u8], JsonError> {
+        self.builder.finish().map_err(|error| {
+            let field = error.name().map(str::to_owned);
+            let problem = match error.problem {
+                ValueProblem::NotSet => JsonProblem::Missing,
+                other => JsonProblem::Value { found: "the record".to_owned(), expected: other.to_string() },
+            };
+            JsonError { line, field, problem }
+        })
+    }
+
+    #[cold]
+    fn explain(&mut self, line: u64, error: &serde_json::Error) -> JsonError {
+        if let Some((field, problem)) = self.flaw.take() {
+            return JsonError { line, field, problem };
+        }
+        // The parser's place is of its own one line: said once, in our words.
+        let message = error.to_string();
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+        let problem = JsonProblem::Syntax { column: error.column(), message: message.to_owned() };
+        JsonError { line, field: None, problem }
+    }
+
+    /// Which field a name is. Most objects have their members in the format's order: that field is looked at first.
+    #[inline]
+    fn field(&self, name: &str, likely: usize) -> Option<usize> {
+        let format = self.builder.format();
+        match format.fields().get(likely) {
+            Some(field) if field.name == name => Some(likely),
+            _ => format.field(name),
+        }
+    }
+}
+
+/// The whole line.
+struct Object<'c> {
+    convert: &'c mut Convert,
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    #[inline]
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let convert = self.convert;
+        let mut likely = 0;
+        while let Some(key) = map.next_key_seed(Key { convert, likely })? {
+            let Some(field) = key else {
+                map.next_value_seed(Skipped { convert, depth: MAX_DEPTH })?;
+                continue;
+            };
+            likely = field + 1;
+            map.next_value_seed(Member { convert, field })?;
+        }
+        Ok(())
+    }
+}
+
+/// A member's name, to the index of its field; `None` if it is to be passed over.
+struct Key<'c> {
+    convert: &'c mut Convert,
+    likely: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<Self::Value, D::Error> {
+        parser.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    #[inline]
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        let Self { convert, likely } = self;
+        let problem = match convert.field(name, likely) {
+            Some(field) => {
+                let (word, bit) = (field / 64, 1 << (field % 64));
+                match convert.seen.get_mut(word) {
+                    Some(seen) if *seen & bit == 0 => {
+                        *seen |= bit;
+                        return Ok(Some(field));
+                    }
+                    _ => JsonProblem::SameField,
+                }
+            }
+            None if convert.options.ignore_unknown_fields => return Ok(None),
+            None => {
+                let fields = convert.builder.format().fields();
+                let known: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                JsonProblem::UnknownField { known: known.join(", ") }
+            }
+        };
+        convert.flaw = Some((Some(text::shorten(name.as_bytes())), problem));
+        Err(E::custom("flaw"))
+    }
+}
+
+/// The value of a field.
+struct Member<'c> {
+    convert: &'c mut Convert,
+    field: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Member<'_> {
+    type Value = ();
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        parser.deserialize_any(self)
+    }
+}
+
+impl Member<'_> {
+    fn ty(&self) -> FieldType {
+        self.convert.builder.format().fields().get(self.field).map_or(FieldType::Bytes, |field| field.ty)
+    }
+
+    /// Ends the parsing, with the flaw where [`Convert::explain`] finds it.
+    #[cold]
+    fn refuse<E: serde::de::Error>(self, found: String) -> Result<(), E> {
+        if let Some(field) = self.convert.builder.format().fields().get(self.field) {
+            let mut expected = text::expected(field, "an RFC 3339 string, such as \"2013-01-01T10:00:00Z\"");
+            expected.push_str(if field.nullable { ", or null" } else { "" });
+            let problem = JsonProblem::Value { found, expected };
+            self.convert.flaw = Some((Some(field.name.clone()), problem));
+        }
+        Err(E::custom("flaw"))
+    }
+}
+
+impl<'de> Visitor<'de> for Member<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    #[inline]
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        match self.convert.builder.set_bool(self.field, value) {
+            Ok(()) => Ok(()),
+            Err(_) => self.refuse(value.to_string()),
+        }
+    }
+
+    #[inline]
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        let outcome = match self.ty() {
+            FieldType::F64 | FieldType::F32 => self.convert.builder.set_f64(self.field, value as f64),
+            _ => self.convert.builder.set_i64(self.field, value),
+        };
+        if outcome.is_err() { self.refuse(value.to_string()) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        let outcome = match self.ty() {
+            FieldType::F64 | FieldType::F32 => self.convert.builder.set_f64(self.field, value as f64),
+            _ => self.convert.builder.set_u64(self.field, value),
+        };
+        if outcome.is_err() { self.refuse(value.to_string()) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        match self.convert.builder.set_f64(self.field, value) {
+            Ok(()) => Ok(()),
+            Err(_) => self.refuse(format!("{value:?}")),
+        }
+    }
+
+    #[inline]
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        match self.convert.builder.set_null(self.field) {
+            Ok(()) => Ok(()),
+            Err(_) => self.refuse("null".to_owned()),
+        }
+    }
+
+    #[inline]
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        let (field, ty) = (self.field, self.ty());
+        let Convert { builder, options, scratch, .. } = &mut *self.convert;
+        if options.null_words.iter().any(|word| word == value) && builder.set_null(field).is_ok() {
+            return Ok(());
+        }
+        let is_text = match ty {
+            FieldType::Char(_) | FieldType::String | FieldType::Timestamp | FieldType::Bytes => true,
+            // What JSON has no number for.
+            FieldType::F32 | FieldType::F64 => !value.bytes().any(|byte| byte.is_ascii_digit()),
+            _ => false,
+        };
+        match if is_text { text::set_from_text(builder, scratch, field, ty, value.as_bytes()) } else { Err(Unfit) } {
+            Ok(()) => Ok(()),
+            Err(Unfit) => self.refuse(format!("\"{}\"", text::shorten(value.as_bytes()))),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<(), A::Error> {
+        self.refuse("an array".to_owned())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<(), A::Error> {
+        self.refuse("an object".to_owned())
+    }
+}
+
+/// A value that is passed over, but not at any depth.
+struct Skipped<'c> {
+    convert: &'c mut Convert,
+    depth: u32,
+}
+
+impl<'de> DeserializeSeed<'de> for Skipped<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        parser.deserialize_any(self)
+    }
+}
+
+impl Skipped<'_> {
+    fn deeper<E: serde::de::Error>(&mut self) -> Result<u32, E> {
+        self.depth.checked_sub(1).ok_or_else(|| {
+            self.convert.flaw = Some((None, JsonProblem::TooDeep));
+            E::custom("flaw")
+        })
+    }
+}
+
+impl<'de> Visitor<'de> for Skipped<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        let depth = self.deeper()?;
+        while seq.next_element_seed(Skipped { convert: self.convert, depth })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        let depth = self.deeper()?;
+        while map.next_key::<IgnoredAny>()?.is_some() {
+            map.next_value_seed(Skipped { convert: self.convert, depth })?;
+        }
+        Ok(())
+    }
+}

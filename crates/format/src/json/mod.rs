@@ -1,0 +1,118 @@
+//! JSON lines in and out: one object a line, one member a field.
+//!
+//! [`JsonDecoder`] reads lines from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between; a
+//! line that is wrong is one error, with line and field, after which the next line can be read. [`JsonEncoder`] writes records
+//! as lines that read back as the same records.
+//!
+//! Numbers are numbers; floats that JSON has no number for are the strings `"NaN"`, `"inf"` and `"-inf"`. Timestamps are
+//! RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing.
+
+mod decode;
+mod encode;
+
+use std::{fmt, io};
+
+pub use decode::JsonDecoder;
+pub use encode::JsonEncoder;
+
+/// How JSON lines are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JsonOptions {
+    /// Whether members that the format has no field for are passed over; by default they are an error.
+    pub ignore_unknown_fields: bool,
+    /// Strings that are null in a nullable field, such as `NA`; none by default.
+    pub null_words: Vec<String>,
+    /// Longest line in bytes, 1 MiB by default.
+    pub max_line_bytes: usize,
+}
+
+impl Default for JsonOptions {
+    fn default() -> Self {
+        Self { ignore_unknown_fields: false, null_words: Vec::new(), max_line_bytes: 1 << 20 }
+    }
+}
+
+/// How deep arrays and objects may lie in each other, in members that are passed over.
+pub const MAX_DEPTH: u32 = 32;
+
+/// What was wrong with a line of JSON, and where.
+#[derive(Debug)]
+pub struct JsonError {
+    /// The line, counted from 1.
+    pub line: u64,
+    /// The field's name, where one is at fault.
+    pub field: Option<String>,
+    /// What is wrong.
+    pub problem: JsonProblem,
+}
+
+impl JsonError {
+    /// Whether reading can go on with the next line. If not, the input cannot be read.
+    #[must_use]
+    pub fn is_row(&self) -> bool {
+        !matches!(self.problem, JsonProblem::Io(_))
+    }
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.field {
+            Some(field) => write!(f, "line {}, field `{field}`: {}", self.line, self.problem),
+            None => write!(f, "line {}: {}", self.line, self.problem),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            JsonProblem::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What can be wrong with a line of JSON.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonProblem {
+    /// The line is not one JSON object.
+    #[error("column {column}: {message}")]
+    Syntax {
+        /// Where in the line, in bytes from 1.
+        column: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// A member is no value of its field's type.
+    #[error("found {found}, expected {expected}")]
+    Value {
+        /// The member, cut short if it was long.
+        found: String,
+        /// What the field takes.
+        expected: String,
+    },
+    /// A member is no field of the format.
+    #[error("the format has no field of this name; it has: {known}")]
+    UnknownField {
+        /// The format's fields.
+        known: String,
+    },
+    /// A member is there twice.
+    #[error("the object has this member twice")]
+    SameField,
+    /// A member is missing.
+    #[error("the object lacks this member, and its field is not nullable")]
+    Missing,
+    /// Arrays and objects lie in each other too deep.
+    #[error("found arrays or objects more than {MAX_DEPTH} deep")]
+    TooDeep,
+    /// The line is longer than allowed.
+    #[error("found a line of more than {most} bytes")]
+    LineTooLong {
+        /// The bound, in bytes.
+        most: usize,
+    },
+    /// The input could not be read.
+    #[error("cannot read: {0}")]
+    Io(io::Error),
+}

@@ -1,0 +1,280 @@
+//! JSON lines: what is written reads back, serde_json reads it too, and what is wrong is named and skipped.
+
+mod arbitrary;
+
+use std::io::BufReader;
+
+use arbitrary::{Owned, payload, rows};
+use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions, MAX_DEPTH};
+use crossdock_format::{Format, Record, Value};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn encode(format: &Format, payload: &[u8]) -> Vec<u8> {
+    let encoder = JsonEncoder::new(format);
+    let mut text = Vec::new();
+    let records = format.check_records(payload, |start, len| {
+        let record = &payload[start as usize..(start + len) as usize];
+        encoder.record(&Record::assume_checked(format, record), &mut text);
+    });
+    records.expect("sound records");
+    text
+}
+
+/// All records, back to back, and the errors in words.
+fn decode(format: &Format, text: &[u8], buffer_bytes: usize, options: &JsonOptions) -> (Vec<u8>, Vec<String>) {
+    let mut decoder = JsonDecoder::new(format, options);
+    let mut input = BufReader::with_capacity(buffer_bytes, text);
+    let (mut payload, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        match decoder.next_record(&mut input) {
+            Ok(Some(record)) => payload.extend_from_slice(record),
+            Ok(None) => return (payload, errors),
+            Err(error) => {
+                assert!(error.is_row(), "{error}");
+                errors.push(error.to_string());
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn records_read_back((format, rows) in rows(), buffer_bytes in 1_usize..300) {
+        let payload = payload(&format, &rows);
+        let text = encode(&format, &payload);
+        let (back, errors) = decode(&format, &text, buffer_bytes, &JsonOptions::default());
+        prop_assert!(errors.is_empty(), "{errors:?} in {}", String::from_utf8_lossy(&text));
+        prop_assert_eq!(back, payload);
+    }
+
+    #[test]
+    fn serde_json_reads_what_is_written((format, rows) in rows()) {
+        use serde_json::Value as Json;
+        let text = String::from_utf8(encode(&format, &payload(&format, &rows))).unwrap();
+        prop_assert_eq!(text.matches('\n').count(), rows.len());
+        for (line, row) in text.lines().zip(&rows) {
+            let Json::Object(object) = serde_json::from_str(line).unwrap() else { panic!("no object: {line}") };
+            prop_assert_eq!(object.len(), row.len());
+            for (field, value) in format.fields().iter().zip(row) {
+                let found = &object[&field.name];
+                match value {
+                    Owned::Null => prop_assert!(found.is_null()),
+                    Owned::Bool(value) => prop_assert_eq!(found.as_bool(), Some(*value)),
+                    Owned::Int(value) => prop_assert_eq!(found.as_i64(), Some(*value)),
+                    Owned::Uint(value) => prop_assert_eq!(found.as_u64(), Some(*value)),
+                    Owned::Float(value) if value.is_infinite() => {
+                        prop_assert_eq!(found.as_str(), Some(if *value > 0.0 { "inf" } else { "-inf" }));
+                    }
+                    Owned::Float(value) => {
+                        let found = found.as_f64().unwrap();
+                        prop_assert!(found == *value || f64::from(found as f32) == *value);
+                    }
+                    Owned::Timestamp(value) => {
+                        let found: jiff::Timestamp = found.as_str().unwrap().parse().unwrap();
+                        prop_assert_eq!(found.as_nanosecond(), i128::from(*value));
+                    }
+                    Owned::Text(value) => prop_assert_eq!(found.as_str(), Some(value.as_str())),
+                    Owned::Bytes(_) => prop_assert!(found.is_string()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn members_come_in_any_order_and_any_notation((format, rows) in rows(), turn in any::<prop::sample::Index>()) {
+        let payload = payload(&format, &rows);
+        let mut other = String::new();
+        for line in String::from_utf8(encode(&format, &payload)).unwrap().lines() {
+            let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+            let mut members: Vec<String> = object
+                .iter()
+                // A name in escapes is the same name.
+                .map(|(name, value)| {
+                    let name: String = name.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+                    format!(" \"{name}\" :\t{value} ")
+                })
+                .collect();
+            let turn = turn.index(members.len());
+            members.rotate_left(turn);
+            other.push_str(&format!("\n  {{{}}} \r\n", members.join(",")));
+        }
+        let (back, errors) = decode(&format, other.as_bytes(), 64, &JsonOptions::default());
+        prop_assert!(errors.is_empty(), "{errors:?} in {other}");
+        let mut found = Vec::new();
+        let _ = format.check_records(&back, |start, len| found.push((start as usize, (start + len) as usize)));
+        prop_assert_eq!(found.len(), rows.len());
+        for ((start, end), row) in found.into_iter().zip(&rows) {
+            let record = Record::check(&format, &back[start..end]).unwrap();
+            for (field, value) in row.iter().enumerate() {
+                prop_assert_eq!(record.get(field), value.value());
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic(
+        (format, rows) in rows(),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        noise in vec(any::<u8>(), 0..100),
+    ) {
+        let mut text = encode(&format, &payload(&format, &rows));
+        for (at, byte) in changes {
+            if !text.is_empty() {
+                let at = at.index(text.len());
+                text[at] = byte;
+            }
+        }
+        text.extend_from_slice(&noise);
+        for ignore_unknown_fields in [false, true] {
+            let options = JsonOptions { ignore_unknown_fields, ..JsonOptions::default() };
+            let (payload, _) = decode(&format, &text, 32, &options);
+            let checked = format.check_records(&payload, |_, _| {});
+            prop_assert!(checked.is_ok(), "{checked:?}");
+            let _ = JsonDecoder::new(&format, &options).decode(&text);
+        }
+    }
+}
+
+const SCHEMA: &str = "code char[3]\ndelay i16 null\nok bool null\nat timestamp null\nratio f32 null\nnote string null\nraw bytes null\nbig u64 null";
+
+#[test]
+fn flaws_are_named_and_skipped() {
+    let format = Format::parse_schema(SCHEMA).unwrap();
+    let known = "it has: code, delay, ok, at, ratio, note, raw, big";
+    let cases = [
+        ("", "column 1: found nothing, expected an object"),
+        ("[1]", "column 0: invalid type: sequence, expected an object"),
+        ("{\"code\":\"a\"", "column 11: EOF while parsing an object"),
+        ("{\"code\":\"a\"} {}", "column 14: trailing characters"),
+        ("{\"code\":\"a\",}", "column 13: trailing comma"),
+        ("{\"code\":\"\\ud800\"}", "column 16: unexpected end of hex escape"),
+        ("{code:1}", "column 2: key must be a string"),
+        ("{\"delay\":1}", "field `code`: the object lacks this member, and its field is not nullable"),
+        ("{\"code\":null}", "field `code`: found null, expected char[3] (UTF-8 text of at most 3 bytes)"),
+        ("{\"code\":\"JFKX\"}", "field `code`: found \"JFKX\", expected char[3] (UTF-8 text of at most 3 bytes)"),
+        ("{\"code\":7}", "field `code`: found 7, expected char[3] (UTF-8 text of at most 3 bytes)"),
+        ("{\"code\":\"a\",\"code\":\"b\"}", "field `code`: the object has this member twice"),
+        ("{\"delay\":40000}", "field `delay`: found 40000, expected i16 (-32768 to 32767), or null"),
+        ("{\"delay\":1.0}", "field `delay`: found 1.0, expected i16 (-32768 to 32767), or null"),
+        ("{\"delay\":\"1\"}", "field `delay`: found \"1\", expected i16 (-32768 to 32767), or null"),
+        ("{\"delay\":\"NA\"}", "field `delay`: found \"NA\", expected i16 (-32768 to 32767), or null"),
+        ("{\"delay\":true}", "field `delay`: found true, expected i16 (-32768 to 32767), or null"),
+        ("{\"delay\":[1]}", "field `delay`: found an array, expected i16 (-32768 to 32767), or null"),
+        ("{\"ok\":{\"a\":1}}", "field `ok`: found an object, expected bool (true or false), or null"),
+        ("{\"ok\":\"true\"}", "field `ok`: found \"true\", expected bool (true or false), or null"),
+        ("{\"ratio\":1e39}", "field `ratio`: found 1e39, expected f32 (a number, up to 3.4e38 either way), or null"),
+        ("{\"ratio\":1e999}", "column 14: number out of range"),
+        ("{\"big\":-1}", "field `big`: found -1, expected u64 (0 to 18446744073709551615), or null"),
+        ("{\"big\":18446744073709551616}", "field `big`: found 1.8446744073709552e19, expected u64"),
+        ("{\"raw\":\"a\"}", "field `raw`: found \"a\", expected bytes (base64), or null"),
+        ("{\"at\":0}", "field `at`: found 0, expected timestamp (an RFC 3339 string, such as \"2013-01-01T10:00:00Z\""),
+        ("{\"at\":\"1/1/13\"}", "field `at`: found \"1/1/13\", expected timestamp (an RFC 3339 string"),
+        ("{\"gate\":1}", &format!("field `gate`: the format has no field of this name; {known}")),
+    ];
+    for (object, message) in cases {
+        let error =
+            JsonDecoder::new(&format, &JsonOptions::default()).decode(object.as_bytes()).unwrap_err().to_string();
+        let expected =
+            if message.starts_with("field") { format!("line 1, {message}") } else { format!("line 1: {message}") };
+        assert!(error.starts_with(&expected), "{object}: {error}");
+
+        let text = format!("{{\"code\":\"a\"}}\n\n{object}\n{{\"code\":\"b\"}}");
+        let (payload, errors) = decode(&format, text.as_bytes(), 16, &JsonOptions::default());
+        if object.is_empty() {
+            assert!(errors.is_empty(), "a blank line is none");
+        } else {
+            assert_eq!(errors, [error.replace("line 1", "line 3")]);
+        }
+        assert_eq!(format.check_records(&payload, |_, _| {}), Ok(2));
+    }
+}
+
+#[test]
+fn invalid_utf_8_is_refused() {
+    let format = Format::parse_schema(SCHEMA).unwrap();
+    let (payload, errors) = decode(&format, b"{\"code\":\"\xff\"}\n{\"code\":\"b\"}\n", 100, &JsonOptions::default());
+    assert_eq!(errors, ["line 1: column 10: invalid unicode code point"]);
+    assert_eq!(format.check_records(&payload, |_, _| {}), Ok(1));
+}
+
+#[test]
+fn values_take_what_json_has_for_them() {
+    let format = Format::parse_schema(SCHEMA).unwrap();
+    let options = JsonOptions { null_words: vec!["NA".to_owned()], ..JsonOptions::default() };
+    let mut decoder = JsonDecoder::new(&format, &options);
+    let line = br#"{"code":"NA","delay":"NA","ok":true,"at":"1970-01-01T00:00:00.000000001Z","ratio":"-inf","note":"NA","raw":"AAEC"}"#;
+    let record = decoder.decode(line).unwrap().to_vec();
+    let record = Record::check(&format, &record).unwrap();
+    let expected = [
+        // Not nullable: the word stays a word.
+        Value::Text(b"NA"),
+        Value::Null,
+        Value::Bool(true),
+        Value::Timestamp(1),
+        Value::Float(f64::NEG_INFINITY),
+        Value::Null,
+        Value::Bytes(&[0, 1, 2]),
+        Value::Null,
+    ];
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(|field| record.get(field)), expected);
+    let record = decoder.decode(b"{\"ratio\":1,\"code\":\"\"}").unwrap().to_vec();
+    assert_eq!(Record::check(&format, &record).unwrap().get(4), Value::Float(1.0));
+
+    let mut text = Vec::new();
+    let floats = Format::parse_schema("a f64\nb f32").unwrap();
+    let mut builder = crossdock_format::RecordBuilder::new(&floats);
+    builder.set_f64(0, f64::NAN).unwrap();
+    builder.set_f64(1, 0.1).unwrap();
+    JsonEncoder::new(&floats).record(&Record::check(&floats, builder.finish().unwrap()).unwrap(), &mut text);
+    assert_eq!(text, b"{\"a\":\"NaN\",\"b\":0.1}\n");
+    let mut decoder = JsonDecoder::new(&floats, &JsonOptions::default());
+    let record = decoder.decode(&text).unwrap();
+    assert!(matches!(Record::check(&floats, record).unwrap().get(0), Value::Float(value) if value.is_nan()));
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_still_json() {
+    let format = Format::parse_schema("a string").unwrap();
+    let mut builder = crossdock_format::RecordBuilder::new(&format);
+    builder.set_text(0, b"a\xffb\"\n").unwrap();
+    let mut text = Vec::new();
+    JsonEncoder::new(&format).record(&Record::check(&format, builder.finish().unwrap()).unwrap(), &mut text);
+    assert_eq!(String::from_utf8(text).unwrap(), "{\"a\":\"a\u{fffd}b\\\"\\n\"}\n");
+}
+
+#[test]
+fn what_is_passed_over_has_a_bound() {
+    let format = Format::parse_schema("a i8").unwrap();
+    let options = JsonOptions { ignore_unknown_fields: true, max_line_bytes: 300, ..JsonOptions::default() };
+    let nested = |depth: usize| format!("{{\"x\":{}1{},\"a\":1}}\n", "[".repeat(depth), "]".repeat(depth));
+    let most = MAX_DEPTH as usize;
+    let objects = format!("{{\"x\":{}1{},\"a\":1}}\n", "{\"k\":".repeat(most + 1), "}".repeat(most + 1));
+    let long = format!("{{\"a\":1{}}}\n", " ".repeat(300));
+    let text = [nested(most), nested(most + 1), nested(100), objects, long, "{\"a\":1}".to_owned()].concat();
+    let deep = "found arrays or objects more than 32 deep";
+    for buffer_bytes in [1, 7, 100, 1000] {
+        let (payload, errors) = decode(&format, text.as_bytes(), buffer_bytes, &options);
+        assert_eq!(
+            errors,
+            [
+                format!("line 2: {deep}"),
+                format!("line 3: {deep}"),
+                format!("line 4: {deep}"),
+                "line 5: found a line of more than 300 bytes".to_owned()
+            ]
+        );
+        assert_eq!(format.check_records(&payload, |_, _| {}), Ok(2));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_none_of_the_first_line() {
+    let format = Format::parse_schema("a i8").unwrap();
+    for buffer_bytes in 1..20 {
+        let (payload, errors) =
+            decode(&format, "\u{feff}{\"a\":1}\r\n".as_bytes(), buffer_bytes, &JsonOptions::default());
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(format.check_records(&payload, |_, _| {}), Ok(1));
+    }
+}
