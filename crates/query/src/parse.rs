@@ -33,6 +33,7 @@ pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FR
 pub struct Select {
     sql: String,
     stream: String,
+    stream_at: Option<Position>,
     alias: Option<Name>,
     parsed: Arc<Parsed>,
 }
@@ -94,6 +95,19 @@ impl Select {
         bind::plan(self, format).map_err(|error| error.over(&self.sql))
     }
 
+    /// The error for a stream that is not there: where it is named, what is known, and which of that may have been meant.
+    pub fn unknown_stream(&self, known: &[&str]) -> QueryError {
+        let near =
+            bind::nearest(&self.stream, known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let hint = if known.is_empty() {
+            "no stream is known: one is announced by its first publisher, or declared in the daemon's configuration"
+                .into()
+        } else {
+            format!("{near}known: {}", bind::listed(known))
+        };
+        QueryError::new(format!("no stream `{}`", self.stream), self.stream_at).hint(hint).over(&self.sql)
+    }
+
     pub(crate) fn items(&self) -> &[Item] {
         &self.parsed.items
     }
@@ -145,6 +159,7 @@ impl Reader {
         if !self.parser.parse_keyword(Keyword::FROM) {
             return Err(self.unexpected("FROM and the name of a stream", Clause::Items));
         }
+        let stream_at = self.here();
         let (stream, alias) = self.stream()?;
         let condition = match self.parser.parse_keyword(Keyword::WHERE) {
             true => Some(Condition { at: self.here(), expr: self.expr()? }),
@@ -159,7 +174,7 @@ impl Reader {
             }
             return Err(self.unexpected("the end of the query", clause));
         }
-        Ok(Select { sql: sql.to_owned(), stream, alias, parsed: Arc::new(Parsed { items, condition }) })
+        Ok(Select { sql: sql.to_owned(), stream, stream_at, alias, parsed: Arc::new(Parsed { items, condition }) })
     }
 
     fn expect_select(&mut self) -> Result<(), QueryError> {

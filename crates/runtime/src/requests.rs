@@ -210,12 +210,7 @@ impl Context {
     /// The error for a query on a stream that is not there: what is, and what may have been meant.
     pub(crate) fn unknown_stream(&self, select: &crossdock_query::Select) -> QueryError {
         let known: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
-        QueryError {
-            message: format!("unknown stream `{}`", select.stream()),
-            position: None,
-            hint: Some(format!("known: {}", known.join(", "))),
-            excerpt: None,
-        }
+        select.unknown_stream(&known)
     }
 
     /// Takes a subscription out of everything that knows it.

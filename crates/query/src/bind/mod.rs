@@ -17,6 +17,7 @@ use crate::parse::{Item, POSSIBLE, Select};
 use crate::program::{Output, Program, Projection};
 
 use names::place;
+pub(crate) use names::{listed, nearest};
 
 /// The most operations that may stand within each other in one expression; AND, OR and `||` chains count once.
 const MAX_DEPTH: usize = 200;

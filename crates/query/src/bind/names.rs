@@ -52,10 +52,7 @@ impl<'a> Binder<'a> {
             None => format!("a text is written in single quotes: '{}'; ", name.value.replace('\'', "''")),
         };
         hint.push_str("known: ");
-        hint.push_str(&names[..names.len().min(NAMES_SHOWN)].join(", "));
-        if names.len() > NAMES_SHOWN {
-            hint.push_str(&format!(" and {} more", names.len() - NAMES_SHOWN));
-        }
+        hint.push_str(&listed(&names));
         QueryError::new(format!("stream {} has no column `{}`", self.select.stream(), name.value), at).hint(hint)
     }
 
@@ -77,8 +74,14 @@ impl<'a> Binder<'a> {
     }
 }
 
+/// Names in a row; of many, the first ones and how many more there are.
+pub(crate) fn listed(names: &[&str]) -> String {
+    let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
+    if names.len() > NAMES_SHOWN { format!("{shown} and {} more", names.len() - NAMES_SHOWN) } else { shown }
+}
+
 /// The known name that is nearest to a misspelt one, if it is near.
-fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     let name = name.to_lowercase();
     let distances = known.iter().map(|known| (strsim::damerau_levenshtein(&name, &known.to_lowercase()), *known));
     let (distance, near) = distances.min_by_key(|&(distance, _)| distance)?;
