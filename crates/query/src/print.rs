@@ -173,7 +173,7 @@ impl<'a> SqlText<'a> {
     fn constant(&self, f: &mut fmt::Formatter<'_>, constant: &Constant) -> fmt::Result {
         let ty = self.expr.ty;
         match constant {
-            Constant::Null if ty == FieldType::Bool || ty == FieldType::String => f.write_str("NULL"),
+            Constant::Null if ty == FieldType::String => f.write_str("NULL"),
             Constant::Null => write!(f, "CAST(NULL AS {ty})"),
             Constant::Bool(true) => f.write_str("TRUE"),
             Constant::Bool(false) => f.write_str("FALSE"),

@@ -4,6 +4,7 @@
 //! says what is of interest. Then come queries, each on lines that start with `> `, followed by what it gives.
 //! `CROSSDOCK_UPDATE_CASES=1 cargo test -p crossdock-query --test cases` writes what they give into the files; read the
 //! difference before you keep it.
+#![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,5 @@
 //! Text from outside: whatever it says, the answer is a plan or an error, soon, and on a thread's usual stack.
+#![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use crossdock_format::{FieldSpec, FieldType, Format};
 use crossdock_query::{MAX_NESTING, MAX_OPERATORS, MAX_SQL_BYTES, QueryError, parse};

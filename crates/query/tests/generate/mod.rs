@@ -1,0 +1,375 @@
+//! Random records of one format and random well-typed expressions over them.
+#![allow(dead_code)] // each test takes what it needs
+
+use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+use crossdock_query::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node};
+use proptest::prelude::*;
+
+/// What kinds of expressions to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope {
+    /// Also what another database does otherwise: numbers as text and back, comparisons of `i64` with `f64`.
+    pub(crate) everything: bool,
+}
+
+/// A record's values, in the order of [`format`]'s fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) a: Option<i64>,
+    pub(crate) i: i16,
+    pub(crate) u: Option<u64>,
+    pub(crate) f: Option<f64>,
+    pub(crate) g: f32,
+    pub(crate) b: Option<bool>,
+    pub(crate) s: Option<String>,
+    pub(crate) c: String,
+    pub(crate) t: Option<i64>,
+}
+
+pub(crate) fn format() -> Format {
+    Format::natural([
+        FieldSpec::nullable("a", FieldType::I64),
+        FieldSpec::new("i", FieldType::I16),
+        FieldSpec::nullable("u", FieldType::U64),
+        FieldSpec::nullable("f", FieldType::F64),
+        FieldSpec::new("g", FieldType::F32),
+        FieldSpec::nullable("b", FieldType::Bool),
+        FieldSpec::nullable("s", FieldType::String),
+        FieldSpec::new("c", FieldType::Char(3)),
+        FieldSpec::nullable("t", FieldType::Timestamp),
+    ])
+    .unwrap()
+}
+
+impl Row {
+    pub(crate) fn bytes(&self, builder: &mut RecordBuilder) -> Vec<u8> {
+        builder.clear();
+        let or_null = |value: Option<Value<'static>>| value.unwrap_or(Value::Null);
+        let values = [
+            or_null(self.a.map(Value::Int)),
+            Value::Int(self.i.into()),
+            or_null(self.u.map(Value::Uint)),
+            or_null(self.f.map(Value::Float)),
+            Value::Float(self.g.into()),
+            or_null(self.b.map(Value::Bool)),
+            self.s.as_ref().map_or(Value::Null, |text| Value::Text(text.as_bytes())),
+            Value::Text(self.c.as_bytes()),
+            or_null(self.t.map(Value::Timestamp)),
+        ];
+        for (field, value) in values.into_iter().enumerate() {
+            builder.set(field, value).unwrap();
+        }
+        builder.finish().unwrap().to_vec()
+    }
+}
+
+const TEXTS: &[&str] = &[
+    "", "JFK", "LAX", "LGA", "jfk", "J", "a", "ab", "abab", "A%", "a_b", "it's", "\"x\"", "é", "Äpfel", "äpfel",
+    "日本", "5", "-12", "3.5", "007", "true", " 1", "x,y", "N\\A",
+];
+const SHORT_TEXTS: &[&str] = &["", "JFK", "LAX", "jfk", "é", "a", "ab", "日", "5", "x%"];
+const PATTERNS: &[&str] =
+    &["%", "", "_", "JFK", "J%", "%A%", "%a_", "__", "a!%", "a!_b", "%é%", "%b%b", "_F%", "ä%", "%'%", "x%y", "日_"];
+
+pub(crate) fn row() -> impl Strategy<Value = Row> {
+    let whole = prop_oneof![
+        6 => -20i64..20,
+        2 => any::<i32>().prop_map(i64::from),
+        1 => any::<i64>(),
+        1 => prop::sample::select(vec![i64::MIN, i64::MAX, i64::MIN + 1, 1 << 53, (1 << 53) + 1]),
+    ];
+    let unsigned = prop_oneof![6 => 0u64..20, 1 => any::<u64>(), 1 => prop::sample::select(vec![u64::MAX, 1 << 63])];
+    (
+        (prop::option::weighted(0.8, whole), -9i16..9, prop::option::weighted(0.8, unsigned)),
+        (prop::option::weighted(0.8, float()), float().prop_map(|value| value as f32)),
+        prop::option::weighted(0.7, any::<bool>()),
+        prop::option::weighted(0.8, prop::sample::select(TEXTS)),
+        prop::sample::select(SHORT_TEXTS),
+        prop::option::weighted(0.8, time()),
+    )
+        .prop_map(|((a, i, u), (f, g), b, s, c, t)| Row {
+            a,
+            i,
+            u,
+            f,
+            g,
+            b,
+            s: s.map(str::to_owned),
+            c: c.to_owned(),
+            t,
+        })
+}
+
+fn float() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        6 => (-40i32..40).prop_map(|eighths| f64::from(eighths) / 8.0),
+        1 => -1e6..1e6f64,
+        1 => prop::sample::select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 1e300, 1e-300, 0.1]),
+    ]
+}
+
+fn time() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        3 => (0i64..6).prop_map(|day| 1_357_016_400_000_000_000 + day * 86_400_000_000_000),
+        1 => prop::sample::select(vec![0, -1, 1, 1_357_016_400_123_456_789]),
+    ]
+}
+
+fn expr(node: Node, ty: FieldType) -> Expr {
+    // Nullability is for the planner to find out; that anything may be null is always right.
+    Expr { node, ty, nullable: true }
+}
+
+fn field(name: &str) -> Expr {
+    let format = format();
+    let index = format.field(name).unwrap();
+    expr(Node::Field(index), format.fields()[index].ty)
+}
+
+fn one_of(names: &'static [&'static str]) -> BoxedStrategy<Expr> {
+    prop::sample::select(names).prop_map(field).boxed()
+}
+
+fn null(ty: FieldType) -> BoxedStrategy<Expr> {
+    Just(Expr::constant(Constant::Null, ty)).boxed()
+}
+
+type Exprs = BoxedStrategy<Expr>;
+
+/// A condition.
+pub(crate) fn condition(depth: u32, scope: Scope) -> Exprs {
+    let leaf = prop_oneof![
+        4 => one_of(&["b"]),
+        1 => any::<bool>().prop_map(|truth| Expr::constant(Constant::Bool(truth), FieldType::Bool)),
+        1 => null(FieldType::Bool),
+    ];
+    if depth == 0 {
+        return leaf.boxed();
+    }
+    let inner = condition(depth - 1, scope);
+    let bool_of = |node| expr(node, FieldType::Bool);
+    let is_truth =
+        (prop::option::of(any::<bool>()), any::<bool>(), inner.clone()).prop_map(move |(truth, negated, operand)| {
+            bool_of(Node::IsTruth { truth, negated, operand: Box::new(operand) })
+        });
+    prop_oneof![
+        1 => leaf,
+        6 => comparison(depth, scope),
+        2 => like(depth, scope),
+        2 => prop::collection::vec(inner.clone(), 2..4).prop_map(move |all| bool_of(Node::And(all))),
+        2 => prop::collection::vec(inner.clone(), 2..4).prop_map(move |all| bool_of(Node::Or(all))),
+        2 => inner.clone().prop_map(move |operand| bool_of(Node::Not(Box::new(operand)))),
+        1 => is_truth,
+        1 => alternatives(inner.clone(), inner, FieldType::Bool),
+    ]
+    .boxed()
+}
+
+/// Conditions over two or more values of one class.
+fn comparison(depth: u32, scope: Scope) -> Exprs {
+    let whole = prop_oneof![3 => integer(depth - 1, scope), 1 => one_of(&["u"]), 1 => wide_constant()].boxed();
+    let number =
+        if scope.everything { prop_oneof![whole.clone(), float_expr(depth - 1, scope)].boxed() } else { whole };
+    prop_oneof![
+        3 => comparison_of(&number),
+        2 => comparison_of(&float_expr(depth - 1, scope)),
+        3 => comparison_of(&text(depth - 1, scope)),
+        1 => comparison_of(&timestamp()),
+        1 => comparison_of(&condition(depth - 1, scope)),
+    ]
+    .boxed()
+}
+
+fn comparison_of(value: &Exprs) -> Exprs {
+    let ops = [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
+    let bool_of = |node| expr(node, FieldType::Bool);
+    let pair = || (value.clone().prop_map(Box::new), value.clone().prop_map(Box::new));
+    let operand = value.clone().prop_map(Box::new);
+    prop_oneof![
+        4 => (prop::sample::select(ops.to_vec()), pair())
+            .prop_map(move |(op, (left, right))| bool_of(Node::Compare { op, left, right })),
+        1 => (any::<bool>(), pair())
+            .prop_map(move |(negated, (left, right))| bool_of(Node::Distinct { negated, left, right })),
+        1 => (any::<bool>(), operand.clone(), prop::collection::vec(value.clone(), 1..4))
+            .prop_map(move |(negated, operand, list)| bool_of(Node::In { negated, operand, list })),
+        1 => (any::<bool>(), operand.clone(), pair())
+            .prop_map(move |(negated, operand, (low, high))| bool_of(Node::Between { negated, operand, low, high })),
+        1 => (any::<bool>(), operand).prop_map(move |(negated, operand)| bool_of(Node::IsNull { negated, operand })),
+    ]
+    .boxed()
+}
+
+fn like(depth: u32, scope: Scope) -> Exprs {
+    let pattern = prop_oneof![
+        4 => prop::sample::select(PATTERNS).prop_map(|text| Expr::constant(Constant::Text(text.to_owned()), FieldType::String)),
+        1 => one_of(&["c"]),
+        1 => null(FieldType::String),
+    ];
+    (any::<bool>(), any::<bool>(), text(depth - 1, scope), pattern)
+        .prop_map(|(negated, any_case, operand, pattern)| {
+            let like = Like { negated, any_case, operand, pattern, escape: Some('!') };
+            expr(Node::Like(Box::new(like)), FieldType::Bool)
+        })
+        .boxed()
+}
+
+fn timestamp() -> Exprs {
+    prop_oneof![
+        3 => one_of(&["t"]),
+        2 => time().prop_map(|time| Expr::constant(Constant::Timestamp(time), FieldType::Timestamp)),
+        1 => null(FieldType::Timestamp),
+    ]
+    .boxed()
+}
+
+/// A constant that may be beyond `i64`; it must not meet a unary minus, with which it would be one literal.
+fn wide_constant() -> Exprs {
+    let wide = prop::sample::select(vec![i128::from(u64::MAX), 1 << 63, i128::from(i64::MAX)]);
+    wide.prop_map(|value| Expr::constant(Constant::Int(value), FieldType::U64)).boxed()
+}
+
+/// CASE in both forms, COALESCE, NULLIF.
+fn alternatives(value: Exprs, condition: Exprs, ty: FieldType) -> Exprs {
+    let branches = |when: Exprs| prop::collection::vec((when, value.clone()), 1..3);
+    let otherwise = prop::option::of(value.clone().prop_map(Box::new));
+    prop_oneof![
+        (branches(condition), otherwise.clone())
+            .prop_map(move |(branches, otherwise)| { expr(Node::Case { operand: None, branches, otherwise }, ty) }),
+        (value.clone(), branches(value.clone()), otherwise).prop_map(move |(operand, branches, otherwise)| {
+            expr(Node::Case { operand: Some(Box::new(operand)), branches, otherwise }, ty)
+        }),
+        prop::collection::vec(value.clone(), 1..4).prop_map(move |options| expr(Node::Coalesce(options), ty)),
+        (value.clone(), value).prop_map(move |(left, right)| expr(Node::NullIf(Box::new(left), Box::new(right)), ty)),
+    ]
+    .boxed()
+}
+
+fn cast(operand: Exprs, ty: FieldType) -> Exprs {
+    operand.prop_map(move |operand| expr(Node::Cast(Box::new(operand)), ty)).boxed()
+}
+
+/// The planner refuses to cast a literal (with its sign) that the type does not hold.
+fn not_literal(operand: Exprs, instead: &'static str) -> Exprs {
+    let replaced = move |operand: Expr| match operand.node {
+        Node::Const(_) | Node::Negate(_) => field(instead),
+        _ => operand,
+    };
+    operand.prop_map(replaced).boxed()
+}
+
+/// A whole number, of a type that a signed one holds.
+pub(crate) fn integer(depth: u32, scope: Scope) -> Exprs {
+    let leaf = prop_oneof![
+        4 => one_of(&["a", "i"]),
+        3 => (-9i128..99).prop_map(|value| Expr::constant(Constant::Int(value), FieldType::I64)),
+        1 => prop::sample::select(vec![i128::from(i64::MIN), i64::MAX.into(), 1 << 40])
+            .prop_map(|value| Expr::constant(Constant::Int(value), FieldType::I64)),
+        1 => null(FieldType::I64),
+    ]
+    .boxed();
+    if depth == 0 {
+        return leaf;
+    }
+    let inner = integer(depth - 1, scope);
+    let operand = prop_oneof![4 => inner.clone(), 1 => one_of(&["u"])];
+    let ops = vec![
+        ArithmeticOp::Add,
+        ArithmeticOp::Subtract,
+        ArithmeticOp::Multiply,
+        ArithmeticOp::Divide,
+        ArithmeticOp::Remainder,
+    ];
+    let arithmetic = (prop::sample::select(ops), operand.clone(), operand).prop_map(|(op, left, right)| {
+        let (left, right) = (Box::new(left), Box::new(right));
+        expr(Node::Arithmetic { op, left, right }, FieldType::I64)
+    });
+    prop_oneof![
+        2 => leaf,
+        4 => arithmetic,
+        1 => inner.clone().prop_map(|operand| expr(Node::Negate(Box::new(operand)), FieldType::I64)),
+        2 => alternatives(inner.clone(), condition(depth - 1, scope), FieldType::I64),
+        1 => cast(not_literal(inner, "a"), FieldType::I16),
+        1 => cast(one_of(&["u"]), FieldType::I64),
+        1 => cast(not_literal(float_expr(depth - 1, scope), "f"), FieldType::I64),
+        1 => cast(condition(depth - 1, scope), FieldType::I64),
+        // Not of a literal: the planner refuses a text that says no number.
+        1 => cast(one_of(&["s", "c"]), FieldType::I64),
+    ]
+    .boxed()
+}
+
+/// A number with a fraction.
+pub(crate) fn float_expr(depth: u32, scope: Scope) -> Exprs {
+    let leaf = prop_oneof![
+        4 => one_of(&["f"]),
+        3 => float().prop_map(|value| Expr::constant(Constant::Float(value), FieldType::F64)),
+        1 => null(FieldType::F64),
+    ]
+    .boxed();
+    if depth == 0 {
+        return leaf;
+    }
+    let inner = float_expr(depth - 1, scope);
+    let other = prop_oneof![3 => inner.clone(), 1 => integer(depth - 1, scope), 1 => one_of(&["g"])];
+    let ops = vec![
+        ArithmeticOp::Add,
+        ArithmeticOp::Subtract,
+        ArithmeticOp::Multiply,
+        ArithmeticOp::Divide,
+        ArithmeticOp::Remainder,
+    ];
+    let arithmetic =
+        (prop::sample::select(ops), inner.clone(), other, any::<bool>()).prop_map(|(op, one, other, swap)| {
+            let (left, right) = if swap { (other, one) } else { (one, other) };
+            expr(Node::Arithmetic { op, left: Box::new(left), right: Box::new(right) }, FieldType::F64)
+        });
+    let from_text = cast(one_of(&["s", "c"]), FieldType::F64);
+    prop_oneof![
+        2 => leaf,
+        4 => arithmetic,
+        1 => inner.clone().prop_map(|operand| expr(Node::Negate(Box::new(operand)), FieldType::F64)),
+        2 => alternatives(inner, condition(depth - 1, scope), FieldType::F64),
+        1 => cast(integer(depth - 1, scope), FieldType::F64),
+        1 => cast(one_of(&["g"]), FieldType::F64),
+        1 => from_text,
+    ]
+    .boxed()
+}
+
+/// A text.
+pub(crate) fn text(depth: u32, scope: Scope) -> Exprs {
+    let leaf = prop_oneof![
+        4 => one_of(&["s", "c"]),
+        3 => prop::sample::select(TEXTS).prop_map(|text| Expr::constant(Constant::Text(text.to_owned()), FieldType::String)),
+        1 => null(FieldType::String),
+    ]
+    .boxed();
+    if depth == 0 {
+        return leaf;
+    }
+    let inner = text(depth - 1, scope);
+    let concat =
+        prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| expr(Node::Concat(parts), FieldType::String));
+    let plain = prop_oneof![
+        3 => leaf,
+        2 => concat,
+        2 => alternatives(inner.clone(), condition(depth - 1, scope), FieldType::String),
+        1 => cast(integer(depth - 1, scope), FieldType::String),
+        1 => cast(condition(depth - 1, scope), FieldType::String),
+    ];
+    if !scope.everything {
+        return plain.boxed();
+    }
+    prop_oneof![
+        6 => plain,
+        1 => cast(float_expr(depth - 1, scope), FieldType::String),
+        1 => cast(timestamp(), FieldType::String),
+        1 => cast(inner, FieldType::Char(2)),
+    ]
+    .boxed()
+}
+
+/// A value of any type.
+pub(crate) fn value(depth: u32, scope: Scope) -> Exprs {
+    prop_oneof![integer(depth, scope), float_expr(depth, scope), text(depth, scope), condition(depth, scope)].boxed()
+}

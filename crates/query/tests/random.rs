@@ -1,0 +1,103 @@
+//! Random expressions: printed as SQL, read, planned and folded, they give what they give as they are.
+#![allow(clippy::unwrap_used)] // a test that fails may panic
+
+mod generate;
+
+use crossdock_format::{Record, RecordBuilder, Value};
+use crossdock_query::{EvalError, Expr, Interpreter, Node, Projection, parse};
+use generate::{Scope, condition, format, row, value};
+use proptest::prelude::*;
+
+const EVERYTHING: Scope = Scope { everything: true };
+
+/// What an expression is for a record, in a form that compares (NaN with NaN too).
+fn given(outcome: Result<Vec<u8>, EvalError>, output: &crossdock_format::Format) -> String {
+    match outcome {
+        Ok(bytes) => match Record::check(output, &bytes).unwrap().get(0) {
+            // -0 and 0 are the same to SQL, so folding may take either.
+            Value::Float(value) => format!("{:?}", value + 0.0),
+            Value::Int(value) => format!("whole {value}"),
+            Value::Uint(value) => format!("whole {value}"),
+            value => format!("{value:?}"),
+        },
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+fn compute(expr: &Expr, record: &Record<'_>) -> String {
+    let field = crossdock_format::FieldSpec::nullable("x", expr.ty);
+    let output = crossdock_format::Format::natural([field]).unwrap();
+    let mut row = RecordBuilder::new(&output);
+    let outcome = Interpreter::new().set(expr, record, &mut row, 0).map(|()| row.finish().unwrap().to_vec());
+    given(outcome, &output)
+}
+
+/// WHERE's rule: from left to right, up to the first that is not TRUE.
+fn passes(filter: &Expr, record: &Record<'_>) -> Result<bool, EvalError> {
+    let conditions = match &filter.node {
+        Node::And(all) => all.as_slice(),
+        _ => std::slice::from_ref(filter),
+    };
+    for condition in conditions {
+        if Interpreter::new().holds(condition, record)? != Some(true) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4 * ProptestConfig::default().cases))]
+
+    #[test]
+    fn what_is_planned_is_what_was_meant(expr in value(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
+        let format = format();
+        let sql = format!("SELECT {} AS x FROM s", expr.sql(&format));
+        let program = parse(&sql).and_then(|select| select.plan(&format)).map_err(|error| TestCaseError::fail(format!("{error}")))?;
+        let mut input = RecordBuilder::new(&format);
+        let mut output = RecordBuilder::new(&program.output);
+        for row in rows {
+            let bytes = row.bytes(&mut input);
+            let record = Record::check(&format, &bytes).unwrap();
+            let outcome = match program.projection {
+                Projection::All => Ok(bytes.clone()),
+                Projection::Fields(_) => Interpreter::new().project(&program, &record, &mut output)
+                    .map(|()| output.finish().unwrap().to_vec()),
+            };
+            if !program.is_fallible() {
+                prop_assert!(outcome.is_ok(), "{sql} for {row:?}");
+            }
+            let planned = given(outcome, &program.output);
+            prop_assert_eq!(planned, compute(&expr, &record), "{} for {:?}", sql, row);
+        }
+    }
+
+    #[test]
+    fn where_passes_what_was_meant(filter in condition(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
+        let format = format();
+        let sql = format!("SELECT * FROM s WHERE {}", filter.sql(&format));
+        let program = parse(&sql).and_then(|select| select.plan(&format)).map_err(|error| TestCaseError::fail(format!("{error}")))?;
+        // What the plan shows reads back, and means the same. (A constant that was folded is a literal there, and one
+        // that cannot be cast is refused, where the expression was a row error.)
+        let shown = program.explain().filter.iter().map(|one| format!("({one})")).collect::<Vec<_>>().join(" AND ");
+        let again = if shown.is_empty() {
+            Ok(program.clone())
+        } else {
+            parse(&format!("SELECT * FROM s WHERE {shown}")).and_then(|select| select.plan(&format))
+        };
+        let again = match again {
+            Ok(again) => again,
+            Err(error) if error.message.contains("does not say a value") => program.clone(),
+            Err(error) => return Err(TestCaseError::fail(format!("{error}"))),
+        };
+        let mut input = RecordBuilder::new(&format);
+        for row in rows {
+            let bytes = row.bytes(&mut input);
+            let record = Record::check(&format, &bytes).unwrap();
+            let meant = passes(&filter, &record);
+            prop_assert_eq!(Interpreter::new().matches(&program, &record), meant, "{} for {:?}", sql, row);
+            prop_assert_eq!(program.matches(&record), meant.unwrap_or(false));
+            prop_assert_eq!(Interpreter::new().matches(&again, &record), meant, "{} for {:?}", shown, row);
+        }
+    }
+}
