@@ -14,6 +14,8 @@ use crate::input::Input;
 pub(super) struct RowReader {
     input: Input,
     parser: Reader,
+    /// A parser at the start of a row, for when one is to be given up.
+    fresh_parser: Reader,
     delimiter: u8,
     max_row_bytes: usize,
     /// The line on which the next row starts, if no blank lines come first.
@@ -93,9 +95,13 @@ impl<'a> Row<'a> {
 impl RowReader {
     pub(super) fn new(options: &CsvOptions) -> Result<Self, CsvError> {
         options.check()?;
+        let mut parser = ReaderBuilder::new().delimiter(options.delimiter).build();
+        // It reads a blank line, after which byte order marks are none of its business.
+        let _ = parser.read_field(b"\n", &mut [0; 8]);
         Ok(Self {
             input: Input::default(),
-            parser: fresh_parser(options.delimiter),
+            fresh_parser: parser.clone(),
+            parser,
             delimiter: options.delimiter,
             // One more is counted with.
             max_row_bytes: options.max_row_bytes.min(isize::MAX as usize),
@@ -224,7 +230,7 @@ impl RowReader {
     #[cold]
     fn give_up(&mut self, problem: CsvProblem) -> CsvError {
         let error = CsvError { line: self.line, column: None, problem };
-        self.parser = fresh_parser(self.delimiter);
+        self.parser.clone_from(&self.fresh_parser);
         match memchr::memchr(b'\n', &self.raw) {
             Some(end) => {
                 self.line += 1;
@@ -251,13 +257,6 @@ impl RowReader {
             }
         }
     }
-}
-
-/// A parser at the start of a row. It has read a blank line: byte order marks are none of its business any more.
-fn fresh_parser(delimiter: u8) -> Reader {
-    let mut parser = ReaderBuilder::new().delimiter(delimiter).build();
-    let _ = parser.read_field(b"\n", &mut [0; 8]);
-    parser
 }
 
 /// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone CR.

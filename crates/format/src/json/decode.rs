@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::BufRead;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize as _;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::{JsonError, JsonOptions, JsonProblem, MAX_DEPTH};
 use crate::builder::{RecordBuilder, ValueProblem};
@@ -277,11 +279,27 @@ impl<'de> DeserializeSeed<'de> for Member<'_> {
 
     #[inline]
     fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        if self.ty() == FieldType::F32 {
+            return self.deserialize_f32(parser);
+        }
         parser.deserialize_any(self)
     }
 }
 
 impl Member<'_> {
+    /// An `f32` comes from its digits, not by way of `f64`: rounded twice, 7.038531e-26 is another number.
+    fn deserialize_f32<'de, D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        let text = <&RawValue>::deserialize(parser)?.get();
+        if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+            let mut parser = serde_json::Deserializer::from_str(text);
+            return parser.deserialize_any(self).map_err(D::Error::custom);
+        }
+        match text::parse_f32(text.as_bytes()).map(|value| self.convert.builder.set_f64(self.field, value.into())) {
+            Some(Ok(())) => Ok(()),
+            _ => self.refuse(text::shorten(text.as_bytes())),
+        }
+    }
+
     fn ty(&self) -> FieldType {
         self.convert.builder.format().fields().get(self.field).map_or(FieldType::Bytes, |field| field.ty)
     }
@@ -317,7 +335,7 @@ impl<'de> Visitor<'de> for Member<'_> {
     #[inline]
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
         let outcome = match self.ty() {
-            FieldType::F64 | FieldType::F32 => self.convert.builder.set_f64(self.field, value as f64),
+            FieldType::F64 => self.convert.builder.set_f64(self.field, value as f64),
             _ => self.convert.builder.set_i64(self.field, value),
         };
         if outcome.is_err() { self.refuse(value.to_string()) } else { Ok(()) }
@@ -326,7 +344,7 @@ impl<'de> Visitor<'de> for Member<'_> {
     #[inline]
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
         let outcome = match self.ty() {
-            FieldType::F64 | FieldType::F32 => self.convert.builder.set_f64(self.field, value as f64),
+            FieldType::F64 => self.convert.builder.set_f64(self.field, value as f64),
             _ => self.convert.builder.set_u64(self.field, value),
         };
         if outcome.is_err() { self.refuse(value.to_string()) } else { Ok(()) }
