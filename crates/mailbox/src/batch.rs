@@ -1,6 +1,7 @@
 //! The batch descriptor: what device, transport, handlers and mailboxes hand on.
 
-use crate::heap::Buffer;
+use crate::buffer::Buffer;
+use crate::heap::release;
 use crate::selection::Selection;
 use std::fmt;
 
@@ -66,7 +67,7 @@ impl Batch {
 
     /// Lets go of everything, keeping the lists' memory.
     pub fn clear(&mut self) {
-        self.buffers.clear();
+        release(&mut self.buffers);
         self.slices.clear();
         self.records.clear();
         self.selection.clear();
@@ -147,6 +148,12 @@ impl Batch {
     /// Length of all slices together, in bytes.
     pub fn payload_bytes(&self) -> usize {
         self.slices.iter().map(|slice| slice.len as usize).sum()
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        release(&mut self.buffers);
     }
 }
 

@@ -1,64 +1,256 @@
-//! The private table behind a pool's segment, and the buffers handed out over it.
+//! The private table behind a pool's segment: who owns which part of it.
 //!
-//! Reference counts, generations, classes and the links of the return paths live here, in memory that only the daemon
-//! maps. A buffer is one index into this table plus the address that it was checked for.
+//! Reference counts, generations, classes and the way home live here, in memory that only the daemon maps.
 //!
-//! **Return path.** A buffer whose last reference goes is pushed on its class's return path: a stack linked through the
-//! table. It needs no memory of its own and holds at most every buffer of the class, so it cannot be full. The pool
-//! takes a whole stack at once (no single pop, hence no ABA) when it next allocates.
+//! **Return path.** A buffer whose last reference goes puts its index into its class's return path: a ring of cells, one
+//! for each buffer of the class, so it cannot be full. A ticket (one atomic addition, whatever the number of buffers)
+//! says which cells to write; the pool's holder reads them in order and needs no atomic exchange at all.
 //!
 //! **End of a pool.** Dropping the pool closes the return paths and adds the number of buffers still out to `debt`;
 //! each buffer that then finds its path closed takes one off. Whoever brings the debt to zero frees table and segment.
 
 #![allow(unsafe_code)]
 
+use crate::buffer::{Buffer, BufferMut};
 use crate::segment::Segment;
-use crate::sync::{Apart, AtomicIsize, AtomicU32, Ordering, fence};
-use std::fmt;
+use crate::sync::{Apart, AtomicIsize, AtomicU32, AtomicUsize, Ordering, fence, yield_now};
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Head of a return path that holds nothing; also the link of its last entry.
+/// A cell of a return path that holds no index.
 const EMPTY: u32 = u32::MAX;
-/// Head of the return path of a pool that is gone.
-const CLOSED: u32 = u32::MAX - 1;
+/// Set in a return path's ticket count once its pool is gone.
+const CLOSED: usize = 1 << (usize::BITS - 1);
 /// More references than this to one buffer can only be a leak in a loop; the process ends before the count wraps.
 const MAX_REFERENCES: u32 = u32::MAX / 2;
+/// Allocations of a class between two looks at its return path, while its free list lasts: few, so that what came home
+/// last and is warm is used first, and more than one, so that two cores do not fight for the path's cache line.
+const LOOK_EVERY: usize = 16;
 
 /// One buffer's private state. A cache line of its own, so that cores that share different buffers do not meet.
 #[repr(align(64))]
-struct Slot {
+pub(crate) struct Slot {
     /// Owners; 0 while the buffer is free.
     refs: AtomicU32,
-    /// The next entry of the return path, while the buffer is on one.
-    next: AtomicU32,
     /// Counts the buffer's lives: a name {index, generation} of an earlier one can be told from this one's.
     generation: AtomicU32,
+    /// Constant; here because who drops a buffer has this line at hand.
     class: u32,
-    offset: usize,
+    /// Stands for the buffer's bytes, so that loom sees who reads and writes them when.
+    #[cfg(loom)]
+    bytes: crate::sync::UnsafeCell<()>,
+}
+
+impl Slot {
+    fn new(class: u32) -> Slot {
+        Slot {
+            refs: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            class,
+            #[cfg(loom)]
+            bytes: crate::sync::UnsafeCell::new(()),
+        }
+    }
+
+    /// Tells loom that the buffer's bytes are read.
+    #[cfg(loom)]
+    pub(crate) fn reads(&self) {
+        self.bytes.with(|_| ());
+    }
+
+    /// Tells loom that the buffer's bytes are written.
+    #[cfg(loom)]
+    pub(crate) fn writes(&self) {
+        self.bytes.with_mut(|_| ());
+    }
+
+    /// Counts one more reference; the caller has one.
+    #[inline]
+    pub(crate) fn share(&self) {
+        // Relaxed: a new reference is made from one that its maker may use already.
+        if self.refs.fetch_add(1, Ordering::Relaxed) > MAX_REFERENCES {
+            std::process::abort();
+        }
+    }
+
+    /// Whether the caller's reference is the only one, and then all that others did with the buffer has happened.
+    pub(crate) fn is_sole(&self) -> bool {
+        self.refs.load(Ordering::Acquire) == 1
+    }
+
+    /// Gives up one reference; true if it was the last, and then all that others did with the buffer has happened.
+    #[inline]
+    fn let_go(&self) -> bool {
+        // A sole owner needs no read-modify-write: nobody else has a reference to clone or drop.
+        if self.is_sole() {
+            self.refs.store(0, Ordering::Relaxed);
+        } else if self.refs.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+        } else {
+            return false;
+        }
+        let lives = self.generation.load(Ordering::Relaxed);
+        self.generation.store(lives.wrapping_add(1), Ordering::Relaxed);
+        true
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+}
+
+/// The way home for one class's buffers.
+struct ReturnPath {
+    /// Next ticket; [`CLOSED`] is set in it at the end.
+    tickets: Apart<AtomicUsize>,
+    /// Indices of buffers, by ticket; a power of two of them, no fewer than the class has buffers.
+    cells: Box<[AtomicU32]>,
+}
+
+impl ReturnPath {
+    fn new(buffers: usize) -> ReturnPath {
+        let cells = (0..buffers.next_power_of_two()).map(|_| AtomicU32::new(EMPTY)).collect();
+        ReturnPath { tickets: Apart(AtomicUsize::new(0)), cells }
+    }
+
+    #[inline]
+    fn cell(&self, ticket: usize) -> &AtomicU32 {
+        &self.cells[ticket & (self.cells.len() - 1)]
+    }
 }
 
 /// The table: everything about a segment's buffers that must not lie in the segment.
 pub(crate) struct Heap {
     slots: Box<[Slot]>,
-    returns: Box<[Apart<AtomicU32>]>,
-    class_bytes: Box<[usize]>,
+    returns: Box<[ReturnPath]>,
     debt: AtomicIsize,
     segment: Segment,
 }
 
-/// What a segment is cut into, class by class; checked by the pool.
+impl Heap {
+    #[inline]
+    pub(crate) fn slot(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
+    }
+
+    /// Adds `change` to the debt; whoever brings it to zero frees the heap.
+    ///
+    /// # Safety
+    /// The caller gives up its claims on the heap (as the pool, or as so many buffers) and touches it no more.
+    unsafe fn settle(heap: NonNull<Heap>, change: isize) {
+        // SAFETY: the caller's claims keep the heap until the addition is made. Before the pool has added its count the
+        // debt is at most 0 and buffers only lower it; after, it falls to 0 exactly once.
+        let before = unsafe { heap.as_ref() }.debt.fetch_add(change, Ordering::AcqRel);
+        if before + change == 0 {
+            // SAFETY: every claim is gone and no new one can come: the pool is closed, no buffer is left to clone.
+            drop(unsafe { Box::from_raw(heap.as_ptr()) });
+        }
+    }
+
+    /// Sends buffers of `class`, which have no owner left, home.
+    ///
+    /// # Safety
+    /// The caller was the last owner of each, and touches the heap no more on their account.
+    #[inline]
+    unsafe fn give_back(heap: NonNull<Heap>, class: u32, indices: &[u32]) {
+        // SAFETY: these buffers are not home yet, so the heap is still there: up to the last store below, or to `settle`.
+        let path = unsafe { &heap.as_ref().returns[class as usize] };
+        // Acquire: a cell is written after it was emptied, which happened before one of the returns counted here did.
+        let ticket = path.tickets.fetch_add(indices.len(), Ordering::AcqRel);
+        if ticket & CLOSED != 0 {
+            // SAFETY: the claims of just these buffers, as this function's own contract says.
+            unsafe { Heap::settle(heap, -(indices.len() as isize)) };
+            return;
+        }
+        for (at, &index) in indices.iter().enumerate() {
+            // Release: the holder that reads this sees all that was done to the buffer.
+            path.cell(ticket.wrapping_add(at)).store(index, Ordering::Release);
+        }
+    }
+
+    /// Gives up one reference to buffer `index`, sending it home if that was the last.
+    ///
+    /// # Safety
+    /// The caller owns the reference, and with it touches neither buffer nor heap any more.
+    #[inline]
+    pub(crate) unsafe fn let_go(heap: NonNull<Heap>, index: u32) {
+        // SAFETY: the reference keeps the heap.
+        let slot = unsafe { heap.as_ref() }.slot(index);
+        let class = slot.class;
+        if slot.let_go() {
+            // SAFETY: the last reference went just now, and it was the caller's.
+            unsafe { Heap::give_back(heap, class, &[index]) };
+        }
+    }
+}
+
+/// Unmapping ends the bytes, so loom must find every use of them before it.
+#[cfg(loom)]
+impl Drop for Heap {
+    fn drop(&mut self) {
+        self.slots.iter().for_each(Slot::writes);
+    }
+}
+
+/// Drops all of `buffers`; those of one pool and class that follow each other go home for one atomic operation.
+pub(crate) fn release(buffers: &mut Vec<Buffer>) {
+    /// Buffers sent home together: more gain nothing.
+    const GROUP: usize = 32;
+    let mut group = [0u32; GROUP];
+    let mut count = 0;
+    let mut of: Option<(NonNull<Heap>, u32)> = None;
+    for buffer in buffers.drain(..) {
+        let (heap, index) = ManuallyDrop::new(buffer).place();
+        // SAFETY: the reference, given up here, keeps the heap.
+        let slot = unsafe { heap.as_ref() }.slot(index);
+        let class = slot.class;
+        if !slot.let_go() {
+            continue;
+        }
+        if let Some((last_heap, last_class)) = of
+            && (last_heap != heap || last_class != class || count == GROUP)
+        {
+            // SAFETY: the last references to these went just now, and they were this function's.
+            unsafe { Heap::give_back(last_heap, last_class, &group[..count]) };
+            count = 0;
+        }
+        of = Some((heap, class));
+        group[count] = index;
+        count += 1;
+    }
+    if let Some((heap, class)) = of {
+        // SAFETY: as above.
+        unsafe { Heap::give_back(heap, class, &group[..count]) };
+    }
+}
+
+/// What a segment is cut into, class by class.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) bytes: usize,
     pub(crate) count: usize,
 }
 
+/// The holder's side of one class.
+struct Home {
+    /// Indices of the buffers that are home, the warmest last.
+    free: Vec<u32>,
+    /// The next ticket of the return path to look for.
+    ticket: usize,
+    /// Allocations left before the return path is looked at again.
+    until_look: usize,
+    /// Index of the class's first buffer.
+    first: u32,
+    /// Bytes of each buffer.
+    bytes: u32,
+    /// Where the first buffer begins; the others follow it.
+    base: NonNull<u8>,
+}
+
 /// The pool's own hold on a heap, with the free lists. Dropping it closes the return paths.
 pub(crate) struct HeapOwner {
     heap: NonNull<Heap>,
-    /// By class: indices of the buffers that are home, the warmest last.
-    free: Box<[Vec<u32>]>,
+    homes: Box<[Home]>,
     /// Buffers taken from return paths so far.
     collected: u64,
 }
@@ -69,34 +261,26 @@ unsafe impl Send for HeapOwner {}
 impl HeapOwner {
     /// A heap over `segment`, cut into `cuts` one after the other; `None` if they do not fit it.
     pub(crate) fn new(segment: Segment, cuts: &[Cut]) -> Option<HeapOwner> {
-        let mut slots = Vec::new();
-        let mut free = Vec::new();
-        let mut offset = 0;
+        let (mut slots, mut homes) = (Vec::new(), Vec::new());
+        let mut offset = 0usize;
         for (class, cut) in cuts.iter().enumerate() {
+            let class = u32::try_from(class).ok()?;
             let first = u32::try_from(slots.len()).ok()?;
-            let end = first.checked_add(u32::try_from(cut.count).ok()?).filter(|&end| end < CLOSED)?;
-            for _ in first..end {
-                segment.at(offset, cut.bytes)?;
-                slots.push(Slot {
-                    refs: AtomicU32::new(0),
-                    next: AtomicU32::new(EMPTY),
-                    generation: AtomicU32::new(0),
-                    class: u32::try_from(class).ok()?,
-                    offset,
-                });
-                offset += cut.bytes;
-            }
+            let end = first.checked_add(u32::try_from(cut.count).ok()?).filter(|&end| end < EMPTY)?;
+            let base = segment.at(offset, cut.bytes.checked_mul(cut.count)?)?;
+            offset += cut.bytes * cut.count;
+            slots.extend((first..end).map(|_| Slot::new(class)));
             // Reversed: the lowest index is on top, so a light load touches few neighbouring pages.
-            free.push((first..end).rev().collect());
+            let free = (first..end).rev().collect();
+            homes.push(Home { free, ticket: 0, until_look: 0, first, bytes: u32::try_from(cut.bytes).ok()?, base });
         }
         let heap = Box::new(Heap {
             slots: slots.into_boxed_slice(),
-            returns: cuts.iter().map(|_| Apart(AtomicU32::new(EMPTY))).collect(),
-            class_bytes: cuts.iter().map(|cut| cut.bytes).collect(),
+            returns: cuts.iter().map(|cut| ReturnPath::new(cut.count)).collect(),
             debt: AtomicIsize::new(0),
             segment,
         });
-        Some(HeapOwner { heap: NonNull::from(Box::leak(heap)), free: free.into_boxed_slice(), collected: 0 })
+        Some(HeapOwner { heap: NonNull::from(Box::leak(heap)), homes: homes.into_boxed_slice(), collected: 0 })
     }
 
     fn heap(&self) -> &Heap {
@@ -114,63 +298,80 @@ impl HeapOwner {
         self.collected
     }
 
-    /// Hands out the buffer of `class` that came home last, if one is home.
+    /// Hands out a buffer of `class`, one that came home lately, if any is home.
     #[inline]
     pub(crate) fn take(&mut self, class: usize) -> Option<BufferMut> {
-        self.collect(class);
-        // SAFETY: as in `heap`; not through `self`, whose free lists change meanwhile.
+        // SAFETY: as in `heap`; not through `self`, whose lists change meanwhile.
         let heap = unsafe { self.heap.as_ref() };
-        let index = self.free[class].pop()?;
-        let slot = &heap.slots[index as usize];
-        let capacity = heap.class_bytes[class];
-        let data = heap.segment.at(slot.offset, capacity)?;
-        slot.refs.store(1, Ordering::Relaxed);
-        Some(BufferMut(Buffer { heap: self.heap, data, index, capacity }))
-    }
-
-    /// Takes home what waits on the return path of `class`: what came last is warm in the cache, and is used first.
-    #[inline]
-    fn collect(&mut self, class: usize) {
-        // SAFETY: as in `heap`; not through `self`, whose free lists change meanwhile.
-        let heap = unsafe { self.heap.as_ref() };
-        if heap.returns[class].load(Ordering::Relaxed) != EMPTY {
-            // Acquire: all that was done to the buffers that came home happened before they are used again.
-            let head = heap.returns[class].swap(EMPTY, Ordering::Acquire);
-            self.collected += heap.unchain(head, &mut self.free[class]) as u64;
+        let home = &mut self.homes[class];
+        if home.until_look == 0 || home.free.is_empty() {
+            let got = home.collect(&heap.returns[class]);
+            self.collected += got as u64;
+            home.until_look = got.clamp(1, LOOK_EVERY);
+        }
+        home.until_look -= 1;
+        let index = home.free.pop()?;
+        heap.slot(index).refs.store(1, Ordering::Relaxed);
+        // SAFETY: the index was on the class's free list, so it has no other owner; `new` checked that all of the
+        // class's buffers lie in the segment, one after the other from `base` on.
+        unsafe {
+            let data = home.base.add((index - home.first) as usize * home.bytes as usize);
+            Some(BufferMut::new(self.heap, index, data, home.bytes))
         }
     }
 
     /// Whether at least `count` buffers of `class` are home.
     #[inline]
     pub(crate) fn has(&mut self, class: usize, count: usize) -> bool {
-        self.collect(class);
-        self.free[class].len() >= count
+        // SAFETY: as in `heap`; not through `self`, whose lists change meanwhile.
+        let heap = unsafe { self.heap.as_ref() };
+        let home = &mut self.homes[class];
+        if home.free.len() < count {
+            self.collected += home.collect(&heap.returns[class]) as u64;
+        }
+        home.free.len() >= count
     }
 
-    /// Takes a reference back, past the return path: the buffer goes home at once if it was the last.
+    /// Takes a reference back, past the return path: the buffer is home at once if it was the last.
     #[inline]
     pub(crate) fn take_back(&mut self, buffer: Buffer) {
-        if buffer.heap != self.heap {
-            return; // another pool's: dropped here, so it goes home through that pool's return path
+        if buffer.place().0 != self.heap {
+            return; // another pool's: dropped here, so it goes home by that pool's return path
         }
-        let buffer = ManuallyDrop::new(buffer);
-        let slot = buffer.slot();
+        let (_, index) = ManuallyDrop::new(buffer).place();
+        let slot = self.heap().slot(index);
+        let class = slot.class as usize;
         if slot.let_go() {
-            self.free[slot.class as usize].push(buffer.index);
+            self.homes[class].free.push(index);
         }
     }
 
-    /// How many buffers of `class` are home, or wait on the return path. Walks it, which only the one owner may:
-    /// nobody else takes from it.
+    /// How many buffers of `class` are home, or have arrived on the return path.
     pub(crate) fn free(&self, class: usize) -> usize {
-        let heap = self.heap();
-        let mut count = self.free[class].len();
-        let mut at = heap.returns[class].load(Ordering::Acquire);
-        while at != EMPTY {
-            count += 1;
-            at = heap.slots[at as usize].next.load(Ordering::Relaxed);
+        let (home, path) = (&self.homes[class], &self.heap().returns[class]);
+        let arrived = (0..path.cells.len())
+            .take_while(|&at| path.cell(home.ticket.wrapping_add(at)).load(Ordering::Relaxed) != EMPTY)
+            .count();
+        home.free.len() + arrived
+    }
+}
+
+impl Home {
+    /// Moves what has arrived on the return path to the free list, the latest on top. Returns how many.
+    #[inline]
+    fn collect(&mut self, path: &ReturnPath) -> usize {
+        let before = self.free.len();
+        loop {
+            let cell = path.cell(self.ticket);
+            // Acquire: all that was done to the buffer happened before it is used again.
+            let index = cell.load(Ordering::Acquire);
+            if index == EMPTY {
+                return self.free.len() - before;
+            }
+            cell.store(EMPTY, Ordering::Relaxed);
+            self.ticket = self.ticket.wrapping_add(1);
+            self.free.push(index);
         }
-        count
     }
 }
 
@@ -178,218 +379,18 @@ impl Drop for HeapOwner {
     fn drop(&mut self) {
         // SAFETY: as in `heap`.
         let heap = unsafe { self.heap.as_ref() };
-        let mut home = 0;
-        for (path, free) in heap.returns.iter().zip(&mut self.free) {
-            heap.unchain(path.swap(CLOSED, Ordering::AcqRel), free);
-            home += free.len();
+        let mut out = heap.slots.len() as isize;
+        for (home, path) in self.homes.iter_mut().zip(&heap.returns) {
+            let last = path.tickets.fetch_or(CLOSED, Ordering::AcqRel);
+            home.collect(path);
+            // Who has a ticket from before is about to write its cell, and must not find the heap gone.
+            while home.ticket != last {
+                yield_now();
+                home.collect(path);
+            }
+            out -= home.free.len() as isize;
         }
-        let out = (heap.slots.len() - home) as isize;
         // SAFETY: the owner's claim ends here.
         unsafe { Heap::settle(self.heap, out) };
-    }
-}
-
-impl Heap {
-    /// Puts the chain that begins at `head` on top of `free`, its first entry topmost: the latest to come home is the
-    /// warmest. Returns how many there were.
-    fn unchain(&self, head: u32, free: &mut Vec<u32>) -> usize {
-        let start = free.len();
-        let mut at = head;
-        while at != EMPTY {
-            free.push(at);
-            at = self.slots[at as usize].next.load(Ordering::Relaxed);
-        }
-        free[start..].reverse();
-        free.len() - start
-    }
-
-    /// Adds `change` to the debt; whoever brings it to zero frees the heap.
-    ///
-    /// # Safety
-    /// The caller gives up its own claim on the heap (as the pool, or as one buffer) and touches it no more.
-    unsafe fn settle(heap: NonNull<Heap>, change: isize) {
-        // SAFETY: the caller's claim keeps the heap until the addition is made. Before the pool has added its count the
-        // debt is at most 0 and buffers only lower it; after, it falls to 0 exactly once.
-        let before = unsafe { heap.as_ref() }.debt.fetch_add(change, Ordering::AcqRel);
-        if before + change == 0 {
-            // SAFETY: every claim is gone and no new one can come: the pool is closed, no buffer is left to clone.
-            drop(unsafe { Box::from_raw(heap.as_ptr()) });
-        }
-    }
-
-    /// Sends buffer `index`, which has no owner left, home.
-    ///
-    /// # Safety
-    /// The caller was the buffer's last owner and touches the heap no more.
-    unsafe fn give_back(heap: NonNull<Heap>, index: u32) {
-        // SAFETY: the caller's buffer is not home yet, so the heap is still there; after the exchange below succeeds
-        // nothing here touches it.
-        let (slot, path) = unsafe {
-            let table = heap.as_ref();
-            let slot = &table.slots[index as usize];
-            (slot, &table.returns[slot.class as usize])
-        };
-        let mut head = path.load(Ordering::Relaxed);
-        while head != CLOSED {
-            slot.next.store(head, Ordering::Relaxed);
-            // Release: the pool that collects this sees all that was done to the buffer.
-            match path.compare_exchange_weak(head, index, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-        // SAFETY: this buffer's claim is given up, as this function's own contract says.
-        unsafe { Heap::settle(heap, -1) };
-    }
-}
-
-impl Slot {
-    /// Gives up one reference; true if it was the last, and then all that others did with the buffer has happened.
-    fn let_go(&self) -> bool {
-        // A sole owner needs no read-modify-write: nobody else has a reference to clone or drop.
-        if self.refs.load(Ordering::Acquire) == 1 {
-            self.refs.store(0, Ordering::Relaxed);
-        } else if self.refs.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
-        } else {
-            return false;
-        }
-        let lives = self.generation.load(Ordering::Relaxed);
-        self.generation.store(lives.wrapping_add(1), Ordering::Relaxed);
-        true
-    }
-}
-
-/// A buffer's name within its pool: an index, and which of its lives is meant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct BufferId {
-    /// Place in the pool's table.
-    pub index: u32,
-    /// Number of times that this place was freed before; wraps.
-    pub generation: u32,
-}
-
-/// A shared, read-only buffer: `Deref` gives its whole capacity. Cloning counts a reference; the last drop, on any
-/// thread, sends it home to its pool.
-pub struct Buffer {
-    heap: NonNull<Heap>,
-    data: NonNull<u8>,
-    capacity: usize,
-    index: u32,
-}
-
-// SAFETY: the bytes are read-only while shared, the count is atomic, and the way home may be taken from any thread.
-unsafe impl Send for Buffer {}
-// SAFETY: see `Send`.
-unsafe impl Sync for Buffer {}
-
-impl Buffer {
-    fn slot(&self) -> &Slot {
-        // SAFETY: a buffer that exists keeps its heap.
-        let heap = unsafe { self.heap.as_ref() };
-        &heap.slots[self.index as usize]
-    }
-
-    /// Capacity in bytes: the size of its class.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Its name within its pool.
-    pub fn id(&self) -> BufferId {
-        BufferId { index: self.index, generation: self.slot().generation.load(Ordering::Relaxed) }
-    }
-
-    /// Whether `other` is a reference to the same buffer.
-    pub fn same(&self, other: &Buffer) -> bool {
-        self.heap == other.heap && self.index == other.index
-    }
-
-    /// Becomes writable again if this is the only reference; else gives itself back.
-    ///
-    /// # Errors
-    /// The buffer itself, when it is shared.
-    pub fn try_mut(self) -> Result<BufferMut, Buffer> {
-        // Acquire: what former owners read must have been read before it is overwritten.
-        if self.slot().refs.load(Ordering::Acquire) == 1 { Ok(BufferMut(self)) } else { Err(self) }
-    }
-}
-
-impl Clone for Buffer {
-    fn clone(&self) -> Buffer {
-        let before = self.slot().refs.fetch_add(1, Ordering::Relaxed);
-        if before > MAX_REFERENCES {
-            std::process::abort();
-        }
-        Buffer { heap: self.heap, data: self.data, index: self.index, capacity: self.capacity }
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if self.slot().let_go() {
-            // SAFETY: the last reference went just now, and it was this one.
-            unsafe { Heap::give_back(self.heap, self.index) };
-        }
-    }
-}
-
-impl Deref for Buffer {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `capacity` bytes from `data` on were checked to lie in the segment, which outlives the buffer; nobody
-        // writes to a shared buffer, and the segment is mapped by the daemon alone.
-        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.capacity) }
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("id", &self.id()).field("capacity", &self.capacity).finish()
-    }
-}
-
-/// A buffer with one owner, who may write: `Deref` and `DerefMut` give its whole capacity. What it holds at first are
-/// the bytes of its last use, by the same daemon; see [`crate::Pool::alloc`].
-pub struct BufferMut(Buffer);
-
-impl BufferMut {
-    /// Gives up writing, for sharing.
-    pub fn freeze(self) -> Buffer {
-        self.0
-    }
-
-    /// Capacity in bytes: the size of its class.
-    pub fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
-
-    /// Its name within its pool.
-    pub fn id(&self) -> BufferId {
-        self.0.id()
-    }
-}
-
-impl Deref for BufferMut {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl DerefMut for BufferMut {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `Buffer::deref`; and this is the only reference, since `BufferMut` is made only for a count of
-        // one and cannot be cloned.
-        unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.capacity) }
-    }
-}
-
-impl fmt::Debug for BufferMut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BufferMut").field("id", &self.id()).field("capacity", &self.0.capacity).finish()
     }
 }

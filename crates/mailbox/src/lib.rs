@@ -14,6 +14,7 @@
 
 mod batch;
 pub mod bell;
+mod buffer;
 mod heap;
 mod pool;
 pub mod ring;
@@ -22,6 +23,6 @@ mod selection;
 mod sync;
 
 pub use batch::{Batch, BatchFull, Slice, Span};
-pub use heap::{Buffer, BufferId, BufferMut};
+pub use buffer::{Buffer, BufferId, BufferMut};
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
 pub use selection::Selection;

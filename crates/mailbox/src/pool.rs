@@ -1,6 +1,7 @@
 //! A pool: one core's heap. Its free lists are private to the holder; buffers come home through [`crate::heap`].
 
-use crate::heap::{Buffer, BufferMut, Cut, HeapOwner};
+use crate::buffer::{Buffer, BufferMut};
+use crate::heap::{Cut, HeapOwner};
 use crate::segment::Segment;
 use std::cell::Cell;
 use std::io;

@@ -5,8 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::sync::{Apart, Arc, AtomicBool, AtomicUsize, Ordering};
-use std::cell::UnsafeCell;
+use crate::sync::{Apart, Arc, AtomicBool, AtomicUsize, Ordering, UnsafeCell};
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -27,8 +26,9 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn place(&self, at: usize) -> *mut MaybeUninit<T> {
-        self.places[at & (self.places.len() - 1)].get()
+    #[inline]
+    fn place(&self, at: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        &self.places[at & (self.places.len() - 1)]
     }
 }
 
@@ -37,7 +37,7 @@ impl<T> Drop for Shared<T> {
         let (mut at, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         while at != tail {
             // SAFETY: both sides are gone; head..tail were written and not read.
-            unsafe { (*self.place(at)).assume_init_drop() };
+            self.place(at).with_mut(|place| unsafe { (*place).assume_init_drop() });
             at = at.wrapping_add(1);
         }
     }
@@ -106,7 +106,7 @@ impl<T> Producer<T> {
             return Err(value);
         }
         // SAFETY: the place is outside head..tail, so it is the producer's, and holds nothing.
-        unsafe { (*self.shared.place(self.tail)).write(value) };
+        self.shared.place(self.tail).with_mut(|place| unsafe { (*place).write(value) });
         self.tail = self.tail.wrapping_add(1);
         self.shared.tail.store(self.tail, Ordering::Release);
         Ok(())
@@ -122,7 +122,7 @@ impl<T> Producer<T> {
         let mut tail = self.tail;
         for value in values.drain(..count) {
             // SAFETY: `count` places from `tail` on are free, so they are the producer's.
-            unsafe { (*self.shared.place(tail)).write(value) };
+            self.shared.place(tail).with_mut(|place| unsafe { (*place).write(value) });
             tail = tail.wrapping_add(1);
         }
         if count > 0 {
@@ -165,7 +165,7 @@ impl<T> Consumer<T> {
         }
         // SAFETY: the place is inside head..tail, so it is the consumer's, and was written; it is read once, as `head`
         // moves on.
-        let value = unsafe { (*self.shared.place(self.head)).assume_init_read() };
+        let value = self.shared.place(self.head).with(|place| unsafe { (*place).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         self.shared.head.store(self.head, Ordering::Release);
         Some(value)
@@ -180,8 +180,9 @@ impl<T> Consumer<T> {
         let count = waiting.min(max);
         values.reserve(count); // before the reads: an unwinding allocation must not lose what was read
         for at in 0..count {
+            let place = self.shared.place(self.head.wrapping_add(at));
             // SAFETY: as in `pop`, for `count` places.
-            values.push(unsafe { (*self.shared.place(self.head.wrapping_add(at))).assume_init_read() });
+            values.push(place.with(|place| unsafe { (*place).assume_init_read() }));
         }
         if count > 0 {
             self.head = self.head.wrapping_add(count);

@@ -16,6 +16,9 @@ pub(crate) struct Segment {
     bytes: usize,
     #[cfg(not(any(loom, miri)))]
     _memfd: rustix::fd::OwnedFd,
+    /// Lets loom find a segment that is never freed.
+    #[cfg(loom)]
+    _alive: crate::sync::Arc<()>,
 }
 
 // SAFETY: a segment is an address range that this value owns; it has no thread-bound state. Who may touch which bytes
@@ -63,7 +66,12 @@ impl Segment {
         let memory: Box<[u64]> = vec![0; bytes.div_ceil(8)].into_boxed_slice();
         let bytes = memory.len() * 8;
         let base = NonNull::from(Box::leak(memory)).cast::<u8>();
-        Ok(Segment { base, bytes })
+        Ok(Segment {
+            base,
+            bytes,
+            #[cfg(loom)]
+            _alive: crate::sync::Arc::new(()),
+        })
     }
 }
 
