@@ -99,3 +99,29 @@ impl Segment {
         Some(unsafe { self.base.add(offset) })
     }
 }
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::*;
+    use rustix::fs::{SealFlags, fcntl_get_seals, ftruncate};
+
+    #[test]
+    fn nobody_can_change_its_length_or_its_seals() {
+        let segment = Segment::new(8192).unwrap();
+        let seals = fcntl_get_seals(&segment._memfd).unwrap();
+        assert!(seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL));
+        assert!(ftruncate(&segment._memfd, 0).is_err());
+        assert!(ftruncate(&segment._memfd, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn addresses_outside_are_refused() {
+        let segment = Segment::new(4096).unwrap();
+        assert!(segment.at(0, 4096).is_some() && segment.at(4096, 0).is_some());
+        for (offset, bytes) in [(0, 4097), (4096, 1), (1, usize::MAX), (usize::MAX, 1)] {
+            assert!(segment.at(offset, bytes).is_none(), "{offset} + {bytes}");
+        }
+        assert!(Segment::new(0).is_err());
+        assert!(Segment::new(usize::MAX).is_err());
+    }
+}
