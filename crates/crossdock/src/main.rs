@@ -1,3 +1,55 @@
 //! Processes messages in transit: daemon, command line, control API.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod config;
+mod demo;
+mod failure;
+mod http;
+mod input;
+mod lists;
+mod out;
+mod progress;
+mod publish;
+mod quantity;
+mod schema;
+mod serve;
+mod signals;
+mod subscribe;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::cli::{Cli, Command};
+use crate::failure::Outcome;
+
+fn main() -> ExitCode {
+    // clap reports what is wrong with the command line, and exits with 2.
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Publish(arguments) => publish::run(&arguments),
+        Command::Subscribe(arguments) => subscribe::run(&arguments),
+        Command::Explain(arguments) => lists::explain(&arguments),
+        Command::Formats(arguments) => lists::formats(&arguments),
+        Command::Streams(arguments) => lists::streams(&arguments),
+        Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
+        Command::Contexts(arguments) => lists::contexts(&arguments),
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
+    out::print(script)
+}

@@ -1,0 +1,256 @@
+//! The subscribers of the demo: each with its query, and beside it the same in plain Rust, over the text of the CSV.
+//!
+//! The plain side shares no code with the engine: it reads the text with another library, compares and computes by itself,
+//! and is what each subscriber's rows are checked against.
+
+use jiff::Timestamp;
+
+use super::checksum::{Cell, Rows, Sum};
+use super::made_up::{FlightKey, passengers_and_meals};
+use crate::failure::{Failure, Outcome};
+
+/// One subscriber.
+pub(crate) struct Job {
+    /// What it is for.
+    pub(crate) name: &'static str,
+    /// Its query.
+    pub(crate) sql: &'static str,
+    plain: Plain,
+}
+
+/// What a row adds to the rows that a subscriber should get.
+enum Plain {
+    /// A flight.
+    A(fn(&Flight<'_>, &mut Rows)),
+    /// An hour of weather.
+    B(fn(&Hour<'_>, &mut Rows)),
+}
+
+/// The subscribers.
+pub(crate) const JOBS: [Job; 6] = [
+    // The C-CORE paper's query, with this data's names: passengers and meals from one city to another, at a time.
+    Job {
+        name: "passengers, meals",
+        sql: "SELECT passenger_list, meal_preference FROM A \
+              WHERE origin = 'JFK' AND dest = 'LAX' AND sched_dep_time BETWEEN 1800 AND 2100",
+        plain: Plain::A(|flight, rows| {
+            if flight.origin == "JFK" && flight.dest == "LAX" && (1800..=2100).contains(&flight.sched_dep_time) {
+                let (mut passengers, mut meals) = (String::new(), String::new());
+                let boarded = flight.dep_time.map(|_| passengers_and_meals(flight.key, &mut passengers, &mut meals));
+                rows.add(&[boarded.map(|()| &passengers[..]).into(), boarded.map(|()| &meals[..]).into()]);
+            }
+        }),
+    },
+    Job {
+        name: "late to Los Angeles",
+        sql: "SELECT carrier, flight, dest, dep_delay FROM A \
+              WHERE origin = 'JFK' AND dest = 'LAX' AND dep_delay > 15",
+        plain: Plain::A(|flight, rows| {
+            let is_late = flight.dep_delay.is_some_and(|minutes| minutes > 15);
+            if flight.origin == "JFK" && flight.dest == "LAX" && is_late {
+                rows.add(&[flight.carrier.into(), flight.flight.into(), flight.dest.into(), flight.dep_delay.into()]);
+            }
+        }),
+    },
+    Job {
+        name: "Newark's feed",
+        sql: "SELECT carrier, flight, dest, sched_dep_time, dep_delay FROM A WHERE origin = 'EWR'",
+        plain: Plain::A(|flight, rows| {
+            if flight.origin == "EWR" {
+                rows.add(&[
+                    flight.carrier.into(),
+                    flight.flight.into(),
+                    flight.dest.into(),
+                    flight.sched_dep_time.into(),
+                    flight.dep_delay.into(),
+                ]);
+            }
+        }),
+    },
+    Job {
+        name: "Kennedy's feed",
+        sql: "SELECT flight, dest, COALESCE(dep_delay, 0) AS delay_min, distance * 1.609344 AS distance_km \
+              FROM A WHERE origin = 'JFK'",
+        plain: Plain::A(|flight, rows| {
+            if flight.origin == "JFK" {
+                let distance_km = flight.distance as f64 * 1.609344;
+                let delay_min = flight.dep_delay.unwrap_or(0);
+                rows.add(&[flight.flight.into(), flight.dest.into(), delay_min.into(), distance_km.into()]);
+            }
+        }),
+    },
+    Job {
+        name: "LaGuardia's feed",
+        sql: "SELECT carrier, flight, tailnum, time_hour, \
+              CASE WHEN dep_time IS NULL THEN 'cancelled' WHEN dep_delay > 15 THEN 'late' ELSE 'on time' END AS state \
+              FROM A WHERE origin = 'LGA'",
+        plain: Plain::A(|flight, rows| {
+            if flight.origin == "LGA" {
+                let state = match (flight.dep_time, flight.dep_delay) {
+                    (None, _) => "cancelled",
+                    (Some(_), Some(16..)) => "late",
+                    (Some(_), _) => "on time",
+                };
+                rows.add(&[
+                    flight.carrier.into(),
+                    flight.flight.into(),
+                    flight.tailnum.into(),
+                    Cell::Time(flight.time_hour_ns),
+                    state.into(),
+                ]);
+            }
+        }),
+    },
+    Job {
+        name: "severe weather",
+        sql: "SELECT origin, time_hour, wind_gust, visib, precip FROM B \
+              WHERE wind_gust >= 40 OR visib < 0.5 OR precip > 0.3",
+        plain: Plain::B(|hour, rows| {
+            let is_severe = hour.wind_gust.is_some_and(|gust| gust >= 40.0)
+                || hour.visib.is_some_and(|visib| visib < 0.5)
+                || hour.precip.is_some_and(|precip| precip > 0.3);
+            if is_severe {
+                rows.add(&[
+                    hour.origin.into(),
+                    Cell::Time(hour.time_hour_ns),
+                    hour.wind_gust.into(),
+                    hour.visib.into(),
+                    hour.precip.into(),
+                ]);
+            }
+        }),
+    },
+];
+
+/// What each subscriber should get, by one plain pass over the text of each file.
+pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Sum>> {
+    let mut sums = vec![Rows::default(); JOBS.len()];
+    pass(flights_csv, |row| {
+        let flight = Flight::read(row)?;
+        for (job, rows) in JOBS.iter().zip(&mut sums) {
+            if let Plain::A(select) = job.plain {
+                select(&flight, rows);
+            }
+        }
+        Some(())
+    })?;
+    pass(weather_csv, |row| {
+        let hour = Hour::read(row)?;
+        for (job, rows) in JOBS.iter().zip(&mut sums) {
+            if let Plain::B(select) = job.plain {
+                select(&hour, rows);
+            }
+        }
+        Some(())
+    })?;
+    Ok(sums.iter().map(Rows::sum).collect())
+}
+
+/// Visits every row after the header.
+fn pass(text: &[u8], mut visit: impl FnMut(&csv::StringRecord) -> Option<()>) -> Outcome {
+    let unreadable =
+        |line: u64, why: &str| Failure::failed(format!("the bundled CSV cannot be checked: line {line}: {why}"));
+    let mut reader = csv::Reader::from_reader(text);
+    let mut row = csv::StringRecord::new();
+    loop {
+        let line = reader.position().line();
+        match reader.read_record(&mut row) {
+            Ok(true) => visit(&row).ok_or_else(|| unreadable(line, "a column is not as expected"))?,
+            Ok(false) => return Ok(()),
+            Err(error) => return Err(unreadable(line, &error.to_string())),
+        }
+    }
+}
+
+/// A flight, read from the text of its row.
+struct Flight<'a> {
+    key: FlightKey<'a>,
+    dep_time: Option<i64>,
+    sched_dep_time: i64,
+    dep_delay: Option<i64>,
+    carrier: &'a str,
+    flight: i64,
+    tailnum: Option<&'a str>,
+    origin: &'a str,
+    dest: &'a str,
+    distance: i64,
+    time_hour_ns: i64,
+}
+
+impl<'a> Flight<'a> {
+    fn read(row: &'a csv::StringRecord) -> Option<Flight<'a>> {
+        let key = FlightKey {
+            date: [row.get(0)?, row.get(1)?, row.get(2)?],
+            sched_dep_time: row.get(4)?,
+            carrier: row.get(9)?,
+            flight: row.get(10)?,
+        };
+        Some(Flight {
+            key,
+            dep_time: number_or_na(row.get(3)?)?,
+            sched_dep_time: key.sched_dep_time.parse().ok()?,
+            dep_delay: number_or_na(row.get(5)?)?,
+            carrier: key.carrier,
+            flight: key.flight.parse().ok()?,
+            tailnum: Some(row.get(11)?).filter(|text| *text != "NA"),
+            origin: row.get(12)?,
+            dest: row.get(13)?,
+            distance: row.get(15)?.parse().ok()?,
+            time_hour_ns: nanoseconds(row.get(18)?)?,
+        })
+    }
+}
+
+/// An hour of weather, read from the text of its row.
+struct Hour<'a> {
+    origin: &'a str,
+    wind_gust: Option<f64>,
+    precip: Option<f64>,
+    visib: Option<f64>,
+    time_hour_ns: i64,
+}
+
+impl<'a> Hour<'a> {
+    fn read(row: &'a csv::StringRecord) -> Option<Hour<'a>> {
+        Some(Hour {
+            origin: row.get(0)?,
+            wind_gust: number_or_na(row.get(10)?)?,
+            precip: number_or_na(row.get(11)?)?,
+            visib: number_or_na(row.get(13)?)?,
+            time_hour_ns: nanoseconds(row.get(14)?)?,
+        })
+    }
+}
+
+/// A number, or `NA` for none; `None` for what is neither.
+fn number_or_na<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
+    if text == "NA" { Some(None) } else { text.parse().ok().map(Some) }
+}
+
+fn nanoseconds(text: &str) -> Option<i64> {
+    let time: Timestamp = text.parse().ok()?;
+    i64::try_from(time.as_nanosecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::data;
+    use super::*;
+
+    #[test]
+    fn the_plain_pass_finds_what_is_known_of_the_data() {
+        let sums = expected(&data::flights_csv().unwrap(), &data::weather_csv().unwrap()).unwrap();
+        let rows = |name: &str| {
+            let job = JOBS.iter().position(|job| job.name == name).unwrap();
+            sums[job].rows
+        };
+        // Counted with awk over the same files.
+        assert_eq!(rows("late to Los Angeles"), 1782);
+        assert_eq!(rows("Newark's feed"), 120_835);
+        assert_eq!(rows("Kennedy's feed"), 111_279);
+        assert_eq!(rows("LaGuardia's feed"), 104_662);
+        assert_eq!(rows("Newark's feed") + rows("Kennedy's feed") + rows("LaGuardia's feed"), 336_776);
+        assert_eq!(rows("passengers, meals"), 2096);
+        assert_eq!(rows("severe weather"), 385);
+    }
+}

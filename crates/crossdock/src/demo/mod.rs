@@ -1,0 +1,87 @@
+//! `crossdock demo airline`: the main job, on real data, through the real parts, checked.
+//!
+//! A context is started in this process on a free port of 127.0.0.1. Two publishers and six subscribers connect to it through
+//! the library and its wire, as any client would. What each subscriber got is then compared with [`jobs`]' plain pass.
+
+mod checksum;
+mod data;
+mod jobs;
+mod made_up;
+mod progress;
+mod replay;
+mod report;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crossdock_runtime::{ContextConfig, ContextHandle};
+
+use self::data::Replay;
+use self::replay::Stream;
+use crate::cli::{Demo, Scenario};
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::quantity::{counted, seconds};
+use crate::signals::Interrupt;
+
+/// Runs a demo.
+pub(crate) fn run(arguments: &Demo) -> Outcome {
+    match arguments.scenario {
+        Scenario::Airline => airline(arguments.json),
+    }
+}
+
+fn airline(json: bool) -> Outcome {
+    let interrupt = Interrupt::install()?;
+    let started = Instant::now();
+    let flights_csv = data::flights_csv()?;
+    let weather_csv = data::weather_csv()?;
+    let streams = [
+        Stream {
+            name: "A",
+            replay: Replay::decode(&data::with_made_up_columns(&flights_csv)?, &data::flights_format()?)?,
+        },
+        Stream { name: "B", replay: Replay::decode(&weather_csv, &data::weather_format()?)? },
+    ];
+    let prepare_time = started.elapsed();
+    if !json {
+        introduce(&streams, prepare_time)?;
+    }
+
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let context = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() })
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let results = replay::run(&context, &streams, &jobs::JOBS, &interrupt);
+    context.stop();
+    let results = results?;
+
+    let started = Instant::now();
+    let expected = jobs::expected(&flights_csv, &weather_csv)?;
+    let report = report::Report {
+        streams: &streams,
+        jobs: &jobs::JOBS,
+        results: &results,
+        expected: &expected,
+        prepare_time,
+        check_time: started.elapsed(),
+    };
+    report.print(json)?;
+    report.verdict()
+}
+
+/// What is about to happen, for people.
+fn introduce(streams: &[Stream], prepare_time: Duration) -> Outcome {
+    let mut text = format!(
+        "Flights out of New York in 2013: {} on stream A, {} of weather on B.\n\
+         passenger_list and meal_preference are made up from each flight; the rest is real.\n\
+         Unpacked and made into records in {}, before the clock starts.\n",
+        counted(streams[0].replay.records, "flight"),
+        counted(streams[1].replay.records, "hour"),
+        seconds(prepare_time),
+    );
+    for (number, job) in jobs::JOBS.iter().enumerate() {
+        text += &format!("\n{}. {}\n", number + 1, job.name);
+        text += &report::wrapped(job.sql, 4);
+    }
+    out::print(text + "\n")
+}

@@ -1,0 +1,57 @@
+//! The HTTP API: the daemon's lists and `explain` as JSON, on a Unix socket and, if configured, on loopback TCP.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/health` | `{"status":"ok","version":"…","address":"…"}` |
+//! | `GET /v1/streams` | `{"streams":[…]}` |
+//! | `GET /v1/subscriptions` | `{"subscriptions":[…]}` |
+//! | `GET /v1/formats` | `{"formats":[…]}` |
+//! | `GET /v1/contexts` | `{"contexts":[…]}` |
+//! | `POST /v1/explain` with `{"sql":"…"}` | the plan, or 400 |
+//!
+//! Whatever goes wrong is answered by `{"error":{"message":"…","hint":"…"}}` with a fitting status; a query's error also has
+//! `text`, which is the message with the place in the query shown, as the command line prints it.
+
+pub(crate) mod client;
+pub(crate) mod server;
+pub(crate) mod socket;
+
+use serde::{Deserialize, Serialize};
+
+/// The body of an answer that is an error.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ErrorBody {
+    /// The error.
+    pub(crate) error: ApiError,
+}
+
+/// What is wrong, and what would mend it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ApiError {
+    /// What is wrong, in a sentence.
+    pub(crate) message: String,
+    /// What would mend it.
+    pub(crate) hint: Option<String>,
+    /// The whole error on several lines, with the place in the query, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<String>,
+}
+
+/// The body of `POST /v1/explain`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainRequest {
+    /// The query.
+    pub(crate) sql: String,
+}
+
+/// The answer to `GET /v1/health`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Health {
+    /// `ok`: the context answers.
+    pub(crate) status: String,
+    /// The daemon's version.
+    pub(crate) version: String,
+    /// The UDP address of the context.
+    pub(crate) address: String,
+}

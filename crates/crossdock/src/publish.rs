@@ -1,0 +1,278 @@
+//! `crossdock publish`: rows in, records out.
+
+use std::time::{Duration, Instant};
+
+use crossdock_format::Format;
+use crossdock_format::csv::CsvOptions;
+use crossdock_nectarine::{Error, PublishSummary, Publisher};
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use crate::cli::{Encoding, OnError, Publish};
+use crate::failure::{Failure, Outcome};
+use crate::input::{Input, RowError, Rows};
+use crate::quantity::{bytes, count, counted, rate, seconds};
+use crate::signals::Interrupt;
+use crate::{out, progress, schema};
+
+/// Skipped rows that are shown; the rest is only counted.
+const SHOWN_SKIPS: u64 = 10;
+/// Records between two looks at the clock, for progress.
+const PROGRESS_RECORDS: u64 = 1024;
+/// How long an interrupted command waits for what it has sent to be acknowledged.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What stands in standard output with `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    stream: &'a str,
+    records: u64,
+    bytes: u64,
+    skipped: u64,
+    resent_packets: u64,
+    seconds: f64,
+    acknowledged: bool,
+}
+
+/// How the rows came to an end.
+enum End {
+    /// There are no more.
+    Input,
+    /// A signal.
+    Signal(i32),
+    /// A row is wrong, and that ends it; or the input cannot be read.
+    Row(RowError),
+    /// The daemon took no more.
+    Link(Error),
+}
+
+/// Publishes an input's rows.
+pub(crate) fn run(arguments: &Publish) -> Outcome {
+    let interrupt = Interrupt::install()?;
+    let bar = progress::of_bytes();
+    let mut input = Input::open(arguments.file.as_deref(), &interrupt, &bar)?;
+    let name = input.name.clone();
+    let encoding = match arguments.input {
+        Some(encoding) => encoding,
+        None => input.guess_encoding()?,
+    };
+    let csv = csv_options(arguments);
+    let (format, is_inferred) = match &arguments.schema {
+        Some(path) => (schema::read(path)?, false),
+        None => (infer(&mut input, encoding, &csv, &bar)?, true),
+    };
+    let rows = Rows::new(input, encoding, &format, &csv)?;
+    let publisher = Publisher::builder(&arguments.daemon.address)
+        .stream(&arguments.stream)
+        .format(&format)
+        .linger(arguments.linger)
+        .reconnect(arguments.daemon.reconnect)
+        .connect()
+        .map_err(link_failure)?;
+    let interrupter = publisher.interrupter();
+    interrupt.on_raise(move || interrupter.interrupt());
+    interrupt.arm();
+    progress::show_length(&bar);
+
+    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: 0 };
+    let end = run.send(rows);
+    run.end(end, &name, is_inferred)
+}
+
+fn csv_options(arguments: &Publish) -> CsvOptions {
+    let mut null_words = arguments.null_words.clone();
+    if !null_words.iter().any(String::is_empty) {
+        null_words.insert(0, String::new());
+    }
+    CsvOptions { delimiter: arguments.delimiter, null_words, ..CsvOptions::default() }
+}
+
+/// The format of a CSV input, which is shown in the notation that `--schema` reads.
+fn infer(input: &mut Input, encoding: Encoding, csv: &CsvOptions, bar: &ProgressBar) -> Outcome<Format> {
+    if encoding == Encoding::Json {
+        return Err(Failure::usage(format!("{}: JSON needs a schema", input.name)).hint(
+            "write its fields to a file, `name type` or `name type null` a line, and name that with --schema \
+             (or --input csv, if it is not JSON)",
+        ));
+    }
+    let format = input.infer_csv(csv)?;
+    let fields = format.schema().trim_end().replace('\n', "\n  ");
+    bar.suspend(|| {
+        out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"))
+    });
+    Ok(format)
+}
+
+fn link_failure(error: Error) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
+}
+
+struct Run<'a> {
+    arguments: &'a Publish,
+    publisher: Publisher,
+    bar: ProgressBar,
+    interrupt: Interrupt,
+    started: Instant,
+    skipped: u64,
+}
+
+impl Run<'_> {
+    /// Publishes rows until something ends it.
+    fn send(&mut self, mut rows: Rows) -> End {
+        let mut pace = self.arguments.rate.map(Pace::new);
+        let mut records = 0_u64;
+        loop {
+            if let Some(signal) = self.interrupt.caught() {
+                return End::Signal(signal);
+            }
+            let record = match rows.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => return End::Input,
+                Err(error) => match self.bad_row(error) {
+                    Some(end) => return end,
+                    None => continue,
+                },
+            };
+            match self.publisher.publish(record) {
+                Ok(()) => records += 1,
+                // Back to the loop's head, where the signal is found.
+                Err(Error::Interrupted) => continue,
+                Err(error @ (Error::TooLong { .. } | Error::Record(_))) => {
+                    let text = format!("record {}: {error}", records + self.skipped + 1);
+                    if let Some(end) = self.bad_row(RowError { text, is_row: true }) {
+                        return end;
+                    }
+                }
+                Err(error) => return End::Link(error),
+            }
+            if let Some(pace) = &mut pace {
+                pace.keep(records, &self.interrupt);
+            }
+            if records.is_multiple_of(PROGRESS_RECORDS) && !self.bar.is_hidden() {
+                let rate = rate(records, self.started.elapsed());
+                self.bar.set_message(format!("{} records, {rate}", count(records)));
+            }
+        }
+    }
+
+    /// Skips a row and says so, or gives it as the end.
+    fn bad_row(&mut self, error: RowError) -> Option<End> {
+        if !error.is_row || self.arguments.on_error == OnError::Stop {
+            return Some(End::Row(error));
+        }
+        self.skipped += 1;
+        match self.skipped {
+            1..=SHOWN_SKIPS => self.bar.suspend(|| out::say(format_args!("skipped: {}", error.text))),
+            n if n == SHOWN_SKIPS + 1 => self.bar.suspend(|| out::say("skipped: more, which are only counted")),
+            _ => {}
+        }
+        None
+    }
+
+    /// Hands over what is left, and says what came of it all.
+    fn end(self, end: End, name: &str, is_inferred: bool) -> Outcome {
+        let Run { arguments, publisher, bar, interrupt, started, skipped } = self;
+        let before = publisher.stats();
+        let finished = match &end {
+            End::Link(_) => None,
+            End::Input => Some(publisher.finish()),
+            End::Signal(_) | End::Row(_) => Some(finish_soon(publisher)),
+        };
+        bar.finish_and_clear();
+        let acknowledged = matches!(finished, Some(Ok(_)));
+        let summary = match &finished {
+            Some(Ok(summary)) => *summary,
+            _ => before,
+        };
+        let report = Report {
+            stream: &arguments.stream,
+            records: summary.records,
+            bytes: summary.bytes,
+            skipped,
+            resent_packets: summary.resent_packets,
+            seconds: started.elapsed().as_secs_f64(),
+            acknowledged,
+        };
+        say_summary(&report, &summary, started.elapsed());
+        if arguments.json {
+            out::print_json(&report)?;
+        }
+        if let Some(signal) = interrupt.caught() {
+            return Err(Failure::Interrupted(signal));
+        }
+        match (end, finished) {
+            (End::Row(error), _) => Err(row_failure(&error, name, is_inferred)),
+            (End::Link(error), _) | (_, Some(Err(error))) => Err(link_failure(error)),
+            (End::Signal(signal), _) => Err(Failure::Interrupted(signal)),
+            (End::Input, _) => Ok(()),
+        }
+    }
+}
+
+/// Finishes, but does not wait long for a daemon that holds the publisher back.
+fn finish_soon(publisher: Publisher) -> Result<PublishSummary, Error> {
+    let interrupter = publisher.interrupter();
+    // Detached: when the publisher is done earlier, the process ends and this with it.
+    std::thread::spawn(move || {
+        std::thread::sleep(FAREWELL);
+        interrupter.interrupt();
+    });
+    publisher.finish()
+}
+
+fn say_summary(report: &Report<'_>, summary: &PublishSummary, time: Duration) {
+    let mut text = format!(
+        "published {} ({}) to {} in {}, {}",
+        counted(report.records, "record"),
+        bytes(summary.bytes),
+        report.stream,
+        seconds(time),
+        rate(report.records, time),
+    );
+    if report.skipped > 0 {
+        text += &format!("; skipped {}", counted(report.skipped, "row"));
+    }
+    if !report.acknowledged {
+        text += "; the last of them are not acknowledged";
+    }
+    out::say(text);
+}
+
+fn row_failure(error: &RowError, name: &str, is_inferred: bool) -> Failure {
+    let failure = Failure::failed(format!("{name}: {}", error.text));
+    match (error.is_row, is_inferred) {
+        (true, true) => {
+            failure.hint("name a schema that fits with --schema, or leave such rows out with --on-error skip")
+        }
+        (true, false) => failure.hint("mend the row or the schema, or leave such rows out with --on-error skip"),
+        (false, _) => failure,
+    }
+}
+
+/// Keeps to a rate, counted from its start: a delay is caught up with.
+struct Pace {
+    started: Instant,
+    per_s: f64,
+    /// Records that may go before the clock is looked at again.
+    free: u64,
+}
+
+impl Pace {
+    fn new(per_s: f64) -> Pace {
+        Pace { started: Instant::now(), per_s, free: 0 }
+    }
+
+    /// Sleeps until the record after these `records` is due.
+    fn keep(&mut self, records: u64, interrupt: &Interrupt) {
+        if records < self.free {
+            return;
+        }
+        let due = Duration::from_secs_f64(records as f64 / self.per_s);
+        let now = self.started.elapsed();
+        if due > now {
+            interrupt.sleep(due - now);
+        }
+        // At high rates a millisecond's worth goes at once: sleeps are no shorter.
+        self.free = records + (self.per_s / 1000.0) as u64;
+    }
+}

@@ -1,0 +1,125 @@
+//! Durations and rates as people write them, counts and sizes as people read them.
+
+use std::time::Duration;
+
+/// Reads `10s`, `500ms`, `1m30s`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wanted = "a duration is numbers with units, such as 10s, 500ms or 1m30s";
+    if text.parse::<f64>().is_ok() {
+        return Err(format!("a unit is missing: {wanted} (did you mean `{text}s`?)"));
+    }
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| wanted.to_owned())?;
+    let duration = Duration::try_from(duration).map_err(|_| format!("it is negative; {wanted}"))?;
+    if duration > MAX_DURATION {
+        return Err("longer than a year".to_owned());
+    }
+    Ok(duration)
+}
+
+/// Longest duration that is taken: sums of it with a clock's reading cannot overflow.
+const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Records a second: `1000`, `2.5k`, `1M`.
+pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
+    let wanted = "a rate is records a second, such as 1000, 2.5k or 1M";
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    let (number, unit) = match number.char_indices().last() {
+        Some((at, 'k')) => (&number[..at], 1e3),
+        Some((at, 'M')) => (&number[..at], 1e6),
+        _ => (number, 1.0),
+    };
+    let rate = number.parse::<f64>().map_err(|_| wanted.to_owned())? * unit;
+    if !(1e-3..=1e9).contains(&rate) {
+        return Err(format!("{wanted}; it is from 0.001 to 1000M"));
+    }
+    Ok(rate)
+}
+
+/// `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// `1 record`, `2 records`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", count(number))
+}
+
+/// `1.5 MiB`.
+pub(crate) fn bytes(number: u64) -> String {
+    indicatif::BinaryBytes(number).to_string()
+}
+
+/// A count a second; `-` where there was no time to speak of.
+pub(crate) fn rate(number: u64, time: Duration) -> String {
+    if time < Duration::from_micros(1) {
+        return "-".to_owned();
+    }
+    let rate = number as f64 / time.as_secs_f64();
+    match rate {
+        1e6.. => format!("{:.2} M/s", rate / 1e6),
+        1e4.. => format!("{:.0} k/s", rate / 1e3),
+        _ => format!("{rate:.0} /s"),
+    }
+}
+
+/// `0.12 s`, `3.4 s`, `2 min 5 s`.
+pub(crate) fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{:.2} s", time.as_secs_f64()),
+        1..60 => format!("{:.1} s", time.as_secs_f64()),
+        whole => format!("{} min {} s", whole / 60, whole % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_people_write_them() {
+        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn a_wrong_duration_says_what_is_right() {
+        for text in ["", "x", "s", "10 parsecs", "-5s", "10", "99999999h"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+        assert!(parse_duration("10").is_err_and(|why| why.contains("`10s`")));
+    }
+
+    #[test]
+    fn rates_read_as_people_write_them() {
+        for (text, rate) in [("1000", 1e3), ("2.5k", 2.5e3), ("1M", 1e6), ("10k/s", 1e4), ("0.5", 0.5)] {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
+        for text in ["", "k", "0", "-1", "NaN", "inf", "1e99", "ten", "10 k ", "1K"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_and_rates_show_as_people_read_them() {
+        assert_eq!([0, 999, 1000, 336_776].map(count), ["0", "999", "1,000", "336,776"]);
+        assert_eq!(counted(1, "record"), "1 record");
+        assert_eq!(counted(0, "record"), "0 records");
+        assert_eq!(rate(500, Duration::from_secs(1)), "500 /s");
+        assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.50 M/s");
+        assert_eq!(rate(3, Duration::ZERO), "-");
+        assert_eq!(seconds(Duration::from_millis(1234)), "1.2 s");
+        assert_eq!(seconds(Duration::from_secs(125)), "2 min 5 s");
+    }
+}

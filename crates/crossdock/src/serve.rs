@@ -1,0 +1,133 @@
+//! `crossdock serve`: the context, the HTTP API, and waiting for the end.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use crossdock_format::Format;
+use crossdock_runtime::{ContextConfig, ContextHandle};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::cli::Serve;
+use crate::config::{self, Config, Level, StreamSection};
+use crate::failure::{Failure, Outcome};
+use crate::http::server::Server;
+use crate::http::socket::{self, SocketFile};
+use crate::quantity::bytes;
+use crate::signals::Interrupt;
+use crate::{out, schema};
+
+/// How often the daemon looks whether its context is still there: rarely, for that wakes it.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Why the daemon ends.
+enum End {
+    /// SIGINT or SIGTERM.
+    Signal(i32),
+    /// The context ended by itself, which it should not.
+    ContextStopped,
+}
+
+/// Runs the daemon until a signal comes.
+pub(crate) fn run(arguments: &Serve) -> Outcome {
+    if arguments.print_config {
+        return out::print(config::EXAMPLE);
+    }
+    let mut config = match &arguments.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    if let Some(listen) = arguments.listen {
+        config.context.set_listen(listen);
+    }
+    let streams = read_schemas(&config.stream, arguments.config.as_deref())?;
+    start_log(config.log.level);
+    let interrupt = Interrupt::install()?;
+    interrupt.arm();
+
+    // The socket before the context's threads: it sets the umask for a moment.
+    let path = arguments.socket.clone().or_else(|| config.control.socket.clone()).unwrap_or_else(socket::default_path);
+    let (unix, _socket_file) = SocketFile::bind(&path)?;
+    let tcp = config.control.http.map(|address| {
+        TcpListener::bind(address).map_err(|error| {
+            Failure::failed(format!("cannot serve HTTP on {address}: {error}"))
+                .hint("set another address, or \"off\", as `http` under [control] in the configuration")
+        })
+    });
+    let tcp = tcp.transpose()?;
+    let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
+
+    let context_config = ContextConfig::from(&config.context);
+    let buffer_bytes = context_config.buffer_bytes;
+    let context = ContextHandle::start(context_config).map_err(|error| Failure::failed(error.to_string()))?;
+    for (name, format) in &streams {
+        declare(&context, name, format)?;
+    }
+    let server = Server::start(context.clone(), unix, tcp)?;
+    let udp = context.udp_info();
+    tracing::info!(
+        address = %context.local_addr(),
+        socket = %path.display(),
+        http = http.map_or_else(|| "off".to_owned(), |http| http.to_string()),
+        buffers = bytes(buffer_bytes),
+        gso = udp.cuts_in_kernel,
+        gro = udp.joins_in_kernel,
+        streams = streams.len(),
+        "serving"
+    );
+
+    let end = wait(&context, &interrupt);
+    drop(server);
+    context.stop();
+    match end {
+        End::Signal(signal) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+            tracing::info!(signal = name, "sessions ended, goodbye");
+            Ok(())
+        }
+        End::ContextStopped => Err(Failure::failed("the execution context has ended by itself")
+            .hint("the log above says why; start the daemon again")),
+    }
+}
+
+/// Reads the schema files of the streams that are configured.
+fn read_schemas(streams: &[StreamSection], config: Option<&Path>) -> Outcome<Vec<(String, Format)>> {
+    let directory = config.and_then(Path::parent).unwrap_or(Path::new(""));
+    let read = |stream: &StreamSection| {
+        let format = schema::read(&directory.join(&stream.schema))?;
+        Ok((stream.name.clone(), format))
+    };
+    streams.iter().map(read).collect()
+}
+
+fn declare(context: &ContextHandle, name: &str, format: &Format) -> Outcome {
+    let refused = |why: &str| Failure::usage(format!("the configured stream `{name}` cannot be declared: {why}"));
+    match context.declare_stream(name, format) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => Err(refused(&why)),
+        Err(stopped) => Err(refused(&stopped.to_string())),
+    }
+}
+
+fn start_log(level: Level) {
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
+}
+
+/// Waits for a signal, or for a context that should not have ended.
+fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
+    loop {
+        interrupt.sleep(HEARTBEAT);
+        if let Some(signal) = interrupt.caught() {
+            return End::Signal(signal);
+        }
+        if context.context().is_err() {
+            return End::ContextStopped;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Tables for people: as wide as the terminal, unwrapped where the output is not a terminal.
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use console::Term;
+
+/// Which side a column's text keeps to.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Columns that the table's text may take.
+#[derive(Clone, Copy)]
+pub(crate) enum Width {
+    /// At most so many; long cells wrap.
+    Columns(u16),
+    /// As many as the text has, a row a line: what pipes and files get, so that `grep` sees whole rows.
+    Unbounded,
+}
+
+impl Width {
+    /// The width of what standard output is; `COLUMNS` where it is not a terminal and that is set.
+    pub(crate) fn of_stdout() -> Width {
+        let term = Term::stdout();
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        match (term.is_term(), columns) {
+            (true, _) => Width::Columns(term.size().1),
+            (false, Some(columns)) => Width::Columns(columns),
+            (false, None) => Width::Unbounded,
+        }
+    }
+}
+
+/// The text of a table, with a line feed at its end.
+pub(crate) fn render(headings: &[(&str, Side)], rows: impl IntoIterator<Item = Vec<String>>, width: Width) -> String {
+    let mut table = Table::new();
+    // A rule under the headings and nothing else; padding keeps the columns apart.
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─')));
+    table.set_header(headings.iter().map(|(heading, _)| *heading));
+    for row in rows {
+        table.add_row(row.iter().map(|cell| plain(cell)));
+    }
+    for (column, (_, side)) in table.column_iter_mut().zip(headings) {
+        column.set_padding((0, 2));
+        if matches!(side, Side::Right) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    match width {
+        Width::Columns(columns) => {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(columns.max(MIN_COLUMNS));
+        }
+        Width::Unbounded => {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
+    let mut text: String = table.lines().flat_map(|line| [line.trim_end().to_owned(), "\n".to_owned()]).collect();
+    if text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// Narrower than this no table can be read anyway.
+const MIN_COLUMNS: u16 = 40;
+
+/// What comes from outside (names, queries) cannot play tricks on the terminal or break its row.
+fn plain(cell: &str) -> String {
+    cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADINGS: [(&str, Side); 3] = [("stream", Side::Left), ("records", Side::Right), ("query", Side::Left)];
+
+    fn rows() -> Vec<Vec<String>> {
+        let sql =
+            "SELECT carrier, flight, dest, dep_delay FROM A WHERE origin = 'JFK' AND dest = 'LAX' AND dep_delay > 15";
+        vec![
+            vec!["A".into(), "336,776".into(), sql.into()],
+            vec!["weather\u{1b}[2J\nx".into(), "1".into(), "SELECT * FROM weather".into()],
+        ]
+    }
+
+    #[test]
+    fn a_table_fits_80_columns() {
+        let text = render(&HEADINGS, rows(), Width::Columns(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().count() > 4, "the long query wraps:\n{text}");
+    }
+
+    #[test]
+    fn a_table_in_a_pipe_has_a_line_a_row() {
+        let text = render(&HEADINGS, rows(), Width::Unbounded);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[2].starts_with("A ") && lines[2].ends_with("> 15"), "{text}");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let text = render(&HEADINGS, rows(), Width::Unbounded);
+        assert!(!text.contains('\u{1b}') && text.contains("weather [2J x"), "{text}");
+    }
+}
