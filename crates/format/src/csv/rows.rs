@@ -14,8 +14,6 @@ use crate::input::Input;
 pub(super) struct RowReader {
     input: Input,
     parser: Reader,
-    /// A parser at the start of a row, for when one is to be given up.
-    fresh_parser: Reader,
     delimiter: u8,
     max_row_bytes: usize,
     /// The line on which the next row starts, if no blank lines come first.
@@ -96,11 +94,9 @@ impl RowReader {
     pub(super) fn new(options: &CsvOptions) -> Result<Self, CsvError> {
         options.check()?;
         let mut parser = ReaderBuilder::new().delimiter(options.delimiter).build();
-        // It reads a blank line, after which byte order marks are none of its business.
-        let _ = parser.read_field(b"\n", &mut [0; 8]);
+        start_over(&mut parser);
         Ok(Self {
             input: Input::default(),
-            fresh_parser: parser.clone(),
             parser,
             delimiter: options.delimiter,
             // One more is counted with.
@@ -216,10 +212,10 @@ impl RowReader {
         Ok(())
     }
 
-    /// A row is over its bound: because a quote is open, if what would end the row does not.
-    fn too_long(&self) -> CsvProblem {
-        let mut probe = self.parser.clone();
-        match probe.read_field(b"\n", &mut [0; 8]) {
+    /// A row is over its bound: because a quote is open, if what would end the row does not. (A clone of the parser would not
+    /// do to try it on: csv-core 0.1.13 clones its tables in part.)
+    fn too_long(&mut self) -> CsvProblem {
+        match self.parser.read_field(b"\n", &mut [0; 8]) {
             (ReadFieldResult::Field { .. }, ..) => CsvProblem::RowTooLong { most: self.max_row_bytes },
             _ => CsvProblem::UnclosedQuote { searched: self.max_row_bytes },
         }
@@ -230,10 +226,11 @@ impl RowReader {
     #[cold]
     fn give_up(&mut self, problem: CsvProblem) -> CsvError {
         let error = CsvError { line: self.line, column: None, problem };
-        self.parser.clone_from(&self.fresh_parser);
-        match memchr::memchr(b'\n', &self.raw) {
+        start_over(&mut self.parser);
+        match memchr::memchr2(b'\n', b'\r', &self.raw) {
             Some(end) => {
                 self.line += 1;
+                self.after_cr = self.raw[end] == b'\r';
                 let rest = &self.raw[end + 1..];
                 self.input.put_back(rest);
             }
@@ -247,8 +244,9 @@ impl RowReader {
     fn discard_line<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<(), CsvError> {
         loop {
             let chunk = self.input.fill(reader).map_err(io_error(self.line))?;
-            let end = memchr::memchr(b'\n', chunk);
+            let end = memchr::memchr2(b'\n', b'\r', chunk);
             let skip = end.map_or(chunk.len(), |end| end + 1);
+            self.after_cr = end.is_some_and(|end| chunk[end] == b'\r');
             self.input.consume(reader, skip);
             if end.is_some() || skip == 0 {
                 self.line += 1;
@@ -257,6 +255,12 @@ impl RowReader {
             }
         }
     }
+}
+
+/// Puts the parser at the start of a row. It reads a blank line, after which byte order marks are none of its business.
+fn start_over(parser: &mut Reader) {
+    parser.reset();
+    let _ = parser.read_field(b"\n", &mut [0; 8]);
 }
 
 /// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone CR.
@@ -394,6 +398,31 @@ mod tests {
             assert_eq!(errors, ["line 2: found a double quote that is not closed within 12 bytes"]);
             assert_eq!(lines, [1, 3, 4]);
             assert_eq!(rows[1..], [[b"3".to_vec(), b"y".to_vec()], [b"4".to_vec(), b"z".to_vec()]]);
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_too_long_is_told_from_a_quote_that_is_open() {
+        let options = CsvOptions { max_row_bytes: 10, ..CsvOptions::default() };
+        let long = "found a row of more than 10 bytes";
+        let open = "found a double quote that is not closed within 10 bytes";
+        for (row, problem) in [
+            ("aaaaaaaaaaa", Some(long)),
+            ("aaaaa,\"aaaaaa", Some(open)),
+            ("\"aaaaaaaaa\"", Some(long)),
+            ("\"aaaa\"\"aaaaa", Some(open)),
+            ("aaaaa\"aaaaa", Some(long)),
+            ("\"aaaaaaaa\"", None),
+            ("aaaaaaaaaa", None),
+        ] {
+            for (buffer_bytes, end) in [(1, "\n"), (3, "\r\n"), (1, "\r\n"), (100, "\r"), (1, "\r"), (100, "\n")] {
+                let input = format!("a{end}{row}{end}b");
+                let (lines, rows, errors) = read_all(input.as_bytes(), buffer_bytes, &options);
+                let expected: Vec<String> = problem.iter().map(|problem| format!("line 2: {problem}")).collect();
+                assert_eq!(errors, expected, "{row}");
+                assert_eq!(rows.len(), if problem.is_some() { 2 } else { 3 });
+                assert_eq!((rows.last(), lines.last()), (Some(&vec![b"b".to_vec()]), Some(&3)));
+            }
         }
     }
 }
