@@ -1,3 +1,46 @@
-//! Crossdock's own benchmarks and their baselines.
+//! Crossdock's own benchmarks and their baselines: `cargo xtask bench NAME [--json]`.
+//!
+//! A benchmark starts the processes that it measures (the daemon, publishers, subscribers, the baseline's relay), runs
+//! baseline and Crossdock in turn, several rounds, and prints the median of each figure: one JSON object a line with
+//! `--json`, else a table.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod broker;
+mod cpu;
+mod flights;
+mod process;
+mod report;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "crossdock-bench", about = "Crossdock's benchmarks and their baselines")]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Publisher, daemon and subscriber as three processes over loopback, against a relay of single datagrams
+    Broker(broker::Options),
+    /// A process of a benchmark; started by it
+    #[command(hide = true, subcommand)]
+    Role(broker::roles::Role),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().bench {
+        Bench::Broker(options) => broker::run(&options),
+        Bench::Role(role) => role.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

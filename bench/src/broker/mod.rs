@@ -1,0 +1,243 @@
+//! `broker`: 300-byte flight records from one publisher process through the daemon to one subscriber process, over
+//! loopback, nothing lost; against `udp_relay`, which takes and gives one message a datagram.
+
+mod relay;
+pub(crate) mod roles;
+
+use crate::cpu::{self, Error};
+use crate::process::Process;
+use crate::report::{self, Figure, Samples};
+use clap::Args;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What passes in each throughput case.
+const CASES: [(&str, &str); 3] = [
+    ("forward", "SELECT * FROM A"),
+    (
+        "filter_jfk_lax",
+        "SELECT carrier, flight, dest, dep_delay FROM A WHERE origin = 'JFK' AND dest = 'LAX' AND dep_delay > 15",
+    ),
+    ("filter_half", "SELECT * FROM A WHERE minute < 30"),
+];
+
+/// How the benchmark is run.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Rounds; each runs every case once, the baseline beside it
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Millions of records a throughput case
+    #[arg(long, default_value_t = 12)]
+    millions: u64,
+    /// Only this case
+    #[arg(long)]
+    case: Option<String>,
+    /// Records a second of the latency runs
+    #[arg(long, default_value_t = 200_000)]
+    latency_rate: u64,
+}
+
+/// Figures by case and metric.
+type Table = BTreeMap<(String, &'static str), Samples>;
+
+/// Runs the benchmark and prints its figures.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let machine = cpu::machine();
+    let mut table = Table::new();
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {} on {machine}", options.rounds);
+        run_round(options, &mut table)?;
+    }
+    let mut figures = Vec::new();
+    for ((case, metric), samples) in &table {
+        if case.starts_with("udp_relay") {
+            continue;
+        }
+        let baseline_case = if case == "rtt_blocking" { "udp_relay_rtt" } else { "udp_relay" };
+        let baseline = table.get(&(baseline_case.to_owned(), *metric)).cloned().map(|s| ("udp_relay", s));
+        let (case, samples) = (case.clone(), samples.clone());
+        figures.push(Figure { bench: "broker", case, metric, unit: unit(metric), samples, baseline });
+    }
+    report::print(&figures, options.json, &machine);
+    Ok(())
+}
+
+fn unit(metric: &str) -> &'static str {
+    match metric {
+        "latency_us_p50" | "latency_us_p99" | "rtt_us_p50" | "rtt_us_p99" => "us",
+        "memory_mib" => "MiB",
+        "idle_cpu_percent" => "%",
+        _ => "1/s",
+    }
+}
+
+fn run_round(options: &Options, table: &mut Table) -> Result<(), Error> {
+    let wanted = |case: &str| options.case.as_deref().is_none_or(|only| only == case);
+    let throughput = CASES.iter().any(|(case, _)| wanted(case)) || wanted("forward_json");
+    if throughput {
+        relay::throughput(table)?;
+    }
+    for (case, sql) in CASES.iter().filter(|(case, _)| wanted(case)) {
+        through_daemon(case, sql, options, table)?;
+    }
+    if wanted("forward_json") {
+        json_through_daemon(table)?;
+    }
+    if wanted("rtt_blocking") {
+        relay::round_trips(table)?;
+        round_trips(table)?;
+    }
+    if wanted("idle") {
+        idle(table)?;
+    }
+    Ok(())
+}
+
+fn note(table: &mut Table, case: &str, metric: &'static str, value: f64) {
+    table.entry((case.to_owned(), metric)).or_default().push(value);
+}
+
+/// The daemon as its own process, on a free port.
+struct Daemon {
+    process: Process,
+    addr: String,
+}
+
+impl Daemon {
+    fn start() -> Result<Daemon, Error> {
+        let socket = std::env::temp_dir().join(format!("crossdock-bench-{}.sock", std::process::id()));
+        let args = ["serve", "--listen", "127.0.0.1:0", "--socket", &socket.to_string_lossy()].map(str::to_owned);
+        let (process, serving) = Process::daemon(&args)?;
+        let addr = serving.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
+        let addr = addr.ok_or_else(|| format!("the daemon did not say where it listens: {serving}"))?.to_owned();
+        Ok(Daemon { process, addr })
+    }
+
+    fn cpu_ns(&self) -> Result<u64, Error> {
+        cpu::process_ns(self.process.pid())
+    }
+}
+
+fn number(value: &Value, key: &str) -> Result<u64, Error> {
+    value[key].as_u64().ok_or_else(|| format!("no {key} in {value}").into())
+}
+
+fn strings<const N: usize>(args: [&str; N]) -> [String; N] {
+    args.map(str::to_owned)
+}
+
+/// One throughput case, and the latency at a fixed rate.
+fn through_daemon(case: &str, sql: &str, options: &Options, table: &mut Table) -> Result<(), Error> {
+    let daemon = Daemon::start()?;
+    let count = (options.millions * 1_000_000).to_string();
+    let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", &count, "0", sql]))?;
+    let expected = number(&publisher.tell()?, "selected")?;
+    let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, sql]))?;
+    subscriber.tell()?;
+    let (daemon_ns, machine_ns, start) = (daemon.cpu_ns()?, cpu::machine_ns()?, Instant::now());
+    publisher.go()?;
+    let done = subscriber.tell()?;
+    let elapsed = start.elapsed().as_secs_f64();
+    let (daemon_s, machine_s) =
+        ((daemon.cpu_ns()? - daemon_ns) as f64 / 1e9, (cpu::machine_ns()? - machine_ns) as f64 / 1e9);
+    let received = number(&done, "records")?;
+    if received != expected {
+        return Err(format!("{case}: {expected} records should have arrived, {received} did").into());
+    }
+    let records = (options.millions * 1_000_000) as f64;
+    note(table, case, "msgs_per_daemon_cpu_s", records / daemon_s);
+    note(table, case, "msgs_per_machine_cpu_s", records / machine_s);
+    note(table, case, "msgs_per_s", records / elapsed);
+    note(table, case, "memory_mib", cpu::peak_memory_bytes(daemon.process.pid())? as f64 / f64::from(1 << 20));
+    publisher.tell()?;
+    publisher.end()?;
+    subscriber.end()?;
+    latency(case, sql, &daemon, options.latency_rate, table)
+}
+
+/// Latency from the publisher's call to the subscriber's hands, at a rate that leaves the machine time.
+fn latency(case: &str, sql: &str, daemon: &Daemon, rate: u64, table: &mut Table) -> Result<(), Error> {
+    let (count, rate) = ((rate / 2).to_string(), rate.to_string());
+    // `sent` has to come along for the subscriber to know.
+    let sql = sql.replace("dep_delay FROM A", "dep_delay, sent FROM A");
+    let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", &count, &rate, &sql]))?;
+    publisher.tell()?;
+    let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, &sql]))?;
+    subscriber.tell()?;
+    publisher.go()?;
+    let done = subscriber.tell()?;
+    note(table, case, "latency_us_p50", number(&done, "latency_ns_p50")? as f64 / 1e3);
+    note(table, case, "latency_us_p99", number(&done, "latency_ns_p99")? as f64 / 1e3);
+    publisher.tell()?;
+    publisher.end()?;
+    subscriber.end()
+}
+
+/// JSON lines in, records through the daemon, JSON lines out: the product's own commands at both ends.
+fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
+    const COUNT: u64 = 336_776;
+    let daemon = Daemon::start()?;
+    let file = std::env::temp_dir().join(format!("crossdock-bench-{}.jsonl", std::process::id()));
+    let path = file.to_string_lossy().into_owned();
+    let schema = file.with_extension("schema").to_string_lossy().into_owned();
+    roles::write_json(&file, &schema)?;
+    let limit = COUNT.to_string();
+    let subscribe = ["subscribe", "SELECT * FROM A", "--address", &daemon.addr, "--output", "json", "--limit", &limit];
+    let mut subscriber =
+        Process::role(&strings(["count-lines"]).into_iter().chain(subscribe.map(str::to_owned)).collect::<Vec<_>>())?;
+    let publish = strings(["publish", "A", &path, "--address", &daemon.addr, "--input", "json", "--schema", &schema]);
+    // The stream is announced, and the subscriber there, before the first record: an empty publish declares it.
+    let declare =
+        strings(["publish", "A", "/dev/null", "--address", &daemon.addr, "--input", "json", "--schema", &schema]);
+    Process::crossdock(&declare)?.end()?;
+    subscriber.tell()?;
+    let (daemon_ns, machine_ns, start) = (daemon.cpu_ns()?, cpu::machine_ns()?, Instant::now());
+    let publisher = Process::crossdock(&publish)?;
+    let done = subscriber.tell()?;
+    let elapsed = start.elapsed().as_secs_f64();
+    let (daemon_s, machine_s) =
+        ((daemon.cpu_ns()? - daemon_ns) as f64 / 1e9, (cpu::machine_ns()? - machine_ns) as f64 / 1e9);
+    publisher.end()?;
+    subscriber.end()?;
+    let _ = (std::fs::remove_file(&file), std::fs::remove_file(&schema));
+    if number(&done, "lines")? != COUNT {
+        return Err(format!("forward_json: {COUNT} lines should have arrived: {done}").into());
+    }
+    note(table, "forward_json", "msgs_per_daemon_cpu_s", COUNT as f64 / daemon_s);
+    note(table, "forward_json", "msgs_per_machine_cpu_s", COUNT as f64 / machine_s);
+    note(table, "forward_json", "msgs_per_s", COUNT as f64 / elapsed);
+    Ok(())
+}
+
+/// One message at a time, publisher → daemon → subscriber, and back the same way.
+fn round_trips(table: &mut Table) -> Result<(), Error> {
+    let daemon = Daemon::start()?;
+    let mut echo = Process::role(&strings(["echo", &daemon.addr]))?;
+    let mut ping = Process::role(&strings(["ping", &daemon.addr, "20000"]))?;
+    echo.tell()?;
+    let done = ping.tell()?;
+    note(table, "rtt_blocking", "rtt_us_p50", number(&done, "rtt_ns_p50")? as f64 / 1e3);
+    note(table, "rtt_blocking", "rtt_us_p99", number(&done, "rtt_ns_p99")? as f64 / 1e3);
+    ping.end()?;
+    echo.end()
+}
+
+/// CPU of a daemon with a publisher and a subscriber that have nothing to say.
+fn idle(table: &mut Table) -> Result<(), Error> {
+    const WATCH: Duration = Duration::from_secs(3);
+    let daemon = Daemon::start()?;
+    let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", "1", "0", "SELECT * FROM A"]))?;
+    publisher.tell()?;
+    let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, "SELECT * FROM A"]))?;
+    subscriber.tell()?;
+    let before = daemon.cpu_ns()?;
+    std::thread::sleep(WATCH);
+    let used = (daemon.cpu_ns()? - before) as f64 / 1e9;
+    note(table, "idle", "idle_cpu_percent", 100.0 * used / WATCH.as_secs_f64());
+    Ok(())
+}

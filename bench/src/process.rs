@@ -1,0 +1,104 @@
+//! Child processes that tell what they did in lines of JSON, and end with their parent.
+
+use crate::cpu::Error;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A child process.
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+    stdin: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts a role of this same program.
+    pub(crate) fn role(args: &[String]) -> Result<Process, Error> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("role").args(args);
+        Process::start(command, &args.join(" "))
+    }
+
+    /// Starts the product.
+    pub(crate) fn crossdock(args: &[String]) -> Result<Process, Error> {
+        let mut command = Command::new(crossdock_bin()?);
+        command.args(args);
+        Process::start(command, &args.join(" "))
+    }
+
+    /// Starts the daemon; with the line of its log that says that it serves.
+    pub(crate) fn daemon(args: &[String]) -> Result<(Process, String), Error> {
+        let mut command = Command::new(crossdock_bin()?);
+        command.args(args).env("NO_COLOR", "1").stderr(Stdio::piped());
+        let mut process = Process::start(command, &args.join(" "))?;
+        let mut log = BufReader::new(process.child.stderr.take().ok_or("no standard error")?);
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            if log.read_line(&mut line)? == 0 {
+                return Err(format!("the daemon ended at once: {said}").into());
+            }
+            if line.contains("serving") {
+                // What it says from here on goes where the benchmark's own words go.
+                std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::stderr()));
+                return Ok((process, line));
+            }
+            said.push_str(&line);
+        }
+    }
+
+    fn start(mut command: Command, name: &str) -> Result<Process, Error> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().ok_or("no standard output")?;
+        Ok(Process { child, name: name.to_owned(), stdin, lines: BufReader::new(stdout) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that the process prints, as JSON.
+    pub(crate) fn tell(&mut self) -> Result<Value, Error> {
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            return Err(format!("`{}` ended before it said what was expected", self.name).into());
+        }
+        serde_json::from_str(&line).map_err(|e| format!("`{}` said {line:?}: {e}", self.name).into())
+    }
+
+    /// Lets a role go on that waits for a line.
+    pub(crate) fn go(&mut self) -> Result<(), Error> {
+        if let Some(stdin) = &mut self.stdin {
+            stdin.write_all(b"go\n")?;
+        }
+        Ok(())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Result<(), Error> {
+        self.stdin = None;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("`{}` ended with {status}", self.name).into()) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Already ended: then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The product's binary: `cargo xtask bench` builds it and says where.
+fn crossdock_bin() -> Result<PathBuf, Error> {
+    match std::env::var_os("CROSSDOCK_BIN") {
+        Some(path) => Ok(path.into()),
+        None => Ok(std::env::current_exe()?.with_file_name("crossdock")),
+    }
+}

@@ -1,0 +1,83 @@
+//! Figures: medians over rounds, and how they are printed.
+
+use serde_json::json;
+
+/// Values of one figure over the rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples(pub(crate) Vec<f64>);
+
+impl Samples {
+    pub(crate) fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The middle value; of an even number, the mean of the middle two.
+    pub(crate) fn median(&self) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        match sorted.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(sorted[middle]),
+            _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+        }
+    }
+
+    /// Least and greatest.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        self.0.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), &v| (lo.min(v), hi.max(v)))
+    }
+}
+
+/// One figure of a benchmark.
+pub(crate) struct Figure {
+    pub(crate) bench: &'static str,
+    pub(crate) case: String,
+    pub(crate) metric: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) samples: Samples,
+    pub(crate) baseline: Option<(&'static str, Samples)>,
+}
+
+/// Prints figures: one JSON object a line, or a table.
+#[expect(clippy::print_stdout, reason = "figures are what this program prints")]
+pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str) {
+    if !as_json {
+        println!("{machine}; medians (least..greatest) over the rounds");
+    }
+    for figure in figures {
+        let Some(value) = figure.samples.median() else { continue };
+        let baseline = figure.baseline.as_ref().and_then(|(name, samples)| samples.median().map(|v| (*name, v)));
+        let ratio = baseline.map(|(_, base)| value / base);
+        if as_json {
+            let line = json!({
+                "bench": figure.bench, "case": figure.case, "metric": figure.metric, "value": value,
+                "unit": figure.unit, "baseline": baseline.map(|(name, _)| name),
+                "baseline_value": baseline.map(|(_, v)| v), "ratio": ratio,
+                "rounds": figure.samples.0.len(), "machine": machine,
+            });
+            println!("{line}");
+        } else {
+            let (least, greatest) = figure.samples.range();
+            let against = match (baseline, ratio) {
+                (Some((name, v)), Some(r)) => format!("  {name} {v:.4}, ratio {r:.3}"),
+                _ => String::new(),
+            };
+            let Figure { case, metric, unit, .. } = figure;
+            println!("{case:<16} {metric:<24} {value:>14.2} {unit:<4} ({least:.2}..{greatest:.2}){against}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(Samples(vec![]).median(), None);
+        assert_eq!(Samples(vec![3.0, 1.0, 2.0]).median(), Some(2.0));
+        assert_eq!(Samples(vec![4.0, 1.0, 2.0, 3.0]).median(), Some(2.5));
+        assert_eq!(Samples(vec![4.0, 1.0]).range(), (1.0, 4.0));
+    }
+}
