@@ -235,14 +235,18 @@ impl Subscriber {
             let incoming = match self.pending.pop_front() {
                 Some(incoming) => Some(incoming),
                 None => {
+                    // What was given out last time is consumed by now.
                     let consumed_seq = std::mem::take(&mut self.consumed_seq);
-                    self.client.wait(timeout, |inner| {
-                        // What was given out last time is consumed by now.
-                        if let Some(session) = inner.link.session() {
-                            session.receiver.consumed_to(consumed_seq);
-                        }
-                        inner.link.inbox.pop_front()
-                    })?
+                    let mut inner = self.client.shared.lock();
+                    if let Some(session) = inner.link.session() {
+                        session.receiver.consumed_to(consumed_seq);
+                    }
+                    let ready = inner.link.inbox.pop_front();
+                    drop(inner);
+                    match ready {
+                        Some(incoming) => Some(incoming),
+                        None => self.client.wait(timeout, |inner| inner.link.inbox.pop_front())?,
+                    }
                 }
             };
             let Some(incoming) = incoming else { return Ok(None) };

@@ -122,9 +122,9 @@ impl Context {
                 break;
             }
             self.counters.turns += 1;
-            if frames > 0 {
-                self.counters.busy_turns += 1;
-            } else {
+            self.counters.busy_turns += u64::from(frames > 0);
+            // A dock that was not full has nothing more now; should it have, the poller says so at once.
+            if frames < FRAMES_A_TURN {
                 self.idle();
             }
         }
