@@ -1,5 +1,5 @@
-//! CSV from anywhere: the same rows and errors whatever the reader's buffer, and what is read is written and read again. The
-//! first byte is the buffer's size.
+//! CSV from anywhere: the same rows and errors whatever the reader's buffer, and what is read is written and read
+//! again. The first byte is the buffer's size.
 #![no_main]
 
 use std::io::BufReader;

@@ -1,5 +1,5 @@
-//! JSON lines from anywhere: the same records and errors whatever the reader's buffer, and what is read is written and read
-//! again. The first byte is the buffer's size, and says whether unknown fields are passed over.
+//! JSON lines from anywhere: the same records and errors whatever the reader's buffer, and what is read is written and
+//! read again. The first byte is the buffer's size, and says whether unknown fields are passed over.
 #![no_main]
 
 use std::io::BufReader;

@@ -9,9 +9,9 @@ use crate::record::Value;
 
 /// Writes records of one format, one after the other, without allocating once its buffer has grown to their size.
 ///
-/// [`clear`](RecordBuilder::clear) starts a record with every field unset; `set…` gives fields their values, in any order,
-/// again if need be; [`finish`](RecordBuilder::finish) gives the record's bytes. A nullable field that is never set is null.
-/// Without a `clear` in between, the next record starts from the values of the last.
+/// [`clear`](RecordBuilder::clear) starts a record with every field unset; `set…` gives fields their values, in any
+/// order, again if need be; [`finish`](RecordBuilder::finish) gives the record's bytes. A nullable field that is never
+/// set is null. Without a `clear` in between, the next record starts from the values of the last.
 #[derive(Clone, Debug)]
 pub struct RecordBuilder {
     format: Format,
@@ -45,9 +45,9 @@ impl RecordBuilder {
         self.missing.copy_from_slice(&layout.required);
     }
 
-    /// Gives a field its value. Integers of either sign go into any integer field that has room for them; a float is rounded
-    /// to the nearest for an `f32` field. Everything else goes into fields of its own type only. Text is not looked
-    /// into: that it is UTF-8 is the caller's promise.
+    /// Gives a field its value. Integers of either sign go into any integer field that has room for them; a float is
+    /// rounded to the nearest for an `f32` field. Everything else goes into fields of its own type only. Text is not
+    /// looked into: that it is UTF-8 is the caller's promise.
     ///
     /// # Errors
     /// The format has no such field, or the value does not fit the field; the field is then as it was.
@@ -297,7 +297,8 @@ impl RecordBuilder {
         ((word & 0xffff_ffff) as usize, (word >> 32) as usize)
     }
 
-    /// Takes a value out of the variable part, and moves up those behind it: a field that is set twice leaves nothing behind.
+    /// Takes a value out of the variable part, and moves up those behind it: a field that is set twice leaves nothing
+    /// behind.
     #[cold]
     fn remove_variable(&mut self, at: usize) {
         let (start, len) = self.slot(at);

@@ -166,8 +166,8 @@ fn parse_char(word: &str) -> Option<FieldType> {
     digits.parse().ok().map(FieldType::Char)
 }
 
-/// Which end of a number comes first in memory. The natural layout is little-endian throughout; a field says so, because
-/// a description of a foreign layout may say otherwise.
+/// Which end of a number comes first in memory. The natural layout is little-endian throughout; a field says so,
+/// because a description of a foreign layout may say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ByteOrder {
     /// The least significant byte first.
@@ -225,6 +225,7 @@ pub struct Field {
     pub size: u32,
     /// Byte order of the value, or of its slot.
     pub byte_order: ByteOrder,
-    /// Which bit of the null bitmap tells of this field (bit `n` is bit `n % 8` of byte `4 + n / 8`); `None` if it is never null.
+    /// Which bit of the null bitmap tells of this field (bit `n` is bit `n % 8` of byte `4 + n / 8`); `None` if it is
+    /// never null.
     pub null_bit: Option<u16>,
 }

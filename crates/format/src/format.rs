@@ -56,8 +56,8 @@ impl Format {
     /// Gives the fields their places in the natural layout (see the crate's page), in the order given.
     ///
     /// # Errors
-    /// No field or more than [`MAX_FIELDS`]; a name that is empty, too long, has control characters or occurs twice; `char[0]`;
-    /// a fixed part over [`MAX_FIXED_BYTES`].
+    /// No field or more than [`MAX_FIELDS`]; a name that is empty, too long, has control characters or occurs twice;
+    /// `char[0]`; a fixed part over [`MAX_FIXED_BYTES`].
     pub fn natural(fields: impl IntoIterator<Item = FieldSpec>) -> Result<Format, FormatError> {
         let specs: Vec<FieldSpec> = fields.into_iter().take(MAX_FIELDS + 1).collect();
         let by_name = check_specs(&specs).map_err(|problem| FormatError { line: None, problem })?;
@@ -127,8 +127,8 @@ impl Format {
         description::parse(description)
     }
 
-    /// Reads people's notation, as in files for `--schema`: `name type` a line, ` null` behind it if the field may be null; a
-    /// name that is no plain word stands in double quotes; `#` starts a comment.
+    /// Reads people's notation, as in files for `--schema`: `name type` a line, ` null` behind it if the field may be
+    /// null; a name that is no plain word stands in double quotes; `#` starts a comment.
     ///
     /// # Errors
     /// A line that is not so, a type that is not known, or what [`Format::natural`] refuses, with the line.

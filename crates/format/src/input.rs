@@ -1,5 +1,5 @@
-//! Bytes from a reader, with a byte order mark at their start taken away, and with some of them put back when a row turns
-//! out not to have been one.
+//! Bytes from a reader, with a byte order mark at their start taken away, and with some of them put back when a row
+//! turns out not to have been one.
 
 use std::io::{self, BufRead, ErrorKind};
 

@@ -32,7 +32,8 @@
 //!     assert!(matches!(record.get(1), Value::Uint(1545 | 725)));
 //!     encoder.record(&record, &mut lines);
 //! }
-//! assert_eq!(lines, b"{\"carrier\":\"UA\",\"flight\":1545,\"dep_delay\":2}\n{\"carrier\":\"B6\",\"flight\":725,\"dep_delay\":null}\n");
+//! assert_eq!(lines,
+//! b"{\"carrier\":\"UA\",\"flight\":1545,\"dep_delay\":2}\n{\"carrier\":\"B6\",\"flight\":725,\"dep_delay\":null}\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

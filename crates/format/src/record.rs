@@ -1,6 +1,7 @@
 //! Records read in place.
 //!
-//! The check is structural and done once, where bytes come in: the length, the slots of `string` and `bytes` fields, and
+//! The check is structural and done once, where bytes come in: the length, the slots of `string` and `bytes` fields,
+//! and
 //! `bool` bytes. It does not look into text: UTF-8 is promised by those who write, and whoever shows text to people
 //! handles what is not. Reading never relies on the check for its own safety: beyond the bytes there are zeros.
 
@@ -74,8 +75,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// A view of a record that was checked where it came in. Nothing is looked at again; should the bytes not be what they
-    /// were said to be, reading gives zeros, nulls and empty text, and never panics.
+    /// A view of a record that was checked where it came in. Nothing is looked at again; should the bytes not be what
+    /// they were said to be, reading gives zeros, nulls and empty text, and never panics.
     #[inline]
     #[must_use]
     pub fn assume_checked(format: &'a Format, bytes: &'a [u8]) -> Record<'a> {
@@ -179,8 +180,8 @@ fn slot(bytes: &[u8], at: usize) -> (u64, u64) {
     (word & 0xffff_ffff, word >> 32)
 }
 
-/// The length of the record that `bytes` start with, from its first word: at least 8, a multiple of 8, and no more than there
-/// are bytes. `None` if it is none of these; nothing else is checked.
+/// The length of the record that `bytes` start with, from its first word: at least 8, a multiple of 8, and no more than
+/// there are bytes. `None` if it is none of these; nothing else is checked.
 #[inline]
 #[must_use]
 pub fn record_len(bytes: &[u8]) -> Option<usize> {
@@ -189,8 +190,8 @@ pub fn record_len(bytes: &[u8]) -> Option<usize> {
 }
 
 impl Layout {
-    /// The first record of `bytes`, if it is sound. Flaws are gathered without a branch each; [`Layout::problem`] finds out
-    /// later which it was.
+    /// The first record of `bytes`, if it is sound. Flaws are gathered without a branch each; [`Layout::problem`] finds
+    /// out later which it was.
     #[inline]
     fn check<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let record = bytes.get(..record_len(bytes)?)?;
@@ -246,8 +247,8 @@ impl Layout {
 }
 
 impl Format {
-    /// Walks the payload of a packet: records back to back, each checked, then shown to `visit` with its start in the payload
-    /// and its length in bytes. Returns how many there were.
+    /// Walks the payload of a packet: records back to back, each checked, then shown to `visit` with its start in the
+    /// payload and its length in bytes. Returns how many there were.
     ///
     /// # Errors
     /// The first record that is wrong, after those before it were visited; what follows it is not looked at.

@@ -96,7 +96,8 @@ proptest! {
     #[test]
     fn records_read_back((format, rows) in rows(), options in some_options(), buffer_bytes in 1_usize..200) {
         let mut options = options;
-        // A null word that is a number is that number's end, and where there is none there is no null: ask for it and get it.
+        // A null word that is a number is that number's end, and where there is none there is no null: ask for it and
+        // get it.
         options.null_words.retain(|word| word != "1");
         if loses_nulls(&format, &options) {
             options.null_words.push("NA".to_owned());

@@ -23,7 +23,6 @@ pub struct CsvDecoder {
 struct Convert {
     builder: RecordBuilder,
     columns: Vec<Column>,
-    /// Fields without a column: null in every record.
     options: CsvOptions,
     scratch: Vec<u8>,
 }
@@ -44,12 +43,12 @@ enum RowFlaw {
 }
 
 impl CsvDecoder {
-    /// A decoder for rows whose columns have these names; the input has no header row of its own. A nullable field that no
-    /// column is named after is null in every record.
+    /// A decoder for rows whose columns have these names; the input has no header row of its own. A nullable field that
+    /// no column is named after is null in every record.
     ///
     /// # Errors
-    /// A column that is no field (unless extra columns are ignored), that is there twice, or that is missing for a field
-    /// that is not nullable; options that cannot be.
+    /// A column that is no field (unless extra columns are ignored), that is there twice, or that is missing for a
+    /// field that is not nullable; options that cannot be.
     pub fn new(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions) -> Result<Self, CsvError> {
         Self::with_rows(RowReader::new(options)?, format, header, options)
     }
@@ -134,7 +133,8 @@ impl Convert {
             .map_err(|Unfit| RowFlaw::Value { column: index })
     }
 
-    /// Puts a flaw into words. A row with a wrong number of columns is said to be that, though a value was tripped over first.
+    /// Puts a flaw into words. A row with a wrong number of columns is said to be that, though a value was tripped over
+    /// first.
     #[cold]
     fn explain(&self, line: u64, row: Row<'_>, flaw: &RowFlaw) -> CsvError {
         let fields = row.fields();
@@ -165,8 +165,8 @@ impl Convert {
     }
 }
 
-/// Reads the header row. Blanks around a name do not count, unless it is in quotes. A column without a name (the row names of
-/// R, the index of pandas) is called by its number.
+/// Reads the header row. Blanks around a name do not count, unless it is in quotes. A column without a name (the row
+/// names of R, the index of pandas) is called by its number.
 pub(super) fn read_header<R: BufRead + ?Sized>(rows: &mut RowReader, input: &mut R) -> Result<Vec<String>, CsvError> {
     let header = rows.read(input, |line, row| {
         let names = row.fields().into_iter().enumerate().map(|(column, (name, quoted))| match str::from_utf8(name) {

@@ -8,8 +8,9 @@ use crate::text;
 
 /// Writes records of one format as CSV rows, which [`CsvDecoder`](super::CsvDecoder) reads back as the same records.
 ///
-/// Rows end in LF. Text and bytes that look like a null word are put in quotes, so that they are not taken for null. One
-/// null is lost: text or bytes that are the only column, where every null word is empty, since a blank line is no row.
+/// Rows end in LF. Text and bytes that look like a null word are put in quotes, so that they are not taken for null.
+/// One null is lost: text or bytes that are the only column, where every null word is empty, since a blank line is no
+/// row.
 #[derive(Clone, Debug)]
 pub struct CsvEncoder {
     format: Format,
@@ -63,7 +64,8 @@ impl CsvEncoder {
         out.push(b'\n');
     }
 
-    /// Appends a record as a row. Does not allocate but to grow `out`. A record of another format gives a row of nonsense.
+    /// Appends a record as a row. Does not allocate but to grow `out`. A record of another format gives a row of
+    /// nonsense.
     #[inline]
     pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
         for (index, ty) in self.types.iter().enumerate() {

@@ -9,7 +9,8 @@ use crate::text;
 
 /// What inference may assume of the rows that it does not see.
 ///
-/// A sample proves little about the rest of a file, so by default a type is chosen that longer or larger values do not break:
+/// A sample proves little about the rest of a file, so by default a type is chosen that longer or larger values do not
+/// break:
 /// `i64` whatever the range, `string` whatever the length. The options trade that for smaller and faster records.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InferOptions {
@@ -17,18 +18,18 @@ pub struct InferOptions {
     pub all_nullable: bool,
     /// The smallest signed integer type that holds the sample's values, instead of `i64`.
     pub narrow_integers: bool,
-    /// `char[N]` instead of `string` where every text of the sample has the same `N` bytes, 1 to 16: codes of carriers, airports,
-    /// currencies.
+    /// `char[N]` instead of `string` where every text of the sample has the same `N` bytes, 1 to 16: codes of carriers,
+    /// airports, currencies.
     pub codes_as_char: bool,
 }
 
 /// Longest text that is taken for a code, in bytes.
 const MOST_CODE_BYTES: usize = 16;
 
-/// Finds a format for rows of these columns. A column's type is the first of these that all its values are written in, nulls
-/// aside: `bool` (`true` and `false` in any case), `i64`, `u64`, `f64`, `timestamp` (RFC 3339), else `string`. Digits that a
-/// number would lose (leading zeros, a plus sign, more than 64 bits) make a column text. A column of nulls alone is a
-/// nullable `string`. A field is nullable if a null was seen.
+/// Finds a format for rows of these columns. A column's type is the first of these that all its values are written in,
+/// nulls aside: `bool` (`true` and `false` in any case), `i64`, `u64`, `f64`, `timestamp` (RFC 3339), else `string`.
+/// Digits that a number would lose (leading zeros, a plus sign, more than 64 bits) make a column text. A column of
+/// nulls alone is a nullable `string`. A field is nullable if a null was seen.
 ///
 /// # Errors
 /// The names make no format: one is there twice, is empty, or is no name.
@@ -52,8 +53,8 @@ where
     to_format(header, &columns, options)
 }
 
-/// As [`infer_csv`], from the first bytes of a file with a header row; `whole` if they are all of it, otherwise the last row is
-/// left out, since it may be cut off. Rows that are wrong are left out too.
+/// As [`infer_csv`], from the first bytes of a file with a header row; `whole` if they are all of it, otherwise the
+/// last row is left out, since it may be cut off. Rows that are wrong are left out too.
 ///
 /// # Errors
 /// As [`infer_csv`]; the sample has no whole header row.

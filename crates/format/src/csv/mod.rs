@@ -1,13 +1,13 @@
 //! CSV in and out.
 //!
-//! [`CsvDecoder`] reads rows from any [`BufRead`](std::io::BufRead) into records; a row that is wrong is one error, with line and
-//! column, after which the next row can be read. [`CsvEncoder`] writes records as rows that read back as the same
-//! records. [`infer_csv`] finds a format for a file from its header and some rows.
+//! [`CsvDecoder`] reads rows from any [`BufRead`](std::io::BufRead) into records; a row that is wrong is one error,
+//! with line and column, after which the next row can be read. [`CsvEncoder`] writes records as rows that read back as
+//! the same records. [`infer_csv`] finds a format for a file from its header and some rows.
 //!
 //! What is read: RFC 4180, with any one-byte delimiter, rows ended by LF, CRLF or CR, a byte order mark, blank lines
-//! (skipped). Numbers and `true`/`false` (any case, also `t`/`f`, `1`/`0`) may have blanks around them; timestamps are RFC
-//! 3339; bytes are base64. In a nullable field a *null word* (by default nothing, and `NA`) is null. A quoted null word
-//! is that word where the field is text or bytes, so that the two can be told apart; an option makes it null too.
+//! (skipped). Numbers and `true`/`false` (any case, also `t`/`f`, `1`/`0`) may have blanks around them; timestamps are
+//! RFC 3339; bytes are base64. In a nullable field a *null word* (by default nothing, and `NA`) is null. A quoted null
+//! word is that word where the field is text or bytes, so that the two can be told apart; an option makes it null too.
 
 mod decode;
 mod encode;
@@ -27,8 +27,8 @@ pub use infer::{InferOptions, infer_csv, infer_csv_sample};
 pub struct CsvOptions {
     /// What stands between two fields: any byte but a double quote, CR or LF. A comma by default.
     pub delimiter: u8,
-    /// Words that are null in a nullable field: by default nothing at all, and `NA`. The first is what an encoder writes. None
-    /// has a delimiter, quote or line end in it.
+    /// Words that are null in a nullable field: by default nothing at all, and `NA`. The first is what an encoder
+    /// writes. None has a delimiter, quote or line end in it.
     pub null_words: Vec<String>,
     /// Whether a null word in quotes is null in text and bytes fields too: for files whose writer quotes everything.
     pub quoted_nulls: bool,

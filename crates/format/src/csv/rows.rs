@@ -171,7 +171,8 @@ impl RowReader {
             let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
             let at_end = chunk.is_empty();
             // At the end a row is ended by a line end that is not there; a quote that is open swallows it.
-            // No further than the line end of the longest row: what is wrong with a longer one does not depend on the buffer.
+            // No further than the line end of the longest row: what is wrong with a longer one does not depend on the
+            // buffer.
             let within_bound = chunk.get(..self.max_row_bytes + 1 - self.raw.len()).unwrap_or(chunk);
             let bytes = if at_end { b"\n" } else { within_bound };
             if quoted.is_none() {
@@ -212,8 +213,8 @@ impl RowReader {
         Ok(())
     }
 
-    /// A row is over its bound: because a quote is open, if what would end the row does not. (A clone of the parser would not
-    /// do to try it on: csv-core 0.1.13 clones its tables in part.)
+    /// A row is over its bound: because a quote is open, if what would end the row does not. (A clone of the parser
+    /// would not do to try it on: csv-core 0.1.13 clones its tables in part.)
     fn too_long(&mut self) -> CsvProblem {
         match self.parser.read_field(b"\n", &mut [0; 8]) {
             (ReadFieldResult::Field { .. }, ..) => CsvProblem::RowTooLong { most: self.max_row_bytes },
@@ -263,7 +264,8 @@ fn start_over(parser: &mut Reader) {
     let _ = parser.read_field(b"\n", &mut [0; 8]);
 }
 
-/// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone CR.
+/// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone
+/// CR.
 #[inline]
 fn plain_line(chunk: &[u8], max_row_bytes: usize) -> Option<(&[u8], usize)> {
     let end = memchr::memchr3(b'\n', b'"', b'\r', chunk)?;

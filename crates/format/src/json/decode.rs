@@ -57,11 +57,12 @@ impl JsonDecoder {
         Self { lines: LineReader::default(), convert }
     }
 
-    /// The next line as a record; blank lines are skipped; `None` at the end of the input. Always give it the same input.
+    /// The next line as a record; blank lines are skipped; `None` at the end of the input. Always give it the same
+    /// input.
     ///
     /// # Errors
-    /// The line is wrong, and the next call goes on with the line after it ([`JsonError::is_row`]); or the input cannot be
-    /// read.
+    /// The line is wrong, and the next call goes on with the line after it ([`JsonError::is_row`]); or the input cannot
+    /// be read.
     #[inline]
     pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, JsonError> {
         let Self { lines, convert } = self;

@@ -7,8 +7,8 @@ use crate::format::Format;
 use crate::record::{Record, Value};
 use crate::text;
 
-/// Writes records of one format as JSON lines, which [`JsonDecoder`](super::JsonDecoder) reads back as the same records. Text
-/// that is not UTF-8 has its flaws replaced by U+FFFD.
+/// Writes records of one format as JSON lines, which [`JsonDecoder`](super::JsonDecoder) reads back as the same
+/// records. Text that is not UTF-8 has its flaws replaced by U+FFFD.
 #[derive(Clone, Debug)]
 pub struct JsonEncoder {
     fields: Vec<Member>,
@@ -35,7 +35,8 @@ impl JsonEncoder {
         Self { fields: fields.collect() }
     }
 
-    /// Appends a record as a line. Does not allocate but to grow `out`. A record of another format gives a line of nonsense.
+    /// Appends a record as a line. Does not allocate but to grow `out`. A record of another format gives a line of
+    /// nonsense.
     #[inline]
     pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
         for (index, Member { prefix, ty }) in self.fields.iter().enumerate() {

@@ -1,11 +1,11 @@
 //! JSON lines in and out: one object a line, one member a field.
 //!
-//! [`JsonDecoder`] reads lines from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between; a
-//! line that is wrong is one error, with line and field, after which the next line can be read. [`JsonEncoder`] writes records
-//! as lines that read back as the same records.
+//! [`JsonDecoder`] reads lines from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between;
+//! a line that is wrong is one error, with line and field, after which the next line can be read. [`JsonEncoder`]
+//! writes records as lines that read back as the same records.
 //!
-//! Numbers are numbers; floats that JSON has no number for are the strings `"NaN"`, `"inf"` and `"-inf"`. Timestamps are
-//! RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing.
+//! Numbers are numbers; floats that JSON has no number for are the strings `"NaN"`, `"inf"` and `"-inf"`. Timestamps
+//! are RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing.
 
 mod decode;
 mod encode;
