@@ -1,28 +1,21 @@
-//! Stream handlers and the forms of a program.
+//! Stream handlers, and the forms of a program.
+//!
+//! A [`Handler`] takes a batch, a selection of its records, and says with one [`Verdict`] what became of them. A
+//! [`SelectHandler`] runs a query's program: its conditions go over the batch column by column and narrow the selection,
+//! those of a common form as *kernels* (a load at a known offset and a comparison), the others through the interpreter
+//! of `crossdock-query`, which says what a program means. What leaves is the batch as it came, or new records, copied
+//! field by field or computed.
+//!
+//! Handlers neither block nor allocate for a record once they are warm, and what they do for a record is bounded by the
+//! program and the record's length.
 #![forbid(unsafe_code)]
-#![allow(missing_docs)]
-use crossdock_format::{Record, RecordBuilder};
-use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{Interpreter, Program, Projection};
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict { Forward, Emit(usize), Hold, Drop, HandOn }
-pub trait Sink { fn push(&mut self, record: &[u8]); }
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HandlerCounters { pub records_in: u64, pub passed: u64, pub row_errors: u64 }
-pub trait Handler: Send { fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict; fn counters(&self) -> HandlerCounters; }
-pub struct SelectHandler { program: Program, row: RecordBuilder, interp: Interpreter, counters: HandlerCounters }
-impl SelectHandler { pub fn new(program: Program) -> Self { let row = RecordBuilder::new(&program.output); SelectHandler { program, row, interp: Interpreter::new(), counters: Default::default() } } }
-impl Handler for SelectHandler {
-    fn counters(&self) -> HandlerCounters { self.counters }
-    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
-        let SelectHandler { program, row, interp, counters } = self;
-        if !program.filter.is_empty() {
-            selection.narrow(|i| match interp.matches(program, &Record::assume_checked(&program.input, batch.record(i))) { Ok(m) => m, Err(_) => { counters.row_errors += 1; false } });
-        }
-        if selection.is_empty() { return Verdict::Drop; }
-        if matches!(program.projection, Projection::All) { return Verdict::Forward; }
-        let mut n = 0;
-        for i in selection.iter() { row.clear(); match interp.project(program, &Record::assume_checked(&program.input, batch.record(i)), row) { Ok(()) => if let Ok(b) = row.finish() { out.push(b); n += 1; }, Err(_) => counters.row_errors += 1 } }
-        Verdict::Emit(n)
-    }
-}
+
+mod filter;
+mod handler;
+mod kernel;
+mod key;
+mod project;
+mod select;
+
+pub use handler::{Handler, HandlerCounters, Sink, Verdict};
+pub use select::{Form, SelectHandler, Step};

@@ -1,0 +1,90 @@
+//! WHERE over a whole batch: one condition after the other narrows the selection.
+
+use crossdock_format::{Format, Record};
+use crossdock_mailbox::{Batch, Selection};
+use crossdock_query::{Expr, Interpreter};
+
+use crate::kernel::{Kernel, Records};
+
+/// The conditions that must all be TRUE, in the order in which they run.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    conditions: Vec<Condition>,
+}
+
+/// One condition, with its number in the program's list.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    pub(crate) number: usize,
+    pub(crate) kernel: Option<Kernel>,
+}
+
+/// What an interpreted condition costs beside a kernel's nanoseconds.
+const INTERPRETED_COST: u32 = 30;
+
+impl Filter {
+    /// Finds the kernels among a program's conditions, and puts the cheap ones first, but moves nothing past a condition
+    /// that can have a row error: which records have one must not depend on the order.
+    pub(crate) fn of(conditions: &[Expr], format: &Format) -> Filter {
+        let mut ordered: Vec<Condition> = Vec::with_capacity(conditions.len());
+        let mut run_start = 0;
+        for (number, condition) in conditions.iter().enumerate() {
+            let kernel = Kernel::of(condition, format);
+            let is_fallible = kernel.is_none() && condition.is_fallible();
+            ordered.push(Condition { number, kernel });
+            if is_fallible {
+                let end = ordered.len() - 1;
+                ordered[run_start..end].sort_by_key(Condition::cost);
+                run_start = ordered.len();
+            }
+        }
+        ordered[run_start..].sort_by_key(Condition::cost);
+        Filter { conditions: ordered }
+    }
+
+    /// In the order in which they run.
+    pub(crate) fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// Keeps the selected records that pass every condition; returns how many had a row error.
+    pub(crate) fn narrow(
+        &self,
+        conditions: &[Expr],
+        format: &Format,
+        interpreter: &mut Interpreter,
+        batch: &Batch,
+        selection: &mut Selection,
+    ) -> u64 {
+        let mut row_errors = 0;
+        for condition in &self.conditions {
+            if selection.is_empty() {
+                break;
+            }
+            match (&condition.kernel, conditions.get(condition.number)) {
+                (Some(kernel), _) => kernel.narrow(batch, selection),
+                (None, Some(expr)) => {
+                    let mut records = Records::of(batch);
+                    selection.narrow(|index| {
+                        let record = Record::assume_checked(format, records.record(index));
+                        match interpreter.holds(expr, &record) {
+                            Ok(truth) => truth == Some(true),
+                            Err(_) => {
+                                row_errors += 1;
+                                false
+                            }
+                        }
+                    });
+                }
+                (None, None) => {}
+            }
+        }
+        row_errors
+    }
+}
+
+impl Condition {
+    fn cost(&self) -> u32 {
+        self.kernel.as_ref().map_or(INTERPRETED_COST, Kernel::cost)
+    }
+}
