@@ -237,7 +237,8 @@ pub(crate) struct Subscribe {
     /// End when the stream's last publisher has finished
     #[arg(long)]
     pub(crate) until_end: bool,
-    /// Wait until the stream is there, if it is not; at most so long if given (--wait=30s)
+    /// Wait until the stream is there, if it is not; at most so long if given (--wait=30s). What is published before it
+    /// is noticed is not seen: a stream that the daemon is configured with has no such gap
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "8760h")]
     pub(crate) wait: Option<Duration>,

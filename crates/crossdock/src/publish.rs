@@ -98,7 +98,7 @@ fn infer(input: &mut Input, encoding: Encoding, csv: &CsvOptions, bar: &Progress
     let format = input.infer_csv(csv)?;
     let fields = format.schema().trim_end().replace('\n', "\n  ");
     bar.suspend(|| {
-        out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"))
+        out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"));
     });
     Ok(format)
 }

@@ -1,0 +1,146 @@
+//! How commands end that have not come to their own end: signals, and readers who have enough.
+
+use std::process::Stdio;
+
+use crate::place::{Place, Process};
+use rustix::process::Signal;
+
+const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
+
+#[test]
+fn a_daemon_says_goodbye_and_takes_its_socket_away() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (place, daemon) = Place::with_daemon();
+        let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
+        place.wait_for_subscriptions(1);
+        assert!(place.socket().exists());
+        daemon.process.signal(signal);
+        daemon.process.end().with_code(0).saying(&["goodbye"]);
+        assert!(!place.socket().exists());
+        // Its sessions were told, so nobody waits for what will never come.
+        subscriber.end().with_code(1).saying(&["error: "]);
+    }
+}
+
+#[test]
+fn an_interrupted_publisher_hands_over_what_it_has() {
+    let (place, _daemon) = Place::with_daemon();
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
+    place.wait_for_subscriptions(1);
+    let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema", "--linger", "1h", "--json"]);
+    publisher.feed(HEADER);
+    place.wait_for("streams", |list| list[0]["publishers"] == 1);
+    publisher.feed("UA,1,EWR,IAH,2,\nUA,2,EWR,IAH,2,\nUA,3,EWR");
+    // The two whole rows linger in the publisher. When it has read them cannot be seen from here, so that either number is right,
+    // as long as it is the same on both sides. The row that is cut off is no row.
+    publisher.signal(Signal::INT);
+    let ended = publisher.end().with_code(130).saying(&["published "]);
+    let published = ended.json()[0]["records"].as_u64().unwrap();
+    assert!(published <= 2, "{published}");
+    assert_eq!(subscriber.end().with_code(0).stdout.lines().count() as u64, published);
+}
+
+#[test]
+fn a_publisher_that_is_held_back_can_be_interrupted() {
+    let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_packets = 16\n");
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
+    place.wait_for_subscriptions(1);
+    subscriber.signal(Signal::STOP);
+    place.write("many.csv", HEADER.to_owned() + &"UA,1,EWR,IAH,2,a note of some length\n".repeat(200_000));
+    let publisher = place.spawn(["publish", "A", "many.csv", "--schema", "a.schema"]);
+    place.wait_for("streams", |list| list[0]["blocked"] == 1);
+    publisher.signal(Signal::INT);
+    publisher.end().with_code(130).saying(&["published "]);
+    subscriber.signal(Signal::CONT);
+}
+
+#[test]
+fn an_interrupted_subscriber_prints_its_tally() {
+    let (place, _daemon) = Place::with_daemon();
+    let endless = place.spawn(["subscribe", "SELECT * FROM A"]);
+    let limited = place.spawn(["subscribe", "SELECT * FROM A", "--limit", "5"]);
+    let terminated = place.spawn(["subscribe", "SELECT * FROM A", "--for", "1h"]);
+    place.wait_for_subscriptions(3);
+    place.write("one.csv", HEADER.to_owned() + "UA,1,EWR,IAH,2,\n");
+    place.run(["publish", "A", "one.csv", "--schema", "a.schema"]).with_code(0);
+    for subscriber in [&endless, &limited, &terminated] {
+        subscriber.stdout_line(|line| line.contains("\"flight\":1"));
+    }
+    endless.signal(Signal::INT);
+    limited.signal(Signal::INT);
+    terminated.signal(Signal::TERM);
+    // A signal is how the first one ends; the others had not come to their ends.
+    endless.end().with_code(0).saying(&["1 record ("]);
+    limited.end().with_code(130).saying(&["1 record ("]);
+    terminated.end().with_code(143).saying(&["1 record ("]);
+    place.wait_for_subscriptions(0);
+}
+
+#[test]
+fn a_time_limit_is_an_end() {
+    let (place, _daemon) = Place::with_daemon();
+    place.run(["subscribe", "SELECT * FROM A", "--for", "50ms"]).with_code(0).saying(&["0 records"]);
+    place.run(["subscribe", "SELECT * FROM A", "--limit", "0"]).with_code(0).saying(&["0 records"]);
+}
+
+/// Starts a command whose standard output is read no further than its first line.
+fn read_one_line(
+    place: &Place,
+    arguments: &[&str],
+) -> (std::process::Child, std::io::BufReader<std::process::ChildStdout>) {
+    let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    (child, stdout)
+}
+
+#[test]
+fn a_reader_who_has_enough_ends_a_subscriber_quietly() {
+    use std::io::{BufRead, Read};
+    let (place, _daemon) = Place::with_daemon();
+    let (mut child, mut stdout) = read_one_line(&place, &["subscribe", "SELECT flight FROM A"]);
+    place.wait_for_subscriptions(1);
+    place.write("one.csv", HEADER.to_owned() + "UA,1,EWR,IAH,2,\n");
+    place.run(["publish", "A", "one.csv", "--schema", "a.schema"]).with_code(0);
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "{\"flight\":1}\n");
+    // As `| head -n 1` does. Nothing more is published: it must see by itself that nobody reads it.
+    drop(stdout);
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+    place.wait_for_subscriptions(0);
+}
+
+#[test]
+fn a_reader_who_is_gone_ends_any_command_quietly() {
+    let (place, _daemon) = Place::with_daemon();
+    place.write("one.csv", HEADER.to_owned() + "UA,1,EWR,IAH,2,\n");
+    let commands: [&[&str]; 6] = [
+        &["streams"],
+        &["formats", "--json"],
+        &["explain", "SELECT * FROM A"],
+        &["completions", "bash"],
+        &["serve", "--print-config"],
+        &["publish", "A", "one.csv", "--schema", "a.schema", "--json"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = place.command(arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("error") && !stderr.contains("panic"), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_demo_can_be_interrupted() {
+    let place = Place::new();
+    let demo = Process::spawn(&mut place.command(["demo", "airline"]));
+    demo.stdout_line(|line| line.contains("made up"));
+    demo.signal(Signal::INT);
+    let ended = demo.end();
+    assert_eq!(ended.code, Some(130), "{}{}", ended.stdout, ended.stderr);
+}

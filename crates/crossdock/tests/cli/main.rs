@@ -1,0 +1,14 @@
+//! The real binary, run as a user runs it: what it prints, where, and with which exit status.
+//!
+//! No test sleeps to let things happen: each waits for a line of output, for a process's end, or for a state of the daemon
+//! that its HTTP API shows.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod bad_input;
+mod demo;
+mod endings;
+mod http;
+mod place;
+mod setup;
+mod transit;

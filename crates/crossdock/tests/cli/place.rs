@@ -1,0 +1,332 @@
+//! Where a test plays: a directory, perhaps a daemon in it, and processes that are ended with it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Whatever has not happened after this long on a busy machine never will.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How often a state is asked for.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A few flights; the third has a null, the last a text that needs quotes.
+pub(crate) const FLIGHTS_CSV: &str = "\
+carrier,flight,origin,dest,dep_delay,note
+UA,1545,EWR,IAH,2,
+AA,1141,JFK,MIA,-5,late crew
+B6,725,JFK,BQN,NA,cancelled
+DL,120,JFK,LAX,21,\"fog, then rain\"
+";
+
+/// The schema of those.
+pub(crate) const FLIGHTS_SCHEMA: &str = "\
+carrier   char[2]
+flight    i16
+origin    char[3]
+dest      char[3]
+dep_delay i16 null  # minutes
+note      string null
+";
+
+/// A directory, and the address and socket of a daemon, whether or not it runs.
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+    address: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        // A port that was free a moment ago and that nobody answers on.
+        let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Place { directory: tempfile::tempdir().unwrap(), address: port.to_string() }
+    }
+
+    /// A place with a running daemon, which knows stream A with the fields of [`FLIGHTS_SCHEMA`].
+    pub(crate) fn with_daemon() -> (Place, Daemon) {
+        Place::with_configured_daemon("")
+    }
+
+    /// The same, with more lines for its `[context]`.
+    pub(crate) fn with_configured_daemon(context: &str) -> (Place, Daemon) {
+        let mut place = Place::new();
+        place.write("a.schema", FLIGHTS_SCHEMA);
+        let config =
+            format!("[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n{context}");
+        let config = place.write("crossdock.toml", &config);
+        let daemon = Daemon::start(place.command(["serve", "--config"]).arg(config));
+        place.address.clone_from(&daemon.address);
+        (place, daemon)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("crossdock.sock")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// `crossdock` with these arguments, in this directory, for this daemon.
+    pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock"));
+        command.args(arguments).current_dir(self.directory.path());
+        command.env("CROSSDOCK_ADDRESS", &self.address).env("CROSSDOCK_SOCKET", self.socket());
+        command.env_remove("CROSSDOCK_CONFIG").env_remove("COLUMNS");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Ended {
+        Process::spawn(&mut self.command(arguments)).end()
+    }
+
+    /// Starts it.
+    pub(crate) fn spawn<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Process {
+        Process::spawn(&mut self.command(arguments))
+    }
+
+    /// Starts it with an open standard input.
+    pub(crate) fn spawn_fed<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Process {
+        Process::spawn(self.command(arguments).stdin(Stdio::piped()))
+    }
+
+    /// The answer's body to a request to the HTTP API, and its status.
+    pub(crate) fn http(&self, request: &str) -> (u16, Value) {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        exchange(&mut stream, request)
+    }
+
+    /// A list of the API, such as `streams`.
+    pub(crate) fn list(&self, name: &str) -> Vec<Value> {
+        let (status, mut body) = self.http(&get(&format!("/v1/{name}")));
+        assert_eq!(status, 200, "{body}");
+        body[name].as_array_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Waits until a list of the API is as wanted.
+    pub(crate) fn wait_for(&self, name: &str, wanted: impl Fn(&[Value]) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list = self.list(name);
+            if wanted(&list) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} stayed {list:?}");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until so many subscribers are there.
+    pub(crate) fn wait_for_subscriptions(&self, number: usize) {
+        self.wait_for("subscriptions", |list| list.len() == number);
+    }
+}
+
+/// A request without a body.
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
+
+/// A request with a body.
+pub(crate) fn post(path: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+/// Sends a request, reads the answer to its end.
+pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16, Value) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // A server that refuses a body closes while it is still being sent, which may reset the connection.
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body:?}")))
+}
+
+/// A daemon. Killed with the test, if it has not ended before.
+pub(crate) struct Daemon {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+    /// The line that says what it serves.
+    pub(crate) line: String,
+}
+
+impl Daemon {
+    /// Starts it and waits until it serves.
+    pub(crate) fn start(command: &mut Command) -> Daemon {
+        let process = Process::spawn(command);
+        let line = process.stderr_line(|line| line.contains(" serving "));
+        let address = word_after(&line, "address=").to_owned();
+        Daemon { process, address, line }
+    }
+}
+
+/// The word that follows a key in a log line.
+pub(crate) fn word_after<'a>(line: &'a str, key: &str) -> &'a str {
+    let rest = line.split(key).nth(1).unwrap_or_else(|| panic!("no {key} in {line}"));
+    rest.split(' ').next().unwrap_or_default().trim_matches('"')
+}
+
+/// A running process, its output gathered as it comes.
+pub(crate) struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+/// What a process came to.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The exit status; none if a signal killed it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Process {
+    pub(crate) fn spawn(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        let stderr = Lines::of(child.stderr.take().unwrap());
+        Process { child, stdin, stdout, stderr }
+    }
+
+    /// Writes to its standard input.
+    pub(crate) fn feed(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The first line of standard output, from here on, that is as wanted.
+    pub(crate) fn stdout_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        self.stdout.find(wanted)
+    }
+
+    /// The same for standard error.
+    pub(crate) fn stderr_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        self.stderr.find(wanted)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; gives the lines that were not waited for before.
+    pub(crate) fn end(mut self) -> Ended {
+        self.stdin = None;
+        let stdout = self.stdout.rest();
+        let stderr = self.stderr.rest();
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it closed its output and did not end");
+            std::thread::sleep(POLL);
+        };
+        Ended { code: status.code(), stdout, stderr }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended already where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines of an output, read by a thread so that a process never waits for its reader.
+struct Lines(Receiver<String>);
+
+impl Lines {
+    fn of(output: impl Read + Send + 'static) -> Lines {
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines() {
+                if line.map(|line| sender.send(line)).is_err() {
+                    return;
+                }
+            }
+        });
+        Lines(receiver)
+    }
+
+    fn find(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let mut seen = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.0.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if wanted(&line) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("the line did not come; these did: {seen:#?}"),
+            }
+        }
+    }
+
+    fn rest(&self) -> String {
+        let mut text = String::new();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.0.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => text += &(line + "\n"),
+                Err(RecvTimeoutError::Disconnected) => return text,
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end; it said: {text}"),
+            }
+        }
+    }
+}
+
+impl Ended {
+    /// Checks the exit status, and shows everything if it is another.
+    #[track_caller]
+    pub(crate) fn with_code(self, code: i32) -> Ended {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Checks that standard error has all of these.
+    #[track_caller]
+    pub(crate) fn saying(self, texts: &[&str]) -> Ended {
+        for text in texts {
+            assert!(self.stderr.contains(text), "no `{text}` in {}", self.stderr);
+        }
+        self
+    }
+
+    /// Its standard output as JSON, an object a line.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.stdout.lines().map(parse).collect()
+    }
+}
+
+/// A text file packed with gzip.
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packer.write_all(text.as_bytes()).unwrap();
+    packer.finish().unwrap()
+}
+
+/// As an argument.
+pub(crate) fn argument(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -1,0 +1,87 @@
+//! Starting a daemon: configuration, ports, sockets. And what the program says of itself.
+
+use crate::place::{Daemon, Place, argument};
+use rustix::process::Signal;
+
+#[test]
+fn a_misspelt_key_is_named_with_file_line_and_column() {
+    let place = Place::new();
+    place.write("bad.toml", "[context]\nlisten = \"127.0.0.1:0\"\nmax_sesions = 5\n");
+    let texts = ["bad.toml:3:1: unknown key `max_sesions`", "did you mean `max_sessions`?"];
+    place.run(["serve", "--config", "bad.toml"]).with_code(2).saying(&texts);
+    place.run(["serve", "--config", "none.toml"]).with_code(2).saying(&["none.toml", "--print-config"]);
+    place.write("stream.toml", "[[stream]]\nname = \"A\"\nschema = \"none.schema\"\n");
+    place.run(["serve", "--config", "stream.toml"]).with_code(2).saying(&["none.schema"]);
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn the_printed_configuration_can_be_served() {
+    let place = Place::new();
+    let printed = place.run(["serve", "--print-config"]).with_code(0).stdout;
+    place.write("crossdock.toml", printed);
+    let daemon = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml", "--listen", "127.0.0.1:0"]));
+    assert!(daemon.line.contains("gso=") && daemon.line.contains("buffers="), "{}", daemon.line);
+    assert!(daemon.line.contains(argument(&place.socket())), "{}", daemon.line);
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_to_be() {
+    let (place, daemon) = Place::with_daemon();
+    let other = place.path("other.sock");
+    let arguments = ["serve", "--listen", &daemon.address, "--socket", argument(&other)];
+    place.run(arguments).with_code(1).saying(&[&daemon.address, "in use", "another daemon"]);
+    assert!(!other.exists());
+    assert_eq!(place.list("streams").len(), 1, "the first one goes on");
+}
+
+#[test]
+fn a_socket_that_is_taken_is_said_to_be() {
+    let (place, _daemon) = Place::with_daemon();
+    let texts = ["already listening", "crossdock.sock"];
+    place.run(["serve", "--listen", "127.0.0.1:0"]).with_code(1).saying(&texts);
+    assert_eq!(place.list("streams").len(), 1, "the first one goes on");
+}
+
+#[test]
+fn a_killed_daemons_socket_is_no_obstacle() {
+    let (place, daemon) = Place::with_daemon();
+    daemon.process.signal(Signal::KILL);
+    assert_eq!(daemon.process.end().code, None);
+    assert!(place.socket().exists());
+    place.run(["streams"]).with_code(1).saying(&["no daemon is running"]);
+    let _second = Daemon::start(&mut place.command(["serve", "--listen", "127.0.0.1:0"]));
+    place.run(["streams"]).with_code(0).saying(&["no streams"]);
+}
+
+#[test]
+fn completions_are_there_for_every_shell() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.run(["completions", shell]).with_code(0).stdout;
+        assert!(script.contains("subscribe") && script.contains("until-end"), "{shell}");
+    }
+}
+
+#[test]
+fn help_has_an_example_for_every_command() {
+    let place = Place::new();
+    let commands = [
+        "demo",
+        "serve",
+        "publish",
+        "subscribe",
+        "explain",
+        "formats",
+        "streams",
+        "subscriptions",
+        "contexts",
+        "completions",
+    ];
+    let overview = place.run(["--help"]).with_code(0).stdout;
+    for command in commands {
+        assert!(overview.contains(&format!("\n  {command} ")), "{overview}");
+        let help = place.run([command, "--help"]).with_code(0).stdout;
+        assert!(help.contains("Example") && help.contains(&format!("crossdock {command}")), "{help}");
+    }
+}
