@@ -210,8 +210,7 @@ pub struct Run {
 
 /// Walks the packets of a frame (a super-packet of `stride`-byte packets; the last may be shorter).
 ///
-/// Payload spans are appended to `spans`; each run is given to `visit` together with the spans, each packet that is
-/// none to `refuse`.
+/// `spans` and `runs` are filled anew; why a packet is none goes to `refuse`. An empty datagram is one packet, too short.
 pub fn walk(
     frame: &[u8],
     stride: usize,
@@ -221,6 +220,9 @@ pub fn walk(
 ) {
     spans.clear();
     runs.clear();
+    if frame.is_empty() {
+        refuse(PacketError::Short);
+    }
     let stride = if stride == 0 { frame.len().max(1) } else { stride };
     let mut open: Option<Run> = None;
     for (index, packet) in frame.chunks(stride).enumerate() {
@@ -333,7 +335,8 @@ mod tests {
                 }
             }
             let packets: u32 = runs.iter().map(|r| r.packets).sum();
-            prop_assert_eq!(packets as usize + refused, frame.chunks(if stride == 0 { frame.len().max(1) } else { stride }).len());
+            let datagrams = frame.len().max(1).div_ceil(if stride == 0 { frame.len().max(1) } else { stride });
+            prop_assert_eq!(packets as usize + refused, datagrams);
         }
 
         #[test]
