@@ -25,6 +25,8 @@ pub struct Packed {
 #[derive(Debug)]
 pub struct SuperPacket<B> {
     buffer: B,
+    /// The longest packet that may have company.
+    packet_bytes: usize,
     stride: usize,
     limit: usize,
     packets: Vec<Packed>,
@@ -39,9 +41,9 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
     #[must_use]
     pub fn new(buffer: B, packet_bytes: usize) -> SuperPacket<B> {
         let limit = buffer.len().min(MAX_SUPER_BYTES);
-        let stride = packet_bytes.min(limit) & !7;
-        assert!(stride > HEADER_BYTES, "a packet needs more than its header");
-        SuperPacket { buffer, stride, limit, packets: Vec::with_capacity(8), records: 0 }
+        let packet_bytes = packet_bytes.min(limit) & !7;
+        assert!(packet_bytes > HEADER_BYTES, "a packet needs more than its header");
+        SuperPacket { buffer, packet_bytes, stride: packet_bytes, limit, packets: Vec::with_capacity(8), records: 0 }
     }
 
     /// A super-packet that came in: its packets lie `stride` bytes apart from the start of `buffer`.
@@ -50,15 +52,18 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         let limit = buffer.len();
         let packets: Vec<Packed> = packets.into_iter().collect();
         let records = packets.iter().map(|p| u64::from(p.records)).sum();
-        SuperPacket { buffer, stride, limit, packets, records }
+        SuperPacket { buffer, packet_bytes: stride, stride, limit, packets, records }
     }
 
     /// Appends a record; `false` when it does not fit any more and the super-packet should leave first.
     ///
-    /// A record longer than the packet size goes into an empty super-packet as one long packet, which IP fragments
-    /// on the way. A record longer than [`SuperPacket::room`] of an empty one never fits.
+    /// A record longer than the packet size goes into an empty super-packet as one long packet, alone: IP fragments it on the
+    /// way, and what is fragmented cannot be segmented too. A record longer than [`SuperPacket::room`] of an empty one never fits.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> bool {
+        if self.stride > self.packet_bytes {
+            return false;
+        }
         let before = self.packets.len().wrapping_sub(1);
         if let Some(last) = self.packets.last_mut() {
             let base = before * self.stride + HEADER_BYTES;
@@ -77,6 +82,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
 
     /// Starts a new packet with `record`.
     fn push_packet(&mut self, record: &[u8]) -> bool {
+        self.fit_stride(record.len());
         let base = self.packets.len() * self.stride;
         let end = base + HEADER_BYTES + record.len();
         let fits = end - base <= self.stride || self.packets.is_empty();
@@ -94,6 +100,16 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         self.packets.push(Packed { payload_bytes: record.len() as u16, records: 1 });
         self.records += 1;
         true
+    }
+
+    /// Takes the first packet's length for the stride, if it is full enough: records of one size then leave without padding.
+    fn fit_stride(&mut self, record_bytes: usize) {
+        if let [first] = self.packets[..] {
+            let used = (HEADER_BYTES + usize::from(first.payload_bytes) + 7) & !7;
+            if used >= self.packet_bytes * 3 / 4 && HEADER_BYTES + record_bytes <= used {
+                self.stride = used;
+            }
+        }
     }
 
     /// Writes the headers of the packets in `range`: consecutive sequence numbers from `first_seq` for packet 0.
@@ -124,7 +140,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
             return &[];
         };
         let end = (last - 1) * self.stride + HEADER_BYTES + usize::from(packed.payload_bytes);
-        &self.buffer[start..end]
+        self.buffer.get(start..end).unwrap_or(&[])
     }
 
     /// Length of a packet in bytes, header and padding included; the last may be shorter.
@@ -179,7 +195,14 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         let len = self.len();
         small[..len].copy_from_slice(&self.buffer[..len]);
         let limit = small.len();
-        SuperPacket { buffer: small, stride: self.stride, limit, packets: self.packets.clone(), records: self.records }
+        SuperPacket {
+            buffer: small,
+            packet_bytes: self.packet_bytes,
+            stride: self.stride,
+            limit,
+            packets: self.packets.clone(),
+            records: self.records,
+        }
     }
 }
 
@@ -196,8 +219,21 @@ mod tests {
         while packed.push(&[pushed; 40]) {
             pushed += 1;
         }
-        // Two 40-byte records fit beside the header in 128 bytes; the fourth packet may only be 16 bytes long.
-        assert_eq!((pushed, packed.packets().len(), packed.stride(), packed.len()), (6, 3, 128, 256 + 32 + 80));
+        // Two 40-byte records fit beside the header in 128 bytes, and need 112; the fourth packet may be 64 bytes long.
+        assert_eq!((pushed, packed.packets().len(), packed.stride(), packed.len()), (6, 3, 112, 224 + 32 + 80));
+    }
+
+    #[test]
+    fn a_short_first_packet_leaves_room_for_longer_ones() {
+        let mut packed = SuperPacket::new(vec![0xff; 4096], 128);
+        assert!(packed.push(&[1; 40]) && packed.push(&[2; 88]) && packed.push(&[3; 96]));
+        assert_eq!((packed.packets().len(), packed.stride()), (3, 128));
+        let mut packed = SuperPacket::new(vec![0xff; 4096], 128);
+        assert!(packed.push(&[1; 80]) && packed.push(&[2; 88]));
+        assert_eq!((packed.packets().len(), packed.stride()), (2, 128));
+        assert_eq!(packed.bytes(0..1).len(), 112);
+        assert_eq!(packed.bytes(0..2)[112..128], [0; 16], "old bytes would leave the process");
+        assert!(packed.bytes(5..5).is_empty());
     }
 
     #[test]
@@ -206,6 +242,7 @@ mod tests {
         assert!(packed.push(&[1; 1000]));
         assert_eq!(packed.packets(), [Packed { payload_bytes: 1000, records: 1 }]);
         assert_eq!(packed.len(), 1032);
+        assert!(!packed.push(&[2; 8]), "it would be segmented into packets that no path takes");
         assert!(!SuperPacket::new(vec![0; 4096], 128).push(&[1; 4096]));
     }
 
