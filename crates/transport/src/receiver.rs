@@ -7,20 +7,28 @@ use std::ops::Range;
 /// How long an ack may wait for company, in ns. Part of the sender's estimate (it is told the delay with the ack).
 pub const MAX_ACK_DELAY_NS: u64 = 2_000_000;
 
-/// The most ranges an ack carries: eight holes at once is a path in trouble, and the next ack tells the rest.
-pub const MAX_RANGES: usize = 8;
+/// How many packets may arrive without an ack: a super-packet. It is what clocks the sender on paths that are shorter than
+/// [`MAX_ACK_DELAY_NS`].
+const ACK_PACKETS: u64 = 64;
+
+/// The most ranges an ack carries: a super-packet that lost every other packet has 32 holes.
+pub const MAX_RANGES: usize = 64;
+
+/// How many of them are the lowest there are, when there are more; the others are the highest. What has just arrived is told at
+/// once, and what the sender needs first is told again in case it was told in an ack that was lost.
+const LOWEST_RANGES: usize = 16;
 
 /// Bytes of an ack's payload at most.
-pub const MAX_ACK_BYTES: usize = 24 + MAX_RANGES * 16;
+pub const MAX_ACK_BYTES: usize = 24 + MAX_RANGES * 8;
 
 /// What has arrived, and how far the sender may go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// Everything below has arrived.
     pub next_seq: u64,
     /// Packets below this sequence number will be taken.
     pub limit_seq: u64,
-    /// How long the ack was held back, in µs.
+    /// How long ago the highest packet that has arrived came, in µs.
     pub delay_us: u32,
     ranges: [Range<u64>; MAX_RANGES],
     count: usize,
@@ -30,7 +38,7 @@ impl Ack {
     /// A purely cumulative ack.
     #[must_use]
     pub fn new(next_seq: u64, limit_seq: u64) -> Ack {
-        Ack { next_seq, limit_seq, ..Ack::default() }
+        Ack { next_seq, limit_seq, delay_us: 0, ranges: [const { 0..0 }; MAX_RANGES], count: 0 }
     }
 
     /// The same with ranges that have arrived beyond the first hole, ascending; what is more than [`MAX_RANGES`] is left out.
@@ -49,23 +57,28 @@ impl Ack {
         &self.ranges[..self.count]
     }
 
-    /// How long the ack was held back, in ns.
+    /// How long ago the highest packet that has arrived came, in ns.
     #[must_use]
     pub fn delay_ns(&self) -> u64 {
         u64::from(self.delay_us) * 1000
     }
 
-    /// Writes the payload; returns its length.
+    /// Writes the payload; returns its length. A range is two 32-bit numbers: the packets missing in front of it, and its own.
     pub fn encode(&self, out: &mut [u8; MAX_ACK_BYTES]) -> usize {
         out[0..8].copy_from_slice(&self.next_seq.to_le_bytes());
         out[8..16].copy_from_slice(&self.limit_seq.to_le_bytes());
         out[16..20].copy_from_slice(&self.delay_us.to_le_bytes());
         out[20..24].copy_from_slice(&(self.count as u32).to_le_bytes());
-        for (i, range) in self.ranges().iter().enumerate() {
-            out[24 + i * 16..32 + i * 16].copy_from_slice(&range.start.to_le_bytes());
-            out[32 + i * 16..40 + i * 16].copy_from_slice(&range.end.to_le_bytes());
+        let mut end = self.next_seq;
+        for (range, out) in self.ranges().iter().zip(out[24..].chunks_exact_mut(8)) {
+            // No window is so large that this saturates.
+            let missing = u32::try_from(range.start.saturating_sub(end)).unwrap_or(u32::MAX);
+            let arrived = u32::try_from(range.end.saturating_sub(range.start)).unwrap_or(u32::MAX);
+            out[..4].copy_from_slice(&missing.to_le_bytes());
+            out[4..].copy_from_slice(&arrived.to_le_bytes());
+            end = range.end;
         }
-        24 + self.count * 16
+        24 + self.count * 8
     }
 
     /// Reads an ack's payload.
@@ -87,12 +100,15 @@ impl Ack {
         }
         let mut floor = ack.next_seq;
         for i in 0..ack.count {
-            let range = word(24 + i * 16)?..word(32 + i * 16)?;
-            if range.start < floor || range.end <= range.start {
+            let pair = word(24 + i * 8)?;
+            let (missing, arrived) = (pair & u64::from(u32::MAX), pair >> 32);
+            let start = floor.checked_add(missing).ok_or(bad)?;
+            let end = start.checked_add(arrived).ok_or(bad)?;
+            if arrived == 0 {
                 return Err(bad);
             }
-            floor = range.end;
-            ack.ranges[i] = range;
+            floor = end;
+            ack.ranges[i] = start..end;
         }
         Ok(ack)
     }
@@ -120,9 +136,14 @@ pub struct Receiver<R> {
     advertised_seq: u64,
     acked_seq: u64,
     held: BTreeMap<u64, (u32, R)>,
+    held_packets: u64,
+    /// What is held, joined where it touches: first sequence number to the one behind the last.
+    ranges: BTreeMap<u64, u64>,
     ack_due_ns: Option<u64>,
     ack_now: bool,
-    arrived_ns: u64,
+    /// Behind the highest packet that has arrived, and when that one came.
+    highest_seq: u64,
+    highest_ns: u64,
 }
 
 impl<R> Receiver<R> {
@@ -137,9 +158,12 @@ impl<R> Receiver<R> {
             advertised_seq: window,
             acked_seq: 0,
             held: BTreeMap::new(),
+            held_packets: 0,
+            ranges: BTreeMap::new(),
             ack_due_ns: None,
             ack_now: false,
-            arrived_ns: 0,
+            highest_seq: 0,
+            highest_ns: 0,
         }
     }
 
@@ -156,18 +180,18 @@ impl<R> Receiver<R> {
         let Some(end) = first_seq.checked_add(packets.into()) else {
             return Arrival::Beyond;
         };
-        self.arrived_ns = now_ns;
         if end > self.limit_seq {
             self.ack_now = true;
             return Arrival::Beyond;
         }
-        if end <= self.next_seq {
+        if end <= self.next_seq || packets == 0 {
             self.ack_now = true;
             return Arrival::Duplicate;
         }
         if first_seq > self.next_seq {
-            return self.hold(first_seq, packets, handle);
+            return self.hold(first_seq, packets, handle, now_ns);
         }
+        self.note_highest(end, now_ns);
         deliver(handle, (self.next_seq - first_seq) as u32);
         self.next_seq = end;
         while let Some(entry) = self.held.first_entry() {
@@ -176,6 +200,7 @@ impl<R> Receiver<R> {
                 break;
             }
             let (_, handle) = entry.remove();
+            self.held_packets -= u64::from(packets);
             let end = first + u64::from(packets);
             if end > self.next_seq {
                 deliver(handle, (self.next_seq - first) as u32);
@@ -183,31 +208,57 @@ impl<R> Receiver<R> {
             }
             self.ack_now = true;
         }
-        if self.next_seq - self.acked_seq >= self.window / 4 || !self.held.is_empty() {
+        while self.ranges.first_key_value().is_some_and(|(&start, _)| start <= self.next_seq) {
+            self.ranges.pop_first();
+        }
+        if self.next_seq - self.acked_seq >= (self.window / 4).min(ACK_PACKETS) || !self.held.is_empty() {
             self.ack_now = true;
         }
-        self.ack_due_ns.get_or_insert(now_ns + MAX_ACK_DELAY_NS);
+        self.ack_due_ns.get_or_insert(now_ns.saturating_add(MAX_ACK_DELAY_NS));
         Arrival::Delivered
     }
 
-    /// Keeps what is ahead of a hole; the bound on entries is the window, since each has at least one packet.
-    fn hold(&mut self, first_seq: u64, packets: u32, handle: R) -> Arrival {
+    /// Keeps what is ahead of a hole. A run must bring a packet that was not there, so there are at most as many as the window
+    /// has packets; a peer that overlaps runs on purpose keeps no more than twice the window waiting.
+    fn hold(&mut self, first_seq: u64, packets: u32, handle: R, now_ns: u64) -> Arrival {
         self.ack_now = true;
-        match self.held.get(&first_seq) {
-            Some((kept, _)) if *kept >= packets => return Arrival::Duplicate,
-            Some(_) => {}
-            None if self.held.len() as u64 >= self.window => return Arrival::Beyond,
-            None => {}
+        let (mut start, mut end) = (first_seq, first_seq + u64::from(packets));
+        let before = self.ranges.range(..=start).next_back().map(|(&s, &e)| (s, e));
+        if before.is_some_and(|(_, e)| e >= end) {
+            return Arrival::Duplicate;
         }
+        let replaced = self.held.get(&first_seq).map_or(0, |(kept, _)| u64::from(*kept));
+        let held_packets = self.held_packets - replaced + u64::from(packets);
+        if held_packets > 2 * self.window {
+            return Arrival::Beyond;
+        }
+        self.held_packets = held_packets;
         self.held.insert(first_seq, (packets, handle));
+        self.note_highest(end, now_ns);
+        if let Some((s, e)) = before
+            && e >= start
+        {
+            (start, end) = (s, end.max(e));
+        }
+        while let Some((&s, &e)) = self.ranges.range(start..=end).next() {
+            end = end.max(e);
+            self.ranges.remove(&s);
+        }
+        self.ranges.insert(start, end);
         Arrival::Held
+    }
+
+    fn note_highest(&mut self, end: u64, now_ns: u64) {
+        if end > self.highest_seq {
+            (self.highest_seq, self.highest_ns) = (end, now_ns);
+        }
     }
 
     /// Says that everything below `seq` was consumed: credit reaches a window beyond it. It never shrinks.
     pub fn consumed_to(&mut self, seq: u64) {
         self.limit_seq = self.limit_seq.max(seq.min(self.next_seq) + self.window);
         // Tell the sender before it runs dry, but not for every packet.
-        if self.limit_seq - self.advertised_seq >= self.window / 4
+        if self.limit_seq - self.advertised_seq >= (self.window / 4).max(1)
             && self.advertised_seq.saturating_sub(self.next_seq) <= self.window / 2
         {
             self.ack_now = true;
@@ -242,24 +293,19 @@ impl<R> Receiver<R> {
         if !self.ack_now && self.ack_due_ns.is_none_or(|at| now_ns < at) {
             return None;
         }
-        let delay_us = u32::try_from(now_ns.saturating_sub(self.arrived_ns) / 1000).unwrap_or(u32::MAX);
+        let delay_us = u32::try_from(now_ns.saturating_sub(self.highest_ns) / 1000).unwrap_or(u32::MAX);
         self.ack_now = false;
         self.ack_due_ns = None;
         self.acked_seq = self.next_seq;
         self.advertised_seq = self.limit_seq;
-        Some(Ack { delay_us, ..Ack::new(self.next_seq, self.limit_seq).with_ranges(self.held_ranges()) })
-    }
-
-    /// The held runs, joined where they touch.
-    fn held_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        let mut held = self.held.iter().map(|(&first, &(packets, _))| first..first + u64::from(packets)).peekable();
-        std::iter::from_fn(move || {
-            let mut range = held.next()?;
-            while let Some(more) = held.next_if(|r| r.start <= range.end) {
-                range.end = range.end.max(more.end);
+        let mut ack = Ack::new(self.next_seq, self.limit_seq).with_ranges(self.ranges.iter().map(|(&s, &e)| s..e));
+        if self.ranges.len() > MAX_RANGES {
+            let highest = ack.ranges[LOWEST_RANGES..].iter_mut().rev();
+            for (range, (&start, &end)) in highest.zip(self.ranges.iter().rev()) {
+                *range = start..end;
             }
-            Some(range)
-        })
+        }
+        Some(Ack { delay_us, ..ack })
     }
 
     /// When [`Receiver::poll_ack`] has something next, in ns: zero for at once.
@@ -270,6 +316,7 @@ impl<R> Receiver<R> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -309,6 +356,57 @@ mod tests {
     }
 
     #[test]
+    fn more_holes_than_an_ack_tells_are_told_from_both_ends() {
+        let mut receiver = Receiver::new(1000);
+        for seq in (1..400).step_by(2) {
+            receiver.arrive(seq, 1, (), 0, |(), _| panic!());
+        }
+        let ack = receiver.poll_ack(0).unwrap();
+        assert_eq!(ack.ranges().len(), MAX_RANGES);
+        assert_eq!(ack.ranges()[LOWEST_RANGES - 1], 31..32);
+        assert_eq!(ack.ranges()[LOWEST_RANGES], 305..306);
+        assert_eq!(ack.ranges()[MAX_RANGES - 1], 399..400);
+        let mut bytes = [0; MAX_ACK_BYTES];
+        assert_eq!(ack.encode(&mut bytes), MAX_ACK_BYTES);
+        assert_eq!(Ack::decode(&bytes), Ok(ack));
+    }
+
+    #[test]
+    fn overlapping_runs_do_not_fill_the_memory() {
+        let mut receiver = Receiver::new(100);
+        let held = |arrival| matches!(arrival, Arrival::Held);
+        let kept = (1..60).filter(|&first| held(receiver.arrive(first, 40, (), 0, |(), _| panic!()))).count();
+        assert_eq!((kept, receiver.held()), (5, 5));
+        assert_eq!(receiver.arrive(2, 43, (), 0, |(), _| panic!()), Arrival::Duplicate);
+        let mut delivered = 0;
+        receiver.arrive(0, 1, (), 0, |(), _| delivered += 1);
+        assert_eq!((delivered, receiver.next_seq(), receiver.held()), (6, 45, 0));
+    }
+
+    #[test]
+    fn a_window_of_one_packet_does_not_chatter() {
+        let mut receiver = Receiver::new(1);
+        receiver.arrive(0, 1, (), 0, |(), _| {});
+        assert!(receiver.poll_ack(0).is_some());
+        for _ in 0..3 {
+            receiver.consumed_to(0);
+            assert_eq!(receiver.poll_ack(1), None);
+        }
+        receiver.consumed_to(1);
+        assert_eq!(receiver.poll_ack(1).unwrap().limit_seq, 2);
+        receiver.consumed_to(1);
+        assert_eq!(receiver.poll_ack(1), None);
+    }
+
+    #[test]
+    fn the_delay_of_an_ack_is_that_of_the_highest_packet() {
+        let mut receiver = Receiver::new(64);
+        receiver.arrive(5, 1, (), 1_000_000, |(), _| {});
+        receiver.arrive(2, 1, (), 5_000_000, |(), _| {});
+        assert_eq!(receiver.poll_ack(6_000_000).unwrap().delay_us, 5000);
+    }
+
+    #[test]
     fn a_lone_packet_is_acknowledged_after_the_delay() {
         let mut receiver = Receiver::new(64);
         receiver.arrive(0, 1, (), 10, |(), _| {});
@@ -320,7 +418,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn acks_read_back(next in 0u64..1 << 60, limit: u64, delay: u32, gaps in proptest::collection::vec((1u64..50, 1u64..50), 0..8)) {
+        fn acks_read_back(next in 0u64..1 << 60, limit: u64, delay: u32, gaps in proptest::collection::vec((1u64..50, 1u64..50), 0..=MAX_RANGES)) {
             let mut at = next;
             let ranges: Vec<Range<u64>> = gaps.iter().map(|(gap, len)| { at += gap; let r = at..at + len; at += len; r }).collect();
             let ack = Ack { delay_us: delay, ..Ack::new(next, limit).with_ranges(ranges) };
