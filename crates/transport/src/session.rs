@@ -4,6 +4,9 @@ use crate::header::{HEADER_BYTES, Header, Kind, PacketError};
 use crate::receiver::{Ack, MAX_ACK_BYTES, Receiver};
 use crate::sender::{AckError, Sender};
 
+/// How long a sender without credit waits before it asks for some, in ns.
+const STARVED_NS: u64 = 100_000_000;
+
 /// What a session keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -112,13 +115,19 @@ impl<P, R> Session<P, R> {
         Ok(())
     }
 
-    /// How long without a word before the peer is asked, in ns: a third of its time-out, so that one lost ping is no death.
+    /// How long without a word before the peer is asked (again), in ns: after a third of its time-out, then often enough
+    /// that a few lost pings are no death.
     fn ask_after_ns(&self) -> u64 {
-        if self.sender.is_starved() {
-            // The ack that brought new credit may have been lost, and nothing else would bring another.
-            (self.limits.idle_timeout_ns / 3).min(100_000_000)
+        let patience_ns = if self.asked_ns > self.heard_ns {
+            self.limits.idle_timeout_ns / 12
         } else {
             self.limits.idle_timeout_ns / 3
+        };
+        if self.sender.is_starved() {
+            // The ack that brought new credit may have been lost, and nothing else would bring another.
+            patience_ns.min(STARVED_NS)
+        } else {
+            patience_ns
         }
     }
 
@@ -168,6 +177,9 @@ mod tests {
         let ping = session.poll_short(at).unwrap();
         let header = Header::read(ping.bytes()).unwrap();
         assert_eq!((header.kind, header.session), (Kind::Ping, 7));
+        // Two thirds of the time-out are left, and eight more pings in them.
+        let pings = (at + 1..2_999_999_999).step_by(1_000_000).filter(|&now| session.poll_short(now).is_some());
+        assert_eq!(pings.count(), 7);
         assert!(session.on_timer(2_999_999_999));
         session.heard(2_999_999_999);
         assert!(session.on_timer(3_000_000_000));
