@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod congestion;
 pub mod control;
 pub mod handshake;
 pub mod header;

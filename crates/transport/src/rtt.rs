@@ -1,7 +1,12 @@
 //! The round-trip estimate and the retransmission time-out (RFC 6298, with QUIC's correction for delayed acks).
 
+use crate::receiver::MAX_ACK_DELAY_NS;
+
 /// The shortest retransmission time-out: well above the delay of a delayed ack and a scheduler's hiccup.
 pub(crate) const MIN_RTO_NS: u64 = 30_000_000;
+/// What the variation counts for at least: on a steady path it goes to nothing, and the peer is a process that may have to
+/// wait for its turn.
+const MIN_MARGIN_NS: u64 = 8_000_000;
 /// The longest.
 pub(crate) const MAX_RTO_NS: u64 = 4_000_000_000;
 /// Before the first sample (RFC 6298 says 1 s; sessions here begin with a handshake that has already been answered).
@@ -18,21 +23,24 @@ pub(crate) struct Rtt {
 
 impl Rtt {
     /// Takes a sample; `ack_delay_ns` is what the peer says it held the ack back.
+    ///
+    /// A peer that overstates its delay makes the estimate short, and gets what it has got already sent again: that is its own
+    /// bandwidth, which the congestion window bounds.
     pub(crate) fn sample(&mut self, measured_ns: u64, ack_delay_ns: u64) {
+        let net_ns = measured_ns.saturating_sub(ack_delay_ns);
         if !self.sampled {
-            (self.smoothed_ns, self.variation_ns, self.minimum_ns) = (measured_ns, measured_ns / 2, measured_ns);
+            (self.smoothed_ns, self.variation_ns, self.minimum_ns) = (measured_ns, measured_ns / 2, net_ns);
             self.sampled = true;
             return;
         }
-        self.minimum_ns = self.minimum_ns.min(measured_ns);
-        // A peer that overstates its delay cannot push the estimate below what was seen (RFC 9002, 5.3).
-        let net = if measured_ns >= self.minimum_ns.saturating_add(ack_delay_ns) {
-            measured_ns - ack_delay_ns
-        } else {
-            measured_ns
-        };
-        self.variation_ns = (3 * (self.variation_ns / 4)).saturating_add(self.smoothed_ns.abs_diff(net) / 4);
-        self.smoothed_ns = (7 * (self.smoothed_ns / 8)).saturating_add(net / 8);
+        self.minimum_ns = self.minimum_ns.min(net_ns);
+        self.variation_ns = (3 * (self.variation_ns / 4)).saturating_add(self.smoothed_ns.abs_diff(net_ns) / 4);
+        self.smoothed_ns = (7 * (self.smoothed_ns / 8)).saturating_add(net_ns / 8);
+    }
+
+    /// Whether there was a sample.
+    pub(crate) fn is_known(&self) -> bool {
+        self.sampled
     }
 
     /// The smoothed round-trip time in ns; zero before the first sample.
@@ -40,10 +48,17 @@ impl Rtt {
         self.smoothed_ns
     }
 
+    /// The shortest round-trip time seen, without the delay of the ack, in ns; zero before the first sample.
+    pub(crate) fn minimum_ns(&self) -> u64 {
+        self.minimum_ns
+    }
+
     /// The retransmission time-out in ns after `backoff` doublings.
     pub(crate) fn rto_ns(&self, backoff: u32) -> u64 {
         let base = if self.sampled {
-            self.smoothed_ns.saturating_add(self.variation_ns.saturating_mul(4)).max(MIN_RTO_NS)
+            // RFC 9002, 6.2.1: the estimate is without the delay of the ack, the time-out must leave room for it.
+            let margin_ns = self.variation_ns.saturating_mul(4).max(MIN_MARGIN_NS).saturating_add(MAX_ACK_DELAY_NS);
+            self.smoothed_ns.saturating_add(margin_ns).max(MIN_RTO_NS)
         } else {
             INITIAL_RTO_NS
         };
@@ -65,6 +80,16 @@ mod tests {
         assert!((69_000_000..=80_000_000).contains(&rtt.smoothed_ns()), "{}", rtt.smoothed_ns());
         assert_eq!(rtt.rto_ns(1), 2 * rtt.rto_ns(0));
         assert_eq!(rtt.rto_ns(60), MAX_RTO_NS);
+    }
+
+    #[test]
+    fn a_steady_path_leaves_room_for_the_delay_of_an_ack() {
+        let mut rtt = Rtt::default();
+        for delay_ns in [0, MAX_ACK_DELAY_NS].repeat(100) {
+            rtt.sample(60_000_000 + delay_ns, delay_ns);
+        }
+        assert!(rtt.smoothed_ns().abs_diff(60_000_000) < 100);
+        assert!(rtt.rto_ns(0) > 60_000_000 + 2 * MAX_ACK_DELAY_NS);
     }
 
     #[test]

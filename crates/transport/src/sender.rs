@@ -2,22 +2,21 @@
 //!
 //! The unit is what leaves with one system call: a super-packet of up to 64 packets. Packets get their sequence numbers
 //! when they are first sent. What is sent is bounded by the receiver's credit (a sequence number it will take packets up to)
-//! and by a congestion window (slow start, then additive increase and multiplicative decrease, in bytes).
-//! A packet counts as lost when three later ones were acknowledged (RFC 9002, 6.1.1), or when the time-out passes.
+//! and by a congestion window.
+//!
+//! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
+//! that was sent three transmissions later (RFC 9002, 6.1.1, which holds for what was sent again as well; more on paths that
+//! mix packets up), or when the time-out passes.
 
+use crate::congestion::{Congestion, Moment};
 use crate::receiver::Ack;
 use crate::rtt::Rtt;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// How many later packets must be acknowledged before an older one counts as lost.
-const REORDERING_PACKETS: u64 = 3;
-/// The congestion window at the start and its floor after a time-out, in bytes: one super-packet.
-const INITIAL_WINDOW_BYTES: u64 = 65_536;
-/// Its floor after a loss, in bytes.
-const MIN_WINDOW_BYTES: u64 = 16_384;
-/// Its ceiling, in bytes; the receiver's credit is the tighter bound everywhere but on long fat paths.
-const MAX_WINDOW_BYTES: u64 = 64 << 20;
+/// How many transmissions further on an acknowledged one must be before a packet counts as lost, at first and at most: the
+/// number doubles when one that counted as lost turns out to be late.
+const REORDERING_PACKETS: Range<u64> = 3..256;
 
 /// What waits for its first transmission.
 #[derive(Debug)]
@@ -28,22 +27,54 @@ struct Queued<P> {
     droppable: bool,
 }
 
+impl<P> Queued<P> {
+    /// Bytes of a packet, rounded up: nothing is on the way for free.
+    fn packet_bytes(&self) -> u64 {
+        self.bytes.div_ceil(self.packets.max(1).into()).max(1)
+    }
+
+    fn into_unit(self, first_seq: u64) -> Unit<P> {
+        Unit {
+            first_seq,
+            packets: self.packets,
+            packet_bytes: self.packet_bytes(),
+            bytes: self.bytes,
+            payload: self.payload,
+            sent: 0,
+            fresh_from: 0,
+            sent_ns: 0,
+            acked: 0,
+            lost: 0,
+            again: 0,
+            first_tx: u64::MAX,
+            resends: Vec::new(),
+        }
+    }
+}
+
 /// What was sent, whole or in part, and is not yet acknowledged whole.
 #[derive(Debug)]
 struct Unit<P> {
     payload: P,
     first_seq: u64,
     packets: u32,
-    bytes: u64,
     packet_bytes: u64,
+    bytes: u64,
     /// Packets sent at least once: the first so many.
     sent: u32,
+    /// The first packet of the last transmission of new ones, and when that was.
+    fresh_from: u32,
+    sent_ns: u64,
     /// Bit i: packet i is acknowledged.
     acked: u64,
     /// Bit i: packet i counts as lost and waits to be sent again.
     lost: u64,
-    sent_ns: u64,
-    resent: bool,
+    /// Bit i: packet i was sent again.
+    again: u64,
+    /// Packet i was sent as transmission `first_tx + i`, unless `resends` has another for it.
+    first_tx: u64,
+    /// The last transmission of each packet, once one was sent again: its number, and when it was. Empty until then.
+    resends: Vec<(u64, u64)>,
 }
 
 impl<P> Unit<P> {
@@ -59,6 +90,60 @@ impl<P> Unit<P> {
     fn outstanding(&self) -> u64 {
         self.sent_mask() & !self.acked & !self.lost
     }
+
+    /// The last transmission of a packet.
+    fn tx(&self, packet: u32) -> u64 {
+        self.resends.get(packet as usize).map_or(self.first_tx + u64::from(packet), |resend| resend.0)
+    }
+
+    /// The newest transmission among the packets in `packets`, which is not empty.
+    fn newest_tx(&self, packets: u64) -> u64 {
+        if self.resends.is_empty() {
+            self.tx(63 - packets.leading_zeros().min(63))
+        } else {
+            bits(packets).map(|packet| self.tx(packet)).max().unwrap_or(0)
+        }
+    }
+
+    /// Those of `packets` whose last transmission is `tx` or an earlier one.
+    fn sent_up_to(&self, packets: u64, tx: u64) -> u64 {
+        if self.resends.is_empty() {
+            packets & mask(u32::try_from((tx + 1).saturating_sub(self.first_tx)).unwrap_or(64))
+        } else {
+            bits(packets).filter(|&packet| self.tx(packet) <= tx).fold(0, |found, packet| found | 1 << packet)
+        }
+    }
+
+    /// Notes the transmission of `packets` as number `tx` and following.
+    fn note_tx(&mut self, packets: Range<u32>, tx: u64, now_ns: u64) {
+        if self.resends.is_empty() {
+            if packets.start >= self.sent {
+                self.first_tx = tx - u64::from(packets.start);
+                return;
+            }
+            self.resends = (0..self.packets).map(|packet| (self.first_tx + u64::from(packet), self.sent_ns)).collect();
+        }
+        for (packet, tx) in packets.zip(tx..) {
+            self.resends[packet as usize] = (tx, now_ns);
+        }
+    }
+
+    /// Those of the acknowledged `packets` that were sent again so lately that it must be their first transmission that
+    /// arrived: less than `round_trip_ns` ago.
+    fn late(&self, packets: u64, now_ns: u64, round_trip_ns: u64) -> u64 {
+        bits(packets & self.again)
+            .filter(|&packet| now_ns.saturating_sub(self.resends[packet as usize].1) < round_trip_ns)
+            .fold(0, |late, packet| late | 1 << packet)
+    }
+}
+
+/// The numbers of the set bits.
+fn bits(mut set: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros())?;
+        set &= set - 1;
+        Some(bit)
+    })
 }
 
 /// The lowest `packets` bits.
@@ -100,6 +185,21 @@ pub struct SenderStats {
     pub timeouts: u64,
 }
 
+/// What an ack brought.
+#[derive(Default)]
+struct News {
+    /// Whether anything was acknowledged for the first time.
+    any: bool,
+    /// Whether some of it had counted as lost by mistake.
+    late: bool,
+    /// Whether some of it was within the time-out.
+    in_time: bool,
+    /// How much of it was sent since the congestion window last shrank, in bytes.
+    bytes: u64,
+    /// A round-trip time, the ack's delay included, in ns.
+    sample_ns: Option<u64>,
+}
+
 /// The sending half of a session; `P` is the handle of a unit's bytes.
 #[derive(Debug)]
 pub struct Sender<P> {
@@ -107,19 +207,24 @@ pub struct Sender<P> {
     queued_bytes: u64,
     backlog_bytes: u64,
     flight: VecDeque<Unit<P>>,
+    /// Bytes that may still arrive.
     flight_bytes: u64,
     /// Unit index and packets of the transmission that was last polled.
     polled: Option<(usize, Range<u32>)>,
     next_seq: u64,
     limit_seq: u64,
-    largest_acked: u64,
+    /// The number of the next transmission of a packet.
+    next_tx: u64,
+    /// The newest transmission that was acknowledged.
+    newest_tx: u64,
+    reordering_packets: u64,
     lost_units: usize,
-    window_bytes: u64,
-    threshold_bytes: u64,
-    recovery_seq: u64,
+    congestion: Congestion,
     rtt: Rtt,
     backoff: u32,
     timer_ns: u64,
+    /// The latest time that was told.
+    now_ns: u64,
     stats: SenderStats,
 }
 
@@ -130,20 +235,21 @@ impl<P> Sender<P> {
         Sender {
             queued: VecDeque::new(),
             queued_bytes: 0,
-            backlog_bytes: 0,
             flight: VecDeque::new(),
+            backlog_bytes: 0,
             flight_bytes: 0,
             polled: None,
             next_seq: 0,
             limit_seq: window_packets.into(),
-            largest_acked: 0,
+            next_tx: 0,
+            newest_tx: 0,
+            reordering_packets: REORDERING_PACKETS.start,
             lost_units: 0,
-            window_bytes: INITIAL_WINDOW_BYTES,
-            threshold_bytes: MAX_WINDOW_BYTES,
-            recovery_seq: 0,
+            congestion: Congestion::new(),
             rtt: Rtt::default(),
             backoff: 0,
             timer_ns: 0,
+            now_ns: 0,
             stats: SenderStats::default(),
         }
     }
@@ -168,7 +274,7 @@ impl<P> Sender<P> {
     /// Bytes queued and in flight: what this peer holds of the memory.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
-        self.queued_bytes + self.flight.iter().map(|u| u64::from(u.packets) * u.packet_bytes).sum::<u64>()
+        self.backlog_bytes
     }
 
     /// Bytes that wait for their first transmission.
@@ -205,50 +311,53 @@ impl<P> Sender<P> {
     /// The next transmission to make, if one is due and allowed. Call [`Sender::transmitted`] once it was made; polled
     /// again without that, the same comes again.
     pub fn poll(&mut self) -> Option<Transmit<'_, P>> {
-        let (index, packets) = self.next_lost().or_else(|| self.next_new())?;
+        self.congestion.clear_hold();
+        let next = if self.lost_units > 0 { self.next_lost() } else { self.next_new() };
+        let (index, packets) = next?;
         self.polled = Some((index, packets.clone()));
         let unit = &mut self.flight[index];
         let resend = packets.start < unit.sent;
         Some(Transmit { payload: &mut unit.payload, first_seq: unit.first_seq, packets, resend })
     }
 
-    /// The first run of lost packets, when the congestion window has room for it.
-    fn next_lost(&self) -> Option<(usize, Range<u32>)> {
-        if self.lost_units == 0 || self.flight_bytes >= self.window_bytes {
-            return None;
-        }
+    /// The first run of lost packets, as far as the congestion window has room for it.
+    fn next_lost(&mut self) -> Option<(usize, Range<u32>)> {
+        let moment = self.moment();
         let index = self.flight.iter().position(|u| u.lost != 0)?;
-        let lost = self.flight[index].lost;
-        let start = lost.trailing_zeros();
-        let len = (lost >> start).trailing_ones();
-        Some((index, start..start + len))
+        let unit = &self.flight[index];
+        let start = unit.lost.trailing_zeros();
+        let len = (unit.lost >> start).trailing_ones();
+        let len = self.congestion.admit(len, unit.packet_bytes, moment);
+        (len > 0).then(|| (index, start..start + len))
     }
 
     /// Packets never sent, as far as credit and congestion window allow.
     fn next_new(&mut self) -> Option<(usize, Range<u32>)> {
-        if self.flight_bytes >= self.window_bytes || self.next_seq >= self.limit_seq {
+        let credit = self.limit_seq.saturating_sub(self.next_seq);
+        let partly = self.flight.back().filter(|u| u.sent < u.packets);
+        let (sent, packets, packet_bytes) = match (partly, self.queued.front()) {
+            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes),
+            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes()),
+            (None, None) => return None,
+        };
+        let wanted = (packets - sent).min(u32::try_from(credit).unwrap_or(u32::MAX));
+        if wanted == 0 {
             return None;
         }
-        if self.flight.back().is_none_or(|u| u.sent == u.packets) {
+        let len = self.congestion.admit(wanted, packet_bytes, self.moment());
+        if len == 0 {
+            return None;
+        }
+        if sent == 0 && self.flight.back().is_none_or(|u| u.sent > 0) {
             let queued = self.queued.pop_front()?;
             self.queued_bytes -= queued.bytes;
-            self.flight.push_back(Unit {
-                payload: queued.payload,
-                first_seq: self.next_seq,
-                packets: queued.packets,
-                bytes: queued.bytes,
-                packet_bytes: queued.bytes / u64::from(queued.packets.max(1)),
-                sent: 0,
-                acked: 0,
-                lost: 0,
-                sent_ns: 0,
-                resent: false,
-            });
+            self.flight.push_back(queued.into_unit(self.next_seq));
         }
-        let unit = self.flight.back()?;
-        let credit = u32::try_from(self.limit_seq - self.next_seq).unwrap_or(u32::MAX);
-        let end = unit.packets.min(unit.sent.saturating_add(credit));
-        (end > unit.sent).then(|| (self.flight.len() - 1, unit.sent..end))
+        Some((self.flight.len() - 1, sent..sent + len))
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now_ns: self.now_ns, rtt_ns: self.rtt.smoothed_ns(), flight_bytes: self.flight_bytes }
     }
 
     /// Says that the transmission last polled was made at `now_ns`.
@@ -256,23 +365,30 @@ impl<P> Sender<P> {
         let Some((index, packets)) = self.polled.take() else {
             return;
         };
+        self.now_ns = self.now_ns.max(now_ns);
         if self.flight_bytes == 0 {
             self.timer_ns = now_ns;
         }
         let count = u64::from(packets.end - packets.start);
         let unit = &mut self.flight[index];
-        self.flight_bytes += count * unit.packet_bytes;
-        unit.sent_ns = now_ns;
+        unit.note_tx(packets.clone(), self.next_tx, now_ns);
+        self.next_tx += count;
+        let bytes = count * unit.packet_bytes;
+        self.flight_bytes += bytes;
         if packets.start < unit.sent {
-            unit.lost &= !(mask(packets.end) & !mask(packets.start));
-            unit.resent = true;
+            let again = mask(packets.end) & !mask(packets.start);
+            unit.lost &= !again;
+            unit.again |= again;
             self.lost_units -= usize::from(unit.lost == 0);
             self.stats.resent += count;
         } else {
             unit.sent = packets.end;
+            unit.fresh_from = packets.start;
+            unit.sent_ns = now_ns;
             self.next_seq = unit.first_seq + u64::from(packets.end);
             self.stats.packets += count;
         }
+        self.congestion.sent(bytes, self.moment());
     }
 
     /// Takes an ack; every unit that is now acknowledged whole goes to `release`.
@@ -285,102 +401,126 @@ impl<P> Sender<P> {
             return Err(AckError { acked: top, sent: self.next_seq });
         }
         self.polled = None;
+        self.now_ns = self.now_ns.max(now_ns);
         self.limit_seq = self.limit_seq.max(ack.limit_seq);
-        self.largest_acked = self.largest_acked.max(top);
-        let was_full = self.flight_bytes + INITIAL_WINDOW_BYTES / 2 >= self.window_bytes;
-        let mut newly_bytes = 0;
-        let mut sample = None;
-        for unit in &mut self.flight {
-            let before = unit.acked;
-            unit.acked |= covered(unit, 0..ack.next_seq);
-            for range in ack.ranges() {
-                unit.acked |= covered(unit, range.clone());
-            }
-            let fresh = unit.acked & !before;
-            if fresh == 0 {
-                if unit.first_seq >= top {
-                    break;
-                }
-                continue;
-            }
-            self.flight_bytes -= u64::from((fresh & !unit.lost).count_ones()) * unit.packet_bytes;
-            newly_bytes += u64::from(fresh.count_ones()) * unit.packet_bytes;
-            let had_lost = unit.lost != 0;
-            unit.lost &= !unit.acked;
-            self.lost_units -= usize::from(had_lost && unit.lost == 0);
-            if !unit.resent {
-                sample = Some(now_ns.saturating_sub(unit.sent_ns));
-            }
-        }
+        let news = self.note_acked(ack, top, now_ns);
         while self.flight.front().is_some_and(|u| u.end() <= ack.next_seq) {
             if let Some(unit) = self.flight.pop_front() {
                 self.backlog_bytes -= unit.bytes;
                 release(unit.payload);
             }
         }
-        if let Some(measured) = sample {
-            self.rtt.sample(measured, ack.delay_ns());
+        if let Some(measured_ns) = news.sample_ns {
+            self.rtt.sample(measured_ns, ack.delay_ns());
         }
-        if newly_bytes > 0 {
+        if news.late && self.backoff == 0 {
+            self.reordering_packets = (self.reordering_packets * 2).min(REORDERING_PACKETS.end);
+        }
+        if news.in_time || news.sample_ns.is_some() {
             self.backoff = 0;
-            self.timer_ns = now_ns;
-            if was_full {
-                self.grow_window(newly_bytes);
-            }
         }
-        self.detect_loss(now_ns);
+        if news.any {
+            self.timer_ns = now_ns;
+            self.congestion.acked(news.bytes);
+        }
+        self.detect_loss();
         Ok(())
     }
 
-    /// Marks packets as lost that three later ones have overtaken.
-    fn detect_loss(&mut self, now_ns: u64) {
-        let Some(below) = self.largest_acked.checked_sub(REORDERING_PACKETS) else {
-            return;
-        };
-        let patience_ns = self.rtt.smoothed_ns() + self.rtt.smoothed_ns() / 8;
-        let mut newest_lost = None;
+    /// Marks what the ack covers, which reaches up to `top`.
+    fn note_acked(&mut self, ack: &Ack, top: u64, now_ns: u64) -> News {
+        let mut news = News::default();
+        let (mut ranges, recovery_tx) = (ack.ranges(), self.congestion.recovery_tx());
         for unit in &mut self.flight {
-            if unit.first_seq >= below {
+            if unit.first_seq >= top {
                 break;
             }
-            // What was already sent again needs the time of a round trip before it can be judged by the same acks.
-            if unit.resent && now_ns.saturating_sub(unit.sent_ns) < patience_ns {
+            let mut covers = covered(unit, 0..ack.next_seq);
+            while let [range, rest @ ..] = ranges {
+                covers |= covered(unit, range.clone());
+                if range.end > unit.end() {
+                    break;
+                }
+                ranges = rest;
+            }
+            let fresh = covers & !unit.acked;
+            if fresh == 0 {
                 continue;
             }
-            let lost = unit.outstanding() & covered(unit, 0..below);
+            unit.acked |= fresh;
+            self.flight_bytes -= u64::from((fresh & !unit.lost).count_ones()) * unit.packet_bytes;
+            self.lost_units -= usize::from(unit.lost != 0 && unit.lost & !fresh == 0);
+            news.late |= unit.lost & fresh != 0;
+            unit.lost &= !fresh;
+            news.any = true;
+            let late = unit.late(fresh, now_ns, self.rtt.minimum_ns() / 4);
+            news.late |= late != 0;
+            if fresh != late {
+                self.newest_tx = self.newest_tx.max(unit.newest_tx(fresh & !late));
+            }
+            let old = recovery_tx.checked_sub(1).map_or(0, |tx| unit.sent_up_to(fresh, tx));
+            news.bytes += u64::from((fresh & !old).count_ones()) * unit.packet_bytes;
+            // An answer within the time-out may be to what was sent again, and then the time-out was long enough.
+            let slow = if self.rtt.is_known() {
+                (fresh & unit.again) & !unit.late(fresh, now_ns, self.rtt.rto_ns(0)) | late
+            } else {
+                fresh & unit.again
+            };
+            news.in_time |= fresh != slow;
+            // Only the newest packet says how long its own round trip was. When it was sent again, it takes an answer that does
+            // not fit the last transmission to show that the estimate is wrong (Karn's rule would wait for the next packet,
+            // and send that again for nothing as well).
+            if let Ok(last @ 0..64) = u32::try_from(top - 1 - unit.first_seq)
+                && fresh & (!unit.again | slow) & 1 << last != 0
+                && last >= unit.fresh_from
+            {
+                news.sample_ns = Some(now_ns.saturating_sub(unit.sent_ns));
+            }
+        }
+        news
+    }
+
+    /// Marks packets as lost that later transmissions have overtaken.
+    fn detect_loss(&mut self) {
+        let Some(overtaken_tx) = self.newest_tx.checked_sub(self.reordering_packets) else {
+            return;
+        };
+        let mut newest_lost = None;
+        for unit in &mut self.flight {
+            if unit.first_tx > overtaken_tx {
+                break;
+            }
+            let lost = unit.sent_up_to(unit.outstanding(), overtaken_tx);
             if lost != 0 {
                 self.lost_units += usize::from(unit.lost == 0);
                 unit.lost |= lost;
                 self.flight_bytes -= u64::from(lost.count_ones()) * unit.packet_bytes;
-                newest_lost = Some(unit.end());
+                newest_lost = newest_lost.max(Some(unit.newest_tx(lost)));
             }
         }
-        if newest_lost.is_some_and(|seq| seq > self.recovery_seq) {
-            self.recovery_seq = self.next_seq;
-            self.threshold_bytes = (self.window_bytes * 7 / 10).max(MIN_WINDOW_BYTES);
-            self.window_bytes = self.threshold_bytes;
+        if let Some(tx) = newest_lost {
+            self.congestion.lost(tx, self.next_tx);
         }
     }
 
-    fn grow_window(&mut self, acked_bytes: u64) {
-        let grown = if self.window_bytes < self.threshold_bytes {
-            acked_bytes
-        } else {
-            // One super-packet a round trip.
-            INITIAL_WINDOW_BYTES * acked_bytes / self.window_bytes.max(1)
-        };
-        self.window_bytes = (self.window_bytes + grown).min(MAX_WINDOW_BYTES);
-    }
-
-    /// When [`Sender::on_timer`] should be called, in ns, if something is in flight.
+    /// When [`Sender::on_timer`] should be called, in ns, if something is in flight or held back by the pace of the path.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
+        self.timeout_ns().into_iter().chain(self.congestion.held_until_ns()).min()
+    }
+
+    fn timeout_ns(&self) -> Option<u64> {
         (self.flight_bytes > 0).then(|| self.timer_ns.saturating_add(self.rtt.rto_ns(self.backoff)))
     }
 
-    /// Retransmission time-out: everything in flight counts as lost and is sent again from the smallest window.
+    /// Lets time pass. After the retransmission time-out everything in flight counts as lost and is sent again from the
+    /// smallest window.
     pub fn on_timer(&mut self, now_ns: u64) {
-        if self.deadline_ns().is_none_or(|at| now_ns < at) {
+        self.now_ns = self.now_ns.max(now_ns);
+        if self.congestion.held_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
+            self.congestion.clear_hold();
+        }
+        if self.timeout_ns().is_none_or(|at| now_ns < at) {
             return;
         }
         self.polled = None;
@@ -390,10 +530,9 @@ impl<P> Sender<P> {
             self.lost_units += usize::from(unit.lost != 0);
         }
         self.flight_bytes = 0;
-        self.threshold_bytes = (self.window_bytes / 2).max(MIN_WINDOW_BYTES);
-        self.window_bytes = MIN_WINDOW_BYTES;
-        self.recovery_seq = self.next_seq;
+        self.congestion.timed_out(self.next_tx);
         self.backoff += 1;
+        self.reordering_packets = REORDERING_PACKETS.start;
         self.timer_ns = now_ns;
         self.stats.timeouts += 1;
     }
@@ -414,6 +553,7 @@ fn covered<P>(unit: &Unit<P>, range: Range<u64>) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
     use super::*;
 
@@ -490,5 +630,85 @@ mod tests {
         assert_eq!(sender.drop_oldest(), Some(2));
         assert_eq!(sender.drop_oldest(), None);
         assert_eq!(sender.take_unacknowledged().collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn only_the_newest_packet_measures_the_round_trip() {
+        const MS: u64 = 1_000_000;
+        let mut sender = Sender::new(100);
+        sender.enqueue(0, 10, 1000, true);
+        send_all(&mut sender, 0);
+        sender.on_ack(&Ack::new(0, 100).with_ranges([5..6]), MS, |_| panic!()).unwrap();
+        assert_eq!(sender.rtt_ns(), MS);
+        // What has lain there for long, and is told only now, was not on its way for so long.
+        sender.on_ack(&Ack::new(3, 100).with_ranges([5..6]), 6000 * MS, |_| panic!()).unwrap();
+        assert_eq!(sender.rtt_ns(), MS);
+        // Nor does the second part of a unit tell when its first part left.
+        let mut sender = Sender::new(2);
+        sender.enqueue(0, 4, 400, true);
+        send_all(&mut sender, 0);
+        sender.on_ack(&Ack::new(0, 4), 99 * MS, |_| panic!()).unwrap();
+        send_all(&mut sender, 99 * MS);
+        sender.on_ack(&Ack::new(2, 4), 100 * MS, |_| panic!()).unwrap();
+        assert_eq!(sender.rtt_ns(), 0);
+    }
+
+    #[test]
+    fn what_is_lost_again_is_noticed_without_a_time_out() {
+        let mut sender = Sender::new(100);
+        sender.enqueue(0, 5, 500, true);
+        send_all(&mut sender, 0);
+        let ack = Ack::new(0, 100).with_ranges([1..5]);
+        sender.on_ack(&ack, 1_000_000, |_| panic!()).unwrap();
+        sender.enqueue(1, 4, 400, true);
+        let sent = [(0, true), (5, false), (6, false), (7, false), (8, false)];
+        assert_eq!(send_all(&mut sender, 1_000_000), sent);
+        // Three transmissions after the second of packet 0.
+        let ack = Ack::new(0, 100).with_ranges([1..7]);
+        sender.on_ack(&ack, 2_000_000, |_| panic!()).unwrap();
+        assert_eq!(send_all(&mut sender, 2_000_000), []);
+        let ack = Ack::new(0, 100).with_ranges([1..8]);
+        sender.on_ack(&ack, 2_000_000, |_| panic!()).unwrap();
+        assert_eq!(send_all(&mut sender, 2_000_000), [(0, true)]);
+        assert_eq!(sender.stats().timeouts, 0);
+    }
+
+    #[test]
+    fn a_path_that_mixes_packets_up_gets_more_patience() {
+        let mut sender = Sender::new(100);
+        sender.enqueue(0, 20, 2000, true);
+        send_all(&mut sender, 0);
+        sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1_000_000, |_| panic!()).unwrap();
+        sender.on_ack(&Ack::new(4, 100), 1_100_000, |_| panic!()).unwrap();
+        sender.on_ack(&Ack::new(4, 100).with_ranges([5..10]), 1_200_000, |_| panic!()).unwrap();
+        assert_eq!(send_all(&mut sender, 1_200_000), []);
+        sender.on_ack(&Ack::new(4, 100).with_ranges([5..11]), 1_300_000, |_| panic!()).unwrap();
+        assert_eq!(send_all(&mut sender, 1_300_000), [(4, true)]);
+    }
+
+    #[test]
+    fn a_long_path_is_sent_to_at_a_pace() {
+        let mut sender = Sender::new(1000);
+        sender.enqueue(0, 1, 1000, true);
+        send_all(&mut sender, 0);
+        sender.on_ack(&Ack::new(1, 1000), 20_000_000, |p| assert_eq!(p, 0)).unwrap();
+        for unit in 1..=4 {
+            sender.enqueue(unit, 10, 10_000, true);
+        }
+        let (mut now_ns, mut sent) = (20_000_000, 0);
+        loop {
+            let burst = send_all(&mut sender, now_ns).len();
+            assert!((1..=20).contains(&burst), "{burst} packets at once");
+            sent += burst;
+            if sent == 40 {
+                break;
+            }
+            let due_ns = sender.deadline_ns().unwrap();
+            assert!(due_ns > now_ns);
+            now_ns = due_ns;
+            sender.on_timer(now_ns);
+        }
+        assert_eq!(sender.stats().timeouts, 0);
+        assert!(now_ns < 40_000_000, "a window takes no longer than a round trip: {now_ns}");
     }
 }
