@@ -11,8 +11,8 @@ const MAX_PATHS: usize = 1024;
 const HEADERS_V4: usize = 28;
 /// What an IPv6 and a UDP header take, in bytes.
 const HEADERS_V6: usize = 48;
-/// Linux's loopback MTU; any route that has it stays in the machine.
-const LOOPBACK_MTU: usize = 65_536;
+/// What the kernel tells of Linux's loopback interface (65,536) over IPv4; any route that has it stays in the machine.
+const LOOPBACK_MTU: usize = 65_535;
 /// MTU assumed where the kernel will not say: the least that IPv6 allows.
 const LEAST_MTU: usize = 1280;
 
@@ -88,7 +88,7 @@ mod tests {
             assert_eq!(limit_of(ip, mtu).payload_bytes, expected, "{ip} at {mtu}");
         }
         assert!(!limit_of(v4, 9000).is_local);
-        assert!(limit_of(v4, 65_536).is_local, "an address of this machine");
+        assert!(limit_of(v4, 65_535).is_local, "an address of this machine");
         assert!(limit_of(Ipv6Addr::LOCALHOST.into(), 1500).is_local);
     }
 

@@ -381,4 +381,32 @@ mod tests {
         assert_eq!(count_on(7, 7), 7);
         assert_eq!(count_on(u64::from(u32::MAX), 1), u64::from(u32::MAX) + 2, "it wrapped");
     }
+
+    /// A socket without checksums is one that the kernel will not segment for.
+    #[test]
+    fn refused_offload_is_given_up_for_good_and_loses_nothing() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let mut to = UdpDevice::bind(any, UdpOptions::default()).unwrap();
+        let mut from = UdpDevice::bind(any, UdpOptions::default()).unwrap();
+        if !from.info().cuts_in_kernel {
+            println!("skipped: this kernel has no UDP segmentation offload");
+            return;
+        }
+        sys::set_option(from.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        let mut pool = Pool::new(crossdock_mailbox::PoolConfig::default()).unwrap();
+        let bytes: Vec<u8> = (0..10_000u32).map(|at| at as u8).collect();
+        for _ in 0..2 {
+            assert_eq!(from.send(to.local_addr(), &[IoSlice::new(&bytes)], 1000).unwrap(), Sent::Done);
+            let (mut frames, mut got) = (Vec::new(), Vec::new());
+            while got.len() < bytes.len() {
+                to.receive(&mut pool, &mut frames, 8).unwrap();
+                got.extend(frames.drain(..).flat_map(|frame| frame.buffer[..frame.len].to_vec()));
+            }
+            assert_eq!(got, bytes);
+        }
+        assert!(!from.info().cuts_in_kernel);
+        let counters = from.counters();
+        assert_eq!((counters.fallbacks, counters.supers_split, counters.packets_sent), (1, 2, 20));
+        assert_eq!((counters.send_calls, counters.errors), (3, 0), "one refused, two that went");
+    }
 }

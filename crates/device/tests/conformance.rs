@@ -7,6 +7,9 @@ use crossdock_device::{
     UdpOptions,
 };
 use crossdock_mailbox::{Pool, PoolConfig};
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use std::cell::RefCell;
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -185,6 +188,37 @@ fn small_arrivals_take_small_buffers(pair: &mut Pair) {
     }
 }
 
+/// Any slices, cut to any stride, arrive as the same bytes in packets of that stride.
+fn any_slices_at_any_stride(pair: &mut Pair) {
+    let slices = prop::collection::vec(0usize..3000, 1..40);
+    let mut runner = TestRunner::new_with_rng(
+        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) },
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
+    let strategy = (slices, 1usize..9000).prop_filter("a super-packet", |(slices, stride)| {
+        let bytes: usize = slices.iter().sum();
+        (1..=MAX_SUPER_BYTES).contains(&bytes) && bytes.div_ceil(*stride) <= MAX_SEGMENTS
+    });
+    let pair = RefCell::new(pair);
+    let outcome = runner.run(&strategy, |(lens, stride)| {
+        let mut pair = pair.borrow_mut();
+        let bytes = pattern(stride, lens.iter().sum());
+        let mut rest = &bytes[..];
+        let slices = lens.iter().map(|&len| {
+            let (head, tail) = rest.split_at(len);
+            rest = tail;
+            IoSlice::new(head)
+        });
+        let slices: Vec<_> = slices.collect();
+        let to = pair.b.local_addr();
+        prop_assert_eq!(pair.a.send(to, &slices, stride).unwrap(), Sent::Done);
+        let expected: Vec<Vec<u8>> = bytes.chunks(stride).map(<[u8]>::to_vec).collect();
+        prop_assert_eq!(pair.packets(expected.len()), expected);
+        Ok(())
+    });
+    assert_eq!(outcome, Ok(()));
+}
+
 /// With every large buffer in use, large arrivals are dropped and counted, and small ones still come.
 fn without_buffers_small_packets_still_come(pair: &mut Pair) {
     pair.send(&[1; 100], 100);
@@ -209,7 +243,7 @@ macro_rules! conformance {
             conformance!(@each $make;
                 whole_packets_of_every_length strides_are_right slices_are_joined order_is_kept nothing_there_is_zero
                 at_most_max_at_once what_cannot_be_sent_is_refused counters_add_up small_arrivals_take_small_buffers
-                without_buffers_small_packets_still_come);
+                any_slices_at_any_stride without_buffers_small_packets_still_come);
         }
     )* };
     (@each $make:expr; $($case:ident)*) => { $(
@@ -227,4 +261,26 @@ conformance! {
     udp_v6_without_offload: udp("[::1]:0", &without_offload());
     memory_joined: memory(MemoryOptions::default());
     memory_one_by_one: memory(MemoryOptions { joins: false, ..MemoryOptions::default() });
+}
+
+/// Two ends in memory, the queue bounded: full is full, nothing is taken, and room comes back.
+#[test]
+fn a_full_device_takes_nothing() {
+    let mut pair = memory(MemoryOptions { queue_bytes: 3000, ..MemoryOptions::default() });
+    let to = pair.b.local_addr();
+    pair.send(&pattern(1, 2000), 2000);
+    assert_eq!(pair.a.send(to, &[IoSlice::new(&pattern(2, 1500))], 500).unwrap(), Sent::Full);
+    pair.send(&pattern(3, 1000), 1000);
+    assert_eq!(pair.packets(2), [pattern(1, 2000), pattern(3, 1000)]);
+    pair.send(&pattern(4, 1500), 500);
+    assert_eq!(pair.packets(3).concat(), pattern(4, 1500));
+    assert_eq!((pair.a.counters().full, pair.a.counters().supers_sent), (1, 3));
+}
+
+#[test]
+fn an_end_in_memory_learns_that_the_other_is_gone() {
+    let mut pair = memory(MemoryOptions::default());
+    let to = pair.b.local_addr();
+    drop(pair.b);
+    assert_eq!(pair.a.send(to, &[IoSlice::new(b"x")], 1).unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }

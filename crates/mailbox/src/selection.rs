@@ -154,6 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "nothing unsafe in it")]
         fn narrowing_is_filtering(total in 0usize..300, rounds in prop::collection::vec(any::<u64>(), 0..5)) {
             let keep = |round: u64, index: usize| round.rotate_left(index as u32 % 64) & 1 == 1 || round.is_multiple_of(3);
             let mut selection = Selection::all(total);

@@ -139,7 +139,7 @@ fn take(pool: &mut Pool, model: &mut Model, step: Step) {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }) }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }) }
 }
 
 proptest! {
@@ -253,6 +253,7 @@ fn a_pool_may_move_to_another_thread() {
 
 /// What is used stays what is warm: after a burst that needed everything, a light load goes round few buffers.
 #[test]
+#[cfg_attr(miri, ignore = "2000 rounds are much for an interpreter")]
 fn a_light_load_uses_few_buffers() {
     let mut pool = Pool::new(PoolConfig { classes: vec![(64, 1000)] }).unwrap();
     drop(std::iter::from_fn(|| pool.alloc(1)).collect::<Vec<_>>());
@@ -355,6 +356,7 @@ fn a_batch_is_filled_read_and_used_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "65,535 buffers are much for an interpreter")]
 fn a_batch_refuses_what_lies_outside() {
     let mut pool = pool();
     let mut batch = Batch::new();

@@ -25,7 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }) }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }) }
 }
 
 proptest! {

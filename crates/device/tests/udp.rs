@@ -1,0 +1,203 @@
+//! What is UDP's own: connected sockets, both families on one socket, refused offload, drops of every reason.
+
+#![allow(clippy::unwrap_used)] // a test that fails may panic
+
+use crossdock_device::{Device, Frame, MAX_SUPER_BYTES, Poller, Sent, UdpDevice, UdpOptions};
+use crossdock_mailbox::{Pool, PoolConfig};
+use std::io::{ErrorKind, IoSlice};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+fn bind(addr: &str, options: UdpOptions) -> UdpDevice {
+    UdpDevice::bind(addr.parse().unwrap(), options).unwrap()
+}
+
+fn pool() -> Pool {
+    Pool::new(PoolConfig::default()).unwrap()
+}
+
+fn send(device: &mut UdpDevice, to: SocketAddr, bytes: &[u8], stride: usize) {
+    assert_eq!(device.send(to, &[IoSlice::new(bytes)], stride).unwrap(), Sent::Done);
+}
+
+fn wait(device: &UdpDevice) {
+    let mut poller = Poller::new().unwrap();
+    poller.add(device.as_fd().unwrap(), 1).unwrap();
+    assert_eq!(poller.wait(Some(Duration::from_secs(10))).unwrap(), [1], "something should arrive");
+}
+
+fn one(device: &mut UdpDevice, pool: &mut Pool) -> Frame {
+    wait(device);
+    let mut frames = Vec::new();
+    assert_eq!(device.receive(pool, &mut frames, 1).unwrap(), 1);
+    frames.remove(0)
+}
+
+#[test]
+fn a_connected_device_says_when_nobody_is_there() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap(); // closed again at once
+    let mut device = UdpDevice::connect(nobody, UdpOptions::default()).unwrap();
+    assert_eq!(device.peer_addr(), Some(nobody));
+    send(&mut device, nobody, b"hello", 5);
+    wait(&device);
+    let error = device.receive(&mut pool(), &mut Vec::new(), 8).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    send(&mut device, nobody, b"hello", 5);
+    wait(&device);
+    let error = device.send(nobody, &[IoSlice::new(b"hello")], 5).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "whichever asks first is told");
+    assert_eq!(device.counters().errors, 2);
+}
+
+#[test]
+fn a_connected_device_speaks_with_its_peer_only() {
+    let (mut server, mut stranger) =
+        (bind("127.0.0.1:0", UdpOptions::default()), bind("127.0.0.1:0", UdpOptions::default()));
+    let mut client = UdpDevice::connect(server.local_addr(), UdpOptions::default()).unwrap();
+    let mut pool = pool();
+    send(&mut client, server.local_addr(), &[1; 3000], 1000);
+    let frame = one(&mut server, &mut pool);
+    assert_eq!(frame.from, client.local_addr());
+    send(&mut stranger, client.local_addr(), b"me too", 6);
+    send(&mut server, frame.from, b"welcome", 7);
+    assert_eq!(one(&mut client, &mut pool).from, server.local_addr(), "the stranger is not heard");
+    assert_eq!(client.receive(&mut pool, &mut Vec::new(), 8).unwrap(), 0);
+    let error = client.send(stranger.local_addr(), &[IoSlice::new(b"x")], 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains(&format!("speaks with {} only", server.local_addr())), "{error}");
+}
+
+#[test]
+fn one_socket_serves_both_families() {
+    let mut server = bind("[::]:0", UdpOptions::default());
+    let mut pool = pool();
+    for (host, here) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1")] {
+        let mut client = bind(host, UdpOptions::default());
+        let to = SocketAddr::new(here.parse().unwrap(), server.local_addr().port());
+        send(&mut client, to, &[7; 2000], 500);
+        let frame = one(&mut server, &mut pool);
+        assert_eq!(frame.from, client.local_addr(), "IPv4 addresses are told as such");
+        send(&mut server, frame.from, &[8; 2000], 500);
+        let answer = one(&mut client, &mut pool);
+        assert_eq!((answer.from, answer.packets().len()), (to, 4));
+        assert_eq!(server.packet_bytes(frame.from), 8192);
+    }
+    let mut v4 = bind("127.0.0.1:0", UdpOptions::default());
+    let error = v4.send("[::1]:9".parse().unwrap(), &[IoSlice::new(b"x")], 1).unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("listen at [::]"), "{error}");
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let device = bind("127.0.0.1:0", UdpOptions::default());
+    let error = UdpDevice::bind(device.local_addr(), UdpOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert!(error.to_string().contains(&format!("cannot listen at {}", device.local_addr())), "{error}");
+}
+
+#[test]
+fn offload_is_used_where_it_is_there_and_never_where_it_is_forbidden() {
+    let (mut to, mut pool) = (bind("127.0.0.1:0", UdpOptions::default()), pool());
+    let mut with = bind("127.0.0.1:0", UdpOptions::default());
+    let mut without = bind("127.0.0.1:0", UdpOptions { offload: false, ..UdpOptions::default() });
+    assert!(!without.info().cuts_in_kernel && !without.info().joins_in_kernel);
+    send(&mut without, to.local_addr(), &[1; 20_000], 1000);
+    assert_eq!((without.counters().supers_split, without.counters().send_calls), (1, 1));
+    let mut got = 0;
+    while got < 20 {
+        got += one(&mut to, &mut pool).packets().len();
+    }
+    if with.info().cuts_in_kernel && to.info().joins_in_kernel {
+        send(&mut with, to.local_addr(), &[1; 20_000], 1000);
+        assert_eq!((with.counters().supers_split, with.counters().send_calls), (0, 1));
+        assert_eq!(one(&mut to, &mut pool).packets().len(), 20, "it arrives in one piece");
+    } else {
+        println!("this kernel has no UDP offload: {:?}", with.info());
+    }
+}
+
+#[test]
+fn what_the_kernel_grants_is_told() {
+    let device =
+        bind("127.0.0.1:0", UdpOptions { receive_buffer_bytes: 1, send_buffer_bytes: 1, ..Default::default() });
+    let info = device.info();
+    assert!(info.receive_buffer_bytes > 1 && info.send_buffer_bytes > 1, "the kernel has least sizes: {info:?}");
+    assert!(bind("127.0.0.1:0", UdpOptions::default()).info().receive_buffer_bytes > info.receive_buffer_bytes);
+}
+
+#[test]
+fn loopback_packets_are_as_long_as_wished() {
+    for (wish, expected) in [(0, 8), (1001, 1000), (8192, 8192), (65_000, 65_000), (1 << 20, MAX_SUPER_BYTES)] {
+        let device = bind("127.0.0.1:0", UdpOptions { loopback_packet_bytes: wish, ..UdpOptions::default() });
+        assert_eq!(device.packet_bytes(device.local_addr()), expected);
+    }
+}
+
+/// A pool whose largest buffer is smaller than what comes: counted and dropped, and the next one is well.
+#[test]
+fn arrivals_too_long_for_their_buffer_are_dropped() {
+    let (mut from, mut to) = (bind("127.0.0.1:0", UdpOptions::default()), bind("127.0.0.1:0", UdpOptions::default()));
+    let mut pool = Pool::new(PoolConfig { classes: vec![(1024, 20)] }).unwrap();
+    send(&mut from, to.local_addr(), &[1; 1025], 1025);
+    send(&mut from, to.local_addr(), &[2; 1024], 1024);
+    let mut frames = Vec::new();
+    while frames.is_empty() {
+        wait(&to);
+        to.receive(&mut pool, &mut frames, 8).unwrap();
+    }
+    assert_eq!(frames[0].buffer[..frames[0].len], [2; 1024]);
+    assert_eq!(to.counters().dropped_truncated, 1);
+}
+
+#[test]
+fn with_no_buffer_at_all_arrivals_are_dropped_and_counted() {
+    let (mut from, mut to) = (bind("127.0.0.1:0", UdpOptions::default()), bind("127.0.0.1:0", UdpOptions::default()));
+    let mut pool = Pool::new(PoolConfig { classes: vec![(1 << 16, 2)] }).unwrap();
+    let held = [pool.alloc(1).unwrap(), pool.alloc(1).unwrap()];
+    for _ in 0..3 {
+        send(&mut from, to.local_addr(), &[1; 100], 100);
+    }
+    while to.counters().dropped_no_buffer < 3 {
+        wait(&to);
+        assert_eq!(to.receive(&mut pool, &mut Vec::new(), 8).unwrap(), 0);
+    }
+    drop(held);
+    send(&mut from, to.local_addr(), &[1; 100], 100);
+    assert_eq!(one(&mut to, &mut pool).len, 100);
+}
+
+#[test]
+fn an_empty_datagram_is_counted_and_dropped() {
+    let mut to = bind("127.0.0.1:0", UdpOptions::default());
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+    from.send_to(&[], to.local_addr()).unwrap();
+    from.send_to(&[9], to.local_addr()).unwrap();
+    let mut pool = pool();
+    wait(&to);
+    let mut frames = Vec::new();
+    while to.receive(&mut pool, &mut frames, 8).unwrap() == 0 {}
+    assert_eq!((frames.len(), to.counters().dropped_empty), (1, 1));
+}
+
+#[test]
+fn what_the_kernel_drops_is_told() {
+    let (mut from, mut pool) = (bind("127.0.0.1:0", UdpOptions::default()), pool());
+    let mut to = bind("127.0.0.1:0", UdpOptions { receive_buffer_bytes: 4096, ..UdpOptions::default() });
+    for _ in 0..200 {
+        send(&mut from, to.local_addr(), &[1; 1000], 1000);
+    }
+    // An arrival bears the count of the drops before it, so more are sent until the last one sent has come.
+    let (mut sent, mut received, mut last) = (200u64, 0, 0);
+    while last != sent {
+        sent += 1;
+        send(&mut from, to.local_addr(), &sent.to_le_bytes(), 8);
+        wait(&to);
+        let mut frames = Vec::new();
+        while to.receive(&mut pool, &mut frames, 8).unwrap() > 0 {}
+        received += frames.len() as u64;
+        let marks = frames.iter().filter(|frame| frame.len == 8);
+        last = marks.map(|frame| u64::from_le_bytes(frame.buffer[..8].try_into().unwrap())).max().unwrap_or(last);
+    }
+    assert!(received < sent, "200 KB do not fit 4 KiB");
+    assert_eq!(to.counters().dropped_kernel + received, sent);
+}
