@@ -189,7 +189,7 @@ fn whole_with_float(load: Load, op: CompareOp, point: f64) -> Option<Bounds> {
     match op {
         CompareOp::Eq if !is_whole => Some(Bounds::Nothing),
         CompareOp::Ne if !is_whole => Some(Bounds::Everything),
-        CompareOp::Eq | CompareOp::Ne => whole(load, op, below),
+        CompareOp::Eq | CompareOp::Ne => whole(load, op, clipped(below)),
         CompareOp::Lt | CompareOp::Ge => whole(load, op, clipped(above)),
         CompareOp::Le | CompareOp::Gt => whole(load, op, clipped(below)),
     }
@@ -275,5 +275,18 @@ mod tests {
         assert_eq!(of(Load::U64, CompareOp::Ge, 1 << 63), Bounds::Within(0, i64::MAX));
         assert_eq!(of(Load::U64, CompareOp::Eq, -1), Bounds::Nothing);
         assert_eq!(of(Load::I64, CompareOp::Le, u64::MAX.into()), Bounds::Everything);
+        for load in [Load::I8, Load::U8, Load::I64, Load::U64] {
+            for point in [1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, f64::MIN] {
+                let of = |op| Bounds::of(load, op, &Constant::Float(point)).unwrap();
+                let is_above = point.is_nan() || point > 0.0;
+                let (below, above) = match is_above {
+                    true => (Bounds::Everything, Bounds::Nothing),
+                    false => (Bounds::Nothing, Bounds::Everything),
+                };
+                assert_eq!((of(CompareOp::Eq), of(CompareOp::Ne)), (Bounds::Nothing, Bounds::Everything));
+                assert_eq!((of(CompareOp::Lt), of(CompareOp::Le)), (below, below), "{load:?} {point}");
+                assert_eq!((of(CompareOp::Gt), of(CompareOp::Ge)), (above, above), "{load:?} {point}");
+            }
+        }
     }
 }

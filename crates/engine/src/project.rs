@@ -1,23 +1,36 @@
-//! A select list of plain fields: a plan of copies from places in the record to places in the new one.
+//! A select list: a plan of copies from places in the record to places in the new one, and expressions beside them.
 
-use crossdock_format::{Format, MAX_RECORD_BYTES};
-use crossdock_query::{Node, Output};
+use crossdock_format::{FieldType, Format, MAX_RECORD_BYTES, Record, Value};
+use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
 
 use crate::kernel::{Place, is_null, slot_text};
 
-/// Copies of fields from records of one format into new records of another. The new record is built in a buffer of its
-/// own, which is used again.
+/// How new records of one format are made from records of another. They are built in a buffer that is used again.
 #[derive(Debug)]
-pub(crate) struct CopyPlan {
-    /// The fixed part of a new record before anything is copied: zeros.
+pub(crate) struct RowPlan {
+    /// The fixed part of a new record before anything is in it: zeros.
     blank: Box<[u8]>,
-    /// Fields that are never null, cut into pieces of a width that one load and one store move.
+    /// Copied fields that are never null, cut into pieces of a width that one load and one store move.
     pieces: Pieces,
-    /// Fixed fields that can be null.
+    /// Copied fixed fields that can be null.
     nullable: Vec<Nullable>,
-    /// Fields of the variable part.
+    /// Computed fields of the fixed part.
+    computed: Vec<Computed>,
+    /// Fields of the variable part, in the order of the select list.
     variable: Vec<Variable>,
     row: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Computed {
+    expr: Expr,
+    to: Place,
+}
+
+#[derive(Debug)]
+enum Variable {
+    Copied { from: Place, to: Place },
+    Computed(Computed),
 }
 
 /// Pieces by width; from and to are in bytes from the start of the records.
@@ -36,12 +49,6 @@ struct Nullable {
     from: Place,
     to: Place,
     pieces: Pieces,
-}
-
-#[derive(Debug)]
-struct Variable {
-    from: Place,
-    to: Place,
 }
 
 /// The longest stretch that is cut into pieces; a longer one is worth a call of `memcpy`.
@@ -87,44 +94,71 @@ fn copy_each<const N: usize>(pieces: &[(u32, u32)], record: &[u8], row: &mut [u8
     }
 }
 
-impl CopyPlan {
-    /// The plan for a select list; `None` if it has more than plain fields.
-    pub(crate) fn of(outputs: &[Output], input: &Format, output: &Format) -> Option<CopyPlan> {
-        let mut plan = CopyPlan {
+impl RowPlan {
+    /// The plan for a select list.
+    pub(crate) fn of(outputs: &[Output], input: &Format, output: &Format) -> RowPlan {
+        let mut plan = RowPlan {
             blank: vec![0; output.fixed_bytes()].into(),
             pieces: Pieces::default(),
             nullable: Vec::new(),
+            computed: Vec::new(),
             variable: Vec::new(),
             row: Vec::new(),
         };
         // A stretch of fields that are side by side in both formats: from, to, length.
         let mut stretch = (0, 0, 0);
-        for (selected, to) in outputs.iter().zip(output.fields()) {
-            let Node::Field(index) = selected.expr.node else { return None };
-            let from = input.fields().get(index)?;
-            if from.ty != to.ty || from.nullable != to.nullable || from.byte_order != to.byte_order {
-                return None;
-            }
-            if to.ty.is_variable() {
-                plan.variable.push(Variable { from: Place::of(from), to: Place::of(to) });
-            } else if to.nullable {
-                let mut pieces = Pieces::default();
-                pieces.add(from.offset, to.offset, to.size);
-                plan.nullable.push(Nullable { from: Place::of(from), to: Place::of(to), pieces });
-            } else if (from.offset, to.offset) == (stretch.0 + stretch.2, stretch.1 + stretch.2) {
-                stretch.2 += to.size;
-            } else {
-                plan.pieces.add(stretch.0, stretch.1, stretch.2);
-                stretch = (from.offset, to.offset, to.size);
+        for (selected, field) in outputs.iter().zip(output.fields()) {
+            let to = Place::of(field);
+            let from = match selected.expr.node {
+                Node::Field(index) => input.fields().get(index),
+                _ => None,
+            };
+            let copied = from.filter(|from| {
+                from.ty == field.ty && from.nullable == field.nullable && from.byte_order == field.byte_order
+            });
+            match copied {
+                None => {
+                    let computed = Computed { expr: selected.expr.clone(), to };
+                    if field.ty.is_variable() {
+                        plan.variable.push(Variable::Computed(computed));
+                    } else {
+                        plan.computed.push(computed);
+                    }
+                }
+                Some(from) if field.ty.is_variable() => {
+                    plan.variable.push(Variable::Copied { from: Place::of(from), to });
+                }
+                Some(from) if field.nullable => {
+                    let mut pieces = Pieces::default();
+                    pieces.add(from.offset, field.offset, field.size);
+                    plan.nullable.push(Nullable { from: Place::of(from), to, pieces });
+                }
+                Some(from) if (from.offset, field.offset) == (stretch.0 + stretch.2, stretch.1 + stretch.2) => {
+                    stretch.2 += field.size;
+                }
+                Some(from) => {
+                    plan.pieces.add(stretch.0, stretch.1, stretch.2);
+                    stretch = (from.offset, field.offset, field.size);
+                }
             }
         }
         plan.pieces.add(stretch.0, stretch.1, stretch.2);
-        Some(plan)
+        plan
     }
 
-    /// The new record for one; `None` if it would be longer than records may be.
+    /// Whether nothing is computed.
+    pub(crate) fn only_copies(&self) -> bool {
+        self.computed.is_empty() && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
+    }
+
+    /// The new record for one of format `input`.
     #[inline]
-    pub(crate) fn copy(&mut self, record: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn make(
+        &mut self,
+        record: &[u8],
+        input: &Format,
+        interpreter: &mut Interpreter,
+    ) -> Result<&[u8], EvalError> {
         let row = &mut self.row;
         row.clear();
         row.extend_from_slice(&self.blank);
@@ -136,20 +170,18 @@ impl CopyPlan {
                 field.pieces.copy(record, row);
             }
         }
+        for Computed { expr, to } in &self.computed {
+            let record = Record::assume_checked(input, record);
+            store(row, *to, expr.ty, interpreter.value(expr, &record)?)?;
+        }
         for field in &self.variable {
-            if is_null(record, field.from) {
-                set_null(row, field.to);
-                continue;
-            }
-            let text = slot_text(record, field.from.at);
-            if row.len() + text.len() > MAX_RECORD_BYTES - 8 {
-                return None;
-            }
-            // Both fit 32 bits: see the bound above.
-            let slot = row.len() as u64 | (text.len() as u64) << 32;
-            row.extend_from_slice(text);
-            if let Some(place) = row.get_mut(field.to.at..).and_then(|rest| rest.first_chunk_mut()) {
-                *place = slot.to_le_bytes();
+            match field {
+                Variable::Copied { from, to } if is_null(record, *from) => set_null(row, *to),
+                Variable::Copied { from, to } => append(row, *to, slot_text(record, from.at))?,
+                Variable::Computed(Computed { expr, to }) => {
+                    let record = Record::assume_checked(input, record);
+                    store(row, *to, expr.ty, interpreter.value(expr, &record)?)?;
+                }
             }
         }
         let length = row.len().next_multiple_of(8);
@@ -157,7 +189,7 @@ impl CopyPlan {
         if let Some(word) = row.first_chunk_mut() {
             *word = (length as u32).to_le_bytes();
         }
-        Some(row)
+        Ok(row)
     }
 }
 
@@ -166,4 +198,62 @@ fn set_null(row: &mut [u8], place: Place) {
     if let Some(byte) = row.get_mut(place.null_byte) {
         *byte |= place.null_mask;
     }
+}
+
+/// Puts text or bytes behind what there is, and their place into the slot.
+#[inline]
+fn append(row: &mut Vec<u8>, to: Place, text: &[u8]) -> Result<(), EvalError> {
+    if row.len() + text.len() > MAX_RECORD_BYTES - 8 {
+        return Err(EvalError::RecordTooLong);
+    }
+    // Both fit 32 bits: see the bound above.
+    let slot = row.len() as u64 | (text.len() as u64) << 32;
+    row.extend_from_slice(text);
+    put(row, to, slot.to_le_bytes());
+    Ok(())
+}
+
+#[inline]
+fn put<const N: usize>(row: &mut [u8], to: Place, value: [u8; N]) {
+    if let Some(place) = row.get_mut(to.at..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = value;
+    }
+}
+
+/// Stores a computed value, which has the field's type but, for whole numbers, still needs to fit.
+fn store(row: &mut Vec<u8>, to: Place, ty: FieldType, value: Value<'_>) -> Result<(), EvalError> {
+    match (value, ty) {
+        (Value::Null, _) if to.null_mask != 0 => set_null(row, to),
+        (Value::Bool(value), FieldType::Bool) => put(row, to, [value.into()]),
+        (Value::Int(value), FieldType::I64) => put(row, to, value.to_le_bytes()),
+        (Value::Int(value), FieldType::I32) => put(row, to, fit::<i32, _>(value)?.to_le_bytes()),
+        (Value::Int(value), FieldType::I16) => put(row, to, fit::<i16, _>(value)?.to_le_bytes()),
+        (Value::Int(value), FieldType::I8) => put(row, to, fit::<i8, _>(value)?.to_le_bytes()),
+        (Value::Uint(value), FieldType::U64) => put(row, to, value.to_le_bytes()),
+        (Value::Uint(value), FieldType::U32) => put(row, to, fit::<u32, _>(value)?.to_le_bytes()),
+        (Value::Uint(value), FieldType::U16) => put(row, to, fit::<u16, _>(value)?.to_le_bytes()),
+        (Value::Uint(value), FieldType::U8) => put(row, to, [fit(value)?]),
+        (Value::Float(value), FieldType::F64) => put(row, to, value.to_le_bytes()),
+        (Value::Float(value), FieldType::F32) => {
+            let narrow = value as f32;
+            if narrow.is_infinite() && value.is_finite() {
+                return Err(EvalError::OutOfRange);
+            }
+            put(row, to, narrow.to_le_bytes());
+        }
+        (Value::Timestamp(value), FieldType::Timestamp) => put(row, to, value.to_le_bytes()),
+        (Value::Text(text), FieldType::Char(room)) if text.len() <= room.into() && text.last() != Some(&0) => {
+            if let Some(place) = row.get_mut(to.at..to.at + text.len()) {
+                place.copy_from_slice(text);
+            }
+        }
+        (Value::Text(text), FieldType::String) => append(row, to, text)?,
+        (Value::Bytes(bytes), FieldType::Bytes) => append(row, to, bytes)?,
+        _ => return Err(EvalError::IllTyped),
+    }
+    Ok(())
+}
+
+fn fit<N: TryFrom<W>, W>(value: W) -> Result<N, EvalError> {
+    N::try_from(value).map_err(|_| EvalError::OutOfRange)
 }

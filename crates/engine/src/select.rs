@@ -1,13 +1,12 @@
 //! The handler of a query: WHERE narrows the selection, the select list makes new records.
 
-use crossdock_format::{Record, RecordBuilder};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{Interpreter, Program, Projection};
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, Sink, Verdict};
 use crate::kernel::Records;
-use crate::project::CopyPlan;
+use crate::project::RowPlan;
 
 /// Runs one program over batches of the format that it was planned for.
 ///
@@ -20,20 +19,10 @@ use crate::project::CopyPlan;
 pub struct SelectHandler {
     program: Program,
     filter: Filter,
-    rows: Rows,
+    /// How rows are made; `None` where they are the records.
+    rows: Option<RowPlan>,
     interpreter: Interpreter,
     counters: HandlerCounters,
-}
-
-/// How output rows come to be.
-#[derive(Debug)]
-enum Rows {
-    /// They are the records.
-    AsTheyAre,
-    /// Plain fields are copied.
-    Copied(Box<CopyPlan>),
-    /// There are expressions among them.
-    Computed(Box<RecordBuilder>),
 }
 
 /// How a part of a program runs.
@@ -61,11 +50,8 @@ impl SelectHandler {
     pub fn new(program: Program) -> SelectHandler {
         let filter = Filter::of(&program.filter, &program.input);
         let rows = match &program.projection {
-            Projection::All => Rows::AsTheyAre,
-            Projection::Fields(outputs) => match CopyPlan::of(outputs, &program.input, &program.output) {
-                Some(plan) => Rows::Copied(Box::new(plan)),
-                None => Rows::Computed(Box::new(RecordBuilder::new(&program.output))),
-            },
+            Projection::All => None,
+            Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
         };
         SelectHandler { program, filter, rows, interpreter: Interpreter::new(), counters: HandlerCounters::default() }
     }
@@ -82,68 +68,37 @@ impl SelectHandler {
             let form = if condition.kernel.is_some() { Form::Kernel } else { Form::Interpreted };
             Some(Step { condition: expr.sql(&self.program.input).to_string(), form })
         });
-        let form = match self.rows {
-            Rows::AsTheyAre => Form::AsTheyAre,
-            Rows::Copied(_) => Form::Kernel,
-            Rows::Computed(_) => Form::Interpreted,
+        let form = match &self.rows {
+            None => Form::AsTheyAre,
+            Some(plan) if plan.only_copies() => Form::Kernel,
+            Some(_) => Form::Interpreted,
         };
         conditions.chain([Step { condition: String::new(), form }]).collect()
-    }
-
-    /// Makes the rows of the selected records; returns how many, and how many had a row error.
-    fn emit(&mut self, batch: &Batch, selection: &Selection, out: &mut dyn Sink) -> (usize, u64) {
-        let (mut made, mut row_errors) = (0, 0);
-        let mut records = Records::of(batch);
-        match &mut self.rows {
-            Rows::AsTheyAre => made = selection.len(),
-            Rows::Copied(plan) => {
-                for index in selection {
-                    match plan.copy(records.record(index)) {
-                        Some(row) => {
-                            out.push(row);
-                            made += 1;
-                        }
-                        None => row_errors += 1,
-                    }
-                }
-            }
-            Rows::Computed(row) => {
-                for index in selection {
-                    let record = Record::assume_checked(&self.program.input, records.record(index));
-                    match self.interpreter.project(&self.program, &record, row) {
-                        Ok(()) => match row.finish() {
-                            Ok(row) => {
-                                out.push(row);
-                                made += 1;
-                            }
-                            Err(_) => row_errors += 1,
-                        },
-                        Err(_) => row_errors += 1,
-                    }
-                }
-            }
-        }
-        (made, row_errors)
     }
 }
 
 impl Handler for SelectHandler {
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
-        self.counters.records_in += selection.len() as u64;
-        let program = &self.program;
-        self.counters.row_errors +=
-            self.filter.narrow(&program.filter, &program.input, &mut self.interpreter, batch, selection);
-        if selection.is_empty() {
-            return Verdict::Drop;
+        let SelectHandler { program, filter, rows, interpreter, counters } = self;
+        counters.records_in += selection.len() as u64;
+        counters.row_errors += filter.narrow(&program.filter, &program.input, interpreter, batch, selection);
+        let Some(plan) = rows else {
+            counters.passed += selection.len() as u64;
+            return if selection.is_empty() { Verdict::Drop } else { Verdict::Forward };
+        };
+        let mut made = 0;
+        let mut records = Records::of(batch);
+        for index in &*selection {
+            match plan.make(records.record(index), &program.input, interpreter) {
+                Ok(row) => {
+                    out.push(row);
+                    made += 1;
+                }
+                Err(_) => counters.row_errors += 1,
+            }
         }
-        let (passed, row_errors) = self.emit(batch, selection, out);
-        self.counters.passed += passed as u64;
-        self.counters.row_errors += row_errors;
-        match self.rows {
-            Rows::AsTheyAre => Verdict::Forward,
-            _ if passed == 0 => Verdict::Drop,
-            _ => Verdict::Emit(passed),
-        }
+        counters.passed += made as u64;
+        if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
     }
 
     fn counters(&self) -> HandlerCounters {

@@ -303,16 +303,18 @@ impl Expr {
 
     /// Between which values a whole number lies, before it is checked that it fits; `None` for other values.
     fn integer_bounds(&self) -> Option<(i128, i128)> {
-        let clipped = |(least, most): (i128, i128)| (least.max(i64::MIN.into()), most.min(i64::MAX.into()));
+        // An operand beyond i64 was a row error already. Constants may be wider, and are exact.
+        let clip = |operand: &Expr| match operand.node {
+            Node::Arithmetic { .. } | Node::Negate(_) => {
+                let (least, most) = operand.integer_bounds()?;
+                Some((least.max(i64::MIN.into()), most.min(i64::MAX.into())))
+            }
+            _ => operand.integer_bounds(),
+        };
         match &self.node {
             Node::Const(Constant::Int(value)) => Some((*value, *value)),
-            Node::Negate(operand) => operand.integer_bounds().map(|(least, most)| (-most, -least)),
+            Node::Negate(operand) => clip(operand).map(|(least, most)| (-most, -least)),
             Node::Arithmetic { op, left, right } => {
-                // A wider operand was a row error already. Constants may be wider, and are exact.
-                let clip = |operand: &Expr| match operand.node {
-                    Node::Arithmetic { .. } | Node::Negate(_) => operand.integer_bounds().map(clipped),
-                    _ => operand.integer_bounds(),
-                };
                 let (left, right) = (clip(left)?, clip(right)?);
                 let corners = [(left.0, right.0), (left.0, right.1), (left.1, right.0), (left.1, right.1)];
                 let of = |op: fn(i128, i128) -> i128| {

@@ -130,21 +130,29 @@ impl Interpreter {
         row: &mut RecordBuilder,
         field: usize,
     ) -> Result<(), EvalError> {
+        let value = self.value(expr, record)?;
+        row.set(field, value).map_err(|error| refused(&error))
+    }
+
+    /// Computes one expression; a text that it makes stands in the interpreter until the next is computed.
+    ///
+    /// # Errors
+    /// A row error.
+    pub fn value<'v>(&'v mut self, expr: &'v Expr, record: &'v Record<'v>) -> Result<Value<'v>, EvalError> {
         self.made.clear();
         let datum = Walk { record: Some(record), made: &mut self.made }.value(expr)?;
-        let value = match &datum {
+        Ok(match datum {
             Datum::Null => Value::Null,
-            Datum::Bool(value) => Value::Bool(*value),
+            Datum::Bool(value) => Value::Bool(value),
             Datum::Int(value) if is_unsigned(expr.ty) => {
-                Value::Uint(u64::try_from(*value).map_err(|_| EvalError::OutOfRange)?)
+                Value::Uint(u64::try_from(value).map_err(|_| EvalError::OutOfRange)?)
             }
-            Datum::Int(value) => Value::Int(i64::try_from(*value).map_err(|_| EvalError::OutOfRange)?),
-            Datum::Float(value) => Value::Float(*value),
-            Datum::Timestamp(value) => Value::Timestamp(*value),
+            Datum::Int(value) => Value::Int(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?),
+            Datum::Float(value) => Value::Float(value),
+            Datum::Timestamp(value) => Value::Timestamp(value),
             Datum::Text(text) => Value::Text(text.bytes(&self.made)),
             Datum::Bytes(bytes) => Value::Bytes(bytes),
-        };
-        row.set(field, value).map_err(|error| refused(&error))
+        })
     }
 }
 
@@ -350,6 +358,7 @@ impl<'a> Walk<'a, '_> {
         Ok(result)
     }
 
+    #[inline(never)]
     fn is_in(&mut self, operand: &'a Expr, list: &'a [Expr]) -> Result<Option<bool>, EvalError> {
         let value = self.value(operand)?;
         let mark = self.made.len();
@@ -366,6 +375,7 @@ impl<'a> Walk<'a, '_> {
         Ok(found)
     }
 
+    #[inline(never)]
     fn like(&mut self, like: &'a Like) -> Result<Option<bool>, EvalError> {
         let (text, pattern) = (self.value(&like.operand)?, self.value(&like.pattern)?);
         match (text, pattern) {
@@ -381,6 +391,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
+    #[inline(never)]
     fn case(
         &mut self,
         operand: Option<&'a Expr>,
@@ -406,6 +417,7 @@ impl<'a> Walk<'a, '_> {
         otherwise.map_or(Ok(Datum::Null), |otherwise| self.value(otherwise))
     }
 
+    #[inline(never)]
     fn concat(&mut self, parts: &'a [Expr]) -> Result<Datum<'a>, EvalError> {
         // Parts may make texts of their own in the same buffer; so first all parts, then the join behind them.
         let mut values = [Datum::Null; 8];
