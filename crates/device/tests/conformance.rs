@@ -192,7 +192,7 @@ fn small_arrivals_take_small_buffers(pair: &mut Pair) {
 fn any_slices_at_any_stride(pair: &mut Pair) {
     let slices = prop::collection::vec(0usize..3000, 1..40);
     let mut runner = TestRunner::new_with_rng(
-        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) },
+        ProptestConfig { failure_persistence: None, ..ProptestConfig::default() },
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
     );
     let strategy = (slices, 1usize..9000).prop_filter("a super-packet", |(slices, stride)| {

@@ -139,7 +139,8 @@ fn take(pool: &mut Pool, model: &mut Model, step: Step) {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }) }
+    let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if cfg!(miri) { ProptestConfig { cases: 4, ..usual } } else { usual }
 }
 
 proptest! {

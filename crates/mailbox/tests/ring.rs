@@ -25,7 +25,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }) }
+    let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if cfg!(miri) { ProptestConfig { cases: 4, ..usual } } else { usual }
 }
 
 proptest! {
