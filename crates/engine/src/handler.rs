@@ -35,8 +35,8 @@ impl Sink for Vec<Vec<u8>> {
 ///
 /// One handler belongs to one core at a time, so its state needs no lock.
 pub trait Handler: Send {
-    /// Works on the selected records of `batch`, which were checked where they came in. It may narrow the selection, and
-    /// does so to what passed for [`Verdict::Forward`] and [`Verdict::HandOn`]; new records go to `out`, in order.
+    /// Works on the selected records of `batch`, which were checked where they came in. It may narrow the selection,
+    /// and does so to what passed for [`Verdict::Forward`] and [`Verdict::HandOn`]; new records go to `out`, in order.
     ///
     /// `batch.selection` is not looked at: what one of several handlers of a batch is to see is told by `selection`.
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict;
@@ -45,8 +45,8 @@ pub trait Handler: Send {
     fn counters(&self) -> HandlerCounters;
 }
 
-/// What a handler has done since it was made. Every record that came in either passed, was filtered out (the difference),
-/// or was dropped for a row error.
+/// What a handler has done since it was made. Every record that came in either passed, was filtered out (the
+/// difference), or was dropped for a row error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandlerCounters {
     /// Records that came in: those selected when `process` was called.

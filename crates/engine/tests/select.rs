@@ -194,11 +194,12 @@ proptest! {
         list.extend(columns.iter().map(|column| column.sql(&format).to_string()));
         let list = if list.is_empty() { "*".to_owned() } else { list.join(", ") };
         let filter = filters.iter().map(|filter| format!("({})", filter.sql(&format))).collect::<Vec<_>>().join(" AND ");
-        let sql = if filter.is_empty() { format!("SELECT {list} FROM s") } else { format!("SELECT {list} FROM s WHERE {filter}") };
+        let filter = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
+        let sql = format!("SELECT {list} FROM s{filter}");
         let program = planned(&sql, &format);
         let mut builder = RecordBuilder::new(&format);
         let records: Vec<Vec<u8>> = rows.iter().map(|(row, _)| row.bytes(&mut builder)).collect();
-        let selected: Vec<usize> = rows.iter().enumerate().filter(|(_, (_, selected))| *selected).map(|(index, _)| index).collect();
+        let selected: Vec<usize> = (0..rows.len()).filter(|&index| rows[index].1).collect();
         hold_to_interpreter(&program, &records, &selected).map_err(TestCaseError::fail)?;
     }
 
@@ -232,7 +233,8 @@ proptest! {
     ) {
         let format = wide_format();
         let names: Vec<&str> = format.fields().iter().map(|field| field.name.as_str()).collect();
-        for sql in [format!("SELECT * FROM s WHERE {condition}"), format!("SELECT {}, n3 + 1 FROM s", names.join(", "))] {
+        let list = format!("SELECT {}, n3 + 1 FROM s", names.join(", "));
+        for sql in [format!("SELECT * FROM s WHERE {condition}"), list] {
             let mut whole = batch(std::slice::from_ref(&noise));
             whole.records = spans.iter().map(|&(slice, start, len)| Span { slice, start, len }).collect();
             whole.slices.push(Slice { buffer: 9, start: 0, len: 100, records: 1 });

@@ -3,15 +3,15 @@
 
 mod generate;
 
-use crossdock_format::{Record, RecordBuilder, Value};
-use crossdock_query::{EvalError, Expr, Interpreter, Node, Projection, parse};
+use crossdock_format::{Format, Record, RecordBuilder, Value};
+use crossdock_query::{EvalError, Expr, Interpreter, Node, Program, Projection, parse};
 use generate::{Scope, condition, format, row, value};
 use proptest::prelude::*;
 
 const EVERYTHING: Scope = Scope { everything: true };
 
 /// What an expression is for a record, in a form that compares (NaN with NaN too).
-fn given(outcome: Result<Vec<u8>, EvalError>, output: &crossdock_format::Format) -> String {
+fn given(outcome: Result<Vec<u8>, EvalError>, output: &Format) -> String {
     match outcome {
         Ok(bytes) => match Record::check(output, &bytes).unwrap().get(0) {
             // -0 and 0 are the same to SQL, so folding may take either.
@@ -26,10 +26,14 @@ fn given(outcome: Result<Vec<u8>, EvalError>, output: &crossdock_format::Format)
 
 fn compute(expr: &Expr, record: &Record<'_>) -> String {
     let field = crossdock_format::FieldSpec::nullable("x", expr.ty);
-    let output = crossdock_format::Format::natural([field]).unwrap();
+    let output = Format::natural([field]).unwrap();
     let mut row = RecordBuilder::new(&output);
     let outcome = Interpreter::new().set(expr, record, &mut row, 0).map(|()| row.finish().unwrap().to_vec());
     given(outcome, &output)
+}
+
+fn planned(sql: &str, format: &Format) -> Result<Program, TestCaseError> {
+    parse(sql).and_then(|select| select.plan(format)).map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
 /// WHERE's rule: from left to right, up to the first that is not TRUE.
@@ -53,7 +57,7 @@ proptest! {
     fn what_is_planned_is_what_was_meant(expr in value(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
         let format = format();
         let sql = format!("SELECT {} AS x FROM s", expr.sql(&format));
-        let program = parse(&sql).and_then(|select| select.plan(&format)).map_err(|error| TestCaseError::fail(format!("{error}")))?;
+        let program = planned(&sql, &format)?;
         let mut input = RecordBuilder::new(&format);
         let mut output = RecordBuilder::new(&program.output);
         for row in rows {
@@ -76,7 +80,7 @@ proptest! {
     fn where_passes_what_was_meant(filter in condition(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
         let format = format();
         let sql = format!("SELECT * FROM s WHERE {}", filter.sql(&format));
-        let program = parse(&sql).and_then(|select| select.plan(&format)).map_err(|error| TestCaseError::fail(format!("{error}")))?;
+        let program = planned(&sql, &format)?;
         // What the plan shows reads back, and means the same. (A constant that was folded is a literal there, and one
         // that cannot be cast is refused, where the expression was a row error.)
         let shown = program.explain().filter.iter().map(|one| format!("({one})")).collect::<Vec<_>>().join(" AND ");

@@ -417,35 +417,35 @@ impl<'a> Walk<'a, '_> {
         otherwise.map_or(Ok(Datum::Null), |otherwise| self.value(otherwise))
     }
 
+    /// Every part goes to the end of the buffer, right behind the one before; what else a part left there is overwritten.
     #[inline(never)]
     fn concat(&mut self, parts: &'a [Expr]) -> Result<Datum<'a>, EvalError> {
-        // Parts may make texts of their own in the same buffer; so first all parts, then the join behind them.
-        let mut values = [Datum::Null; 8];
-        if parts.len() <= values.len() {
-            for (value, part) in values.iter_mut().zip(parts) {
-                *value = self.value(part)?;
-            }
-            return self.join(&values[..parts.len()]);
-        }
-        let values: Result<Vec<Datum<'a>>, EvalError> = parts.iter().map(|part| self.value(part)).collect();
-        self.join(&values?)
-    }
-
-    fn join(&mut self, values: &[Datum<'a>]) -> Result<Datum<'a>, EvalError> {
         let start = self.made.len();
-        for value in values {
-            match value {
-                Datum::Null => return Ok(Datum::Null),
-                Datum::Text(Text::Standing(bytes)) => make(self.made, bytes)?,
-                Datum::Text(Text::Made { start, end }) => {
-                    let range = *start..*end;
-                    if self.made.len() + range.len() > MAX_MADE_TEXT_BYTES {
+        let mut is_null = false;
+        for part in parts {
+            let mark = self.made.len();
+            match self.value(part)? {
+                Datum::Null => {
+                    self.made.truncate(mark);
+                    is_null = true;
+                }
+                Datum::Text(Text::Standing(bytes)) => {
+                    self.made.truncate(mark);
+                    if mark + bytes.len() > MAX_MADE_TEXT_BYTES {
                         return Err(EvalError::TextTooLong);
                     }
-                    self.made.extend_from_within(range);
+                    self.made.extend_from_slice(bytes);
+                }
+                Datum::Text(Text::Made { start, end }) => {
+                    self.made.copy_within(start..end, mark);
+                    self.made.truncate(mark + end - start);
                 }
                 _ => return Err(EvalError::IllTyped),
             }
+        }
+        if is_null {
+            self.made.truncate(start);
+            return Ok(Datum::Null);
         }
         Ok(Datum::Text(Text::Made { start, end: self.made.len() }))
     }
@@ -465,14 +465,6 @@ impl<'a> Walk<'a, '_> {
             _ => return Err(EvalError::IllTyped),
         }))
     }
-}
-
-fn make(made: &mut Vec<u8>, bytes: &[u8]) -> Result<(), EvalError> {
-    if made.len() + bytes.len() > MAX_MADE_TEXT_BYTES {
-        return Err(EvalError::TextTooLong);
-    }
-    made.extend_from_slice(bytes);
-    Ok(())
 }
 
 fn and(left: Option<bool>, right: Option<bool>) -> Option<bool> {
