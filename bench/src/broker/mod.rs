@@ -106,16 +106,31 @@ fn note(table: &mut Table, case: &str, metric: &'static str, value: f64) {
 struct Daemon {
     process: Process,
     addr: String,
+    socket: String,
 }
 
 impl Daemon {
     fn start() -> Result<Daemon, Error> {
         let socket = std::env::temp_dir().join(format!("crossdock-bench-{}.sock", std::process::id()));
-        let args = ["serve", "--listen", "127.0.0.1:0", "--socket", &socket.to_string_lossy()].map(str::to_owned);
+        let socket = socket.to_string_lossy().into_owned();
+        let args = ["serve", "--listen", "127.0.0.1:0", "--socket", &socket].map(str::to_owned);
         let (process, serving) = Process::daemon(&args)?;
         let addr = serving.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
         let addr = addr.ok_or_else(|| format!("the daemon did not say where it listens: {serving}"))?.to_owned();
-        Ok(Daemon { process, addr })
+        Ok(Daemon { process, addr, socket })
+    }
+
+    /// Waits until a subscription stands, by the product's own list.
+    fn await_subscription(&self) -> Result<(), Error> {
+        const TRIES: u32 = 500;
+        for _ in 0..TRIES {
+            let mut list = Process::crossdock(&strings(["subscriptions", "--json", "--socket", &self.socket]))?;
+            if list.tell().is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err("the subscriber did not subscribe".into())
     }
 
     fn cpu_ns(&self) -> Result<u64, Error> {
@@ -187,17 +202,26 @@ fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
     let schema = file.with_extension("schema").to_string_lossy().into_owned();
     roles::write_json(&file, &schema)?;
     let limit = COUNT.to_string();
-    let subscribe = ["subscribe", "SELECT * FROM A", "--address", &daemon.addr, "--output", "json", "--limit", &limit];
-    let mut subscriber =
-        Process::role(&strings(["count-lines"]).into_iter().chain(subscribe.map(str::to_owned)).collect::<Vec<_>>())?;
-    let publish = strings(["publish", "A", &path, "--address", &daemon.addr, "--input", "json", "--schema", &schema]);
-    // The stream is announced, and the subscriber there, before the first record: an empty publish declares it.
-    let declare =
-        strings(["publish", "A", "/dev/null", "--address", &daemon.addr, "--input", "json", "--schema", &schema]);
-    Process::crossdock(&declare)?.end()?;
+    let publish =
+        |file: &str| strings(["publish", "A", file, "--address", &daemon.addr, "--input", "json", "--schema", &schema]);
+    // An empty publish announces the stream, so that the subscriber is there before the first record.
+    Process::crossdock(&publish("/dev/null"))?.end()?;
+    let subscribe = [
+        "count-lines",
+        "subscribe",
+        "SELECT * FROM A",
+        "--address",
+        &daemon.addr,
+        "--output",
+        "json",
+        "--limit",
+        &limit,
+    ];
+    let mut subscriber = Process::role(&strings(subscribe))?;
     subscriber.tell()?;
+    daemon.await_subscription()?;
     let (daemon_ns, machine_ns, start) = (daemon.cpu_ns()?, cpu::machine_ns()?, Instant::now());
-    let publisher = Process::crossdock(&publish)?;
+    let publisher = Process::crossdock(&publish(&path))?;
     let done = subscriber.tell()?;
     let elapsed = start.elapsed().as_secs_f64();
     let (daemon_s, machine_s) =

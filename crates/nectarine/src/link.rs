@@ -1,7 +1,7 @@
 //! One session with the daemon as a client sees it: dialling, driving, coming back.
 //!
-//! A link is a state machine around a [`Session`]: [`Link::drive`] takes what has arrived, lets time pass and sends what is
-//! due. It never blocks; who waits does so outside, on the socket, until [`Link::due_ns`].
+//! A link is a state machine around a [`Session`]: [`Link::receive`] takes what has arrived, [`Link::drive`] lets time pass
+//! and sends what is due. It never blocks; who waits does so outside, on the socket, until [`Link::due_ns`].
 
 use crate::error::Error;
 use crate::outgoing::Outgoing;
@@ -17,8 +17,11 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// Credit that a client gives: packets that the daemon may send ahead of the application.
+/// Credit that a client gives: packets that the daemon may send ahead of the application, if the socket's receive buffer
+/// holds as many.
 const WINDOW_PACKETS: u32 = 256;
+/// Bytes of a receive buffer that one packet over loopback takes, about: twice its length.
+const CHARGED_BYTES: usize = 16 << 10;
 /// A daemon that was silent for so long, though asked, is gone.
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// The first pause between two tries to come back, and the longest, in ns.
@@ -75,6 +78,7 @@ pub(crate) struct Link {
     pub(crate) device: UdpDevice,
     pub(crate) pool: Pool,
     peer: SocketAddr,
+    window_packets: u32,
     started: Instant,
     state: State,
     number: u32,
@@ -107,6 +111,8 @@ impl Link {
         let device =
             UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
+        let holds = u32::try_from(device.info().receive_buffer_bytes / CHARGED_BYTES).unwrap_or(u32::MAX);
+        let window_packets = WINDOW_PACKETS.min(holds).max(8);
         // 32 super-packets each way in flight, some being filled and some in the application's hands; the rest for acks.
         let classes = vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, 160)];
         let pool = Pool::new(PoolConfig { classes }).map_err(Error::system("cannot allocate buffers"))?;
@@ -115,6 +121,7 @@ impl Link {
             device,
             pool,
             peer,
+            window_packets,
             started: Instant::now(),
             state: State::Ended,
             number: 0,
@@ -178,7 +185,7 @@ impl Link {
             nonce: fastrand::u64(..),
             session: number,
             packet_bytes: self.device.packet_bytes(self.peer) as u32,
-            window_packets: WINDOW_PACKETS,
+            window_packets: self.window_packets,
         };
         let dialler = Box::new(Dialler::new(hello, now_ns));
         self.state = State::Dialling { dialler, number, until_ns: now_ns.saturating_add(timeout_ns) };
@@ -232,30 +239,23 @@ impl Link {
         kept + if let State::Up(session) = &self.state { session.sender.backlog_bytes() } else { 0 }
     }
 
-    /// Takes what has arrived, lets time pass, sends what is due. Returns how many frames came.
-    pub(crate) fn drive(&mut self) -> usize {
-        let received = self.receive();
+    /// Lets time pass, sends what is due.
+    pub(crate) fn drive(&mut self) {
         self.run_timers();
         self.transmit();
-        received
     }
 
     /// Takes what has arrived.
-    pub(crate) fn receive(&mut self) -> usize {
+    pub(crate) fn receive(&mut self) {
         let mut frames = std::mem::take(&mut self.frames);
-        let count = match self.device.receive(&mut self.pool, &mut frames, FRAMES) {
-            Ok(count) => count,
-            Err(error) => {
-                self.refused(&error);
-                0
-            }
-        };
+        if let Err(error) = self.device.receive(&mut self.pool, &mut frames, FRAMES) {
+            self.refused(&error);
+        }
         let now_ns = self.now_ns();
         for frame in frames.drain(..) {
             self.take_frame(frame, now_ns);
         }
         self.frames = frames;
-        count
     }
 
     fn take_frame(&mut self, frame: Frame, now_ns: u64) {
@@ -307,7 +307,7 @@ impl Link {
 
     /// The daemon granted a session: it begins with the opening, then with what the last session left over.
     fn come_up(&mut self, number: u32, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { window_packets: WINDOW_PACKETS, idle_timeout_ns: IDLE_TIMEOUT_NS };
+        let limits = Limits { window_packets: self.window_packets, idle_timeout_ns: IDLE_TIMEOUT_NS };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_packets, limits, now_ns);
         self.state = State::Up(Box::new(session));
         self.number = number;

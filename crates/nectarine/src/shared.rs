@@ -16,6 +16,9 @@ use std::time::Duration;
 /// The longest wait without a look at the clock, in ns.
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
 
+/// The socket's key in the poller.
+const SOCKET: u64 = 0;
+
 /// Records that are being packed for a stream.
 pub(crate) struct Packing {
     pub(crate) stream: u32,
@@ -105,12 +108,18 @@ impl Inner {
         self.link.due_ns().min(self.flush_ns())
     }
 
+    /// Everything that is due, linger included, and what has arrived.
+    pub(crate) fn drive(&mut self) {
+        self.link.receive();
+        self.drive_without_receiving();
+    }
+
     /// Everything that is due, linger included.
-    pub(crate) fn drive(&mut self) -> usize {
+    pub(crate) fn drive_without_receiving(&mut self) {
         if self.link.now_ns() >= self.flush_ns() {
             self.flush_packing();
         }
-        self.link.drive()
+        self.link.drive();
     }
 }
 
@@ -161,7 +170,7 @@ impl Client {
         let mut poller = Poller::new().map_err(&epoll)?;
         let keeper_poller = Poller::new().map_err(&epoll)?;
         if let Some(fd) = link.device.as_fd() {
-            poller.add(fd, 0).map_err(&epoll)?;
+            poller.add(fd, SOCKET).map_err(&epoll)?;
         }
         let inner = Inner { link, packing: None, waiting: true, driven_ns: 0, keeper_ns: 0, closing: false };
         let shared = Arc::new(Shared {
@@ -180,9 +189,15 @@ impl Client {
         mut done: impl FnMut(&mut Inner) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let mut until_ns = None;
+        let mut receive = false;
         loop {
             let mut inner = self.shared.lock();
-            inner.drive();
+            // The socket is read when the poller says so, which saves the system call that would find nothing.
+            if receive {
+                inner.drive();
+            } else {
+                inner.drive_without_receiving();
+            }
             let now_ns = inner.link.now_ns();
             inner.driven_ns = now_ns;
             inner.waiting = false;
@@ -208,7 +223,7 @@ impl Client {
             let pause_ns = until_ns.min(inner.due_ns()).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
             drop(inner);
             // A failed wait (a signal) is a short one.
-            let _ = self.poller.wait(Some(Duration::from_nanos(pause_ns)));
+            receive = self.poller.wait(Some(Duration::from_nanos(pause_ns))).is_ok_and(|ready| ready.contains(&SOCKET));
         }
     }
 

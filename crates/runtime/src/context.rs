@@ -34,6 +34,9 @@ const HEAVY_BYTES: usize = 16 << 10;
 const HEAVY_FOR_NS: u64 = 300_000;
 /// A nap: about half of what the socket's buffer holds at full rate (research: 30 µs was best).
 const NAP: Duration = Duration::from_micros(30);
+/// Spinning pays when messages come one by one at shorter intervals than waking up costs: then the context polls for up to
+/// so long before it sleeps, in ns. It begins when a sleep turned out that short, and ends when a spin was in vain.
+const SPIN_NS: u64 = 30_000;
 /// The longest sleep; requests ring the doorbell, so this only bounds the error of a forgotten timer.
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
 /// Large buffers that must be free before data is taken in, besides two for each subscription.
@@ -76,6 +79,10 @@ pub(crate) struct Context {
     /// (deadline in ns, peer's key, session number); entries go stale and are checked when they come up.
     timers: BinaryHeap<Reverse<(u64, usize, u32)>>,
     heavy_until_ns: u64,
+    /// When something last came, in ns.
+    busy_ns: u64,
+    /// How long to poll before the next sleep, in ns: [`SPIN_NS`] or nothing.
+    spin_ns: u64,
     /// The device took nothing more; what is left goes with the next turn.
     held_up: bool,
 }
@@ -106,6 +113,8 @@ impl Context {
             commands,
             timers: BinaryHeap::new(),
             heavy_until_ns: 0,
+            busy_ns: 0,
+            spin_ns: 0,
             held_up: false,
         }
     }
@@ -122,7 +131,10 @@ impl Context {
                 break;
             }
             self.counters.turns += 1;
-            self.counters.busy_turns += u64::from(frames > 0);
+            if frames > 0 {
+                self.counters.busy_turns += 1;
+                self.busy_ns = self.now_ns;
+            }
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN {
                 self.idle();
@@ -146,10 +158,16 @@ impl Context {
         count
     }
 
-    /// Nothing came: nap while traffic is heavy, else sleep until something comes or is due.
+    /// Nothing more is there: nap while traffic is heavy, spin while messages follow one another closely, else sleep until
+    /// something comes or is due.
     fn idle(&mut self) {
         if self.held_up || self.now_ns < self.heavy_until_ns {
             nap(NAP);
+            return;
+        }
+        if self.now_ns < self.busy_ns + self.spin_ns {
+            // Others may need this core to send what is waited for.
+            std::thread::yield_now();
             return;
         }
         let due_ns = self.timers.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
@@ -157,6 +175,8 @@ impl Context {
         self.counters.sleeps += 1;
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(Duration::from_nanos(sleep_ns)));
+        let slept_ns = self.clock.now_ns() - self.now_ns;
+        self.spin_ns = if slept_ns < SPIN_NS { SPIN_NS } else { 0 };
     }
 
     /// Whether so few buffers are free that data is better sent again later.

@@ -82,7 +82,7 @@ impl ContextHandle {
     ///
     /// # Errors
     /// What could not be had, and what would mend it.
-    pub fn start(config: ContextConfig) -> Result<ContextHandle, StartError> {
+    pub fn start(mut config: ContextConfig) -> Result<ContextHandle, StartError> {
         let system = |what| move |source| StartError::System { what, source };
         let socket_buffer_bytes = config.socket_buffer_bytes as usize;
         let options = UdpOptions {
@@ -95,6 +95,7 @@ impl ContextHandle {
         let addr = config.listen;
         let device = UdpDevice::bind(addr, options).map_err(|source| StartError::Bind { addr, source })?;
         let udp = device.info();
+        config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, &config));
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let mut poller = Poller::new().map_err(system("epoll"))?;
         if let Some(fd) = device.as_fd() {
@@ -208,6 +209,13 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel charges
+/// about twice a packet's length for it.
+fn window_of(receive_buffer_bytes: usize, config: &ContextConfig) -> u32 {
+    let packet_bytes = config.packet_bytes.unwrap_or(config.loopback_packet_bytes).max(1) as usize;
+    u32::try_from(receive_buffer_bytes / 2 / packet_bytes).unwrap_or(u32::MAX).max(8)
 }
 
 /// Whether a CPU can be pinned to, tried on a thread of its own.

@@ -1,0 +1,229 @@
+//! Packets that are none, sessions that are nobody's, publishers that break their word: each is counted by reason and
+//! dropped, and nobody else notices.
+
+use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+use crossdock_nectarine::{Error, Event, Publisher, Subscriber};
+use crossdock_runtime::{ContextConfig, ContextHandle};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, Welcome};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+fn start() -> (ContextHandle, String) {
+    start_with(|_| {})
+}
+
+fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    change(&mut config);
+    let handle = ContextHandle::start(config).unwrap();
+    let addr = handle.local_addr().to_string();
+    (handle, addr)
+}
+
+fn format() -> Format {
+    Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
+}
+
+/// A client that says what it likes.
+struct Raw {
+    socket: UdpSocket,
+    session: u32,
+    seq: u64,
+}
+
+impl Raw {
+    fn connect(addr: &str) -> Raw {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(addr).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Raw { socket, session: 0, seq: 0 }
+    }
+
+    fn greet(&mut self) -> Result<(), Close> {
+        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16 };
+        self.socket.send(&hello.packet()).unwrap();
+        let (header, payload) = self.receive(|kind| matches!(kind, Kind::Welcome | Kind::Close));
+        if header.kind == Kind::Close {
+            return Err(Close::decode(&payload));
+        }
+        self.session = Welcome::decode(&payload).unwrap().session;
+        Ok(())
+    }
+
+    fn receive(&self, wanted: impl Fn(Kind) -> bool) -> (Header, Vec<u8>) {
+        let mut packet = [0; 65_536];
+        loop {
+            let len = self.socket.recv(&mut packet).unwrap();
+            let header = Header::read(&packet[..len]).unwrap();
+            if wanted(header.kind) {
+                return (header, packet[HEADER_BYTES..len].to_vec());
+            }
+        }
+    }
+
+    fn send(&mut self, kind: Kind, stream: u32, format: u64, records: u16, payload: &[u8]) {
+        let header = Header { seq: self.seq, stream, format, records, ..Header::new(kind, self.session) };
+        self.seq += u64::from(matches!(kind, Kind::Data | Kind::Control));
+        self.socket.send(&header.packet(payload).unwrap()).unwrap();
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        self.send(Kind::Control, 0, 0, 0, &ControlMessage::Request(request).encode());
+        let (_, payload) = self.receive(|kind| kind == Kind::Control);
+        match ControlMessage::decode(&payload).unwrap() {
+            ControlMessage::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Waits until the context has counted `count` of `reason`.
+fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
+    loop {
+        let info = context.context().unwrap();
+        if info.dropped.iter().any(|(name, n)| name == reason && *n >= count) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_is_no_packet_is_counted_by_reason_and_dropped() {
+    let (context, addr) = start();
+    let mut publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
+    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let good = Header::new(Kind::Ping, raw.session).packet(b"12345678").unwrap();
+    raw.socket.send(&good[..31]).unwrap();
+    await_dropped(&context, "packet_short", 1);
+    let changed = |at: usize, to: u8| {
+        let mut packet = good.clone();
+        packet[at] = to;
+        packet
+    };
+    raw.socket.send(&changed(0, 9)).unwrap();
+    await_dropped(&context, "packet_version", 1);
+    raw.socket.send(&changed(1, 200)).unwrap();
+    await_dropped(&context, "packet_kind", 1);
+    raw.socket.send(&changed(2, 200)).unwrap();
+    await_dropped(&context, "packet_length", 1);
+    raw.socket.send(&changed(4, good[4] ^ 1)).unwrap();
+    await_dropped(&context, "unknown_session", 1);
+    raw.send(Kind::Hello, 0, 0, 0, b"short");
+    await_dropped(&context, "packet_payload", 1);
+    raw.send(Kind::Welcome, 0, 0, 0, b"");
+    await_dropped(&context, "packet_unexpected", 1);
+    raw.send(Kind::Control, 0, 0, 0, b"{\"request\":\"dance\"}");
+    await_dropped(&context, "control_malformed", 1);
+    raw.send(Kind::Data, 5, 6, 1, b"12345678");
+    await_dropped(&context, "packet_unannounced_stream", 1);
+    let mut ack = [0; MAX_ACK_BYTES];
+    let len = Ack::new(1_000_000, 2_000_000).encode(&mut ack);
+    raw.send(Kind::Ack, 0, 0, 0, &ack[..len]);
+    await_dropped(&context, "ack_of_unsent", 1);
+    raw.seq = 1 << 40;
+    raw.send(Kind::Data, 5, 6, 1, b"12345678");
+    await_dropped(&context, "packet_beyond_credit", 1);
+    raw.seq = 0;
+    raw.send(Kind::Data, 5, 6, 1, b"12345678");
+    await_dropped(&context, "packet_duplicate", 1);
+
+    // A session's number from another address is not that session.
+    let other = Raw::connect(&addr);
+    other.socket.send(&good).unwrap();
+    await_dropped(&context, "unknown_session", 2);
+
+    // The others never noticed.
+    let mut row = RecordBuilder::new(&format());
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(b"fine")).unwrap();
+    publisher.publish(row.finish().unwrap()).unwrap();
+    publisher.finish().unwrap();
+    match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
+        Some(Event::Records(records)) => assert_eq!(records.len(), 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
+    let (context, addr) = start();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let format = format();
+    let announce = Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe() };
+    assert_eq!(raw.ask(announce), Reply::Done { id: 1 });
+    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
+    let (_, payload) = raw.receive(|kind| kind == Kind::Close);
+    let close = Close::decode(&payload);
+    assert!(!close.again && close.reason.contains("not a record"), "{close:?}");
+    await_dropped(&context, "record_malformed", 1);
+    match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
+        Some(Event::StreamEnded { publishers_left: 0 }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let (_context, addr) = start();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let description = format().describe();
+    let announce = |id, stream, name: &str, format: &str| Request::Announce {
+        id,
+        stream,
+        name: name.into(),
+        format: format.into(),
+    };
+    let refused = |reply: Reply| match reply {
+        Reply::Refused { refusal, .. } => refusal.message,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(raw.ask(announce(1, 1, "", &description))).contains("name"));
+    assert!(refused(raw.ask(announce(2, 1, "A\n", &description))).contains("name"));
+    assert!(refused(raw.ask(announce(3, 1, "A", "garbage"))).contains("format"));
+    assert_eq!(raw.ask(announce(4, 1, "A", &description)), Reply::Done { id: 4 });
+    assert!(refused(raw.ask(announce(5, 1, "B", &description))).contains("another stream"));
+    assert!(refused(raw.ask(Request::Finish { id: 6, stream: 9 })).contains("not announced"));
+    assert!(refused(raw.ask(Request::Unsubscribe { id: 7, subscription: 9 })).contains("no subscription"));
+    let subscribe = |id| Request::Subscribe { id, subscription: 1, sql: "SELECT n FROM A".into(), overflow: None };
+    assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
+    assert!(refused(raw.ask(subscribe(9))).contains("in use"));
+    assert_eq!(raw.ask(Request::Unsubscribe { id: 10, subscription: 1 }), Reply::Done { id: 10 });
+}
+
+#[test]
+fn tables_that_are_full_say_so() {
+    let (context, addr) = start_with(|c| {
+        (c.max_sessions, c.max_streams, c.max_subscriptions) = (2, 1, 1);
+    });
+    let _publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
+    let error = Publisher::builder(&addr).stream("B").format(&format()).connect().map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Refused(why) if why.contains("1 streams")), "{error}");
+    let _subscriber = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    let error = Publisher::builder(&addr).stream("A").format(&format()).connect().map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Closed(why) if why.contains("2 sessions")), "{error}");
+    await_dropped(&context, "session_limit", 1);
+}
+
+#[test]
+fn a_repeated_hello_finds_its_session_and_a_new_one_replaces_it() {
+    let (context, addr) = start();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let first = raw.session;
+    raw.greet().unwrap();
+    assert_eq!((raw.session, context.context().unwrap().sessions), (first, 1));
+    let hello = Hello { nonce: 2, session: 78, packet_bytes: 1472, window_packets: 16 };
+    raw.socket.send(&hello.packet()).unwrap();
+    let (_, payload) = raw.receive(|kind| kind == Kind::Welcome);
+    assert_ne!(Welcome::decode(&payload).unwrap().session, first);
+    assert_eq!(context.context().unwrap().sessions, 1);
+}
