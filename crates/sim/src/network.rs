@@ -165,7 +165,20 @@ impl Network {
     /// Lets time pass until a node has a turn: something arrived for it, or it asked to be woken. `None`: nothing will
     /// ever happen again. The node should read all that came ([`Network::receive`]) and ask for its next turn.
     pub fn step(&mut self) -> Option<SocketAddr> {
-        while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
+        while let Some(&Reverse((at_ns, ..))) = self.events.peek() {
+            if let Some(node) = self.step_until(at_ns) {
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// The same, but only up to `until_ns`: that is the time when no node has a turn before.
+    pub fn step_until(&mut self, until_ns: u64) -> Option<SocketAddr> {
+        while self.events.peek().is_some_and(|Reverse((at_ns, ..))| *at_ns <= until_ns) {
+            let Some(Reverse((at_ns, _, event))) = self.events.pop() else {
+                break;
+            };
             debug_assert!(at_ns >= self.now_ns);
             match event {
                 Event::Arrive { to, from, bytes } => {
@@ -187,6 +200,7 @@ impl Network {
                 }
             }
         }
+        self.now_ns = self.now_ns.max(until_ns);
         None
     }
 
@@ -368,7 +382,9 @@ mod tests {
         network.wake_at(a, 50);
         network.wake_at(a, 20);
         network.wake_at(a, 90);
+        assert_eq!((network.step_until(19), network.now_ns()), (None, 19));
         assert_eq!((network.step(), network.now_ns()), (Some(a), 20));
+        assert_eq!((network.step_until(40), network.now_ns()), (None, 40));
         assert_eq!(network.step(), None);
         network.send(a, a, b"no link leads here");
         assert_eq!(network.unroutable(), 1);

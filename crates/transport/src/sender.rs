@@ -460,21 +460,23 @@ impl<P> Sender<P> {
             }
             let old = recovery_tx.checked_sub(1).map_or(0, |tx| unit.sent_up_to(fresh, tx));
             news.bytes += u64::from((fresh & !old).count_ones()) * unit.packet_bytes;
-            // An answer within the time-out may be to what was sent again, and then the time-out was long enough.
-            let slow = if self.rtt.is_known() {
-                (fresh & unit.again) & !unit.late(fresh, now_ns, self.rtt.rto_ns(0)) | late
-            } else {
-                fresh & unit.again
-            };
-            news.in_time |= fresh != slow;
-            // Only the newest packet says how long its own round trip was. When it was sent again, it takes an answer that does
-            // not fit the last transmission to show that the estimate is wrong (Karn's rule would wait for the next packet,
-            // and send that again for nothing as well).
+            // An answer within the time-out may be to what was sent again, and then the time-out was long enough. One that is
+            // not shows that it is too short (Karn's rule would wait for the next packet, and send that again for nothing as
+            // well); one that comes before there is an estimate shows nothing.
+            let again = fresh & unit.again;
+            let slow = again & !unit.late(again, now_ns, self.rtt.rto_ns(0));
+            let known = self.rtt.is_known();
+            news.in_time |= fresh & !again != 0 || (known && again & !late & !slow != 0);
+            // Only the newest packet says how long its own round trip was.
             if let Ok(last @ 0..64) = u32::try_from(top - 1 - unit.first_seq)
-                && fresh & (!unit.again | slow) & 1 << last != 0
+                && fresh & 1 << last != 0
                 && last >= unit.fresh_from
             {
-                news.sample_ns = Some(now_ns.saturating_sub(unit.sent_ns));
+                if (fresh & !again | late) & 1 << last != 0 {
+                    news.sample_ns = Some(now_ns.saturating_sub(unit.sent_ns));
+                } else if known && slow & 1 << last != 0 {
+                    news.sample_ns = Some(now_ns.saturating_sub(unit.resends[last as usize].1));
+                }
             }
         }
         news

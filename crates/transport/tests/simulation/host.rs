@@ -14,19 +14,19 @@ use std::rc::Rc;
 
 /// How a host is set up.
 #[derive(Clone, Debug)]
-pub struct HostPlan {
-    pub packet_bytes: u32,
-    pub limits: Limits,
+pub(crate) struct HostPlan {
+    pub(crate) packet_bytes: u32,
+    pub(crate) limits: Limits,
     /// How long a turn takes: meanwhile arrivals gather. In ns.
-    pub turn_ns: u64,
+    pub(crate) turn_ns: u64,
     /// Probability that the device takes nothing more this turn.
-    pub device_full: f64,
-    pub source: SourcePlan,
-    pub sink: SinkPlan,
+    pub(crate) device_full: f64,
+    pub(crate) source: SourcePlan,
+    pub(crate) sink: SinkPlan,
 }
 
 impl HostPlan {
-    pub fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
+    pub(crate) fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
         HostPlan {
             packet_bytes: 1472,
             limits: Limits { window_packets: 1024, idle_timeout_ns: 10_000_000_000 },
@@ -40,51 +40,51 @@ impl HostPlan {
 
 /// What a host counted.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Bytes that are no packet, by reason.
-    pub refused: BTreeMap<String, u64>,
+    pub(crate) refused: BTreeMap<String, u64>,
     /// Packets of sessions that do not exist, or from the wrong address.
-    pub strays: u64,
+    pub(crate) strays: u64,
     /// Hellos, welcomes and acks that do not parse or make sense.
-    pub senseless: u64,
-    pub sessions_made: u64,
-    pub duplicates: u64,
+    pub(crate) senseless: u64,
+    pub(crate) sessions_made: u64,
+    pub(crate) duplicates: u64,
     /// Packets refused because they were beyond the credit.
-    pub beyond: u64,
-    pub acks_sent: u64,
-    pub pings_sent: u64,
+    pub(crate) beyond: u64,
+    pub(crate) acks_sent: u64,
+    pub(crate) pings_sent: u64,
     /// Data and control packets that arrived, with duplicates.
-    pub packets_arrived: u64,
+    pub(crate) packets_arrived: u64,
 }
 
 impl Counters {
-    pub fn refused_total(&self) -> u64 {
+    pub(crate) fn refused_total(&self) -> u64 {
         self.refused.values().sum()
     }
 }
 
 /// One session and its application.
-pub struct Peer {
-    pub address: SocketAddr,
-    pub session: Session<Outgoing, Piece>,
-    pub source: Source,
-    pub sink: Sink,
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) session: Session<Outgoing, Piece>,
+    pub(crate) source: Source,
+    pub(crate) sink: Sink,
     /// When it was found dead, in ns.
-    pub dead_ns: Option<u64>,
+    pub(crate) dead_ns: Option<u64>,
     /// The other side's last word.
-    pub closed: Option<String>,
+    pub(crate) closed: Option<String>,
     window: u64,
     /// The largest backlog there ever was, in bytes.
-    pub most_backlog_bytes: u64,
+    pub(crate) most_backlog_bytes: u64,
 }
 
 /// A host.
-pub struct Host {
-    pub address: SocketAddr,
-    pub plan: HostPlan,
-    pub peers: BTreeMap<u32, Peer>,
-    pub counters: Counters,
-    pub dialler: Option<(Dialler, SocketAddr, u32)>,
+pub(crate) struct Host {
+    pub(crate) address: SocketAddr,
+    pub(crate) plan: HostPlan,
+    pub(crate) peers: BTreeMap<u32, Peer>,
+    pub(crate) counters: Counters,
+    pub(crate) dialler: Option<(Dialler, SocketAddr, u32)>,
     accepts: bool,
     made: BTreeMap<(SocketAddr, u64), u32>,
     rng: Rng,
@@ -94,7 +94,7 @@ pub struct Host {
 
 impl Host {
     /// A host that accepts sessions.
-    pub fn server(address: SocketAddr, plan: HostPlan, rng: Rng) -> Host {
+    pub(crate) fn server(address: SocketAddr, plan: HostPlan, rng: Rng) -> Host {
         Host {
             address,
             plan,
@@ -110,7 +110,7 @@ impl Host {
     }
 
     /// A host that dials one.
-    pub fn client(address: SocketAddr, to: SocketAddr, plan: HostPlan, mut rng: Rng) -> Host {
+    pub(crate) fn client(address: SocketAddr, to: SocketAddr, plan: HostPlan, mut rng: Rng) -> Host {
         let hello = Hello {
             nonce: rng.u64(..),
             session: rng.u32(1..1000),
@@ -122,18 +122,13 @@ impl Host {
     }
 
     /// The only session.
-    pub fn peer(&self) -> &Peer {
+    pub(crate) fn peer(&self) -> &Peer {
         assert_eq!(self.peers.len(), 1, "sessions of {}", self.address);
         self.peers.values().next().unwrap()
     }
 
-    /// The number of the only session.
-    pub fn session_number(&self) -> u32 {
-        *self.peers.keys().next().unwrap()
-    }
-
     /// Reads what came, lets the applications work, sends what is due, and asks for the next turn.
-    pub fn turn(&mut self, network: &mut Network) {
+    pub(crate) fn turn(&mut self, network: &mut Network) {
         let now_ns = network.now_ns();
         while let Some(frame) = network.receive(self.address) {
             self.frame(network, frame, now_ns);
@@ -258,7 +253,7 @@ impl Host {
 
 impl Peer {
     /// Everything sent has arrived, and everything to send was.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.source.is_done() && self.session.sender.is_idle()
     }
 

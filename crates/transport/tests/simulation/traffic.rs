@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 /// A unit of a sender: what leaves at once.
-pub enum Outgoing {
+pub(crate) enum Outgoing {
     /// Records of one stream and format.
     Data { packed: SuperPacket<Vec<u8>>, stream: u32, numbers: std::ops::Range<u64> },
     /// A control message.
@@ -17,36 +17,36 @@ pub enum Outgoing {
 
 /// A run of packets as it lies in the frame that brought it.
 #[derive(Clone)]
-pub struct Piece {
-    pub frame: Rc<Vec<u8>>,
-    pub spans: Vec<PayloadSpan>,
-    pub header: Header,
+pub(crate) struct Piece {
+    pub(crate) frame: Rc<Vec<u8>>,
+    pub(crate) spans: Vec<PayloadSpan>,
+    pub(crate) header: Header,
 }
 
 /// How much a host sends, and how.
 #[derive(Clone, Debug)]
-pub struct SourcePlan {
+pub(crate) struct SourcePlan {
     /// Records and control messages in all.
-    pub messages: u64,
+    pub(crate) messages: u64,
     /// Record length, in 8-byte words.
-    pub record_words: RangeInclusive<usize>,
+    pub(crate) record_words: RangeInclusive<usize>,
     /// Records that leave together, as far as a super-packet holds them.
-    pub unit_records: RangeInclusive<usize>,
+    pub(crate) unit_records: RangeInclusive<usize>,
     /// Share of control messages.
-    pub control: f64,
+    pub(crate) control: f64,
     /// Time between units, in ns; 0 for as fast as the backlog allows.
-    pub interval_ns: u64,
+    pub(crate) interval_ns: u64,
     /// Backlog up to which units are added, in bytes.
-    pub backlog_bytes: u64,
+    pub(crate) backlog_bytes: u64,
     /// Whether the oldest unsent units are dropped at that bound, instead of holding the source.
-    pub drops: bool,
+    pub(crate) drops: bool,
     /// Most bytes of a unit.
-    pub unit_bytes: usize,
+    pub(crate) unit_bytes: usize,
 }
 
 impl SourcePlan {
     /// Full super-packets of 304-byte records, as fast as they go.
-    pub fn bulk(messages: u64) -> SourcePlan {
+    pub(crate) fn bulk(messages: u64) -> SourcePlan {
         SourcePlan {
             messages,
             record_words: 38..=38,
@@ -59,12 +59,12 @@ impl SourcePlan {
         }
     }
 
-    pub fn nothing() -> SourcePlan {
+    pub(crate) fn nothing() -> SourcePlan {
         SourcePlan::bulk(0)
     }
 
     /// Anything.
-    pub fn any(rng: &mut Rng, messages: u64) -> SourcePlan {
+    pub(crate) fn any(rng: &mut Rng, messages: u64) -> SourcePlan {
         let words = [2, 8, 40, 200][rng.usize(..4)];
         SourcePlan {
             messages,
@@ -80,31 +80,31 @@ impl SourcePlan {
 }
 
 /// The application that sends.
-pub struct Source {
-    pub plan: SourcePlan,
+pub(crate) struct Source {
+    pub(crate) plan: SourcePlan,
     rng: Rng,
     next: u64,
     next_ns: u64,
     /// Numbers that [`SourcePlan::drops`] took back.
-    pub dropped: Vec<u64>,
+    pub(crate) dropped: Vec<u64>,
 }
 
 impl Source {
-    pub fn new(plan: SourcePlan, rng: Rng) -> Source {
+    pub(crate) fn new(plan: SourcePlan, rng: Rng) -> Source {
         Source { plan, rng, next: 0, next_ns: 0, dropped: Vec::new() }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.next == self.plan.messages
     }
 
     /// When it has something next, in ns.
-    pub fn next_ns(&self) -> Option<u64> {
+    pub(crate) fn next_ns(&self) -> Option<u64> {
         (!self.is_done() && self.plan.interval_ns > 0).then_some(self.next_ns)
     }
 
     /// The next unit with its packets and bytes, when one is due.
-    pub fn unit(&mut self, now_ns: u64, packet_bytes: usize) -> Option<(Outgoing, u32, u64)> {
+    pub(crate) fn unit(&mut self, now_ns: u64, packet_bytes: usize) -> Option<(Outgoing, u32, u64)> {
         if self.is_done() || now_ns < self.next_ns {
             return None;
         }
@@ -146,47 +146,49 @@ fn record(number: u64, words: usize) -> Vec<u8> {
 
 /// How fast a host takes what arrives.
 #[derive(Clone, Debug, Default)]
-pub struct SinkPlan {
+pub(crate) struct SinkPlan {
     /// Time that a packet takes, in ns; 0 for none.
-    pub packet_ns: u64,
+    pub(crate) packet_ns: u64,
     /// When it takes nothing, in ns.
-    pub stalls: Vec<std::ops::Range<u64>>,
+    pub(crate) stalls: Vec<std::ops::Range<u64>>,
     /// Whether numbers may be missing (the source drops).
-    pub gaps: bool,
+    pub(crate) gaps: bool,
+    /// Whether anything may come at all (the path spoils payloads too).
+    pub(crate) unchecked: bool,
 }
 
 impl SinkPlan {
     /// Anything.
-    pub fn any(rng: &mut Rng) -> SinkPlan {
+    pub(crate) fn any(rng: &mut Rng) -> SinkPlan {
         let stalls = if rng.u8(..4) == 0 {
             let start = rng.u64(..500_000_000);
             vec![start..start + rng.u64(..2_000_000_000)]
         } else {
             Vec::new()
         };
-        SinkPlan { packet_ns: [0, 0, 1000, 100_000][rng.usize(..4)], stalls, gaps: false }
+        SinkPlan { packet_ns: [0, 0, 1000, 100_000][rng.usize(..4)], stalls, ..SinkPlan::default() }
     }
 }
 
 /// The application that receives: checks that each message comes once, in order and unspoilt.
-pub struct Sink {
+pub(crate) struct Sink {
     plan: SinkPlan,
     inbox: VecDeque<(Piece, u32)>,
     free_ns: u64,
     /// The next number that may come.
-    pub next: u64,
+    pub(crate) next: u64,
     /// Messages that came.
-    pub messages: u64,
+    pub(crate) messages: u64,
     /// Numbers that never came, though later ones did.
-    pub missing: Vec<u64>,
+    pub(crate) missing: Vec<u64>,
     /// Packets delivered and not yet taken.
-    pub waiting_packets: u64,
+    pub(crate) waiting_packets: u64,
     /// Bytes of records that were taken.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Sink {
-    pub fn new(plan: SinkPlan) -> Sink {
+    pub(crate) fn new(plan: SinkPlan) -> Sink {
         Sink {
             plan,
             inbox: VecDeque::new(),
@@ -200,14 +202,14 @@ impl Sink {
     }
 
     /// Takes what the receiver delivers: the packets of `piece` behind the first `skip`.
-    pub fn deliver(&mut self, piece: Piece, skip: u32) {
+    pub(crate) fn deliver(&mut self, piece: Piece, skip: u32) {
         assert!((skip as usize) < piece.spans.len(), "an empty delivery");
         self.waiting_packets += piece.spans.len() as u64 - u64::from(skip);
         self.inbox.push_back((piece, skip));
     }
 
     /// Consumes what there is time for; returns the sequence number below which everything was consumed.
-    pub fn consume(&mut self, now_ns: u64) -> Option<u64> {
+    pub(crate) fn consume(&mut self, now_ns: u64) -> Option<u64> {
         let mut consumed = None;
         while let Some((piece, done)) = self.inbox.front_mut() {
             let stalled = self.plan.stalls.iter().any(|stall| stall.contains(&now_ns));
@@ -231,7 +233,7 @@ impl Sink {
     }
 
     /// When it can take more, in ns.
-    pub fn next_ns(&self, now_ns: u64) -> Option<u64> {
+    pub(crate) fn next_ns(&self, now_ns: u64) -> Option<u64> {
         self.inbox.front()?;
         let stall = self.plan.stalls.iter().find(|stall| stall.contains(&now_ns));
         Some(stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
@@ -240,6 +242,9 @@ impl Sink {
     fn packet(&mut self, piece: &Piece, span: PayloadSpan) {
         let payload = &piece.frame[span.range()];
         self.bytes += payload.len() as u64;
+        if self.plan.unchecked {
+            return;
+        }
         if piece.header.kind == Kind::Control {
             let Ok(ControlMessage::Request(Request::Finish { id, .. })) = ControlMessage::decode(payload) else {
                 panic!("not what was sent: {}", String::from_utf8_lossy(payload));

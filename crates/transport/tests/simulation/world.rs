@@ -1,21 +1,21 @@
 //! A client and a server, the network between them, and time.
 
 use crate::host::{Host, HostPlan, Peer};
-use crossdock_sim::{Link, Network, Rng};
+use crossdock_sim::{Link, LinkStats, Network, Rng};
 
 /// The most turns of a run: far beyond what any takes, so that only what never ends meets it.
 const MAX_STEPS: u64 = 3_000_000;
 
 /// A client that dials a server, and time.
-pub struct World {
-    pub network: Network,
-    pub client: Host,
-    pub server: Host,
+pub(crate) struct World {
+    pub(crate) network: Network,
+    pub(crate) client: Host,
+    pub(crate) server: Host,
 }
 
 impl World {
     /// The client at one end of `up` (towards the server) and `down` (back).
-    pub fn new(seed: u64, client: HostPlan, server: HostPlan, up: Link, down: Link) -> World {
+    pub(crate) fn new(seed: u64, client: HostPlan, server: HostPlan, up: Link, down: Link) -> World {
         let mut network = Network::new(seed);
         let (near, far) = (network.node(8 << 20), network.node(8 << 20));
         network.link_one_way(near, far, up);
@@ -29,10 +29,10 @@ impl World {
         }
     }
 
-    /// Lets time pass until `done`, or `limit_ns`; returns whether it was done.
-    pub fn run(&mut self, limit_ns: u64, done: impl Fn(&World) -> bool) -> bool {
+    /// Lets time pass until `done`, or to `limit_ns` exactly; returns whether it was done.
+    pub(crate) fn run(&mut self, limit_ns: u64, done: impl Fn(&World) -> bool) -> bool {
         while !done(self) {
-            let Some(node) = self.network.step() else {
+            let Some(node) = self.network.step_until(limit_ns) else {
                 return false;
             };
             assert!(self.network.steps() < MAX_STEPS, "a run that never ends: {}", self.report());
@@ -41,21 +41,18 @@ impl World {
             } else {
                 self.server.turn(&mut self.network);
             }
-            if self.network.now_ns() > limit_ns {
-                return false;
-            }
         }
         true
     }
 
     /// Runs until both sides have everything.
-    pub fn finish(&mut self, limit_ns: u64) {
+    pub(crate) fn finish(&mut self, limit_ns: u64) {
         let finished = self.run(limit_ns, World::is_finished);
         assert!(finished, "not finished: {}", self.report());
     }
 
     /// Whether both sides have sent and received everything.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         let (client, server) = (self.client.peers.values().next(), self.server.peers.values().next());
         let (Some(client), Some(server)) = (client, server) else {
             return false;
@@ -65,12 +62,22 @@ impl World {
         client.is_done() && server.is_done() && arrived(server, client) && arrived(client, server)
     }
 
+    /// Lets the path heal and everything that is under way arrive.
+    pub(crate) fn settle(&mut self) {
+        self.network.link(self.client.address, self.server.address, Link::new(1_000_000));
+        let until_ns = self.network.now_ns() + 2_000_000_000;
+        self.run(until_ns, |_| false);
+    }
+
+    /// What the links towards the server and back have done.
+    pub(crate) fn links(&self) -> (LinkStats, LinkStats) {
+        let (client, server) = (self.client.address, self.server.address);
+        (self.network.stats(client, server), self.network.stats(server, client))
+    }
+
     /// What happened, for a failing test's message.
-    pub fn report(&self) -> String {
-        let (up, down) = (
-            self.network.stats(self.client.address, self.server.address),
-            self.network.stats(self.server.address, self.client.address),
-        );
+    pub(crate) fn report(&self) -> String {
+        let (up, down) = self.links();
         let mut text = format!(
             "at {} ms after {} turns\nup {up:?}\ndown {down:?}\n",
             self.network.now_ns() / 1_000_000,

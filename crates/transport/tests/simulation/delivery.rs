@@ -1,0 +1,201 @@
+//! Every message arrives once and in order, whatever the path and the consumer do, within bounds of memory and time.
+
+use crate::host::HostPlan;
+use crate::traffic::{SinkPlan, SourcePlan};
+use crate::world::World;
+use crate::{MS, SECOND};
+use crossdock_sim::{Link, Rng, check};
+use crossdock_transport::{Limits, MAX_SUPER_BYTES};
+
+/// Spoils a datagram as far as the header shows it. What flips deeper down is for UDP's checksum to find: packets have none
+/// of their own.
+fn spoil_header(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    match rng.u8(..4) {
+        0 => bytes[0] ^= 1 << rng.u8(..8),
+        // An unknown kind: a flip lower down makes another kind that is known.
+        1 => bytes[1] ^= 8 << rng.u8(..5),
+        // A claim of 32 KiB and more, which no packet here has.
+        2 => bytes[3] |= 0x80,
+        _ => {
+            // Below the payload's end: behind it there may be nothing to miss.
+            let payload = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+            bytes.truncate(rng.usize(..32 + payload));
+        }
+    }
+}
+
+/// A number between the two whose magnitude is evenly spread.
+fn log_uniform(rng: &mut Rng, low: u64, high: u64) -> u64 {
+    let (low, high) = ((low as f64).ln(), (high as f64).ln());
+    (low + rng.f64() * (high - low)).exp() as u64
+}
+
+/// Any path.
+fn any_link(rng: &mut Rng) -> Link {
+    let often = |rng: &mut Rng, most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
+    let delay_ns = log_uniform(rng, 5_000, 100 * MS);
+    let link = Link {
+        jitter_ns: if rng.bool() { rng.u64(..=delay_ns) } else { 0 },
+        loss: often(rng, 0.3),
+        duplication: often(rng, 0.3),
+        reordering: often(rng, 0.3),
+        reordering_ns: rng.u64(..=4 * delay_ns),
+        corruption: often(rng, 0.05),
+        corrupt: spoil_header,
+        ..Link::new(delay_ns)
+    };
+    if rng.bool() {
+        link.with_bandwidth(log_uniform(rng, 1 << 20, 1 << 30), log_uniform(rng, 32 << 10, 4 << 20))
+    } else {
+        link
+    }
+}
+
+fn any_host(rng: &mut Rng) -> HostPlan {
+    let messages = rng.u64(..1500);
+    HostPlan {
+        packet_bytes: [128, 512, 1472, 8184][rng.usize(..4)],
+        limits: Limits { window_packets: log_uniform(rng, 1, 2000) as u32, idle_timeout_ns: 60 * SECOND },
+        turn_ns: log_uniform(rng, 1000, MS),
+        device_full: if rng.u8(..4) == 0 { 0.2 } else { 0.0 },
+        ..HostPlan::new(SourcePlan::any(rng, messages), SinkPlan::any(rng))
+    }
+}
+
+/// A world of anything, from a seed.
+fn any_world(seed: u64) -> World {
+    let mut rng = Rng::with_seed(seed);
+    let (up, down) = (any_link(&mut rng), any_link(&mut rng));
+    let (client, server) = (any_host(&mut rng), any_host(&mut rng));
+    World::new(seed, client, server, up, down)
+}
+
+/// Longer than any run may take: even one packet at a time, each sent several times, each time after a time-out.
+fn patience_ns(world: &World, links: [&Link; 2]) -> u64 {
+    let plans = [&world.client.plan, &world.server.plan];
+    let packets = plans.map(|plan| plan.source.messages).into_iter().max().unwrap_or(0);
+    let round_trip_ns: u64 = links.map(|link| link.delay_ns + link.jitter_ns + link.reordering_ns).iter().sum();
+    20 * SECOND + packets * 4 * (round_trip_ns + 50 * MS)
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order() {
+    check("every_message_arrives_once_and_in_order", 1000, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let (up, down) = (any_link(&mut rng), any_link(&mut rng));
+        let mut world = any_world(seed);
+        world.finish(patience_ns(&world, [&up, &down]));
+        world.settle();
+        let (up, down) = world.links();
+        for (host, path) in [(&world.client, down), (&world.server, up)] {
+            assert_eq!(host.counters.beyond, 0, "credit was exceeded: {}", world.report());
+            assert_eq!(host.counters.refused_total(), path.corrupted, "{}", world.report());
+            assert_eq!(host.counters.senseless, 0, "{}", world.report());
+            let peer = host.peer();
+            assert!(peer.dead_ns.is_none() && peer.closed.is_none(), "{}", world.report());
+            assert_eq!((peer.session.receiver.held(), peer.sink.waiting_packets), (0, 0), "{}", world.report());
+            assert_eq!(peer.session.sender.backlog_bytes(), 0, "{}", world.report());
+            let bound = host.plan.source.backlog_bytes + MAX_SUPER_BYTES as u64;
+            assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
+        }
+    });
+}
+
+#[test]
+fn the_same_seed_makes_the_same_run() {
+    check("the_same_seed_makes_the_same_run", 10, |seed| {
+        let run = || {
+            let mut world = any_world(seed);
+            world.run(3 * SECOND, World::is_finished);
+            (world.network.fingerprint(), world.network.now_ns(), world.report())
+        };
+        assert_eq!(run(), run());
+    });
+}
+
+#[test]
+fn a_slow_consumer_holds_the_sender_within_its_window() {
+    check("a_slow_consumer_holds_the_sender_within_its_window", 20, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let window = rng.u32(1..200);
+        let loss = if rng.bool() { 0.02 } else { 0.0 };
+        let source = SourcePlan { messages: 4000, ..SourcePlan::any(&mut rng, 4000) };
+        let client = HostPlan::new(SourcePlan { interval_ns: 0, ..source }, SinkPlan::default());
+        let slow = SinkPlan { packet_ns: MS, ..SinkPlan::default() };
+        let mut server = HostPlan::new(SourcePlan::nothing(), slow);
+        server.limits.window_packets = window;
+        let link = Link::new(rng.u64(50_000..5 * MS)).with_loss(loss);
+        let mut world = World::new(seed, client, server, link.clone(), link);
+        let mut done = false;
+        while !done {
+            let now_ns = world.network.now_ns();
+            done = world.run(now_ns + 20 * MS, World::is_finished);
+            // The host checks that no more than the window waits with the consumer; here, that no more is under way.
+            if let (Some(client), Some(server)) =
+                (world.client.peers.values().next(), world.server.peers.values().next())
+            {
+                let taken = server.session.receiver.next_seq() - server.sink.waiting_packets;
+                let sent = client.session.sender.stats().packets;
+                assert!(sent <= taken + u64::from(window), "{sent} packets sent, {taken} taken");
+            }
+            assert!(now_ns < 100 * SECOND, "{}", world.report());
+        }
+        assert_eq!(world.server.counters.beyond, 0, "{}", world.report());
+        let stats = world.client.peer().session.sender.stats();
+        assert!(loss > 0.0 || stats.resent == 0, "{}", world.report());
+    });
+}
+
+#[test]
+fn a_consumer_that_stops_and_goes_on_gets_everything_even_if_the_new_credit_is_lost() {
+    check("a_consumer_that_stops_and_goes_on_gets_everything_even_if_the_new_credit_is_lost", 50, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let resumes_ns = SECOND + rng.u64(..3 * SECOND);
+        let stop = SinkPlan { stalls: vec![100 * MS..resumes_ns], ..SinkPlan::default() };
+        let mut server = HostPlan::new(SourcePlan::nothing(), stop);
+        server.limits.window_packets = rng.u32(1..300);
+        let client = HostPlan::new(SourcePlan::bulk(20_000), SinkPlan::default());
+        let link = Link::new(rng.u64(50_000..2 * MS)).with_bandwidth(10_000_000, 1 << 20);
+        let mut world = World::new(seed, client, server, link.clone(), link);
+        world.run(resumes_ns - MS, |_| false);
+        assert!(world.client.peer().session.sender.is_starved(), "{}", world.report());
+        let (client, server) = (world.client.address, world.server.address);
+        world.network.cut_one_way(server, client, resumes_ns + 20 * MS);
+        world.finish(resumes_ns + 20 * SECOND);
+        assert!(world.client.counters.pings_sent > 0, "{}", world.report());
+        // Mended by the first ping after the cut, 100 ms later at most; and the rest takes its time.
+        let (messages, window) = (20_000, u64::from(world.server.plan.limits.window_packets));
+        let rounds = messages / 4 / window + 10;
+        let bound_ns = resumes_ns + 150 * MS + rounds * 20 * MS + 3 * SECOND;
+        assert!(world.network.now_ns() < bound_ns, "{}", world.report());
+    });
+}
+
+#[test]
+fn dropping_the_oldest_loses_exactly_what_it_says() {
+    check("dropping_the_oldest_loses_exactly_what_it_says", 100, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let source = SourcePlan {
+            drops: true,
+            backlog_bytes: 50_000,
+            interval_ns: rng.u64(1..400_000),
+            ..SourcePlan::any(&mut rng, 3000)
+        };
+        let slow = SinkPlan { packet_ns: rng.u64(..MS), gaps: true, ..SinkPlan::default() };
+        let mut server = HostPlan::new(SourcePlan::nothing(), slow);
+        server.limits.window_packets = rng.u32(1..50);
+        let client = HostPlan::new(source, SinkPlan::default());
+        let link = Link::new(rng.u64(50_000..5 * MS)).with_loss(rng.f64() * 0.1);
+        let mut world = World::new(seed, client, server, link.clone(), link);
+        world.finish(60 * SECOND);
+        let (source, sink) = (&world.client.peer().source, &world.server.peer().sink);
+        let missing: Vec<u64> = sink.missing.iter().copied().chain(sink.next..source.plan.messages).collect();
+        let mut dropped = source.dropped.clone();
+        dropped.sort_unstable();
+        assert_eq!(missing, dropped);
+        let most = world.client.peer().most_backlog_bytes;
+        // What was sent cannot be dropped any more: a window of it, and the queue with one unit on top.
+        let window = u64::from(world.server.plan.limits.window_packets) * 1472;
+        assert!(most <= 50_000 + window + 2 * MAX_SUPER_BYTES as u64, "{most} bytes");
+    });
+}
