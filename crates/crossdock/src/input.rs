@@ -2,7 +2,7 @@
 //! a schema that is inferred where there is none.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, IsTerminal, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cli::Encoding;
 use crate::failure::{Failure, Outcome};
+use crate::out;
 use crate::signals::Interrupt;
 
 /// Bytes read at a time: rows that cross from one buffer to the next are rare, and system calls few.
@@ -50,7 +51,12 @@ impl Input {
                 }
                 Box::new(file)
             }
-            None => Box::new(io::stdin()),
+            None => {
+                if io::stdin().is_terminal() {
+                    out::say("reading rows from the terminal; Ctrl-D ends them");
+                }
+                Box::new(io::stdin())
+            }
         };
         let source = Interruptible { source, interrupt: interrupt.clone() };
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, progress.wrap_read(source));

@@ -35,9 +35,9 @@ pub(crate) fn streams(arguments: &List) -> Outcome {
     let headings = [
         ("stream", Side::Left),
         ("publishers", Side::Right),
-        ("subscriptions", Side::Right),
-        ("records in", Side::Right),
-        ("bytes in", Side::Right),
+        ("subscribers", Side::Right),
+        ("records", Side::Right),
+        ("bytes", Side::Right),
         ("unclaimed", Side::Right),
         ("malformed", Side::Right),
     ];

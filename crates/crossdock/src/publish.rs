@@ -20,7 +20,7 @@ const SHOWN_SKIPS: u64 = 10;
 /// Records between two looks at the clock, for progress.
 const PROGRESS_RECORDS: u64 = 1024;
 /// How long an interrupted command waits for what it has sent to be acknowledged.
-const FAREWELL: Duration = Duration::from_secs(2);
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What stands in standard output with `--json`.
 #[derive(Serialize)]
@@ -173,6 +173,11 @@ impl Run<'_> {
     fn end(self, end: End, name: &str, is_inferred: bool) -> Outcome {
         let Run { arguments, publisher, bar, interrupt, started, skipped } = self;
         let before = publisher.stats();
+        if matches!(end, End::Signal(_)) {
+            bar.suspend(|| {
+                out::say("interrupted; waiting until the daemon has what was sent (again to leave at once)");
+            });
+        }
         let finished = match &end {
             End::Link(_) => None,
             End::Input => Some(publisher.finish()),

@@ -68,7 +68,7 @@ pub(crate) fn rate(number: u64, time: Duration) -> String {
     match rate {
         1e6.. => format!("{:.2} M/s", rate / 1e6),
         1e4.. => format!("{:.0} k/s", rate / 1e3),
-        _ => format!("{rate:.0} /s"),
+        _ => format!("{} /s", count(rate.round() as u64)),
     }
 }
 
@@ -118,6 +118,7 @@ mod tests {
         assert_eq!(counted(0, "record"), "0 records");
         assert_eq!(rate(500, Duration::from_secs(1)), "500 /s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.50 M/s");
+        assert_eq!(rate(9_999, Duration::from_secs(1)), "9,999 /s");
         assert_eq!(rate(3, Duration::ZERO), "-");
         assert_eq!(seconds(Duration::from_millis(1234)), "1.2 s");
         assert_eq!(seconds(Duration::from_secs(125)), "2 min 5 s");

@@ -193,9 +193,9 @@ impl Run<'_> {
 
     fn flush(&mut self) -> Outcome {
         if !self.rows.is_empty() {
-            let written = out::print(&self.rows);
+            let written = out::print_until(&self.rows, &self.interrupt);
             self.rows.clear();
-            written?;
+            self.tally.unwritten_bytes += written? as u64;
         }
         Ok(())
     }
@@ -213,6 +213,8 @@ struct Tally {
     records: u64,
     /// Bytes of the printed rows.
     bytes: u64,
+    /// Bytes of them that nobody took before a signal came.
+    unwritten_bytes: u64,
     /// Records dropped in the daemon.
     dropped: u64,
     /// Formats that the query does not fit.
@@ -222,6 +224,9 @@ struct Tally {
 impl Tally {
     fn say(&self, time: Duration) {
         let mut text = format!("{} ({}) in {}", counted(self.records, "record"), bytes(self.bytes), seconds(time));
+        if self.unwritten_bytes > 0 {
+            text += &format!("; the last {} were not read by anybody", bytes(self.unwritten_bytes));
+        }
         if self.dropped > 0 {
             text += &format!("; {} dropped", counted(self.dropped, "record"));
         }

@@ -63,9 +63,10 @@ impl Client {
         let Ok(ErrorBody { error }) = serde_json::from_slice(&body) else {
             return Err(self.broken(&format!("it answered {status}")));
         };
-        let failure = |message: &str| match status.is_client_error() {
-            true => Failure::usage(message),
-            false => Failure::failed(message),
+        // What was asked is at fault, or how it was asked: only the first is the user's.
+        let failure = |message: &str| match status {
+            StatusCode::BAD_REQUEST => Failure::usage(message),
+            _ => Failure::failed(message),
         };
         Err(match (error.text, error.hint) {
             (Some(text), _) => failure(&text),

@@ -1,9 +1,10 @@
 //! How commands end that have not come to their own end: signals, and readers who have enough.
 
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
 
 use crate::place::{Place, Process};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 
@@ -34,14 +35,14 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
     // The two whole rows linger in the publisher. When it has read them cannot be seen from here, so that either number is right,
     // as long as it is the same on both sides. The row that is cut off is no row.
     publisher.signal(Signal::INT);
-    let ended = publisher.end().with_code(130).saying(&["published "]);
+    let ended = publisher.end_by_itself().with_code(130).saying(&["published "]);
     let published = ended.json()[0]["records"].as_u64().unwrap();
     assert!(published <= 2, "{published}");
     assert_eq!(subscriber.end().with_code(0).stdout.lines().count() as u64, published);
 }
 
 #[test]
-fn a_publisher_that_is_held_back_can_be_interrupted() {
+fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() {
     let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_packets = 16\n");
     let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
     place.wait_for_subscriptions(1);
@@ -50,7 +51,10 @@ fn a_publisher_that_is_held_back_can_be_interrupted() {
     let publisher = place.spawn(["publish", "A", "many.csv", "--schema", "a.schema"]);
     place.wait_for("streams", |list| list[0]["blocked"] == 1);
     publisher.signal(Signal::INT);
-    publisher.end().with_code(130).saying(&["published "]);
+    publisher.stderr_line(|line| line.starts_with("interrupted; waiting"));
+    publisher.signal(Signal::INT);
+    let ended = publisher.end_by_itself().with_code(130);
+    assert_eq!(ended.stderr, "", "it did not wait to sum up");
     subscriber.signal(Signal::CONT);
 }
 
@@ -77,6 +81,23 @@ fn an_interrupted_subscriber_prints_its_tally() {
 }
 
 #[test]
+fn a_subscriber_whose_output_nobody_reads_can_be_interrupted() {
+    let (place, _daemon) = Place::with_daemon();
+    let (mut child, stdout) = read_one_line(&place, &["subscribe", "SELECT * FROM A"]);
+    place.wait_for_subscriptions(1);
+    // Far more than a pipe holds, but less than what the daemon queues.
+    place.write("many.csv", HEADER.to_owned() + &"UA,1,EWR,IAH,2,a note of some length\n".repeat(20_000));
+    place.run(["publish", "A", "many.csv", "--schema", "a.schema"]).with_code(0);
+    place.wait_for("subscriptions", |list| list[0]["records_out"] == 20_000);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
+    assert!(stderr.contains("were not read by anybody"), "{stderr}");
+    drop(stdout);
+}
+
+#[test]
 fn a_time_limit_is_an_end() {
     let (place, _daemon) = Place::with_daemon();
     place.run(["subscribe", "SELECT * FROM A", "--for", "50ms"]).with_code(0).saying(&["0 records"]);
@@ -84,18 +105,14 @@ fn a_time_limit_is_an_end() {
 }
 
 /// Starts a command whose standard output is read no further than its first line.
-fn read_one_line(
-    place: &Place,
-    arguments: &[&str],
-) -> (std::process::Child, std::io::BufReader<std::process::ChildStdout>) {
+fn read_one_line(place: &Place, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let stdout = BufReader::new(child.stdout.take().unwrap());
     (child, stdout)
 }
 
 #[test]
 fn a_reader_who_has_enough_ends_a_subscriber_quietly() {
-    use std::io::{BufRead, Read};
     let (place, _daemon) = Place::with_daemon();
     let (mut child, mut stdout) = read_one_line(&place, &["subscribe", "SELECT flight FROM A"]);
     place.wait_for_subscriptions(1);

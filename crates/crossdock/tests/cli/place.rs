@@ -228,9 +228,14 @@ impl Process {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end; gives the lines that were not waited for before.
+    /// Closes its standard input and waits for its end; gives the lines that were not waited for before.
     pub(crate) fn end(mut self) -> Ended {
         self.stdin = None;
+        self.end_by_itself()
+    }
+
+    /// Waits for its end, which is not for want of input.
+    pub(crate) fn end_by_itself(mut self) -> Ended {
         let stdout = self.stdout.rest();
         let stderr = self.stderr.rest();
         let deadline = Instant::now() + PATIENCE;
