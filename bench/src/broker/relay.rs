@@ -9,14 +9,17 @@ use crate::process::Process;
 use clap::Subcommand;
 use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Messages a throughput run: about as long as one through the daemon.
 const COUNT: u64 = 400_000;
-/// Messages in flight at most; well below what the sockets' buffers hold.
-const WINDOW: u64 = 128;
+/// Messages in flight at most: a third of what the sockets' default buffers hold (the kernel charges up to 1.3 KB for each,
+/// and gives the room back in quarters).
+const WINDOW: u64 = 64;
 /// The subscriber acknowledges every so many messages, straight to the publisher.
-const ACK_EVERY: u64 = 32;
+const ACK_EVERY: u64 = 16;
+/// Nothing for so long means that a message was lost, which would spoil the run.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Round trips measured.
 const ROUND_TRIPS: u64 = 20_000;
 
@@ -59,6 +62,7 @@ fn forward(left: SocketAddr, right: SocketAddr) -> Result<(), Error> {
 
 fn publish(relay: SocketAddr, bind: SocketAddr, count: u64) -> Result<(), Error> {
     let socket = UdpSocket::bind(bind)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
     say(&json!({"ready": true}));
     wait_for_go()?;
     let message = [b'x'; RECORD_BYTES];
@@ -76,6 +80,7 @@ fn publish(relay: SocketAddr, bind: SocketAddr, count: u64) -> Result<(), Error>
 
 fn subscribe(bind: SocketAddr, publisher: SocketAddr, count: u64) -> Result<(), Error> {
     let socket = UdpSocket::bind(bind)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
     say(&json!({"ready": true}));
     let mut message = [0; 2048];
     for received in 1..=count {
@@ -90,6 +95,7 @@ fn subscribe(bind: SocketAddr, publisher: SocketAddr, count: u64) -> Result<(), 
 
 fn ping(relay: SocketAddr, bind: SocketAddr, count: u64) -> Result<(), Error> {
     let socket = UdpSocket::bind(bind)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect(relay)?;
     let mut message = [0; RECORD_BYTES];
     let mut round_trips_ns = Vec::with_capacity(count as usize);
@@ -107,6 +113,7 @@ fn ping(relay: SocketAddr, bind: SocketAddr, count: u64) -> Result<(), Error> {
 
 fn echo(relay: SocketAddr, bind: SocketAddr) -> Result<(), Error> {
     let socket = UdpSocket::bind(bind)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect(relay)?;
     say(&json!({"ready": true}));
     let mut message = [0; 2048];

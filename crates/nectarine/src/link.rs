@@ -204,9 +204,9 @@ impl Link {
         }
     }
 
-    /// Sends a request in this session and every one that may follow it.
-    pub(crate) fn open_with(&mut self, request: Request) {
-        self.opening.push(request.clone());
+    /// Sends a request in this session, and `again` in every one that may follow it.
+    pub(crate) fn open_with(&mut self, request: Request, again: Request) {
+        self.opening.push(again);
         self.ask(request);
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// The publisher's own number for its one stream.
 const STREAM: u32 = 1;
+/// Records that are gathered before the link is taken for them.
+const GATHERED: usize = 64;
 /// How long a dropped publisher tries to get rid of what it has.
 const FAREWELL: Duration = Duration::from_millis(250);
 
@@ -73,8 +75,8 @@ impl PublisherBuilder {
         let id = {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();
-            let description = format.describe();
-            inner.link.open_with(Request::Announce { id, stream: STREAM, name: stream, format: description });
+            let announce = Request::Announce { id, stream: STREAM, name: stream, format: format.describe() };
+            inner.link.open_with(announce.clone(), announce);
             inner.packing = Some(Packing::new(STREAM, format.id().0, self.linger));
             id
         };
@@ -138,7 +140,8 @@ impl Publisher {
     /// The bytes are not one record of the format, the link has ended, or it was interrupted; the record was not taken then.
     #[inline]
     pub fn publish(&mut self, record: &[u8]) -> Result<(), Error> {
-        self.publish_all(std::iter::once(record))
+        self.check(record)?;
+        self.publish_checked(&[record])
     }
 
     /// Publishes records one after the other; cheaper than one by one.
@@ -146,18 +149,38 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::publish`]; those before the failing one were taken.
     pub fn publish_all<'a>(&mut self, records: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Error> {
-        let mut records = records.into_iter();
-        let mut next = records.next();
-        while let Some(record) = next {
-            self.check(record)?;
-            if !self.offer(record)? {
-                self.client.wait(None, |inner| inner.pack(record).then_some(()))?;
+        // They are gathered first: the iterator may take its time, and the link is not held meanwhile.
+        let mut gathered: [&[u8]; GATHERED] = [&[]; GATHERED];
+        let mut count = 0;
+        for record in records {
+            if let Err(error) = self.check(record) {
+                self.publish_checked(&gathered[..count])?;
+                return Err(error);
             }
+            gathered[count] = record;
+            count += 1;
+            if count == GATHERED {
+                self.publish_checked(&gathered)?;
+                count = 0;
+            }
+        }
+        self.publish_checked(&gathered[..count])
+    }
+
+    /// Takes records that were checked.
+    fn publish_checked(&mut self, records: &[&[u8]]) -> Result<(), Error> {
+        let mut rest = records;
+        loop {
+            let taken = self.offer(rest)?;
+            self.records += taken as u64;
+            self.bytes += rest[..taken].iter().map(|record| record.len() as u64).sum::<u64>();
+            rest = &rest[taken..];
+            let Some(record) = rest.first() else { return Ok(()) };
+            self.client.wait(None, |inner| inner.pack(record).then_some(()))?;
             self.records += 1;
             self.bytes += record.len() as u64;
-            next = records.next();
+            rest = &rest[1..];
         }
-        Ok(())
     }
 
     /// Publishes a record if that needs no waiting; `false` if it would.
@@ -166,32 +189,31 @@ impl Publisher {
     /// As [`Publisher::publish`].
     pub fn try_publish(&mut self, record: &[u8]) -> Result<bool, Error> {
         self.check(record)?;
-        let taken = self.offer(record)? || {
+        let mut taken = self.offer(&[record])?;
+        if taken == 0 {
             self.client.shared.lock().drive();
-            self.offer(record)?
-        };
-        self.records += u64::from(taken);
-        self.bytes += if taken { record.len() as u64 } else { 0 };
-        Ok(taken)
+            taken = self.offer(&[record])?;
+        }
+        self.records += taken as u64;
+        self.bytes += (taken * record.len()) as u64;
+        Ok(taken > 0)
     }
 
-    /// Packs a record if there is room, and sends what is full.
+    /// Packs records as long as there is room, and sends what is full. Returns how many were taken.
     #[inline]
-    fn offer(&mut self, record: &[u8]) -> Result<bool, Error> {
+    fn offer(&mut self, records: &[&[u8]]) -> Result<usize, Error> {
         let mut inner = self.client.shared.lock();
         let flush_ns = inner.flush_ns();
-        if !inner.pack(record) {
-            return match inner.link.fault() {
-                Some(fault) => Err(fault),
-                None => Ok(false),
-            };
-        }
+        let taken = records.iter().take_while(|record| inner.pack(record)).count();
         if inner.flush_ns() != flush_ns {
             // A super-packet was begun, so the one before it, if any, is complete.
             send(&mut inner);
             self.client.look_after(&inner);
         }
-        Ok(true)
+        match inner.link.fault() {
+            Some(fault) if taken < records.len() => Err(fault),
+            _ => Ok(taken),
+        }
     }
 
     /// Sends what is packed now, without waiting for company.

@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// The subscriber's own number for its one subscription.
 const SUBSCRIPTION: u32 = 1;
-/// How often a subscriber that waits for its stream asks again.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Sets up a [`Subscriber`].
 #[derive(Clone, Debug)]
@@ -42,7 +40,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// How long to wait for the stream to be announced; an unknown stream is an error at once unless set.
+    /// How long to wait for the stream to be announced; an unknown stream is an error at once unless set. Of a stream that
+    /// was waited for, no record is missed.
     #[must_use]
     pub fn wait_for_stream(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.wait_for_stream = wait.into();
@@ -70,31 +69,22 @@ impl SubscriberBuilder {
     pub fn connect(self) -> Result<Subscriber, Error> {
         let sql = self.sql.ok_or(Error::Incomplete("a subscriber needs a query"))?;
         let options = LinkOptions { addr: self.addr, connect_timeout: self.connect_timeout, reconnect: self.reconnect };
-        let mut waited = Duration::ZERO;
-        loop {
-            let mut client = Client::new(options.clone())?;
-            client.wait(None, |inner| inner.link.is_up().then_some(()))?;
-            {
-                let mut inner = client.shared.lock();
-                let id = inner.link.request_id();
+        let mut client = Client::new(options)?;
+        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        {
+            let mut inner = client.shared.lock();
+            let id = inner.link.request_id();
+            let subscribe = |wait| {
                 let (sql, overflow) = (sql.clone(), self.overflow);
-                inner.link.open_with(Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow });
-            }
-            let formats = Vec::new();
-            let mut subscriber =
-                Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed_seq: 0 };
-            match subscriber.await_subscription() {
-                Err(Error::UnknownStream(message)) => {
-                    if self.wait_for_stream.is_none_or(|most| waited >= most) {
-                        return Err(Error::UnknownStream(message));
-                    }
-                    std::thread::park_timeout(ASK_AGAIN);
-                    waited += ASK_AGAIN;
-                }
-                Err(error) => return Err(error),
-                Ok(()) => return Ok(subscriber),
-            }
+                Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow, wait }
+            };
+            // A daemon that has been restarted may not know the stream yet: then it is always waited for.
+            inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
         }
+        let formats = Vec::new();
+        let mut subscriber = Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed_seq: 0 };
+        subscriber.await_subscription(self.wait_for_stream)?;
+        Ok(subscriber)
     }
 }
 
@@ -204,13 +194,16 @@ impl Subscriber {
     }
 
     /// Waits until the daemon has confirmed the subscription.
-    fn await_subscription(&mut self) -> Result<(), Error> {
+    fn await_subscription(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         while self.format.is_none() {
-            let incoming = self.client.wait(None, |inner| inner.link.inbox.pop_front())?;
-            match incoming {
+            match self.client.wait(timeout, |inner| inner.link.inbox.pop_front())? {
                 Some(Incoming::Subscribed { format }) => drop(self.learn(&format)?),
                 Some(other) => self.pending.push_back(other),
-                None => {}
+                None => {
+                    let seconds = timeout.unwrap_or_default().as_secs_f64();
+                    let message = format!("nobody announced the query's stream within {seconds} s");
+                    return Err(Error::UnknownStream(message));
+                }
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ impl Context {
     /// Answers one question; who asked may have gone, then the answer is nobody's.
     pub(crate) fn answer(&mut self, command: Command) {
         match command {
-            Command::Streams(to) => drop(to.send(self.streams.iter().map(|s| stream_info(s)).collect())),
+            Command::Streams(to) => drop(to.send(self.streams.iter().map(stream_info).collect())),
             Command::Subscriptions(to) => drop(to.send(self.subscription_infos())),
             Command::Formats(to) => drop(to.send(self.format_infos())),
             Command::Context(to) => drop(to.send(self.context_info())),

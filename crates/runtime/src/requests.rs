@@ -29,9 +29,11 @@ impl Context {
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
         let (id, outcome) = match request {
             Request::Announce { id, stream, name, format } => (id, self.announce(key, stream, &name, &format)),
-            Request::Subscribe { id, subscription, sql, overflow } => {
-                match self.subscribe(key, subscription, &sql, overflow) {
-                    Ok(()) => return self.confirm_subscription(key, id, subscription),
+            Request::Subscribe { id, subscription, sql, overflow, wait } => {
+                let wait = wait.then_some(id);
+                match self.subscribe(key, subscription, &sql, overflow, wait) {
+                    Ok(true) => return self.confirm_subscription(key, id, subscription),
+                    Ok(false) => return, // its stream is not there yet; the answer comes with it
                     Err(refusal) => (id, Err(refusal)),
                 }
             }
@@ -83,13 +85,19 @@ impl Context {
     /// A subscription's query is planned for a format; the subscriber is told what comes of it.
     fn plan_for(&mut self, key: usize, format: &Format) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let number = subscription.number;
-        let notice = match subscription.add_format(format) {
-            Ok(output) => Notice::Format { subscription: number, format: output.describe() },
-            Err(error) => Notice::Unreadable { subscription: number, message: error.to_string() },
+        let (peer, number) = (subscription.peer, subscription.number);
+        let planned = subscription.add_format(format);
+        let awaiting = subscription.awaiting.take();
+        let message: ControlMessage = match (planned, awaiting) {
+            (Ok(_), Some(id)) => return self.confirm_subscription(peer, id, number),
+            (Ok(output), None) => Notice::Format { subscription: number, format: output.describe() }.into(),
+            (Err(error), Some(id)) => {
+                self.remove_subscription(key);
+                Reply::Refused { id, refusal: refuse(RefusalCode::Query, error.to_string()) }.into()
+            }
+            (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
         };
-        let peer = subscription.peer;
-        self.peers.tell(peer, &ControlMessage::Notice(notice));
+        self.peers.tell(peer, &message);
     }
 
     fn announce(&mut self, key: usize, number: u32, name: &str, description: &str) -> Result<(), Refusal> {
@@ -124,17 +132,30 @@ impl Context {
         Ok(())
     }
 
-    fn subscribe(&mut self, key: usize, number: u32, sql: &str, overflow: Option<Overflow>) -> Result<(), Refusal> {
+    /// Makes a subscription; whether it stands at once, or waits (`wait` holds the request's number) for its stream.
+    fn subscribe(
+        &mut self,
+        key: usize,
+        number: u32,
+        sql: &str,
+        overflow: Option<Overflow>,
+        wait: Option<u32>,
+    ) -> Result<bool, Refusal> {
         let select = crossdock_query::parse(sql).map_err(|e| refuse(RefusalCode::Query, e.to_string()))?;
-        let Some(stream_key) = self.streams.find(select.stream()) else {
-            let error = self.unknown_stream(&select);
-            return Err(refuse(RefusalCode::UnknownStream, error.to_string()));
+        let announced = |key: &usize| self.streams.get(*key).is_some_and(|s| !s.formats.is_empty());
+        let stream_key = match self.streams.find(select.stream()).filter(announced) {
+            Some(stream) => stream,
+            None if wait.is_some() => self.stream_named(select.stream())?,
+            None => {
+                let error = self.unknown_stream(&select);
+                return Err(refuse(RefusalCode::UnknownStream, error.to_string()));
+            }
         };
         if self.subscriptions.len() >= self.config.max_subscriptions as usize {
             let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let Some(peer) = self.peers.get(key) else { return Ok(()) };
+        let Some(peer) = self.peers.get(key) else { return Ok(false) };
         if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
             let message = format!("subscription number {number} is in use in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -154,6 +175,8 @@ impl Context {
                 return Err(refuse(RefusalCode::Query, error.to_string()));
             }
         }
+        let stands = !formats.is_empty();
+        subscription.awaiting = if stands { None } else { wait };
         self.next_subscription += 1;
         let subscription_key = self.subscriptions.insert(subscription);
         if let Some(stream) = self.streams.get_mut(stream_key) {
@@ -166,7 +189,7 @@ impl Context {
             }
         }
         self.share_queues();
-        Ok(())
+        Ok(stands)
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.
@@ -209,7 +232,7 @@ impl Context {
 
     /// The error for a query on a stream that is not there: what is, and what may have been meant.
     pub(crate) fn unknown_stream(&self, select: &crossdock_query::Select) -> QueryError {
-        let known: Vec<&str> = self.streams.iter().map(|s| s.name.as_str()).collect();
+        let known: Vec<&str> = self.streams.iter().filter(|s| !s.formats.is_empty()).map(|s| s.name.as_str()).collect();
         select.unknown_stream(&known)
     }
 

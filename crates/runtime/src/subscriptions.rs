@@ -29,6 +29,8 @@ pub(crate) struct Subscription {
     pub(crate) stream: usize,
     pub(crate) select: Select,
     pub(crate) overflow: Overflow,
+    /// The request to answer once its stream is announced.
+    pub(crate) awaiting: Option<u32>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) open: Option<Open>,
     pub(crate) records_in: u64,
@@ -57,6 +59,7 @@ impl Subscription {
             stream,
             select,
             overflow,
+            awaiting: None,
             entries: Vec::new(),
             open: None,
             records_in: 0,

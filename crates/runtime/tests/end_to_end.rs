@@ -178,7 +178,7 @@ fn requests_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn a_restarted_daemon_is_found_again() {
+fn a_restarted_daemon_is_foundagain() {
     let (context, addr) = start(|_| {});
     let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
@@ -192,19 +192,52 @@ fn a_restarted_daemon_is_found_again() {
     }
     context.stop();
     let listen = addr.parse().unwrap();
-    let _again = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
-    _again.declare_stream("N", &numbers()).unwrap().unwrap();
+    let again = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
     loop {
         match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("a reconnection") {
             Event::Reconnected => break,
             _ => {}
         }
     }
-    while _again.subscriptions().unwrap().is_empty() {
+    while again.subscriptions().unwrap().is_empty() {
         std::thread::yield_now();
     }
     publish(&mut publisher, 10, 20);
     publisher.finish().unwrap();
     let (numbers, _) = collect(&mut subscriber);
     assert!(numbers.ends_with(&(10..20).collect::<Vec<_>>()), "{numbers:?}");
+}
+
+#[test]
+fn who_waits_for_a_stream_misses_nothing_of_it() {
+    let (context, addr) = start(|_| {});
+    let waiting = std::thread::spawn({
+        let addr = addr.clone();
+        move || {
+            let builder = Subscriber::builder(&addr).sql("SELECT * FROM N WHERE grp < 5");
+            collect(&mut builder.wait_for_stream(Duration::from_secs(20)).connect().unwrap()).0
+        }
+    });
+    let misfit = std::thread::spawn({
+        let addr = addr.clone();
+        move || {
+            let builder = Subscriber::builder(&addr).sql("SELECT nothing FROM N");
+            builder.wait_for_stream(Duration::from_secs(20)).connect().map(drop).unwrap_err()
+        }
+    });
+    while context.subscriptions().unwrap().len() < 2 {
+        std::thread::yield_now();
+    }
+    // A stream that is only waited for is none yet.
+    let error = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().map(drop).unwrap_err();
+    assert!(matches!(error, Error::UnknownStream(_)), "{error}");
+    let wait = Duration::from_millis(1);
+    let error = Subscriber::builder(&addr).sql("SELECT * FROM M").wait_for_stream(wait).connect().map(drop);
+    assert!(matches!(error, Err(Error::UnknownStream(_))));
+
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    publish(&mut publisher, 0, 1000);
+    publisher.finish().unwrap();
+    assert_eq!(waiting.join().unwrap(), (0..1000).filter(|n| n % 10 < 5).collect::<Vec<_>>());
+    assert!(matches!(misfit.join().unwrap(), Error::Query(_)));
 }

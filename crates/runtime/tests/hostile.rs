@@ -193,7 +193,8 @@ fn requests_that_make_no_sense_are_refused() {
     assert!(refused(raw.ask(announce(5, 1, "B", &description))).contains("another stream"));
     assert!(refused(raw.ask(Request::Finish { id: 6, stream: 9 })).contains("not announced"));
     assert!(refused(raw.ask(Request::Unsubscribe { id: 7, subscription: 9 })).contains("no subscription"));
-    let subscribe = |id| Request::Subscribe { id, subscription: 1, sql: "SELECT n FROM A".into(), overflow: None };
+    let subscribe =
+        |id| Request::Subscribe { id, subscription: 1, sql: "SELECT n FROM A".into(), overflow: None, wait: false };
     assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
     assert!(refused(raw.ask(subscribe(9))).contains("in use"));
     assert_eq!(raw.ask(Request::Unsubscribe { id: 10, subscription: 1 }), Reply::Done { id: 10 });

@@ -32,6 +32,10 @@ pub enum Request {
         /// What happens when this subscriber's queue is full; the daemon's configured policy when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overflow: Option<Overflow>,
+        /// Whether to wait for a stream that is not there: the reply then comes when it is announced, and no record of it is
+        /// missed.
+        #[serde(default)]
+        wait: bool,
     },
     /// Ends a subscription.
     Unsubscribe {
