@@ -11,6 +11,7 @@ use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber};
 use serde_json::json;
 use std::io::{BufRead, BufWriter, Write};
+use std::num::NonZero;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -107,30 +108,42 @@ fn publish(addr: &str, stream: &str, count: u64, rate: u64, sql: &str) -> Result
     let mut publisher = Publisher::builder(addr).stream(stream).format(&format).connect()?;
     say(&json!({"selected": selected(&format, &records, count, sql)}));
     wait_for_go()?;
-    if rate == 0 {
-        let mut left = count as usize;
-        while left > 0 {
-            let now = left.min(records.len() / RECORD_BYTES);
-            publisher.publish_all(records.chunks(RECORD_BYTES).take(now))?;
-            left -= now;
-        }
-    } else {
-        let at = flights::sent_offset(&format);
-        let start = Instant::now();
-        for (i, record) in records.chunks_mut(RECORD_BYTES).take(count as usize).enumerate() {
-            let due = Duration::from_nanos(i as u64 * 1_000_000_000 / rate);
-            while start.elapsed() < due {
-                // A nap only where there is time for one: the publisher's own lateness is not what is measured.
-                if due.saturating_sub(start.elapsed()) > Duration::from_micros(100) {
-                    std::thread::sleep(Duration::from_micros(50));
-                }
+    match NonZero::new(rate) {
+        None => {
+            let mut left = count as usize;
+            while left > 0 {
+                let now = left.min(records.len() / RECORD_BYTES);
+                publisher.publish_all(records.chunks(RECORD_BYTES).take(now))?;
+                left -= now;
             }
-            record[at..at + 8].copy_from_slice(&now_ns().to_le_bytes());
-            publisher.publish(record)?;
         }
+        Some(rate) => publish_paced(&mut publisher, &mut records, flights::sent_offset(&format), count, rate)?,
     }
     let summary = publisher.finish()?;
     say(&json!({"records": summary.records, "resent": summary.resent_packets}));
+    Ok(())
+}
+
+/// Publishes `count` records at `rate` a second, each stamped with the time of the call.
+fn publish_paced(
+    publisher: &mut Publisher,
+    records: &mut [u8],
+    sent_at: usize,
+    count: u64,
+    rate: NonZero<u64>,
+) -> Result<(), Error> {
+    let start = Instant::now();
+    for (i, record) in records.chunks_mut(RECORD_BYTES).take(count as usize).enumerate() {
+        let due = Duration::from_nanos(i as u64 * 1_000_000_000 / rate);
+        while start.elapsed() < due {
+            // A nap only where there is time for one: the publisher's own lateness is not what is measured.
+            if due.saturating_sub(start.elapsed()) > Duration::from_micros(100) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        record[sent_at..sent_at + 8].copy_from_slice(&now_ns().to_le_bytes());
+        publisher.publish(record)?;
+    }
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! A context and its clients over the real wire, in one process.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, Overflow, Publisher, Subscriber};
 use crossdock_runtime::{ContextConfig, ContextHandle};
@@ -193,12 +195,7 @@ fn a_restarted_daemon_is_foundagain() {
     context.stop();
     let listen = addr.parse().unwrap();
     let again = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
-    loop {
-        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("a reconnection") {
-            Event::Reconnected => break,
-            _ => {}
-        }
-    }
+    while !matches!(subscriber.next_event(Some(Duration::from_secs(20))).unwrap(), Some(Event::Reconnected)) {}
     while again.subscriptions().unwrap().is_empty() {
         std::thread::yield_now();
     }
