@@ -28,7 +28,7 @@ fn run(name: &str, seeds: impl Iterator<Item = u64>, mut test: impl FnMut(u64)) 
     }
 }
 
-/// The seeds that [`check`] runs: `one` if given, else `runs` from `name`, or `search` times as many from anywhere.
+/// The seeds that [`check()`] runs: `one` if given, else `runs` from `name`, or `search` times as many from anywhere.
 ///
 /// # Panics
 /// When `one` or `search` is not a number.

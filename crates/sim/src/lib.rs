@@ -4,7 +4,7 @@
 //!   happens but what [`Network::step`] makes happen, in an order that follows from the seed alone.
 //! - [`Link`]: what a path does to datagrams: delay, jitter, bandwidth with a bounded queue, loss, duplication,
 //!   reordering, corruption.
-//! - [`check`]: runs a test under many seeds; when one fails it prints the seed and the command that repeats it.
+//! - [`check()`]: runs a test under many seeds; when one fails it prints the seed and the command that repeats it.
 //!
 //! A dev-dependency only: it knows datagrams as bytes and nothing of what they mean.
 //!

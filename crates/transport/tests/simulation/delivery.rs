@@ -80,7 +80,7 @@ fn patience_ns(world: &World, links: [&Link; 2]) -> u64 {
 
 #[test]
 fn every_message_arrives_once_and_in_order() {
-    check("every_message_arrives_once_and_in_order", 1000, |seed| {
+    check("every_message_arrives_once_and_in_order", 700, |seed| {
         let mut rng = Rng::with_seed(seed);
         let (up, down) = (any_link(&mut rng), any_link(&mut rng));
         let mut world = any_world(seed);

@@ -54,7 +54,7 @@ fn packets_of_other_sessions_are_counted_and_ignored() {
 
 #[test]
 fn acks_for_what_was_never_sent_change_nothing() {
-    check("acks_for_what_was_never_sent_change_nothing", 50, |seed| {
+    check("acks_for_what_was_never_sent_change_nothing", 30, |seed| {
         let mut rng = Rng::with_seed(seed);
         let mut world = world(seed, &mut rng);
         world.run(10 * SECOND, |world| !world.client.peers.is_empty());
@@ -80,7 +80,7 @@ fn acks_for_what_was_never_sent_change_nothing() {
 
 #[test]
 fn flips_and_cuts_anywhere_neither_panic_nor_grow() {
-    check("flips_and_cuts_anywhere_neither_panic_nor_grow", 60, |seed| {
+    check("flips_and_cuts_anywhere_neither_panic_nor_grow", 30, |seed| {
         let mut rng = Rng::with_seed(seed);
         let unchecked = || SinkPlan { unchecked: true, ..SinkPlan::default() };
         let mut plan = || {

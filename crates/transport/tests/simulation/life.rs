@@ -37,7 +37,7 @@ fn taken(world: &World) -> [u64; 2] {
 
 #[test]
 fn a_short_partition_mends() {
-    check("a_short_partition_mends", 40, |seed| {
+    check("a_short_partition_mends", 25, |seed| {
         let mut rng = Rng::with_seed(seed);
         let link = slow_link(&mut rng);
         let mut world = world(seed, &mut rng, &link);
@@ -66,7 +66,7 @@ fn a_short_partition_mends() {
 
 #[test]
 fn a_long_partition_is_noticed_by_both_sides() {
-    check("a_long_partition_is_noticed_by_both_sides", 60, |seed| {
+    check("a_long_partition_is_noticed_by_both_sides", 30, |seed| {
         let mut rng = Rng::with_seed(seed);
         let link = slow_link(&mut rng);
         let mut world = world(seed, &mut rng, &link);
