@@ -46,6 +46,7 @@ pub(crate) struct ContextSection {
     max_subscriptions: u32,
     #[serde(deserialize_with = "within::<_, u32, 0, 1_000_000>")]
     linger_us: u32,
+    spin_us: u32,
     #[serde(deserialize_with = "within::<_, u32, 100, 86_400_000>")]
     idle_timeout_ms: u32,
     #[serde(deserialize_with = "auto_or_packet")]
@@ -73,6 +74,7 @@ impl Default for ContextSection {
             max_streams: defaults.max_streams,
             max_subscriptions: defaults.max_subscriptions,
             linger_us: defaults.linger_us,
+            spin_us: defaults.spin_us,
             idle_timeout_ms: defaults.idle_timeout_ms,
             packet_bytes: defaults.packet_bytes,
             loopback_packet_bytes: defaults.loopback_packet_bytes,
@@ -95,6 +97,7 @@ impl From<&ContextSection> for ContextConfig {
             max_streams: section.max_streams,
             max_subscriptions: section.max_subscriptions,
             linger_us: section.linger_us,
+            spin_us: section.spin_us,
             idle_timeout_ms: section.idle_timeout_ms,
             packet_bytes: section.packet_bytes,
             loopback_packet_bytes: section.loopback_packet_bytes,

@@ -3,10 +3,13 @@
 use crate::sys;
 use crossdock_mailbox::bell::Bell;
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events taken by one wait; more stay for the next.
 const MAX_EVENTS: usize = 64;
@@ -27,6 +30,9 @@ pub enum Interest {
 pub struct Poller {
     epoll: OwnedFd,
     bell: Arc<Rung>,
+    timer: OwnedFd,
+    /// When the timer goes off, if it is set.
+    alarm: Option<Instant>,
     events: Box<[libc::epoll_event; MAX_EVENTS]>,
     ready: Vec<u64>,
 }
@@ -60,6 +66,8 @@ impl std::fmt::Debug for Doorbell {
 impl Poller {
     /// The key under which `wait` reports the doorbell; no descriptor may have it.
     pub const DOORBELL: u64 = u64::MAX;
+    /// The timer's; never reported.
+    const TIMER: u64 = u64::MAX - 1;
 
     /// A poller with nothing to watch but its doorbell.
     ///
@@ -69,8 +77,12 @@ impl Poller {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(Self::DOORBELL), epoll::EventFlags::IN)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(Self::TIMER), epoll::EventFlags::IN)?;
         Ok(Poller {
             epoll,
+            timer,
+            alarm: None,
             bell: Arc::new(Rung { bell: Bell::new(), eventfd }),
             events: Box::new([libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS]),
             ready: Vec::with_capacity(MAX_EVENTS + 1),
@@ -80,10 +92,10 @@ impl Poller {
     /// Watches `fd` for something to read, and reports it as `key`. A descriptor that is closed is watched no more.
     ///
     /// # Errors
-    /// `InvalidInput` for the doorbell's key; the kernel's if `fd` is watched already or cannot be.
+    /// `InvalidInput` for the two highest keys, which are the poller's own; the kernel's if `fd` is watched already or cannot be.
     pub fn add(&mut self, fd: impl AsFd, key: u64) -> io::Result<()> {
-        if key == Self::DOORBELL {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this key is the doorbell's: take another"));
+        if key >= Self::TIMER {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the two highest keys are the poller's own"));
         }
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), flags(Interest::Read))?)
     }
@@ -118,12 +130,7 @@ impl Poller {
         self.ready.clear();
         let looks_only = timeout == Some(Duration::ZERO);
         let sleeps = !looks_only && self.bell.bell.try_sleep();
-        let polled = if sleeps {
-            crate::thread::be_punctual();
-            self.poll(timeout)
-        } else {
-            self.poll(Some(Duration::ZERO))
-        };
+        let polled = if sleeps { self.sleep(timeout) } else { self.poll(false).map(drop) };
         // Rung meanwhile, or so lately that sleeping was refused.
         let rung = self.bell.bell.woken() || !(looks_only || sleeps);
         polled?;
@@ -133,17 +140,54 @@ impl Poller {
         Ok(&self.ready)
     }
 
-    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let got = sys::epoll_wait(self.epoll.as_fd(), &mut self.events[..], timeout)?;
-        for at in 0..got {
-            let key = self.events[at].u64;
-            if key == Self::DOORBELL {
-                let _drained = rustix::io::read(&self.bell.eventfd, &mut [0; 8]);
-            } else {
-                self.ready.push(key);
+    /// Sleeps until something is ready or the time is over.
+    ///
+    /// The limit is a timer in the epoll, not a time-out of the call: it is set only when it must go off sooner than it is
+    /// set to, so that a loop that is woken before its time again and again (acks are due in 2 ms, messages come every
+    /// 10 us) does not set and cancel a timer of the CPU for each message, which costs several us on a virtual machine.
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(until) = until
+                && self.alarm.is_none_or(|alarm| until < alarm)
+            {
+                self.set_alarm(until)?;
+            }
+            let only_alarm = self.poll(true)?;
+            // An alarm left over from an earlier sleep is not the end of this one.
+            if !only_alarm || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
             }
         }
+    }
+
+    fn set_alarm(&mut self, at: Instant) -> io::Result<()> {
+        // All zeros would switch it off.
+        let time = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let it_value = Timespec { tv_sec: seconds, tv_nsec: i64::from(time.subsec_nanos()) };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: zero, it_value })?;
+        self.alarm = Some(at);
         Ok(())
+    }
+
+    /// Takes what is ready; whether that was the alarm and nothing else.
+    fn poll(&mut self, sleeps: bool) -> io::Result<bool> {
+        let got = sys::epoll_wait(self.epoll.as_fd(), &mut self.events[..], sleeps)?;
+        for at in 0..got {
+            match self.events[at].u64 {
+                Self::DOORBELL => {
+                    let _drained = rustix::io::read(&self.bell.eventfd, &mut [0; 8]);
+                }
+                Self::TIMER => {
+                    let _drained = rustix::io::read(&self.timer, &mut [0; 8]);
+                    self.alarm = None;
+                }
+                key => self.ready.push(key),
+            }
+        }
+        Ok(got == 1 && self.events[0].u64 == Self::TIMER)
     }
 }
 

@@ -9,7 +9,6 @@ use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
 
 /// Most arrivals that one call takes.
 pub(crate) const MAX_ARRIVALS: usize = 8;
@@ -322,65 +321,18 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, level: c_int, option: c_int, va
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A time as the kernel's 64-bit calls take it on every machine.
-#[repr(C)]
-struct KernelTime {
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-/// Waits until something in `epoll` is ready or `timeout` is over, to the nanosecond; fills in and returns how many
-/// events. A signal ends the wait with none.
-pub(crate) fn epoll_wait(
-    epoll: BorrowedFd<'_>,
-    events: &mut [libc::epoll_event],
-    timeout: Option<Duration>,
-) -> io::Result<usize> {
-    let limit = timeout.map(|timeout| KernelTime {
-        seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: i64::from(timeout.subsec_nanos()),
-    });
+/// Waits until something in `epoll` is ready, or only looks; fills in and returns how many events. A signal ends the wait
+/// with none.
+pub(crate) fn epoll_wait(epoll: BorrowedFd<'_>, events: &mut [libc::epoll_event], sleeps: bool) -> io::Result<usize> {
     let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
-    // SAFETY: `count` events' room, a time or none that outlives the call, and no signal mask. Called by number, since C
-    // libraries older than the kernel lack the name.
-    let got = unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait2,
-            epoll.as_raw_fd(),
-            events.as_mut_ptr(),
-            count,
-            limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
-            std::ptr::null::<libc::sigset_t>(),
-            0usize,
-        )
-    };
-    if let Ok(got) = usize::try_from(got) {
-        return Ok(got);
+    let limit = if sleeps { -1 } else { 0 };
+    // SAFETY: `count` events' room, which outlives the call.
+    let got = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), count, limit) };
+    match usize::try_from(got) {
+        Ok(got) => Ok(got),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
     }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EINTR) => Ok(0),
-        Some(libc::ENOSYS) => epoll_wait_in_two(epoll, events, limit.as_ref()),
-        _ => Err(error),
-    }
-}
-
-/// The same for kernels before 5.11: an epoll can itself be polled, to the nanosecond.
-fn epoll_wait_in_two(
-    epoll: BorrowedFd<'_>,
-    events: &mut [libc::epoll_event],
-    limit: Option<&KernelTime>,
-) -> io::Result<usize> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let limit = limit.map(|limit| Timespec { tv_sec: limit.seconds, tv_nsec: limit.nanoseconds });
-    match poll(&mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)], limit.as_ref()) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
-        Ok(_) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
-    retry_interrupted(|| {
-        // SAFETY: `count` events' room; looks only.
-        unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), count, 0) as isize }
-    })
 }

@@ -30,6 +30,10 @@ const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 const DIAL_NS: u64 = 2_000_000_000;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
+/// A frame of so many bytes says that traffic is heavy.
+const HEAVY_BYTES: usize = 16 << 10;
+/// For how long after a heavy frame traffic counts as heavy, in ns.
+const HEAVY_FOR_NS: u64 = 200_000;
 
 /// How a link is set up.
 #[derive(Clone, Debug)]
@@ -95,6 +99,10 @@ pub(crate) struct Link {
     next_id: u32,
     answers: Vec<(u32, Result<(), Error>)>,
     pub(crate) inbox: VecDeque<Incoming>,
+    /// When something last came, in ns.
+    pub(crate) arrived_ns: u64,
+    /// Until when traffic counts as heavy, in ns.
+    pub(crate) heavy_until_ns: u64,
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
@@ -135,6 +143,8 @@ impl Link {
             next_id: 1,
             answers: Vec::new(),
             inbox: VecDeque::new(),
+            arrived_ns: 0,
+            heavy_until_ns: 0,
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
@@ -253,6 +263,10 @@ impl Link {
         }
         let now_ns = self.now_ns();
         for frame in frames.drain(..) {
+            self.arrived_ns = now_ns;
+            if frame.len >= HEAVY_BYTES {
+                self.heavy_until_ns = now_ns + HEAVY_FOR_NS;
+            }
             self.take_frame(frame, now_ns);
         }
         self.frames = frames;

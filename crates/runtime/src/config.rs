@@ -24,6 +24,9 @@ pub struct ContextConfig {
     pub max_subscriptions: u32,
     /// How long records for a subscriber may wait for company while traffic is heavy, in µs.
     pub linger_us: u32,
+    /// How long the context polls before it sleeps, while messages come one by one at shorter intervals than that, in µs;
+    /// 0: never.
+    pub spin_us: u32,
     /// A peer that was silent for so long, though asked, is gone. In ms.
     pub idle_timeout_ms: u32,
     /// Largest packet in bytes, header included; what the path takes without fragmentation when absent.
@@ -51,6 +54,7 @@ impl Default for ContextConfig {
             max_streams: 1024,
             max_subscriptions: 4096,
             linger_us: 1000,
+            spin_us: 30,
             idle_timeout_ms: 10_000,
             packet_bytes: None,
             loopback_packet_bytes: 8184,

@@ -34,11 +34,10 @@ const HEAVY_BYTES: usize = 16 << 10;
 const HEAVY_FOR_NS: u64 = 300_000;
 /// A nap: about half of what the socket's buffer holds at full rate (research: 30 µs was best).
 const NAP: Duration = Duration::from_micros(30);
-/// Spinning pays when messages come one by one at shorter intervals than waking up costs: then the context polls for up to
-/// so long before it sleeps, in ns. It begins when a sleep turned out that short, and ends when a spin was in vain.
-const SPIN_NS: u64 = 30_000;
 /// The longest sleep; requests ring the doorbell, so this only bounds the error of a forgotten timer.
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
+/// A client that takes only smaller packets would have the daemon send one for each record. In bytes, header included.
+const MIN_PACKET_BYTES: u32 = 512;
 /// Large buffers that must be free before data is taken in, besides two for each subscription.
 const SPARE_BUFFERS: usize = 16;
 
@@ -81,8 +80,8 @@ pub(crate) struct Context {
     heavy_until_ns: u64,
     /// When something last came, in ns.
     busy_ns: u64,
-    /// How long to poll before the next sleep, in ns: [`SPIN_NS`] or nothing.
-    spin_ns: u64,
+    /// Whether to poll before the next sleep: the last one turned out shorter than what spinning may cost.
+    spins: bool,
     /// The device took nothing more; what is left goes with the next turn.
     held_up: bool,
 }
@@ -114,7 +113,7 @@ impl Context {
             timers: BinaryHeap::new(),
             heavy_until_ns: 0,
             busy_ns: 0,
-            spin_ns: 0,
+            spins: false,
             held_up: false,
         }
     }
@@ -165,7 +164,8 @@ impl Context {
             nap(NAP);
             return;
         }
-        if self.now_ns < self.busy_ns + self.spin_ns {
+        let spin_ns = u64::from(self.config.spin_us) * 1000;
+        if self.spins && self.now_ns < self.busy_ns + spin_ns {
             // Others may need this core to send what is waited for.
             std::thread::yield_now();
             return;
@@ -175,8 +175,7 @@ impl Context {
         self.counters.sleeps += 1;
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(Duration::from_nanos(sleep_ns)));
-        let slept_ns = self.clock.now_ns() - self.now_ns;
-        self.spin_ns = if slept_ns < SPIN_NS { SPIN_NS } else { 0 };
+        self.spins = self.clock.now_ns() - self.now_ns < spin_ns;
     }
 
     /// Whether so few buffers are free that data is better sent again later.
@@ -188,7 +187,7 @@ impl Context {
 
     /// A client greets: a new session, or the same answer as before.
     pub(crate) fn take_hello(&mut self, payload: &[u8], from: SocketAddr) {
-        let Ok(hello) = Hello::decode(payload) else {
+        let Some(hello) = Hello::decode(payload).ok().filter(|h| h.packet_bytes >= MIN_PACKET_BYTES) else {
             self.counters.drop(Drop::PacketPayload, 1);
             return;
         };
