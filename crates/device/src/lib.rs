@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod idler;
 mod memory;
 mod path;
 mod poller;
@@ -19,6 +20,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+pub use idler::{Idle, Idler};
 pub use memory::{MemoryDevice, MemoryOptions};
 pub use poller::{Doorbell, Interest, Poller};
 pub use thread::{nap, pin_to_cpu};
@@ -82,6 +84,13 @@ pub trait Device: Send {
     /// `InvalidInput`, before anything is sent, for what cannot be one (see [`MAX_SUPER_BYTES`], [`MAX_SEGMENTS`],
     /// [`MAX_SLICES`]); else the network's. The device stays usable.
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent>;
+
+    /// An address at which nobody listens any more, as the network has said since the last call; `None` when it has said
+    /// nothing more. Only for a device that speaks with anyone. Whoever can forge packets can forge this: believe it of this
+    /// machine's own addresses, and take it for a hint of others.
+    fn refused(&mut self) -> Option<SocketAddr> {
+        None
+    }
 
     /// Length in bytes of the largest packet that goes to `to` without IP fragmentation, a multiple of 8. A longer one,
     /// up to [`MAX_SUPER_BYTES`], also arrives, in IP fragments.

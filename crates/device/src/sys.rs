@@ -225,6 +225,37 @@ fn read_control(header: &msghdr) -> (Option<usize>, Option<u32>) {
     (segment, dropped)
 }
 
+/// Takes one report off the socket's error queue (IP_RECVERR): the error's number, and where the datagram went that met it.
+/// `None` when there is none; never blocks.
+pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Option<(c_int, SocketAddr)> {
+    let mut name = Name::none();
+    let mut control = Control([0; 64]);
+    let mut header = empty_header();
+    header.msg_name = (&raw mut name.storage).cast();
+    header.msg_namelen = mem::size_of::<sockaddr_storage>() as socklen_t;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = mem::size_of::<Control>() as _;
+    retry_interrupted(|| {
+        // SAFETY: name and control room outlive the call and have the lengths named; there is no data part to write to.
+        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) }
+    })
+    .ok()?;
+    name.len = header.msg_namelen;
+    // SAFETY: `header` is as recvmsg left it, its control room still alive, `msg_controllen` the length written.
+    let message = unsafe { libc::CMSG_FIRSTHDR(&raw const header).as_ref() }?;
+    let recverr = matches!(
+        (message.cmsg_level, message.cmsg_type),
+        (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+    );
+    // SAFETY: CMSG_LEN only computes.
+    if !recverr || (message.cmsg_len as usize) < unsafe { libc::CMSG_LEN(4) } as usize {
+        return Some((0, name.address()?));
+    }
+    // SAFETY: the message holds at least 4 bytes, as was checked; a sock_extended_err begins with the error's number.
+    let error = unsafe { libc::CMSG_DATA(message).cast::<c_int>().read_unaligned() };
+    Some((error, name.address()?))
+}
+
 /// Takes one arrival off the socket and forgets it; never blocks.
 pub(crate) fn discard(socket: BorrowedFd<'_>) -> io::Result<()> {
     retry_interrupted(|| {

@@ -66,6 +66,8 @@ pub struct UdpDevice {
     posted: Vec<BufferMut>,
     paths: RefCell<Paths>,
     counters: DeviceCounters,
+    /// The error queue may hold reports.
+    reports: bool,
 }
 
 impl UdpDevice {
@@ -112,9 +114,18 @@ impl UdpDevice {
             receive_buffer_bytes: sockopt::socket_recv_buffer_size(fd)?,
             send_buffer_bytes: sockopt::socket_send_buffer_size(fd)?,
         };
+        if peer.is_none() {
+            // Where the kernel keeps no reports, peers that are gone are noticed by their silence only.
+            let (level, option) = if local.is_ipv6() {
+                (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+            } else {
+                (libc::IPPROTO_IP, libc::IP_RECVERR)
+            };
+            let _keeps_reports = sys::set_option(fd, level, option, 1);
+        }
         let posted = Vec::with_capacity(options.posted_buffers);
         let (paths, counters) = (RefCell::default(), DeviceCounters::default());
-        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters })
+        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters, reports: false })
     }
 
     /// What the kernel granted, and whether offload is still in use.
@@ -163,6 +174,14 @@ impl UdpDevice {
         Ok(())
     }
 
+    /// Whether an error is only the word, on a socket that speaks with anyone, that some earlier packet met nobody: the call
+    /// has done nothing yet and is to be made again. The report waits in the error queue.
+    fn is_report(&mut self, error: &io::Error) -> bool {
+        let report = self.peer.is_none() && error.kind() == io::ErrorKind::ConnectionRefused;
+        self.reports |= report;
+        report
+    }
+
     fn name_of(&self, to: SocketAddr) -> io::Result<Option<Name>> {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         match self.peer {
@@ -173,6 +192,26 @@ impl UdpDevice {
                 None => refuse(format!("{} is an IPv4 socket and cannot reach {to}: listen at [::]", self.local)),
             },
         }
+    }
+
+    /// Sends `packets` packets the best way there is. Returns how many went.
+    fn send_once(
+        &mut self,
+        to: SocketAddr,
+        name: Option<&Name>,
+        slices: &[IoSlice<'_>],
+        stride: usize,
+        packets: usize,
+    ) -> io::Result<usize> {
+        if packets == 1 {
+            self.counters.send_calls += 1;
+            return sys::send(self.socket.as_fd(), name, slices, None).map(|()| 1);
+        }
+        if self.send_cut(to, name, slices, stride)? {
+            return Ok(packets);
+        }
+        self.counters.supers_split += 1;
+        self.send_split(name, slices, stride)
     }
 
     /// Sends packet by packet, a system call for up to [`MAX_SEGMENTS`] of them. Returns how many went.
@@ -281,6 +320,7 @@ impl Device for UdpDevice {
                     }
                 }
                 Err(error) if sys::would_block(&error) => break,
+                Err(error) if self.is_report(&error) => left -= 1,
                 Err(error) => {
                     self.counters.errors += 1;
                     if frames.len() == before {
@@ -293,22 +333,24 @@ impl Device for UdpDevice {
         Ok(frames.len() - before)
     }
 
+    fn refused(&mut self) -> Option<SocketAddr> {
+        while self.reports {
+            match sys::take_error(self.socket.as_fd()) {
+                Some((libc::ECONNREFUSED, to)) => return Some(to),
+                Some(_) => {}
+                None => self.reports = false,
+            }
+        }
+        None
+    }
+
     fn send(&mut self, to: SocketAddr, slices: &[IoSlice<'_>], stride: usize) -> io::Result<Sent> {
         let (bytes, packets) = check_super(slices, stride)?;
         let name = self.name_of(to)?;
-        let sent = if packets == 1 {
-            self.counters.send_calls += 1;
-            sys::send(self.socket.as_fd(), name.as_ref(), slices, None).map(|()| 1)
-        } else {
-            match self.send_cut(to, name.as_ref(), slices, stride) {
-                Ok(true) => Ok(packets),
-                Ok(false) => {
-                    self.counters.supers_split += 1;
-                    self.send_split(name.as_ref(), slices, stride)
-                }
-                Err(error) => Err(error),
-            }
-        };
+        let mut sent = self.send_once(to, name.as_ref(), slices, stride, packets);
+        if sent.as_ref().is_err_and(|error| self.is_report(error)) {
+            sent = self.send_once(to, name.as_ref(), slices, stride, packets);
+        }
         match sent {
             Ok(sent) => {
                 self.counters.supers_sent += 1;

@@ -201,3 +201,25 @@ fn what_the_kernel_drops_is_told() {
     assert!(received < sent, "200 KB do not fit 4 KiB");
     assert_eq!(to.counters().dropped_kernel + received, sent);
 }
+
+#[test]
+fn a_bound_device_learns_who_has_gone_and_still_speaks_with_the_others() {
+    for ip in ["127.0.0.1", "::1"] {
+        let at = SocketAddr::new(ip.parse().unwrap(), 0);
+        let mut device = UdpDevice::bind(at, UdpOptions::default()).unwrap();
+        let gone = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();
+        let other = std::net::UdpSocket::bind(at).unwrap();
+        assert_eq!(device.refused(), None);
+        let packet = [IoSlice::new(b"anybody there?")];
+        assert_eq!(device.send(gone, &packet, 14).unwrap(), Sent::Done);
+        // Loopback answers within the call; the next ones meet the report and go through all the same.
+        assert_eq!(device.send(other.local_addr().unwrap(), &packet, 14).unwrap(), Sent::Done);
+        assert_eq!(other.recv(&mut [0; 20]).unwrap(), 14);
+        assert_eq!(device.refused(), Some(gone));
+        assert_eq!(device.refused(), None);
+        assert_eq!(device.send(gone, &packet, 14).unwrap(), Sent::Done);
+        let mut pool = Pool::new(PoolConfig::default()).unwrap();
+        assert_eq!(device.receive(&mut pool, &mut Vec::new(), 8).unwrap(), 0);
+        assert_eq!(device.refused(), Some(gone));
+    }
+}

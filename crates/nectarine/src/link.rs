@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::outgoing::Outgoing;
-use crossdock_device::{Device, Frame, Sent, UdpDevice, UdpOptions};
+use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::{Buffer, Pool, PoolConfig};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
@@ -30,10 +30,9 @@ const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 const DIAL_NS: u64 = 2_000_000_000;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
-/// A frame of so many bytes says that traffic is heavy.
-const HEAVY_BYTES: usize = 16 << 10;
-/// For how long after a heavy frame traffic counts as heavy, in ns.
-const HEAVY_FOR_NS: u64 = 200_000;
+/// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
+/// sleep and a wake-up take.
+const SPIN_NS: u64 = 30_000;
 
 /// How a link is set up.
 #[derive(Clone, Debug)]
@@ -99,10 +98,7 @@ pub(crate) struct Link {
     next_id: u32,
     answers: Vec<(u32, Result<(), Error>)>,
     pub(crate) inbox: VecDeque<Incoming>,
-    /// When something last came, in ns.
-    pub(crate) arrived_ns: u64,
-    /// Until when traffic counts as heavy, in ns.
-    pub(crate) heavy_until_ns: u64,
+    pub(crate) idler: Idler,
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
@@ -143,8 +139,7 @@ impl Link {
             next_id: 1,
             answers: Vec::new(),
             inbox: VecDeque::new(),
-            arrived_ns: 0,
-            heavy_until_ns: 0,
+            idler: Idler::new(SPIN_NS),
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
@@ -263,10 +258,7 @@ impl Link {
         }
         let now_ns = self.now_ns();
         for frame in frames.drain(..) {
-            self.arrived_ns = now_ns;
-            if frame.len >= HEAVY_BYTES {
-                self.heavy_until_ns = now_ns + HEAVY_FOR_NS;
-            }
+            self.idler.arrived(now_ns, frame.len);
             self.take_frame(frame, now_ns);
         }
         self.frames = frames;

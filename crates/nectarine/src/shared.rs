@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::link::{Link, LinkOptions};
 use crate::outgoing::Outgoing;
-use crossdock_device::{Device, Doorbell, Poller, nap};
+use crossdock_device::{Device, Doorbell, Idle, Idler, Poller, nap};
 use crossdock_transport::{MAX_SUPER_BYTES, SuperPacket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,6 @@ use std::time::Duration;
 /// The longest wait without a look at the clock, in ns.
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
 
-/// Who waits naps so long while traffic is heavy, so that one wake-up finds several super-packets.
-const NAP: Duration = Duration::from_micros(30);
-/// While messages come one by one at shorter intervals than that, who waits polls for so long before it sleeps, in ns: less
-/// than a sleep and a wake-up cost. It begins when a sleep turned out that short, and ends when polling was in vain.
-const SPIN_NS: u64 = 30_000;
 /// The socket's key in the poller.
 const SOCKET: u64 = 0;
 
@@ -165,8 +160,6 @@ pub(crate) struct Client {
     pub(crate) shared: Arc<Shared>,
     poller: Poller,
     keeper: Keeper,
-    /// Whether to poll before the next sleep.
-    spins: bool,
 }
 
 impl Client {
@@ -186,7 +179,7 @@ impl Client {
             app_bell: poller.doorbell(),
         });
         let keeper = Keeper::start(Arc::clone(&shared), keeper_poller)?;
-        Ok(Client { shared, poller, keeper, spins: false })
+        Ok(Client { shared, poller, keeper })
     }
 
     /// Drives the link and waits until `done` has something, the time is over, or the link has ended.
@@ -226,30 +219,24 @@ impl Client {
                 self.keeper.look_after(&inner);
                 return Ok(None);
             }
-            let heavy = now_ns < inner.link.heavy_until_ns;
-            let spin = self.spins && now_ns < inner.link.arrived_ns.saturating_add(SPIN_NS);
+            let idle = inner.link.idler.choose(now_ns);
             let pause_ns = until_ns.min(inner.due_ns()).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
-            inner.waiting = !heavy && !spin;
+            inner.waiting = idle == Idle::Sleep;
             drop(inner);
             receive = true;
-            if heavy {
-                nap(NAP);
-            } else if spin {
+            match idle {
+                Idle::Nap => nap(Idler::NAP),
                 // Others may need this core to send what is waited for.
-                std::thread::yield_now();
-            } else {
-                receive = self.sleep(now_ns, pause_ns);
+                Idle::Spin => std::thread::yield_now(),
+                Idle::Sleep => {
+                    // A failed wait (a signal) is a short one.
+                    let ready = self.poller.wait(Some(Duration::from_nanos(pause_ns)));
+                    receive = ready.is_ok_and(|ready| ready.contains(&SOCKET));
+                    let link = &mut self.shared.lock().link;
+                    link.idler.slept(now_ns, link.now_ns(), receive);
+                }
             }
         }
-    }
-
-    /// Sleeps until something comes or the time is over; whether something came.
-    fn sleep(&mut self, now_ns: u64, pause_ns: u64) -> bool {
-        // A failed wait (a signal) is a short one.
-        let ready = self.poller.wait(Some(Duration::from_nanos(pause_ns)));
-        let came = ready.is_ok_and(|ready| ready.contains(&SOCKET));
-        self.spins = came && self.shared.lock().link.now_ns() < now_ns.saturating_add(SPIN_NS);
-        came
     }
 
     /// Says that the application's thread has left something that will be due.

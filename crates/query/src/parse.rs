@@ -448,6 +448,11 @@ fn opens_query(before: &Token) -> bool {
 
 /// Refuses what other dialects let follow a `*`.
 fn plain(options: &WildcardAdditionalOptions, at: Option<Position>) -> Result<(), QueryError> {
+    // A name behind `*` is a misspelt FROM more often than an alias, which `*` cannot have.
+    if let Some(alias) = &options.opt_alias {
+        let message = format!("expected FROM and the name of a stream, found `{}`", alias.value);
+        return Err(QueryError::new(message, Position::of(alias.span.start)).hint(POSSIBLE));
+    }
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike: None,
@@ -455,7 +460,7 @@ fn plain(options: &WildcardAdditionalOptions, at: Option<Position>) -> Result<()
         opt_except: None,
         opt_replace: None,
         opt_rename: None,
-        opt_alias: None,
+        opt_alias: _,
     } = options
     else {
         return Err(stands_alone(at));

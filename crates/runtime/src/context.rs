@@ -12,7 +12,7 @@ use crate::output::Arrived;
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
-use crossdock_device::{Device, Frame, Poller, Sent, nap};
+use crossdock_device::{Device, Frame, Idle, Idler, Poller, Sent, nap};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run};
@@ -28,12 +28,8 @@ use std::time::Duration;
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
-/// A frame of so many bytes says that traffic is heavy.
-const HEAVY_BYTES: usize = 16 << 10;
-/// For how long after a heavy frame the context naps instead of sleeping, in ns.
-const HEAVY_FOR_NS: u64 = 300_000;
-/// A nap: about half of what the socket's buffer holds at full rate (research: 30 µs was best).
-const NAP: Duration = Duration::from_micros(30);
+/// The socket's key in the poller.
+pub(crate) const SOCKET: u64 = 0;
 /// The longest sleep; requests ring the doorbell, so this only bounds the error of a forgotten timer.
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
 /// A client that takes only smaller packets would have the daemon send one for each record. In bytes, header included.
@@ -77,11 +73,7 @@ pub(crate) struct Context {
     commands: Receiver<Command>,
     /// (deadline in ns, peer's key, session number); entries go stale and are checked when they come up.
     timers: BinaryHeap<Reverse<(u64, usize, u32)>>,
-    heavy_until_ns: u64,
-    /// When something last came, in ns.
-    busy_ns: u64,
-    /// Whether to poll before the next sleep: the last one turned out shorter than what spinning may cost.
-    spins: bool,
+    idler: Idler,
     /// The device took nothing more; what is left goes with the next turn.
     held_up: bool,
 }
@@ -95,6 +87,7 @@ impl Context {
         commands: Receiver<Command>,
     ) -> Context {
         let queue_bytes = config.queue_bytes;
+        let idler = Idler::new(u64::from(config.spin_us) * 1000);
         Context {
             config,
             device,
@@ -111,9 +104,7 @@ impl Context {
             poller,
             commands,
             timers: BinaryHeap::new(),
-            heavy_until_ns: 0,
-            busy_ns: 0,
-            spins: false,
+            idler,
             held_up: false,
         }
     }
@@ -123,17 +114,14 @@ impl Context {
         loop {
             self.now_ns = self.clock.now_ns();
             let frames = self.dock();
-            self.flush_opened(self.now_ns < self.heavy_until_ns);
+            self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
             self.service_peers();
             if !self.take_commands() {
                 break;
             }
             self.counters.turns += 1;
-            if frames > 0 {
-                self.counters.busy_turns += 1;
-                self.busy_ns = self.now_ns;
-            }
+            self.counters.busy_turns += u64::from(frames > 0);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN {
                 self.idle();
@@ -148,34 +136,36 @@ impl Context {
         // An error here is the network's word on an earlier send; the device counts it and stays usable.
         let count = self.device.receive(&mut self.pool, &mut frames, FRAMES_A_TURN).unwrap_or(0);
         for frame in frames.drain(..) {
-            if frame.len >= HEAVY_BYTES {
-                self.heavy_until_ns = self.now_ns + HEAVY_FOR_NS;
-            }
+            self.idler.arrived(self.now_ns, frame.len);
             self.take_frame(frame);
         }
         self.scratch.frames = frames;
+        while let Some(addr) = self.device.refused() {
+            if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
+                // The process is gone, and its socket with it: its queue need not hold anybody up until its time-out.
+                self.remove_peer(key, None);
+            }
+        }
         count
     }
 
     /// Nothing more is there: nap while traffic is heavy, spin while messages follow one another closely, else sleep until
     /// something comes or is due.
     fn idle(&mut self) {
-        if self.held_up || self.now_ns < self.heavy_until_ns {
-            nap(NAP);
-            return;
-        }
-        let spin_ns = u64::from(self.config.spin_us) * 1000;
-        if self.spins && self.now_ns < self.busy_ns + spin_ns {
+        match if self.held_up { Idle::Nap } else { self.idler.choose(self.now_ns) } {
+            Idle::Nap => nap(Idler::NAP),
             // Others may need this core to send what is waited for.
-            std::thread::yield_now();
-            return;
+            Idle::Spin => std::thread::yield_now(),
+            Idle::Sleep => {
+                let due_ns = self.timers.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+                let sleep_ns = due_ns.saturating_sub(self.now_ns).min(LONGEST_SLEEP_NS);
+                self.counters.sleeps += 1;
+                // A failed wait (a signal) is a short one.
+                let ready = self.poller.wait(Some(Duration::from_nanos(sleep_ns)));
+                let by_arrival = ready.is_ok_and(|ready| ready.contains(&SOCKET));
+                self.idler.slept(self.now_ns, self.clock.now_ns(), by_arrival);
+            }
         }
-        let due_ns = self.timers.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
-        let sleep_ns = due_ns.saturating_sub(self.now_ns).min(LONGEST_SLEEP_NS);
-        self.counters.sleeps += 1;
-        // A failed wait (a signal) is a short one.
-        let _ = self.poller.wait(Some(Duration::from_nanos(sleep_ns)));
-        self.spins = self.clock.now_ns() - self.now_ns < spin_ns;
     }
 
     /// Whether so few buffers are free that data is better sent again later.

@@ -1,7 +1,7 @@
 //! The rest of the daemon's side of a context: start it, ask it, stop it.
 
 use crate::config::ContextConfig;
-use crate::context::Context;
+use crate::context::{Context, SOCKET};
 use crate::info::{ContextInfo, ExplainInfo, FormatInfo, StreamInfo, SubscriptionInfo};
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
 use crossdock_format::Format;
@@ -99,7 +99,7 @@ impl ContextHandle {
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let mut poller = Poller::new().map_err(system("epoll"))?;
         if let Some(fd) = device.as_fd() {
-            poller.add(fd, 0).map_err(system("epoll"))?;
+            poller.add(fd, SOCKET).map_err(system("epoll"))?;
         }
         let doorbell = poller.doorbell();
         let (commands, receiver) = sync_channel(COMMANDS);

@@ -180,7 +180,7 @@ fn requests_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn a_restarted_daemon_is_foundagain() {
+fn a_restarted_daemon_is_found_again() {
     let (context, addr) = start(|_| {});
     let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();

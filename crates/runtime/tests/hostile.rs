@@ -230,3 +230,27 @@ fn a_repeated_hello_finds_its_session_and_a_new_one_replaces_it() {
     assert_ne!(Welcome::decode(&payload).unwrap().session, first);
     assert_eq!(context.context().unwrap().sessions, 1);
 }
+
+#[test]
+fn a_subscriber_that_died_holds_nobody_up() {
+    // The time-out would come after ten minutes: the network's word has to do.
+    let (context, addr) = start_with(|c| {
+        (c.queue_bytes, c.idle_timeout_ms) = (1 << 20, 600_000);
+    });
+    let mut publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let subscribe =
+        Request::Subscribe { id: 1, subscription: 1, sql: "SELECT * FROM A".into(), overflow: None, wait: false };
+    assert!(matches!(raw.ask(subscribe), Reply::Subscribed { .. }));
+    drop(raw);
+    let mut row = RecordBuilder::new(&format());
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(&[b'x'; 200])).unwrap();
+    let record = row.finish().unwrap();
+    for _ in 0..50_000 {
+        publisher.publish(record).unwrap();
+    }
+    publisher.finish().unwrap();
+    assert!(context.subscriptions().unwrap().is_empty());
+}
