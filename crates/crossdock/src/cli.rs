@@ -11,10 +11,12 @@ use crossdock_runtime::Overflow;
 use crate::quantity::{parse_duration, parse_rate};
 
 const EXIT_STATUS: &str = "\
-Exit status: 0 done, 1 failed, 2 the command line, a query or a file that it names is wrong.
-Ctrl-C ends a command cleanly, a second one at once. A command that was interrupted before it was done
-exits with 130 (143 after SIGTERM); one that has no end of its own (serve, subscribe without --limit,
---for and --until-end) has then done its work, and exits with 0.";
+Exit status: 0 done, 1 failed, 2 the command line, a query or a file that it
+names is wrong.
+Ctrl-C ends a command cleanly, a second one at once. A command that was
+interrupted before it was done exits with 130 (143 after SIGTERM); one that
+has no end of its own (serve, subscribe without --limit, --for and
+--until-end) has then done its work, and exits with 0.";
 
 /// Processes messages in transit: publishers send records, subscribers say in SQL what they want of them.
 #[derive(Debug, Parser)]
@@ -34,9 +36,9 @@ pub(crate) enum Command {
 Example:
   crossdock demo airline
 
-Starts a daemon's parts on a free port, replays 336,776 flights (stream A) and 26,115 hours of weather
-(stream B) through it to six subscribers, and compares what each got with a separate pass over the CSV.
-Exit status 1 if one differs.")]
+Starts a daemon's parts on a free port, replays 336,776 flights (stream A) and
+26,115 hours of weather (stream B) through it to six subscribers, and compares
+what each got with a separate pass over the CSV. Exit status 1 if one differs.")]
     Demo(Demo),
 
     /// Runs the daemon
@@ -46,7 +48,8 @@ Examples:
   crossdock serve --print-config > crossdock.toml
   crossdock serve --config crossdock.toml
 
-Ctrl-C or SIGTERM ends its sessions, removes its control socket and exits with 0.")]
+Ctrl-C or SIGTERM ends its sessions, removes its control socket and exits
+with 0.")]
     Serve(Serve),
 
     /// Sends a file's rows, or standard input's, as records of a stream
@@ -60,14 +63,16 @@ A schema file has a field a line, `name type` or `name type null`:
   carrier   char[2]
   dep_delay i16 null
   # types: bool i8..i64 u8..u64 f32 f64 timestamp char[N] string bytes
-Without --schema, a CSV file's is inferred from its header and first 1000 rows, and shown.")]
+Without --schema, a CSV file's is inferred from its header and its first 1000
+rows (all of them, if there are fewer before the input's end), and shown; a
+live feed of few rows is better published with one.")]
     Publish(Publish),
 
     /// Prints the records that a query selects, as they come
     #[command(after_help = "\
 Examples:
   crossdock subscribe 'SELECT * FROM A'
-  crossdock subscribe \"SELECT carrier, flight, dep_delay FROM A WHERE origin = 'JFK' AND dep_delay > 15\"
+  crossdock subscribe \"SELECT carrier, flight FROM A WHERE dep_delay > 15\"
   crossdock subscribe 'SELECT * FROM A' --wait --until-end --output csv > a.csv
 
 Ctrl-C ends it; how much came is said on standard error.")]
@@ -237,8 +242,8 @@ pub(crate) struct Subscribe {
     /// End when the stream's last publisher has finished
     #[arg(long)]
     pub(crate) until_end: bool,
-    /// Wait until the stream is there, if it is not; at most so long if given (--wait=30s). What is published before it
-    /// is noticed is not seen: a stream that the daemon is configured with has no such gap
+    /// Wait until the stream is there, if it is not; at most so long if given (--wait=30s). Nothing of a stream that was
+    /// waited for is missed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "8760h")]
     pub(crate) wait: Option<Duration>,

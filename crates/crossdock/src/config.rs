@@ -38,7 +38,7 @@ pub(crate) struct ContextSection {
     queue_bytes: u64,
     #[serde(deserialize_with = "within::<_, u32, 2, 65_536>")]
     window_packets: u32,
-    #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
+    #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
     max_sessions: u32,
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     max_streams: u32,

@@ -92,7 +92,8 @@ impl Error {
             Error::NoDaemon { addr, reason } => Error::NoDaemon { addr: addr.clone(), reason: reason.clone() },
             Error::Query(message) => Error::Query(message.clone()),
             Error::UnknownStream(message) => Error::UnknownStream(message.clone()),
-            other => Error::Refused(other.to_string()),
+            Error::Refused(reason) => Error::Refused(reason.clone()),
+            other => Error::Closed(other.to_string()),
         }
     }
 }

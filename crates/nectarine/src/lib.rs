@@ -35,6 +35,11 @@
 
 #![forbid(unsafe_code)]
 
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod error;
 mod keeper;
 mod link;

@@ -246,6 +246,13 @@ impl Link {
 
     /// Lets time pass, sends what is due.
     pub(crate) fn drive(&mut self) {
+        // Replies and notices take credit too. With nothing left for the application, all that came is consumed; what
+        // it still holds in its hands is one event at most.
+        if self.inbox.is_empty()
+            && let Some(session) = self.session()
+        {
+            session.receiver.consumed_to(session.receiver.next_seq());
+        }
         self.run_timers();
         self.transmit();
     }

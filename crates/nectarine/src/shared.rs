@@ -209,6 +209,7 @@ impl Client {
                 return Err(fault);
             }
             if self.shared.interrupted.swap(false, Ordering::AcqRel) {
+                self.keeper.look_after(&inner);
                 return Err(Error::Interrupted);
             }
             let until_ns = *until_ns.get_or_insert_with(|| match timeout {

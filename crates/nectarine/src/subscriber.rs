@@ -67,8 +67,9 @@ impl SubscriberBuilder {
     /// # Errors
     /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
     pub fn connect(self) -> Result<Subscriber, Error> {
-        let sql = self.sql.ok_or(Error::Incomplete("a subscriber needs a query"))?;
-        let options = LinkOptions { addr: self.addr, connect_timeout: self.connect_timeout, reconnect: self.reconnect };
+        let sql = self.sql.clone().ok_or(Error::Incomplete("a subscriber needs a query"))?;
+        let options =
+            LinkOptions { addr: self.addr.clone(), connect_timeout: self.connect_timeout, reconnect: self.reconnect };
         let mut client = Client::new(options)?;
         client.wait(None, |inner| inner.link.is_up().then_some(()))?;
         {
@@ -83,7 +84,11 @@ impl SubscriberBuilder {
         }
         let formats = Vec::new();
         let mut subscriber = Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed_seq: 0 };
-        subscriber.await_subscription(self.wait_for_stream)?;
+        if !subscriber.await_subscription(self.wait_for_stream)? {
+            // Asked without waiting, the daemon says what it knows; or it has the stream by now.
+            drop(subscriber);
+            return SubscriberBuilder { wait_for_stream: None, ..self.sql(sql) }.connect();
+        }
         Ok(subscriber)
     }
 }
@@ -193,20 +198,16 @@ impl Subscriber {
         self.format.as_ref()
     }
 
-    /// Waits until the daemon has confirmed the subscription.
-    fn await_subscription(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+    /// Waits until the daemon has confirmed the subscription; `false` when it has not within the timeout.
+    fn await_subscription(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         while self.format.is_none() {
             match self.client.wait(timeout, |inner| inner.link.inbox.pop_front())? {
                 Some(Incoming::Subscribed { format }) => drop(self.learn(&format)?),
                 Some(other) => self.pending.push_back(other),
-                None => {
-                    let seconds = timeout.unwrap_or_default().as_secs_f64();
-                    let message = format!("nobody announced the query's stream within {seconds} s");
-                    return Err(Error::UnknownStream(message));
-                }
+                None => return Ok(false),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Notes a format that records may come in.

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::{Counters, Drop};
 use crate::handle::Command;
-use crate::output::Arrived;
+use crate::output::{Arrived, Payload};
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
@@ -19,8 +19,7 @@ use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::session::SessionError;
 use crossdock_transport::{ControlMessage, Header, Limits, MAX_SUPER_BYTES, Notice, Session};
 use slab::Slab;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -34,7 +33,10 @@ pub(crate) const SOCKET: u64 = 0;
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
 /// A client that takes only smaller packets would have the daemon send one for each record. In bytes, header included.
 const MIN_PACKET_BYTES: u32 = 512;
-/// Large buffers that must be free before data is taken in, besides two for each subscription.
+/// Control messages that may wait for a peer, in bytes: whoever asks on and on without taking the answers is sent away.
+const MAX_CONTROL_BYTES: usize = 1 << 20;
+/// Large buffers that must be free before data is taken in, besides two for each subscription; at
+/// most a quarter of all.
 const SPARE_BUFFERS: usize = 16;
 
 /// What a turn uses and the next one uses again, so that turns allocate nothing.
@@ -46,12 +48,13 @@ pub(crate) struct Scratch {
     pub(crate) ready: Vec<(Arrived, usize)>,
     pub(crate) dirty: Vec<usize>,
     pub(crate) whole: Vec<usize>,
+    pub(crate) checked: Vec<usize>,
     pub(crate) selection: Selection,
     pub(crate) spare: Vec<Batch>,
     /// Keys of subscriptions with an open super-packet.
     pub(crate) opened: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
-    pub(crate) released: Vec<crate::output::Payload>,
+    pub(crate) released: Vec<Payload>,
 }
 
 /// A context and everything it owns.
@@ -71,8 +74,10 @@ pub(crate) struct Context {
     clock: Clock,
     poller: Poller,
     commands: Receiver<Command>,
-    /// (deadline in ns, peer's key, session number); entries go stale and are checked when they come up.
-    timers: BinaryHeap<Reverse<(u64, usize, u32)>>,
+    /// (deadline in ns, peer's key): one entry a peer, at `armed_ns`; it may come up too early, never too late.
+    timers: BTreeSet<(u64, usize)>,
+    /// Buffers of the largest class.
+    large_buffers: usize,
     idler: Idler,
     /// The device took nothing more; what is left goes with the next turn.
     held_up: bool,
@@ -87,6 +92,7 @@ impl Context {
         commands: Receiver<Command>,
     ) -> Context {
         let queue_bytes = config.queue_bytes;
+        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
         Context {
             config,
@@ -103,7 +109,8 @@ impl Context {
             clock: Clock::start(),
             poller,
             commands,
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
+            large_buffers,
             idler,
             held_up: false,
         }
@@ -157,7 +164,7 @@ impl Context {
             // Others may need this core to send what is waited for.
             Idle::Spin => std::thread::yield_now(),
             Idle::Sleep => {
-                let due_ns = self.timers.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+                let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at);
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(LONGEST_SLEEP_NS);
                 self.counters.sleeps += 1;
                 // A failed wait (a signal) is a short one.
@@ -171,7 +178,7 @@ impl Context {
     /// Whether so few buffers are free that data is better sent again later.
     #[inline]
     pub(crate) fn is_short_of_buffers(&mut self) -> bool {
-        let needed = SPARE_BUFFERS + 2 * self.subscriptions.len();
+        let needed = (SPARE_BUFFERS + 2 * self.subscriptions.len()).min(self.large_buffers / 4);
         !self.pool.has_free(MAX_SUPER_BYTES, needed)
     }
 
@@ -195,7 +202,7 @@ impl Context {
         if self.peers.len() >= self.config.max_sessions as usize {
             self.counters.drop(Drop::SessionLimit, 1);
             let reason = format!(
-                "the daemon has all of its {} sessions (sessions.max in its config) in use",
+                "the daemon has all of its {} sessions (`max_sessions` in [context] of its configuration) in use",
                 self.config.max_sessions
             );
             self.send_now(from, &Close { again: false, reason }.packet(hello.session));
@@ -227,10 +234,14 @@ impl Context {
             Err(SessionError::Ack(_)) => self.counters.drop(Drop::AckUnsent, 1),
         }
         for payload in released.drain(..) {
-            if let crate::output::Payload::Whole { batch, .. } = payload
-                && let Some(batch) = std::rc::Rc::into_inner(batch)
-            {
-                self.recycle(batch);
+            match payload {
+                Payload::Whole { batch, .. } => {
+                    if let Some(batch) = std::rc::Rc::into_inner(batch) {
+                        self.recycle(batch);
+                    }
+                }
+                Payload::Control(message) => self.peers.taken(key, message.len()),
+                Payload::Packed { .. } => {}
             }
         }
         self.scratch.released = released;
@@ -244,7 +255,10 @@ impl Context {
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         for &key in &dirty {
-            if !self.service_peer(key) {
+            if self.peers.get(key).is_some_and(|p| p.control_bytes > MAX_CONTROL_BYTES) {
+                let reason = format!("{MAX_CONTROL_BYTES} bytes of answers wait for you, and you take none");
+                self.remove_peer(key, Some(Close { again: false, reason }));
+            } else if !self.service_peer(key) {
                 self.held_up = true;
                 self.peers.touch(key);
             }
@@ -281,8 +295,9 @@ impl Context {
         }
         let deadline = peer.session.deadline_ns();
         if deadline < peer.armed_ns {
+            self.timers.remove(&(peer.armed_ns, key));
+            self.timers.insert((deadline, key));
             peer.armed_ns = deadline;
-            self.timers.push(Reverse((deadline, key, peer.number)));
         }
         all
     }
@@ -296,15 +311,10 @@ impl Context {
 
     /// Deadlines that have passed: retransmissions, acks, pings, peers that are gone.
     fn run_timers(&mut self) {
-        while let Some(&Reverse((at, key, number))) = self.timers.peek() {
-            if at > self.now_ns {
-                break;
-            }
-            self.timers.pop();
-            let Some(peer) = self.peers.get_mut(key).filter(|p| p.number == number) else { continue };
-            if peer.armed_ns == at {
-                peer.armed_ns = u64::MAX;
-            }
+        while let Some((_, key)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now_ns) {
+            self.timers.pop_first();
+            let Some(peer) = self.peers.get_mut(key) else { continue };
+            peer.armed_ns = u64::MAX;
             if peer.session.on_timer(self.now_ns) {
                 self.peers.touch(key);
             } else {
@@ -333,6 +343,7 @@ impl Context {
             self.remove_subscription(subscription);
         }
         let Some(peer) = self.peers.remove(key) else { return };
+        self.timers.remove(&(peer.armed_ns, key));
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }

@@ -180,12 +180,16 @@ impl Context {
             }
         }
         self.scratch.whole = whole;
-        for &key in &subscribers {
-            self.check_queue(key);
-        }
+        let mut checked = std::mem::take(&mut self.scratch.checked);
+        checked.clone_from(&subscribers);
         if let Some(stream) = self.streams.get_mut(stream_key) {
             stream.subscriptions = subscribers;
         }
+        // From here on subscriptions may end, so the stream has its list back.
+        for &key in &checked {
+            self.check_queue(key);
+        }
+        self.scratch.checked = checked;
     }
 
     /// One subscription's handler on a batch; whether the batch should leave whole for it.
@@ -300,6 +304,9 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         if subscription.untold == 0 || (!now && self.now_ns < subscription.told_ns + TELL_INTERVAL_NS) {
             return;
+        }
+        if self.peers.get(subscription.peer).is_none_or(|p| p.control_bytes > 0) {
+            return; // it has not taken what it was told last; the sum waits
         }
         let records = std::mem::take(&mut subscription.untold);
         subscription.told_ns = self.now_ns;

@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     pub(crate) publishing: Vec<Publishing>,
     /// Keys of its subscriptions.
     pub(crate) subscriptions: Vec<usize>,
+    /// Bytes of control messages that it has not acknowledged.
+    pub(crate) control_bytes: usize,
     /// Whether its queue is over the bound; its `block` subscriptions then hold their streams' publishers back.
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
@@ -94,6 +96,7 @@ impl Peers {
             session,
             publishing: Vec::new(),
             subscriptions: Vec::new(),
+            control_bytes: 0,
             full: false,
             dirty: false,
             armed_ns: u64::MAX,
@@ -129,10 +132,18 @@ impl Peers {
         }
     }
 
+    /// Notes that a peer has acknowledged a control message of `bytes` bytes.
+    pub(crate) fn taken(&mut self, key: usize, bytes: usize) {
+        if let Some(peer) = self.slots.get_mut(key) {
+            peer.control_bytes = peer.control_bytes.saturating_sub(bytes);
+        }
+    }
+
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &crossdock_transport::ControlMessage) {
         if let Some(peer) = self.slots.get_mut(key) {
-            let payload = Rc::from(message.encode());
+            let payload: Rc<[u8]> = Rc::from(message.encode());
+            peer.control_bytes += payload.len();
             Payload::Control(payload).enqueue(&mut peer.session);
             self.touch(key);
         }

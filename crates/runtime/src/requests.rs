@@ -39,7 +39,10 @@ impl Context {
             }
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
-            Request::Terminate => return self.remove_peer(key, None),
+            Request::Terminate => {
+                let close = Close { again: false, reason: "as you asked".to_owned() };
+                return self.remove_peer(key, Some(close));
+            }
         };
         let reply = match outcome {
             Ok(()) => Reply::Done { id },
@@ -242,6 +245,7 @@ impl Context {
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
         }
+        self.streams.forget_if_unused(subscription.stream);
         let mut was_full = false;
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
@@ -312,6 +316,7 @@ impl Context {
         let policies = subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).map(|s| (s.stream, s.overflow));
         let policies: Vec<(usize, Overflow)> = policies.collect();
         if full && policies.iter().any(|(_, overflow)| *overflow == Overflow::Disconnect) {
+            peer.full = false; // no stream was held back on its account
             let reason = format!("{backlog} bytes wait for you, the bound is {bound}, and your policy is disconnect");
             self.remove_peer(key, Some(Close { again: false, reason }));
             return;

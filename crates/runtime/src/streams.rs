@@ -1,6 +1,7 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
 use crossdock_format::{Format, FormatId};
+use slab::Slab;
 use std::collections::HashMap;
 
 /// Bytes of a stream's latest records that are kept, so that `explain` can measure on real ones.
@@ -64,10 +65,10 @@ impl Stream {
     }
 }
 
-/// All streams; they stay known as long as the daemon runs.
+/// All streams; once announced or declared they stay known as long as the daemon runs.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    all: Vec<Stream>,
+    all: Slab<Stream>,
     by_name: HashMap<String, usize>,
 }
 
@@ -77,7 +78,7 @@ impl Streams {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.all.iter()
+        self.all.iter().map(|(_, stream)| stream)
     }
 
     #[inline]
@@ -96,9 +97,18 @@ impl Streams {
 
     /// The stream of that name, made if it is new. The caller keeps the bound.
     pub(crate) fn find_or_make(&mut self, name: &str) -> usize {
-        *self.by_name.entry(name.to_owned()).or_insert_with(|| {
-            self.all.push(Stream { name: name.to_owned(), ..Stream::default() });
-            self.all.len() - 1
-        })
+        *self
+            .by_name
+            .entry(name.to_owned())
+            .or_insert_with(|| self.all.insert(Stream { name: name.to_owned(), ..Stream::default() }))
+    }
+
+    /// Lets go of a stream that was only ever waited for, once nobody waits any more.
+    pub(crate) fn forget_if_unused(&mut self, key: usize) {
+        let unused = |s: &Stream| s.formats.is_empty() && s.subscriptions.is_empty();
+        if self.all.get(key).is_some_and(unused) {
+            let stream = self.all.remove(key);
+            self.by_name.remove(&stream.name);
+        }
     }
 }

@@ -146,7 +146,7 @@ fn drop_oldest_holds_nobody_and_says_what_is_lost() {
 
 #[test]
 fn disconnect_ends_the_slow_one_with_a_reason() {
-    let (_context, addr) = start(|c| c.queue_bytes = 1 << 20);
+    let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
     let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
     let builder = Subscriber::builder(&addr).sql("SELECT * FROM N");
     let mut slow = builder.overflow(Overflow::Disconnect).connect().unwrap();
@@ -159,6 +159,42 @@ fn disconnect_ends_the_slow_one_with_a_reason() {
         }
     };
     assert!(matches!(&error, Error::Closed(reason) if reason.contains("policy is disconnect")), "{error}");
+
+    // Nothing of it is left: who subscribes next gets every record once.
+    assert!(context.subscriptions().unwrap().is_empty());
+    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let mut next = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
+    assert_eq!(context.streams().unwrap()[0].subscriptions, 1);
+    publish(&mut publisher, 0, 100);
+    publisher.finish().unwrap();
+    assert_eq!(collect(&mut next).0, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn notices_take_no_credit_for_good() {
+    let (_context, addr) = start(|_| {});
+    let connect = || Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    connect().finish().unwrap();
+    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM N WHERE grp = 7").connect().unwrap();
+    // More publishers come and go than the subscriber's credit has packets; each end is a notice.
+    for _ in 0..600 {
+        let mut publisher = connect();
+        publish(&mut publisher, 1, 2);
+        publisher.finish().unwrap();
+    }
+    let mut publisher = connect();
+    publish(&mut publisher, 7, 8);
+    publisher.finish().unwrap();
+    loop {
+        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("something within 20 s") {
+            Event::Records(records) => {
+                assert_eq!(records.len(), 1);
+                return;
+            }
+            Event::StreamEnded { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

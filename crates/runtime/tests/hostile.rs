@@ -254,3 +254,50 @@ fn a_subscriber_that_died_holds_nobody_up() {
     publisher.finish().unwrap();
     assert!(context.subscriptions().unwrap().is_empty());
 }
+
+#[test]
+fn who_asks_on_and_on_without_taking_the_answers_is_sent_away() {
+    let (_context, addr) = start();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    raw.socket.set_nonblocking(true).unwrap();
+    let message = ControlMessage::Request(Request::Unsubscribe { id: 1, subscription: 9 }).encode();
+    let mut packet = [0; 2048];
+    // As fast as the daemon gives credit for it, and never an ack for what it answers.
+    loop {
+        for _ in 0..16 {
+            raw.send(Kind::Control, 0, 0, 0, &message);
+        }
+        while let Ok(len) = raw.socket.recv(&mut packet) {
+            let header = Header::read(&packet[..len]).unwrap();
+            match header.kind {
+                Kind::Ack => raw.seq = Ack::decode(&packet[HEADER_BYTES..len]).unwrap().next_seq,
+                Kind::Close => {
+                    let close = Close::decode(&packet[HEADER_BYTES..len]);
+                    assert!(close.reason.contains("answers wait for you"), "{close:?}");
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn few_buffers_and_many_subscriptions_still_let_data_in() {
+    let (_context, addr) = start_with(|c| c.buffer_bytes = 4 << 20);
+    let mut publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
+    let connect = || Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    let mut subscribers: Vec<Subscriber> = (0..40).map(|_| connect()).collect();
+    let mut row = RecordBuilder::new(&format());
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(b"fine")).unwrap();
+    publisher.publish(row.finish().unwrap()).unwrap();
+    publisher.finish().unwrap();
+    for subscriber in &mut subscribers {
+        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
+            Some(Event::Records(records)) => assert_eq!(records.len(), 1),
+            other => panic!("{other:?}"),
+        }
+    }
+}
