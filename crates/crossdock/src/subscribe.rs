@@ -36,7 +36,12 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     if let Some(overflow) = arguments.overflow {
         builder = builder.overflow(overflow);
     }
-    let subscriber = builder.connect().map_err(link_failure)?;
+    let subscriber = builder.connect().map_err(|error| match (&error, arguments.wait) {
+        (Error::UnknownStream(_), None) => {
+            Failure::usage(format!("{error}\nto wait until somebody publishes it, add --wait"))
+        }
+        _ => link_failure(error),
+    })?;
     let interrupter = subscriber.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
@@ -71,14 +76,7 @@ impl Subscribe {
 }
 
 fn link_failure(error: Error) -> Failure {
-    let is_unknown_stream = matches!(error, Error::UnknownStream(_));
-    match error.is_usage() {
-        true if is_unknown_stream => {
-            Failure::usage(format!("{error}\nto wait until somebody publishes it, add --wait"))
-        }
-        true => Failure::usage(error),
-        false => Failure::failed(error),
-    }
+    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
 struct Run<'a> {

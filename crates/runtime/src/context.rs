@@ -69,7 +69,7 @@ pub(crate) struct Context {
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) now_ns: u64,
-    /// Bound of a peer's queue now, in bytes: the configured one, or its share of half the buffers if that is less.
+    /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     pub(crate) queue_bytes: u64,
     clock: Clock,
     poller: Poller,
@@ -77,7 +77,7 @@ pub(crate) struct Context {
     /// (deadline in ns, peer's key): one entry a peer, at `armed_ns`; it may come up too early, never too late.
     timers: BTreeSet<(u64, usize)>,
     /// Buffers of the largest class.
-    large_buffers: usize,
+    pub(crate) large_buffers: usize,
     idler: Idler,
     /// The device took nothing more; what is left goes with the next turn.
     held_up: bool,

@@ -197,6 +197,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
         let Some(peer) = self.peers.get_mut(subscription.peer) else { return false };
         let records = batch.len() as u64;
+        let droppable = subscription.is_droppable();
         subscription.records_in += records;
         let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
         let Some((handler, output)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
@@ -212,7 +213,7 @@ impl Context {
             session: &mut peer.session,
             counters: &mut self.counters,
             subscription: subscription.number,
-            droppable: subscription.overflow == crate::Overflow::DropOldest,
+            droppable,
             format: output,
             now_ns: self.now_ns,
             taken: 0,
@@ -257,7 +258,7 @@ impl Context {
         subscription.records_out += batch.len() as u64;
         self.counters.records_out += batch.len() as u64;
         self.counters.batches_whole += 1;
-        let droppable = subscription.overflow == crate::Overflow::DropOldest;
+        let droppable = subscription.is_droppable();
         Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable }
             .enqueue(&mut peer.session);
         self.peers.touch(subscription.peer);
@@ -283,20 +284,11 @@ impl Context {
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let Some(peer) = self.peers.get_mut(subscription.peer) else { return };
-        let mut packer = Packer {
-            open: &mut subscription.open,
-            pool: &mut self.pool,
-            session: &mut peer.session,
-            counters: &mut self.counters,
-            subscription: subscription.number,
-            droppable: subscription.overflow == crate::Overflow::DropOldest,
-            format: 0,
-            now_ns: self.now_ns,
-            taken: 0,
-            lost: 0,
-        };
-        packer.flush();
-        self.peers.touch(subscription.peer);
+        if let Some(open) = subscription.open.take() {
+            let droppable = subscription.is_droppable();
+            open.enqueue(&mut self.pool, &mut peer.session, subscription.number, droppable);
+            self.peers.touch(subscription.peer);
+        }
     }
 
     /// Tells a subscriber how many records it has lost since it was last told.

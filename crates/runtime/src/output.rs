@@ -159,6 +159,27 @@ pub(crate) struct Open {
     pub(crate) opened_ns: u64,
 }
 
+impl Open {
+    /// Goes into the session's queue. A few records move to a small buffer first, so that they do not hold a large one
+    /// until they are acknowledged.
+    pub(crate) fn enqueue(
+        self,
+        pool: &mut Pool,
+        session: &mut Session<Payload, Arrived>,
+        subscription: u32,
+        droppable: bool,
+    ) {
+        let Open { packet, format, .. } = self;
+        let len = packet.len();
+        let small = if len <= MAX_SUPER_BYTES / 4 { pool.alloc(len) } else { None };
+        let packet = match small {
+            Some(small) => packet.copied_to(small),
+            None => packet,
+        };
+        Payload::Packed { packet, subscription, format, droppable }.enqueue(session);
+    }
+}
+
 /// Where a handler's records for one subscription go: into its open super-packet, and from there into its session's queue.
 pub(crate) struct Packer<'a> {
     pub(crate) open: &'a mut Option<Open>,
@@ -209,17 +230,10 @@ impl Packer<'_> {
         *self.open = Some(Open { packet, format: self.format, opened_ns: self.now_ns });
     }
 
-    /// What is open goes into the session's queue. A few records move to a small buffer first, so that they do not hold a
-    /// large one until they are acknowledged.
+    /// What is open goes into the session's queue.
     pub(crate) fn flush(&mut self) {
-        let Some(Open { packet, format, .. }) = self.open.take() else { return };
-        let len = packet.len();
-        let small = if len <= MAX_SUPER_BYTES / 4 { self.pool.alloc(len) } else { None };
-        let packet = match small {
-            Some(small) => packet.copied_to(small),
-            None => packet,
-        };
-        let (subscription, droppable) = (self.subscription, self.droppable);
-        Payload::Packed { packet, subscription, format, droppable }.enqueue(self.session);
+        if let Some(open) = self.open.take() {
+            open.enqueue(self.pool, self.session, self.subscription, self.droppable);
+        }
     }
 }

@@ -257,9 +257,11 @@ impl Context {
         self.share_queues();
     }
 
-    /// The bound of each queue: the configured one, or an even share of half the buffers.
+    /// The bound of each queue: the configured one, or an even share of a quarter of the large buffers. A quarter, since a
+    /// unit of 16 KiB may hold one of 64 KiB until it is acknowledged.
     fn share_queues(&mut self) {
-        let share = self.pool.memory_bytes() as u64 / 2 / (self.subscriptions.len().max(1) as u64);
+        let large_bytes = (self.large_buffers * MAX_SUPER_BYTES) as u64;
+        let share = large_bytes / 4 / (self.subscriptions.len().max(1) as u64);
         self.queue_bytes = self.config.queue_bytes.min(share);
     }
 

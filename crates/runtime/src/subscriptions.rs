@@ -71,6 +71,11 @@ impl Subscription {
         }
     }
 
+    /// Whether its records may be dropped when its queue is full.
+    pub(crate) fn is_droppable(&self) -> bool {
+        self.overflow == Overflow::DropOldest
+    }
+
     /// The formats of the records that may leave, the newest last.
     pub(crate) fn output_formats(&self) -> impl Iterator<Item = &Format> {
         self.entries.iter().filter_map(|e| e.output_format.as_ref())
