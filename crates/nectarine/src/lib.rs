@@ -22,8 +22,8 @@
 //! publisher.publish(record.finish()?)?;
 //! publisher.finish()?;
 //!
-//! while let Some(event) = subscriber.next_event(None)? {
-//!     match event {
+//! for event in subscriber.events() {
+//!     match event? {
 //!         Event::Records(records) => records.iter().for_each(|record| println!("{:?}", record.get(0))),
 //!         Event::StreamEnded { publishers_left: 0 } => break,
 //!         _ => {}

@@ -250,6 +250,19 @@ impl Subscriber {
         }
     }
 
+    /// The events as an iterator: it waits for each as long as it takes, and its last item is the error that ended it.
+    pub fn events(&mut self) -> impl Iterator<Item = Result<Event, Error>> + '_ {
+        let mut ended = false;
+        std::iter::from_fn(move || {
+            if ended {
+                return None;
+            }
+            let event = self.next_event(None).transpose();
+            ended = !matches!(event, Some(Ok(_)));
+            event
+        })
+    }
+
     /// What an arrival means to the application; some only to this library.
     fn event(&mut self, incoming: Incoming) -> Result<Option<Event>, Error> {
         Ok(match incoming {
