@@ -294,11 +294,11 @@ impl Context {
     /// Tells a subscriber how many records it has lost since it was last told.
     pub(crate) fn tell_dropped(&mut self, key: usize, now: bool) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        if subscription.untold == 0 || (!now && self.now_ns < subscription.told_ns + TELL_INTERVAL_NS) {
+        // Who has not yet taken what it was told last is told the sum later, or at the latest with the stream's end.
+        let waits = self.now_ns < subscription.told_ns + TELL_INTERVAL_NS
+            || self.peers.get(subscription.peer).is_none_or(|p| p.control_bytes > 0);
+        if subscription.untold == 0 || (waits && !now) {
             return;
-        }
-        if self.peers.get(subscription.peer).is_none_or(|p| p.control_bytes > 0) {
-            return; // it has not taken what it was told last; the sum waits
         }
         let records = std::mem::take(&mut subscription.untold);
         subscription.told_ns = self.now_ns;
