@@ -67,7 +67,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
 fn everything(steps: &mut Steps<'_>) {
     tidy::run(steps);
     let duckdb = oracle::step(steps);
-    let mut tests = steps.place.cargo(&["test", "--workspace"]);
+    let mut tests = steps.place.cargo(&["test", "--workspace", "--no-fail-fast"]);
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
     loom(steps);
