@@ -31,11 +31,11 @@ pub(crate) enum Command {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address could not be had.
-    #[error("cannot receive on {addr}: {source}{hint}", hint = bind_hint(source))]
+    #[error("{source}{hint}", hint = bind_hint(source))]
     Bind {
         /// The configured address.
         addr: SocketAddr,
-        /// What the system says.
+        /// What the system says, with the address.
         source: io::Error,
     },
     /// The system refused memory, a thread or the like.
