@@ -339,11 +339,11 @@ fn fill(
         return Some((0, "too many buffers".to_owned()));
     }
     for (index, span) in spans.iter().enumerate() {
-        let claimed = spans[index..].iter().map(|s| u64::from(s.records)).sum();
+        let claimed = || spans[index..].iter().map(|s| u64::from(s.records)).sum();
         let before = batch.records.len();
         let slice = Slice { buffer: 0, start: span.start, len: span.len.into(), records: span.records.into() };
         if batch.push_slice(slice).is_err() {
-            return Some((claimed, "too many packets".to_owned()));
+            return Some((claimed(), "too many packets".to_owned()));
         }
         let records = &mut batch.records;
         let checked = format.check_records(&frame[span.range()], |start, len| {
@@ -356,7 +356,7 @@ fn fill(
         };
         batch.records.truncate(before);
         batch.slices.pop();
-        return Some((claimed, flaw));
+        return Some((claimed(), flaw));
     }
     None
 }
