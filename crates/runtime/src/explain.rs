@@ -103,7 +103,7 @@ impl Context {
         }
     }
 
-    fn explain(&self, sql: &str) -> Result<ExplainInfo, QueryError> {
+    fn explain(&self, sql: &str) -> Result<Explained, QueryError> {
         let select = crossdock_query::parse(sql)?;
         let found = self.streams.find(select.stream()).and_then(|key| self.streams.get(key));
         let Some((stream, known)) = found.and_then(|s| s.formats.last().map(|f| (s, f))) else {
@@ -111,17 +111,38 @@ impl Context {
         };
         let program = select.plan(&known.format)?;
         let (plan, output) = (program.explain().to_string(), program.output.describe());
-        let measured = measure(&known.format, &known.sample.payload, program);
-        Ok(ExplainInfo {
+        let info = ExplainInfo {
             stream: stream.name.clone(),
             format: known.format.id().to_string(),
             plan,
             place: "c-core 0: built-in select handler".to_owned(),
-            sample_records: measured.map_or(0, |m| m.records),
-            ns_per_record: measured.map(|m| m.ns_per_record),
-            selectivity: measured.map(|m| m.selectivity),
+            sample_records: 0,
+            ns_per_record: None,
+            selectivity: None,
             output,
-        })
+        };
+        Ok(Explained { info, format: known.format.clone(), sample: known.sample.payload.clone(), program })
+    }
+}
+
+/// A plan and what its cost can be measured with, away from the core.
+pub(crate) struct Explained {
+    info: ExplainInfo,
+    format: Format,
+    sample: Vec<u8>,
+    program: Program,
+}
+
+impl Explained {
+    /// The plan with its cost, measured on this thread.
+    pub(crate) fn measured(self) -> ExplainInfo {
+        let Explained { mut info, format, sample, program } = self;
+        if let Some(measured) = measure(&format, &sample, program) {
+            info.sample_records = measured.records;
+            info.ns_per_record = Some(measured.ns_per_record);
+            info.selectivity = Some(measured.selectivity);
+        }
+        info
     }
 }
 

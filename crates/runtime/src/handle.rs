@@ -2,6 +2,7 @@
 
 use crate::config::ContextConfig;
 use crate::context::{Context, SOCKET};
+use crate::explain::Explained;
 use crate::info::{ContextInfo, ExplainInfo, FormatInfo, StreamInfo, SubscriptionInfo};
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
 use crossdock_format::Format;
@@ -22,7 +23,7 @@ pub(crate) enum Command {
     Subscriptions(SyncSender<Vec<SubscriptionInfo>>),
     Formats(SyncSender<Vec<FormatInfo>>),
     Context(SyncSender<ContextInfo>),
-    Explain(String, SyncSender<Result<ExplainInfo, QueryError>>),
+    Explain(String, SyncSender<Result<Explained, QueryError>>),
     Declare(String, Format, SyncSender<Result<(), String>>),
     Stop,
 }
@@ -176,7 +177,9 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, what is wrong with the query.
     pub fn explain(&self, sql: &str) -> Result<Result<ExplainInfo, QueryError>, Stopped> {
-        self.ask(|answer| Command::Explain(sql.to_owned(), answer))
+        let explained = self.ask(|answer| Command::Explain(sql.to_owned(), answer))?;
+        // The cost is measured here, on the caller's thread: the context has traffic to see to.
+        Ok(explained.map(Explained::measured))
     }
 
     /// Makes a stream known before anybody publishes it.

@@ -215,7 +215,9 @@ impl Packer<'_> {
     #[cold]
     fn push_into_new(&mut self, record: &[u8]) {
         self.flush();
-        let Some(buffer) = self.pool.alloc(MAX_SUPER_BYTES) else {
+        // When the large buffers are used up, no new data is let in; what was let in is finished in smaller ones.
+        let pool = &mut *self.pool;
+        let Some(buffer) = [MAX_SUPER_BYTES, 16 << 10, 8 << 10].into_iter().find_map(|bytes| pool.alloc(bytes)) else {
             self.counters.drop(Drop::NoBuffer, 1);
             self.lost += 1;
             return;
