@@ -105,6 +105,7 @@ impl From<&ContextSection> for ContextConfig {
             pin_cpu: section.pin_cpu,
             socket_buffer_bytes: section.socket_buffer_bytes,
             buffer_bytes: section.buffer_bytes,
+            ..ContextConfig::default()
         }
     }
 }

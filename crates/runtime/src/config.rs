@@ -41,6 +41,45 @@ pub struct ContextConfig {
     pub socket_buffer_bytes: u32,
     /// Memory for buffers, in bytes; only what is used is ever touched.
     pub buffer_bytes: u64,
+    /// The name by which other machines call this one's mailboxes (`node/mailbox`); the host's name when empty.
+    pub node: String,
+    /// Other nodes: their names, and the addresses that their daemons receive on.
+    pub nodes: Vec<(String, SocketAddr)>,
+    /// Who may attach by shared memory.
+    pub attach: AttachConfig,
+}
+
+/// Who may attach by shared memory, where, and who shares message buffers with whom.
+///
+/// A process is let in when both its user id and its group id are allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachConfig {
+    /// Whether anybody may.
+    pub enabled: bool,
+    /// Users that may.
+    pub uids: Allowed,
+    /// Groups whose processes may.
+    pub gids: Allowed,
+    /// Protection domains of several users: a name, and the user ids that trust one another with each other's messages. Every
+    /// user that is in none has a domain of its own.
+    pub domains: Vec<(String, Vec<u32>)>,
+}
+
+/// A set of user or group ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// The daemon's own.
+    Own,
+    /// Every one.
+    Any,
+    /// These.
+    List(Vec<u32>),
+}
+
+impl Default for AttachConfig {
+    fn default() -> AttachConfig {
+        AttachConfig { enabled: true, uids: Allowed::Own, gids: Allowed::Any, domains: Vec::new() }
+    }
 }
 
 impl Default for ContextConfig {
@@ -62,6 +101,9 @@ impl Default for ContextConfig {
             pin_cpu: None,
             socket_buffer_bytes: 4 << 20,
             buffer_bytes: 128 << 20,
+            node: String::new(),
+            nodes: Vec::new(),
+            attach: AttachConfig::default(),
         }
     }
 }

@@ -100,6 +100,7 @@ impl Context {
             buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
             buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
             buffer_bytes: self.pool.memory_bytes() as u64,
+            ..ContextInfo::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a context tells of itself: the rows of `crossdock streams|subscriptions|formats|contexts`.
+//! What a context tells of itself: the rows of `crossdock streams|subscriptions|formats|contexts|clients|mailboxes`.
 //!
 //! All counters count from the context's start. The same structures are the JSON of the HTTP API.
 
@@ -36,7 +36,7 @@ pub struct SubscriptionInfo {
     pub stream: String,
     /// Its query.
     pub sql: String,
-    /// The subscriber's address.
+    /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
     pub peer: String,
     /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
     pub overflow: String,
@@ -48,7 +48,7 @@ pub struct SubscriptionInfo {
     pub row_errors: u64,
     /// Records dropped by its overflow policy.
     pub dropped: u64,
-    /// Bytes queued or unacknowledged now.
+    /// Bytes queued or unacknowledged now; for an attached client, queued or not yet given back.
     pub backlog_bytes: u64,
     /// The bound on that, in bytes; publishers' outstanding credit comes on top.
     pub queue_bytes: u64,
@@ -116,6 +116,92 @@ pub struct ContextInfo {
     pub buffers: u64,
     /// Memory of the buffers, in bytes (touched only where used).
     pub buffer_bytes: u64,
+    /// Clients that are attached by shared memory.
+    pub clients: u32,
+    /// The bound on them.
+    pub max_clients: u32,
+    /// Mailboxes that are there.
+    pub mailboxes: u32,
+    /// The bound on them.
+    pub max_mailboxes: u32,
+    /// Clients that were detached, by reason, in name order; only reasons that occurred.
+    pub detached: Vec<(String, u64)>,
+}
+
+/// One client that is attached by shared memory: a row of `crossdock clients`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientInfo {
+    /// Its number in the daemon.
+    pub id: u32,
+    /// Its process, as the system numbers it.
+    pub pid: u32,
+    /// The process' name when it attached.
+    pub process: String,
+    /// Its user's id.
+    pub uid: u32,
+    /// Its group's id.
+    pub gid: u32,
+    /// Its protection domain: the clients with which it shares message buffers.
+    pub domain: String,
+    /// How long it has been attached, in s.
+    pub attached_s: u64,
+    /// Sides of mailboxes that it has open.
+    pub mailboxes: u32,
+    /// Streams that it publishes.
+    pub publishes: Vec<String>,
+    /// Its subscriptions.
+    pub subscriptions: u32,
+    /// Messages that it put.
+    pub messages_in: u64,
+    /// Messages that were delivered to it.
+    pub messages_out: u64,
+    /// Bytes of buffers that it holds now.
+    pub bytes_held: u64,
+    /// The bound on them.
+    pub quota_bytes: u64,
+    /// Buffers that it holds now.
+    pub buffers_held: u32,
+    /// Times that it was left to wait for a buffer.
+    pub waits: u64,
+    /// Times that it slept and was woken.
+    pub sleeps_woken: u64,
+    /// Whether the segments that it shares lie in huge pages.
+    pub huge_pages: bool,
+}
+
+/// One mailbox: a row of `crossdock mailboxes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MailboxInfo {
+    /// Its network-wide address: `node/name`.
+    pub address: String,
+    /// Its name on this node.
+    pub name: String,
+    /// How its operations travel: `rings` or `signal_queue`.
+    pub implementation: String,
+    /// Who made it: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
+    pub owner: String,
+    /// The task that takes each message in the context; readers do where it is absent.
+    pub upcall: Option<String>,
+    /// Writers that have it open.
+    pub writers: u32,
+    /// Readers that have it open.
+    pub readers: u32,
+    /// Messages that wait in it now.
+    pub depth: u32,
+    /// The bound on them, beyond which writers get no new buffers.
+    pub bound_messages: u32,
+    /// Bytes of the messages that wait in it now.
+    pub bytes: u64,
+    /// The bound on them.
+    pub bound_bytes: u64,
+    /// Messages put into it.
+    pub puts: u64,
+    /// Messages taken out of it.
+    pub gets: u64,
+    /// Times that a writer was left to wait because it was full.
+    pub waits: u64,
+    /// Messages dropped, by reason, in name order; only reasons that occurred.
+    pub dropped: Vec<(String, u64)>,
 }
 
 /// What `crossdock explain` shows.

@@ -20,6 +20,6 @@ mod requests;
 mod streams;
 mod subscriptions;
 
-pub use config::ContextConfig;
+pub use config::{Allowed, AttachConfig, ContextConfig};
 pub use crossdock_transport::control::Overflow;
 pub use handle::{ContextHandle, StartError, Stopped};
