@@ -103,7 +103,7 @@ impl From<Refusal> for Error {
         match refusal.code {
             RefusalCode::Query => Error::Query(refusal.message),
             RefusalCode::UnknownStream => Error::UnknownStream(refusal.message),
-            RefusalCode::Format | RefusalCode::Limit | RefusalCode::State => Error::Refused(refusal.message),
+            _ => Error::Refused(refusal.message),
         }
     }
 }

@@ -311,7 +311,7 @@ impl Link {
                     Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
                     Kind::Ping => session.receiver.ack_soon(),
                     Kind::Close => self.close(&Close::decode(payload)),
-                    Kind::Hello | Kind::Welcome => {}
+                    Kind::Hello | Kind::Welcome | Kind::Message => {}
                 }
             }
             _ => {}
@@ -360,7 +360,7 @@ impl Link {
 
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
-            Reply::Done { id } => (id, Ok(())),
+            Reply::Done { id } | Reply::MailboxOpened { id, .. } | Reply::Node { id, .. } => (id, Ok(())),
             Reply::Subscribed { id, format, .. } => {
                 self.inbox.push_back(Incoming::Subscribed { format });
                 (id, Ok(()))

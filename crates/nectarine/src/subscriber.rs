@@ -282,6 +282,8 @@ impl Subscriber {
             }
             Incoming::Notice(Notice::Dropped { records, reason, .. }) => Some(Event::Dropped { records, reason }),
             Incoming::Notice(Notice::Unreadable { message, .. }) => Some(Event::Unreadable { message }),
+            // A subscriber opens no mailboxes.
+            Incoming::Notice(Notice::MailboxClosed { .. } | Notice::MayPut { .. }) => None,
         })
     }
 

@@ -60,7 +60,7 @@ impl Context {
                         self.remove_peer(key, None);
                     }
                 }
-                Kind::Welcome => self.counters.drop(Drop::PacketUnexpected, 1),
+                Kind::Welcome | Kind::Message => self.counters.drop(Drop::PacketUnexpected, 1),
             }
         }
         self.scratch.spans = spans;

@@ -39,6 +39,16 @@ impl Context {
             }
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
+            Request::CreateMailbox { id, .. }
+            | Request::DeleteMailbox { id, .. }
+            | Request::OpenMailbox { id, .. }
+            | Request::CloseMailbox { id, .. }
+            | Request::CreateTask { id, .. }
+            | Request::EndTask { id, .. }
+            | Request::FindNode { id, .. } => {
+                (id, Err(refuse(RefusalCode::State, "this daemon has no mailboxes; a newer one has")))
+            }
+            Request::GetMessages { .. } => return, // of a mailbox that is not open
             Request::Terminate => {
                 let close = Close { again: false, reason: "as you asked".to_owned() };
                 return self.remove_peer(key, Some(close));

@@ -10,7 +10,7 @@
 //! | 4..8 | session: the receiver's number for it |
 //! | 8..16 | sequence number of the packet in its direction |
 //! | 16..24 | format id of the records |
-//! | 24..28 | stream: the publisher's number for it, or the subscription's number |
+//! | 24..28 | stream: the publisher's number for it, the subscription's, or the session's number of an open mailbox |
 //! | 28..30 | number of records |
 //! | 30..32 | reserved, zero |
 
@@ -40,6 +40,9 @@ pub enum Kind {
     Close = 6,
     /// Asks for an ack; carries nothing.
     Ping = 7,
+    /// One mailbox message; in the same sequence as data and control. To the daemon: put into the mailbox that the session has
+    /// open for writing under the header's `stream` number. To the client: got from the mailbox open for reading.
+    Message = 8,
 }
 
 impl Kind {
@@ -52,6 +55,7 @@ impl Kind {
             5 => Kind::Ack,
             6 => Kind::Close,
             7 => Kind::Ping,
+            8 => Kind::Message,
             _ => return None,
         })
     }
@@ -91,11 +95,12 @@ pub struct Header {
     pub payload_bytes: u16,
     /// The receiver's number for the session (zero in a hello).
     pub session: u32,
-    /// Sequence number in this direction, for data and control packets.
+    /// Sequence number in this direction, for data, control and message packets.
     pub seq: u64,
     /// Format id of the records, for data packets.
     pub format: u64,
-    /// The publisher's stream number or the subscription number, for data packets.
+    /// The publisher's stream number or the subscription number, for data packets; the session's number of an open mailbox, for
+    /// messages.
     pub stream: u32,
     /// Number of records, for data packets.
     pub records: u16,
@@ -323,6 +328,18 @@ mod tests {
         assert_eq!(&frame[runs[0].spans(&spans)[1].range()], b"12345678");
     }
 
+    #[test]
+    fn each_mailbox_message_is_a_run_of_its_own() {
+        let header = |seq| Header { seq, stream: 65_535, ..Header::new(Kind::Message, 1) };
+        let frame: Vec<u8> = (0..3).flat_map(|seq| header(seq).packet(&[seq as u8; 16]).unwrap()).collect();
+        let (mut spans, mut runs) = (Vec::new(), Vec::new());
+        walk(&frame, 48, &mut spans, &mut runs, |e| panic!("{e}"));
+        assert_eq!(
+            runs.iter().map(|r| (r.header.seq, r.header.kind, r.packets)).collect::<Vec<_>>(),
+            [(0, Kind::Message, 1), (1, Kind::Message, 1), (2, Kind::Message, 1)]
+        );
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_walked_without_panic(frame in proptest::collection::vec(any::<u8>(), 0..400), stride in 0usize..200) {
@@ -340,7 +357,7 @@ mod tests {
         }
 
         #[test]
-        fn valid_version_and_random_rest(mut frame in proptest::collection::vec(any::<u8>(), 32..400), kind in 0u8..9) {
+        fn valid_version_and_random_rest(mut frame in proptest::collection::vec(any::<u8>(), 32..400), kind in 0u8..10) {
             frame[0] = VERSION;
             frame[1] = kind;
             if let Ok(header) = Header::read(&frame) {

@@ -2,7 +2,7 @@
 //!
 //! - [`header`]: the 32-byte packet header and the walk over a super-packet.
 //! - [`packer`]: many records of one stream and format in a packet, many packets in a super-packet.
-//! - [`control`]: the requests, replies and notices of a session (announce a format, subscribe, terminate …).
+//! - [`control`]: the requests, replies and notices of a session (announce a format, subscribe, open a mailbox, terminate …).
 //! - [`handshake`]: Hello and Welcome, and the dialler that repeats the first until it has the second.
 //! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
 //!   [`sender`] and a [`receiver`].
@@ -21,7 +21,7 @@ mod rtt;
 pub mod sender;
 pub mod session;
 
-pub use control::{ControlMessage, Notice, Reply, Request};
+pub use control::{ControlMessage, Implementation, Notice, Reply, Request, Side};
 pub use handshake::{Dialler, Hello, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};

@@ -182,7 +182,7 @@ impl Host {
         let counters = &mut self.counters;
         let payload = &piece.frame[piece.spans[0].range()];
         match piece.header.kind {
-            Kind::Data | Kind::Control => peer.arrive(piece, now_ns, counters),
+            Kind::Data | Kind::Control | Kind::Message => peer.arrive(piece, now_ns, counters),
             Kind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
                 counters.senseless += u64::from(refused);
