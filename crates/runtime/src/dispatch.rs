@@ -4,11 +4,11 @@
 use crate::context::Context;
 use crate::counters::Drop;
 use crate::output::{Arrived, Packer, Payload};
-use crate::peers::Publishing;
+use crate::peers::{Carrier, Publishing};
 use crate::streams::Stream;
 use crossdock_device::Frame;
-use crossdock_engine::{Sink, Verdict};
-use crossdock_mailbox::{Batch, Buffer, Slice, Span};
+use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_mailbox::{Batch, Buffer, Selection, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
@@ -49,9 +49,9 @@ impl Context {
                 Kind::Ack => self.take_ack(&run.header, payload, from),
                 Kind::Ping => {
                     if let Some(key) = self.peer_of(&run.header, from)
-                        && let Some(peer) = self.peers.get_mut(key)
+                        && let Some(link) = self.peers.link_mut(key)
                     {
-                        peer.session.receiver.ack_soon();
+                        link.session.receiver.ack_soon();
                         self.peers.touch(key);
                     }
                 }
@@ -70,8 +70,8 @@ impl Context {
     /// The peer a packet belongs to, noted as heard.
     fn peer_of(&mut self, header: &Header, from: SocketAddr) -> Option<usize> {
         let found = self.peers.find(header.session, from);
-        match found.and_then(|key| self.peers.get_mut(key)) {
-            Some(peer) => peer.session.heard(self.now_ns),
+        match found.and_then(|key| self.peers.link_mut(key)) {
+            Some(link) => link.session.heard(self.now_ns),
             None => self.counters.drop(Drop::UnknownSession, 1),
         }
         found
@@ -84,8 +84,8 @@ impl Context {
             self.counters.drop(Drop::NoBuffer, run.packets.into());
             return;
         }
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let receiver = &mut peer.session.receiver;
+        let Some(link) = self.peers.link_mut(key) else { return };
+        let receiver = &mut link.session.receiver;
         let handle = if run.header.seq <= receiver.next_seq() {
             Arrived::Here
         } else {
@@ -207,48 +207,43 @@ impl Context {
             return false;
         };
         let was_open = subscription.open.is_some();
-        let mut packer = Packer {
-            open: &mut subscription.open,
-            pool: &mut self.pool,
-            session: &mut peer.session,
-            counters: &mut self.counters,
-            subscription: subscription.number,
-            droppable,
-            format: output,
-            now_ns: self.now_ns,
-            taken: 0,
-            lost: 0,
-        };
         let selection = &mut self.scratch.selection;
-        selection.select_all(batch.len());
-        let verdict = handler.process(batch, selection, &mut packer);
-        let mut passes_whole = false;
-        if verdict == Verdict::Forward {
-            passes_whole =
-                selection.is_all() && batch.payload_bytes() >= WHOLE_BYTES && stride <= packer.session.packet_bytes();
-            if passes_whole {
-                packer.flush();
-            } else {
-                for index in selection.iter() {
-                    packer.push(batch.record(index));
+        let passed = match &mut peer.carrier {
+            Carrier::Packets(link) => {
+                let mut packer = Packer {
+                    open: &mut subscription.open,
+                    pool: &mut self.pool,
+                    session: &mut link.session,
+                    counters: &mut self.counters,
+                    subscription: subscription.number,
+                    droppable,
+                    format: output,
+                    now_ns: self.now_ns,
+                    taken: 0,
+                    lost: 0,
+                };
+                let may_pass = batch.payload_bytes() >= WHOLE_BYTES && stride <= packer.session.packet_bytes();
+                let whole = run(&mut **handler, batch, selection, &mut packer, may_pass);
+                if whole {
+                    packer.flush();
                 }
+                Passed { whole, taken: packer.taken, lost: packer.lost }
             }
-        }
-        let (taken, lost) = (packer.taken, packer.lost);
-        subscription.records_out += taken;
-        subscription.dropped += lost;
-        subscription.untold += lost;
+        };
+        subscription.records_out += passed.taken;
+        subscription.dropped += passed.lost;
+        subscription.untold += passed.lost;
         let errors = handler.counters().row_errors;
         self.counters.drop(Drop::RowError, errors - subscription.row_errors);
         subscription.row_errors = errors;
-        self.counters.records_out += taken;
+        self.counters.records_out += passed.taken;
         if !was_open && subscription.open.is_some() {
             self.scratch.opened.push(key);
         }
-        if taken > 0 {
+        if passed.taken > 0 {
             self.peers.touch(subscription.peer);
         }
-        passes_whole
+        passed.whole
     }
 
     /// A whole batch joins a subscription's queue by reference.
@@ -259,8 +254,10 @@ impl Context {
         self.counters.records_out += batch.len() as u64;
         self.counters.batches_whole += 1;
         let droppable = subscription.is_droppable();
-        Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable }
-            .enqueue(&mut peer.session);
+        let payload = Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable };
+        match &mut peer.carrier {
+            Carrier::Packets(link) => payload.enqueue(&mut link.session),
+        }
         self.peers.touch(subscription.peer);
     }
 
@@ -286,7 +283,11 @@ impl Context {
         let Some(peer) = self.peers.get_mut(subscription.peer) else { return };
         if let Some(open) = subscription.open.take() {
             let droppable = subscription.is_droppable();
-            open.enqueue(&mut self.pool, &mut peer.session, subscription.number, droppable);
+            match &mut peer.carrier {
+                Carrier::Packets(link) => {
+                    open.enqueue(&mut self.pool, &mut link.session, subscription.number, droppable);
+                }
+            }
             self.peers.touch(subscription.peer);
         }
     }
@@ -315,6 +316,38 @@ impl Context {
             self.scratch.spare.push(batch);
         }
     }
+}
+
+/// What came of a batch for one subscription.
+struct Passed {
+    /// It leaves whole, as it came.
+    whole: bool,
+    /// Records that its outgoing packets took.
+    taken: u64,
+    /// Records that could not be taken.
+    lost: u64,
+}
+
+/// Runs a handler over a batch, its results into `sink`; whether the batch is to leave whole instead, which `may_pass` allows.
+#[inline]
+fn run(
+    handler: &mut dyn Handler,
+    batch: &Batch,
+    selection: &mut Selection,
+    sink: &mut impl Sink,
+    may_pass: bool,
+) -> bool {
+    selection.select_all(batch.len());
+    if handler.process(batch, selection, sink) != Verdict::Forward {
+        return false;
+    }
+    if may_pass && selection.is_all() {
+        return true;
+    }
+    for index in selection.iter() {
+        sink.push(batch.record(index));
+    }
+    false
 }
 
 /// Counts what a stream brought, and keeps a sample of it.

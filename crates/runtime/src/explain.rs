@@ -4,6 +4,7 @@ use crate::Overflow;
 use crate::context::Context;
 use crate::handle::Command;
 use crate::info::{ContextInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo};
+use crate::peers::Peer;
 use crate::streams::Stream;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::Format;
@@ -38,13 +39,13 @@ impl Context {
                 id: s.id,
                 stream: self.streams.get(s.stream).map(|s| s.name.clone()).unwrap_or_default(),
                 sql: s.select.sql().to_owned(),
-                peer: self.peers.get(s.peer).map(|p| p.addr.to_string()).unwrap_or_default(),
+                peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
                 records_in: s.records_in,
                 records_out: s.records_out,
                 row_errors: s.row_errors,
                 dropped: s.dropped,
-                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.session.sender.backlog_bytes()),
+                backlog_bytes: self.peers.get(s.peer).map_or(0, Peer::backlog_bytes),
                 queue_bytes: self.queue_bytes,
             })
             .collect();
@@ -84,7 +85,7 @@ impl Context {
         dropped.sort();
         ContextInfo {
             address: self.device.local_addr().to_string(),
-            sessions: self.peers.len() as u32,
+            sessions: self.peers.sessions() as u32,
             max_sessions: self.config.max_sessions,
             turns: counters.turns,
             busy_turns: counters.busy_turns,

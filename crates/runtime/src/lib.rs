@@ -17,6 +17,7 @@ pub mod info;
 mod output;
 mod peers;
 mod requests;
+mod sessions;
 mod streams;
 mod subscriptions;
 

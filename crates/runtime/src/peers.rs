@@ -1,4 +1,5 @@
-//! The context's peers: one session each, found by the number that packets carry.
+//! The context's peers: who publishes, subscribes and asks, whatever carries it; sessions over packets are found by the
+//! number that those carry.
 
 use crate::output::{Arrived, Payload};
 use crossdock_format::Format;
@@ -22,13 +23,26 @@ pub(crate) struct Publishing {
     pub(crate) format: Format,
 }
 
-/// One peer.
-pub(crate) struct Peer {
+/// A session over packets.
+pub(crate) struct Link {
     pub(crate) addr: SocketAddr,
     pub(crate) nonce: u64,
     /// The number by which this side knows the session.
     pub(crate) number: u32,
     pub(crate) session: Session<Payload, Arrived>,
+    /// The deadline that the timer heap holds for it, in ns.
+    pub(crate) armed_ns: u64,
+}
+
+/// What carries a peer's messages.
+pub(crate) enum Carrier {
+    /// A session over packets.
+    Packets(Link),
+}
+
+/// One peer.
+pub(crate) struct Peer {
+    pub(crate) carrier: Carrier,
     pub(crate) publishing: Vec<Publishing>,
     /// Keys of its subscriptions.
     pub(crate) subscriptions: Vec<usize>,
@@ -38,8 +52,53 @@ pub(crate) struct Peer {
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
     pub(crate) dirty: bool,
-    /// The deadline that the timer heap holds for it, in ns.
-    pub(crate) armed_ns: u64,
+}
+
+impl Peer {
+    fn new(carrier: Carrier) -> Peer {
+        Peer { carrier, publishing: Vec::new(), subscriptions: Vec::new(), control_bytes: 0, full: false, dirty: false }
+    }
+
+    /// Its session over packets, if it has one.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<&Link> {
+        match &self.carrier {
+            Carrier::Packets(link) => Some(link),
+        }
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn link_mut(&mut self) -> Option<&mut Link> {
+        match &mut self.carrier {
+            Carrier::Packets(link) => Some(link),
+        }
+    }
+
+    /// Bytes queued for it, and on the way or held by it: what it takes of the memory.
+    #[inline]
+    pub(crate) fn backlog_bytes(&self) -> u64 {
+        match &self.carrier {
+            Carrier::Packets(link) => link.session.sender.backlog_bytes(),
+        }
+    }
+
+    /// Takes the oldest droppable unit out of its queue; the subscription's number and the records in it.
+    pub(crate) fn drop_oldest(&mut self) -> Option<(u32, u64)> {
+        match &mut self.carrier {
+            Carrier::Packets(link) => {
+                link.session.sender.drop_oldest().map(|dropped| dropped.records().unwrap_or((0, 0)))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.carrier {
+            Carrier::Packets(link) => link.addr.fmt(f),
+        }
+    }
 }
 
 /// All peers.
@@ -51,8 +110,14 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+    /// Sessions over packets.
+    pub(crate) fn sessions(&self) -> usize {
+        self.by_addr.len()
+    }
+
+    /// Whether every number that a session can have is taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() >= 1 << SLOT_BITS
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Peer)> {
@@ -67,9 +132,15 @@ impl Peers {
         self.slots.get_mut(key)
     }
 
+    /// The session over packets of a peer that has one.
+    #[inline]
+    pub(crate) fn link_mut(&mut self, key: usize) -> Option<&mut Link> {
+        self.slots.get_mut(key).and_then(Peer::link_mut)
+    }
+
     /// The session that this hello already made.
-    pub(crate) fn greeted(&self, addr: SocketAddr, nonce: u64) -> Option<&Peer> {
-        self.at(addr).and_then(|key| self.slots.get(key)).filter(|p| p.nonce == nonce)
+    pub(crate) fn greeted(&self, addr: SocketAddr, nonce: u64) -> Option<&Link> {
+        self.at(addr).and_then(|key| self.slots.get(key)).and_then(Peer::link).filter(|l| l.nonce == nonce)
     }
 
     /// The peer at an address.
@@ -81,33 +152,25 @@ impl Peers {
     #[inline]
     pub(crate) fn find(&self, number: u32, from: SocketAddr) -> Option<usize> {
         let key = (number & ((1 << SLOT_BITS) - 1)) as usize;
-        self.slots.get(key).filter(|p| p.number == number && p.addr == from).map(|_| key)
+        self.slots.get(key).and_then(Peer::link).filter(|l| l.number == number && l.addr == from).map(|_| key)
     }
 
-    /// Takes a peer in; returns its key. The caller keeps the bound (at most 65,536).
-    pub(crate) fn insert(&mut self, addr: SocketAddr, nonce: u64, session: Session<Payload, Arrived>) -> usize {
+    /// Takes in a peer that speaks by packets; returns its key and the session's number. The caller sees to it that there is
+    /// room.
+    pub(crate) fn insert(&mut self, addr: SocketAddr, nonce: u64, session: Session<Payload, Arrived>) -> (usize, u32) {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let number = fastrand::u32(1..) << SLOT_BITS | key as u32;
-        entry.insert(Peer {
-            addr,
-            nonce,
-            number,
-            session,
-            publishing: Vec::new(),
-            subscriptions: Vec::new(),
-            control_bytes: 0,
-            full: false,
-            dirty: false,
-            armed_ns: u64::MAX,
-        });
+        entry.insert(Peer::new(Carrier::Packets(Link { addr, nonce, number, session, armed_ns: u64::MAX })));
         self.by_addr.insert(addr, key);
-        key
+        (key, number)
     }
 
     pub(crate) fn remove(&mut self, key: usize) -> Option<Peer> {
         let peer = self.slots.try_remove(key)?;
-        self.by_addr.remove(&peer.addr);
+        if let Some(link) = peer.link() {
+            self.by_addr.remove(&link.addr);
+        }
         Some(peer)
     }
 
@@ -144,7 +207,9 @@ impl Peers {
         if let Some(peer) = self.slots.get_mut(key) {
             let payload: Rc<[u8]> = Rc::from(message.encode());
             peer.control_bytes += payload.len();
-            Payload::Control(payload).enqueue(&mut peer.session);
+            match &mut peer.carrier {
+                Carrier::Packets(link) => Payload::Control(payload).enqueue(&mut link.session),
+            }
             self.touch(key);
         }
     }

@@ -296,7 +296,7 @@ impl Context {
     /// After a batch: a subscription's queue is held to its bound by its policy.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
-        if self.peers.get(peer).is_some_and(|p| p.full || p.session.sender.backlog_bytes() > self.queue_bytes) {
+        if self.peers.get(peer).is_some_and(|p| p.full || p.backlog_bytes() > self.queue_bytes) {
             self.check_peer_queue(peer);
         }
         self.tell_dropped(key, false);
@@ -306,10 +306,8 @@ impl Context {
     pub(crate) fn check_peer_queue(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let bound = self.queue_bytes;
-        let sender = &mut peer.session.sender;
-        while sender.backlog_bytes() > bound {
-            let Some(dropped) = sender.drop_oldest() else { break };
-            let Some((number, records)) = dropped.records() else { continue };
+        while peer.backlog_bytes() > bound {
+            let Some((number, records)) = peer.drop_oldest() else { break };
             let hit = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.number == number);
             if let Some(subscription) = peer.subscriptions.iter().copied().find(hit)
                 && let Some(subscription) = self.subscriptions.get_mut(subscription)
@@ -319,7 +317,7 @@ impl Context {
             }
             self.counters.drop(Drop::QueueFull, records);
         }
-        let backlog = sender.backlog_bytes();
+        let backlog = peer.backlog_bytes();
         let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
         if full == std::mem::replace(&mut peer.full, full) {
             return;
