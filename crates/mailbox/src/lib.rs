@@ -7,22 +7,33 @@
 //! * [`ring`]: bounded single-producer, single-consumer rings of descriptors.
 //! * [`bell`]: the sleep/wake protocol that a doorbell is built on.
 //!
+//! * `shared`: what the daemon and attached processes both see: rings, syncs, host conditions, bells.
+//! * [`attach`]: the Unix socket by which a process gets at all that.
+//!
 //! Every table that says who owns what (free lists, reference counts, generations, classes) is private memory of the
 //! daemon. A segment holds bytes of messages and nothing else, so a process that maps it can at worst spoil messages.
 
 #![deny(unsafe_code)]
+#![allow(dead_code, unused_imports, unused_macros)] // `shared` and `attach` serve two sides of which this crate has none yet
 
+#[cfg(not(loom))]
+pub mod attach;
 mod batch;
 pub mod bell;
 mod buffer;
+pub mod failpoint;
 mod heap;
 mod pool;
+mod racy;
 pub mod ring;
 mod segment;
 mod selection;
+mod shared;
 mod sync;
 
 pub use batch::{Batch, BatchFull, Slice, Span};
 pub use buffer::{Buffer, BufferId, BufferMut};
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
+pub use segment::HugePages;
 pub use selection::Selection;
+pub use shared::{BellPage, ConditionAddress, Reason, SyncAddress, SyncPool};

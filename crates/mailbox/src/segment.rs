@@ -1,21 +1,45 @@
 //! A segment: a span of memory over a sealed memfd, mapped once for as long as anything in it is in use.
 //!
 //! It is sealed against growing and shrinking before anyone else could hold its descriptor, so a process that maps it
-//! cannot make a later access of the daemon fault. It holds message bytes only; who owns which part of it is written in
-//! private memory ([`crate::heap`]).
+//! cannot make a later access of the daemon fault. It holds message bytes, rings and words to wait on; who owns which part
+//! of it is written in private memory ([`crate::heap`]).
 
 #![allow(unsafe_code)]
 
+use crate::racy;
 use std::io;
 use std::ptr::NonNull;
+#[cfg(not(any(loom, miri)))]
+use {
+    rustix::fd::{AsFd, BorrowedFd, OwnedFd},
+    rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap},
+};
+
+/// A huge page of the kinds that are asked for here, in bytes.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Huge pages behind a segment: what is asked for, and what was had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Pages of the usual size.
+    #[default]
+    None,
+    /// The kernel was asked to use huge pages where it has them, and its settings allow it (`madvise`).
+    Transparent,
+    /// Pages reserved by the administrator (`vm.nr_hugepages`; `MFD_HUGETLB`).
+    Reserved,
+}
 
 /// A mapped span of memory; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: NonNull<u8>,
     bytes: usize,
+    writable: bool,
+    huge_pages: HugePages,
     #[cfg(not(any(loom, miri)))]
-    _memfd: rustix::fd::OwnedFd,
+    memfd: OwnedFd,
     /// Lets loom find a segment that is never freed.
     #[cfg(loom)]
     _alive: crate::sync::Arc<()>,
@@ -24,38 +48,125 @@ pub(crate) struct Segment {
 // SAFETY: a segment is an address range that this value owns; it has no thread-bound state. Who may touch which bytes
 // is settled by the buffers handed out over it.
 unsafe impl Send for Segment {}
-// SAFETY: `&Segment` only gives out addresses; see `Send`.
+// SAFETY: `&Segment` only gives out addresses and copies; see `Send`.
 unsafe impl Sync for Segment {}
 
 #[cfg(not(any(loom, miri)))]
 impl Segment {
     /// Makes and maps a segment of `bytes` (rounded up to whole pages by the kernel), zeroed, its pages untouched.
     pub(crate) fn new(bytes: usize) -> io::Result<Segment> {
-        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        Segment::shared(bytes, HugePages::None)
+    }
 
+    /// Makes a segment of at least `bytes` that whoever gets its descriptor may also write, on the huge pages asked for
+    /// or, where they cannot be had, on others.
+    pub(crate) fn shared(bytes: usize, wanted: HugePages) -> io::Result<Segment> {
+        let segment = Segment::mapped_new(bytes, wanted)?;
+        fcntl_add_seals(&segment.memfd, SealFlags::SEAL)?;
+        Ok(segment)
+    }
+
+    /// [`Segment::shared_for_readers`] on transparent huge pages where the kernel has them.
+    pub(crate) fn new_for_readers(bytes: usize) -> io::Result<Segment> {
+        Segment::shared_for_readers(bytes, HugePages::Transparent)
+    }
+
+    /// Makes a segment of at least `bytes` that only this mapping can write: whoever else gets its descriptor can map it
+    /// to read and nothing more, whatever it tries (Linux 5.1).
+    pub(crate) fn shared_for_readers(bytes: usize, wanted: HugePages) -> io::Result<Segment> {
+        let segment = Segment::mapped_new(bytes, wanted)?;
+        // Only now: the seal lets stand what is mapped already, and refuses to map or write by descriptor afterwards.
+        fcntl_add_seals(&segment.memfd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+        Ok(segment)
+    }
+
+    /// Maps the segment behind `memfd`, as a client does with a descriptor that it was given.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file that could still shrink under the mapping or that is not `bytes` long; else the
+    /// kernel's error, `PermissionDenied` for a writable mapping of a segment made for readers.
+    pub(crate) fn map(memfd: OwnedFd, bytes: usize, writable: bool) -> io::Result<Segment> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let seals = fcntl_get_seals(&memfd)?;
+        if !seals.contains(SealFlags::GROW | SealFlags::SHRINK) {
+            return refuse(format!("a segment sealed only by {seals:?} can change its length under its users"));
+        }
+        let len = fstat(&memfd)?.st_size;
+        if usize::try_from(len) != Ok(bytes) {
+            return refuse(format!("a segment of {len} bytes was said to have {bytes}"));
+        }
+        Segment::over(memfd, bytes, writable, HugePages::Transparent)
+    }
+
+    /// The descriptor to pass on; it stays open as long as the segment lives.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+
+    /// A memfd of a length that cannot change any more, mapped; seals may still be added.
+    fn mapped_new(bytes: usize, wanted: HugePages) -> io::Result<Segment> {
         if bytes == 0 || isize::try_from(bytes).is_err() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a segment of {bytes} bytes cannot be")));
         }
-        let memfd = memfd_create("crossdock-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&memfd, bytes as u64)?;
-        fcntl_add_seals(&memfd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        // Reserved pages are claimed by the mapping, so a lack of them shows here and never as a fault later.
+        if wanted == HugePages::Reserved
+            && let Some(rounded) = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES)
+            && let Ok(memfd) = sealed_memfd(rounded, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB)
+            && let Ok(mut segment) = Segment::over(memfd, rounded, true, HugePages::None)
+        {
+            segment.huge_pages = HugePages::Reserved;
+            return Ok(segment);
+        }
+        let memfd = sealed_memfd(bytes, MemfdFlags::empty())?;
+        Segment::over(memfd, bytes, true, wanted)
+    }
+
+    /// Maps `bytes` of `memfd`, whose length cannot change.
+    fn over(memfd: OwnedFd, bytes: usize, writable: bool, wanted: HugePages) -> io::Result<Segment> {
+        let allowed = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a fresh mapping at an address of the kernel's choosing replaces nothing; the file is sealed at its
         // length, so every byte of the mapping stays backed for as long as it exists.
-        let base = unsafe {
-            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memfd, 0)?
-        };
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, allowed, MapFlags::SHARED, &memfd, 0)? };
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        Ok(Segment { base, bytes, _memfd: memfd })
+        let mut segment = Segment { base, bytes, writable, huge_pages: HugePages::None, memfd };
+        if wanted != HugePages::None && bytes >= HUGE_PAGE_BYTES && shared_huge_pages_allowed() {
+            // SAFETY: advice on a range that this segment has mapped changes no byte of it.
+            let advised = unsafe { madvise(segment.base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+            if advised.is_ok() {
+                segment.huge_pages = HugePages::Transparent;
+            }
+        }
+        Ok(segment)
     }
+}
+
+/// A memfd of `bytes` zeros that can neither grow nor shrink; more seals may be added.
+#[cfg(not(any(loom, miri)))]
+fn sealed_memfd(bytes: usize, kind: MemfdFlags) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
+    let memfd = match memfd_create("crossdock-segment", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Kernels before 6.3 do not know that seal.
+        Err(rustix::io::Errno::INVAL) => memfd_create("crossdock-segment", flags)?,
+        other => other?,
+    };
+    ftruncate(&memfd, bytes as u64)?;
+    fcntl_add_seals(&memfd, SealFlags::GROW | SealFlags::SHRINK)?;
+    Ok(memfd)
+}
+
+/// Whether the kernel's setting lets a memfd have huge pages where they are asked for.
+#[cfg(not(any(loom, miri)))]
+fn shared_huge_pages_allowed() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        .is_ok_and(|setting| ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|on| setting.contains(on)))
 }
 
 #[cfg(not(any(loom, miri)))]
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped in `new` and is unmapped nowhere else; the heap that owns this segment is freed
-        // only when no buffer over it is left.
-        let _unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        // SAFETY: the range was mapped in `over` and is unmapped nowhere else; whatever uses addresses in it keeps this
+        // segment: the heap that owns it is freed only when no buffer over it is left, rings and words hold an `Arc`.
+        let _unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -69,9 +180,35 @@ impl Segment {
         Ok(Segment {
             base,
             bytes,
+            writable: true,
+            huge_pages: HugePages::None,
             #[cfg(loom)]
             _alive: crate::sync::Arc::new(()),
         })
+    }
+}
+
+/// What only a process among others needs, so that what uses it builds under miri too.
+#[cfg(miri)]
+impl Segment {
+    pub(crate) fn shared(bytes: usize, _wanted: HugePages) -> io::Result<Segment> {
+        Segment::new(bytes)
+    }
+
+    pub(crate) fn new_for_readers(bytes: usize) -> io::Result<Segment> {
+        Segment::new(bytes)
+    }
+
+    pub(crate) fn shared_for_readers(bytes: usize, _wanted: HugePages) -> io::Result<Segment> {
+        Segment::new(bytes)
+    }
+
+    pub(crate) fn map(_memfd: rustix::fd::OwnedFd, _bytes: usize, _writable: bool) -> io::Result<Segment> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    pub(crate) fn fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        rustix::stdio::stdin()
     }
 }
 
@@ -90,7 +227,14 @@ impl Segment {
         self.bytes
     }
 
-    /// The address `offset` bytes in, if `bytes` from there on lie inside.
+    /// The huge pages that were had for it.
+    pub(crate) fn huge_pages(&self) -> HugePages {
+        self.huge_pages
+    }
+
+    /// The address `offset` bytes in, if `bytes` from there on lie inside. Whether it may be written is the mapping's
+    /// matter: a client has inbox segments to read only.
+    #[inline]
     pub(crate) fn at(&self, offset: usize, bytes: usize) -> Option<NonNull<u8>> {
         if offset.checked_add(bytes)? > self.bytes {
             return None;
@@ -98,20 +242,48 @@ impl Segment {
         // SAFETY: `offset` lies inside the mapping, as just checked.
         Some(unsafe { self.base.add(offset) })
     }
+
+    /// Copies what lies `offset` bytes in to `to`, each byte loaded once; false if that is not all inside. Others may
+    /// write meanwhile: then each byte is an old or a new one, and nothing worse.
+    #[inline]
+    #[must_use]
+    pub(crate) fn read_into(&self, offset: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.at(offset, to.len()) else { return false };
+        // SAFETY: `at` checked that these bytes are inside the mapping, which `self` keeps.
+        unsafe { racy::copy_out(from, to) };
+        true
+    }
+
+    /// Copies `from` to where `offset` says; false if that is not all inside, or the mapping is only to be read.
+    #[inline]
+    #[must_use]
+    pub(crate) fn write_from(&self, offset: usize, from: &[u8]) -> bool {
+        let Some(to) = self.at(offset, from.len()).filter(|_| self.writable) else { return false };
+        // SAFETY: `at` checked that these bytes are inside the mapping, which `self` keeps and which may be written.
+        unsafe { racy::copy_in(from, to) };
+        true
+    }
+
+    /// The eight bytes `offset` bytes in, as a number, lowest byte first; none if they are not all inside. In one piece
+    /// where `offset` is a multiple of eight.
+    #[inline]
+    pub(crate) fn read_u64(&self, offset: usize) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read_into(offset, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
 }
 
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
-    use rustix::fs::{SealFlags, fcntl_get_seals, ftruncate};
 
     #[test]
     fn nobody_can_change_its_length_or_its_seals() {
         let segment = Segment::new(8192).unwrap();
-        let seals = fcntl_get_seals(&segment._memfd).unwrap();
+        let seals = fcntl_get_seals(segment.fd()).unwrap();
         assert!(seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL));
-        assert!(ftruncate(&segment._memfd, 0).is_err());
-        assert!(ftruncate(&segment._memfd, 1 << 20).is_err());
+        assert!(ftruncate(segment.fd(), 0).is_err());
+        assert!(ftruncate(segment.fd(), 1 << 20).is_err());
     }
 
     #[test]

@@ -3,14 +3,19 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
+
+/// Atomics that may lie over mapped memory, which loom's cannot: for the bytes of messages, where it has nothing to find.
+pub(crate) mod mapped {
+    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64};
+}
 
 #[cfg(loom)]
 pub(crate) use loom::thread::yield_now;

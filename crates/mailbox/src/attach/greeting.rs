@@ -1,0 +1,275 @@
+//! What the daemon says to a process that attaches: welcome, with descriptors, or a refusal, with its reason.
+//!
+//! A packet is: magic (8 bytes), version (4), kind (4), then for a welcome client number (4), 4 zero bytes, and the lengths
+//! of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8. All numbers lowest
+//! byte first. A welcome carries exactly six descriptors, in the order of [`Handles`].
+
+use super::listener::new_socket;
+use super::{AttachAddr, Peer};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, recvmsg, send, sendmsg,
+};
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+const MAGIC: [u8; 8] = *b"xdockshm";
+/// Of everything that daemon and client share: this packet, the control segment's layout, the operations.
+const VERSION: u32 = 1;
+const WELCOME: u32 = 0;
+const REFUSAL: u32 = 1;
+const HEAD_BYTES: usize = 16;
+const WELCOME_BYTES: usize = 64;
+/// Length of the longest packet, hence of the longest refusal.
+const MOST_BYTES: usize = 512;
+const HANDLES: usize = 6;
+
+/// What a welcome says besides its descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    /// The client's number, part of the addresses of its syncs and conditions.
+    pub(crate) client: u32,
+    /// Length of the control segment in bytes.
+    pub(crate) control_bytes: u64,
+    /// Length of the domain's shared segment in bytes.
+    pub(crate) shared_bytes: u64,
+    /// Length of the domain's inbox segment in bytes.
+    pub(crate) inbox_bytes: u64,
+}
+
+/// The descriptors of a welcome.
+#[derive(Debug)]
+pub(crate) struct Handles<F> {
+    /// The client's rings, syncs and conditions.
+    pub(crate) control: F,
+    /// The domain's message buffers.
+    pub(crate) shared: F,
+    /// The domain's message buffers that only the daemon writes.
+    pub(crate) inbox: F,
+    /// The page that says whether the core sleeps.
+    pub(crate) bell: F,
+    /// The eventfd by which this client wakes the core.
+    pub(crate) doorbell: F,
+    /// The end to read of the pipe by which the core wakes this client's event loop.
+    pub(crate) wake: F,
+}
+
+/// Why a process could not attach.
+#[derive(Debug)]
+pub enum AttachError {
+    /// No daemon listens there, or none that this process may ask.
+    Absent {
+        /// Where it was looked for.
+        address: AttachAddr,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The daemon does not let this process in.
+    Refused {
+        /// Where it listens.
+        address: AttachAddr,
+        /// Its reason.
+        reason: String,
+    },
+    /// What answers is no daemon, or one of another version.
+    Foreign {
+        /// Where it listens.
+        address: AttachAddr,
+        /// What was wrong with the answer.
+        what: String,
+    },
+    /// The kernel would not give what attaching needs.
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Absent { address, error } => {
+                write!(f, "no daemon can be attached to at {address}: {error}; is it running, with attaching enabled?")
+            }
+            AttachError::Refused { address, reason } => write!(f, "the daemon at {address} refused: {reason}"),
+            AttachError::Foreign { address, what } => {
+                write!(f, "what answers at {address} cannot be attached to: {what}")
+            }
+            AttachError::System { doing, error } => write!(f, "attaching failed while {doing}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AttachError::Absent { error, .. } | AttachError::System { error, .. } => Some(error),
+            AttachError::Refused { .. } | AttachError::Foreign { .. } => None,
+        }
+    }
+}
+
+fn head(kind: u32) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..].copy_from_slice(&kind.to_le_bytes());
+    head
+}
+
+/// What a packet says.
+#[derive(Debug, PartialEq, Eq)]
+enum Greeting {
+    Welcome(Welcome),
+    Refusal(String),
+}
+
+impl Welcome {
+    fn encode(&self) -> [u8; WELCOME_BYTES] {
+        let mut packet = [0; WELCOME_BYTES];
+        packet[..HEAD_BYTES].copy_from_slice(&head(WELCOME));
+        packet[16..20].copy_from_slice(&self.client.to_le_bytes());
+        packet[24..32].copy_from_slice(&self.control_bytes.to_le_bytes());
+        packet[32..40].copy_from_slice(&self.shared_bytes.to_le_bytes());
+        packet[40..48].copy_from_slice(&self.inbox_bytes.to_le_bytes());
+        packet
+    }
+
+    /// Sends this and `handles` to the process at the other end of `socket`, without waiting.
+    ///
+    /// # Errors
+    /// The kernel's: a process that is gone, or one that already has too many descriptors on their way to it.
+    pub(crate) fn send(&self, socket: BorrowedFd<'_>, handles: &Handles<BorrowedFd<'_>>) -> io::Result<()> {
+        let packet = self.encode();
+        let Handles { control, shared, inbox, bell, doorbell, wake } = *handles;
+        let fds: [BorrowedFd<'_>; HANDLES] = [control, shared, inbox, bell, doorbell, wake];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(io::Error::other("no room for the descriptors"));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(socket, &[IoSlice::new(&packet)], &mut ancillary, flags)?;
+        Ok(())
+    }
+}
+
+fn encode_refusal(reason: &str) -> Vec<u8> {
+    let mut packet = head(REFUSAL).to_vec();
+    let most = reason.len().min(MOST_BYTES - HEAD_BYTES);
+    let end = (0..=most).rev().find(|&at| reason.is_char_boundary(at)).unwrap_or(0);
+    packet.extend_from_slice(&reason.as_bytes()[..end]);
+    packet
+}
+
+/// Tells the process at the other end of `socket` why it may not attach, without waiting. If it cannot be told, it sees the
+/// socket close.
+pub fn refuse(socket: BorrowedFd<'_>, reason: &str) {
+    let _sent = send(socket, &encode_refusal(reason), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Reads a packet; the error says what is wrong with it.
+fn decode(packet: &[u8]) -> Result<Greeting, String> {
+    fn number<const N: usize>(packet: &[u8], at: usize) -> Option<[u8; N]> {
+        packet.get(at..)?.first_chunk().copied()
+    }
+    let u32_at = |at| number(packet, at).map(u32::from_le_bytes);
+    let u64_at = |at| number(packet, at).map(u64::from_le_bytes);
+    if number(packet, 0) != Some(MAGIC) {
+        return Err("it is not a crossdock daemon".to_owned());
+    }
+    let truncated = || "its answer is cut short".to_owned();
+    let version = u32_at(8).ok_or_else(truncated)?;
+    if version != VERSION {
+        return Err(format!("it shares memory by version {version} of the rules, this program by version {VERSION}"));
+    }
+    match u32_at(12).ok_or_else(truncated)? {
+        WELCOME if packet.len() == WELCOME_BYTES => {
+            let welcome = Welcome {
+                client: u32_at(16).ok_or_else(truncated)?,
+                control_bytes: u64_at(24).ok_or_else(truncated)?,
+                shared_bytes: u64_at(32).ok_or_else(truncated)?,
+                inbox_bytes: u64_at(40).ok_or_else(truncated)?,
+            };
+            Ok(Greeting::Welcome(welcome))
+        }
+        WELCOME => Err(truncated()),
+        REFUSAL => Ok(Greeting::Refusal(String::from_utf8_lossy(&packet[HEAD_BYTES..]).into_owned())),
+        kind => Err(format!("its answer is of kind {kind}, which this program does not know")),
+    }
+}
+
+/// What a client that was let in holds.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) welcome: Welcome,
+    pub(crate) handles: Handles<OwnedFd>,
+    /// Hangs up when the daemon is gone.
+    pub(crate) socket: OwnedFd,
+    /// The daemon's process.
+    pub(crate) daemon: Peer,
+}
+
+/// Asks the daemon at `address` to be let in, waiting `timeout` at most for each of its steps.
+pub(crate) fn connect(address: &AttachAddr, timeout: Duration) -> Result<Admitted, AttachError> {
+    let system = |doing| move |error: io::Error| AttachError::System { doing, error };
+    let absent = |error: io::Error| AttachError::Absent { address: address.clone(), error };
+    let socket = new_socket(SocketFlags::empty()).map_err(system("making a socket"))?;
+    for direction in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, direction, Some(timeout))
+            .map_err(|errno| system("limiting waits")(errno.into()))?;
+    }
+    rustix::net::connect(&socket, &address.to_socket_addr().map_err(absent)?).map_err(|errno| absent(errno.into()))?;
+    let daemon = Peer::of(socket.as_fd()).map_err(system("asking who the daemon is"))?;
+    let foreign = |what: String| AttachError::Foreign { address: address.clone(), what };
+    let mut packet = [0; MOST_BYTES];
+    let (bytes, fds) = match receive(socket.as_fd(), &mut packet) {
+        Ok((0, _)) => return Err(foreign("it hung up without a word".to_owned())),
+        Ok(received) => received,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(foreign(format!("it said nothing within {timeout:?}")));
+        }
+        Err(error) => return Err(system("receiving the daemon's answer")(error)),
+    };
+    let welcome = match decode(&packet[..bytes]).map_err(foreign)? {
+        Greeting::Welcome(welcome) => welcome,
+        Greeting::Refusal(reason) => return Err(AttachError::Refused { address: address.clone(), reason }),
+    };
+    let Ok([control, shared, inbox, bell, doorbell, wake]) = <[OwnedFd; HANDLES]>::try_from(fds) else {
+        return Err(foreign(
+            "its answer came without all of its descriptors; may this process open more files?".into(),
+        ));
+    };
+    let handles = Handles { control, shared, inbox, bell, doorbell, wake };
+    Ok(Admitted { welcome, handles, socket, daemon })
+}
+
+/// Takes one packet with the descriptors that came with it.
+fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut parts = [IoSliceMut::new(packet)];
+        match recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        fds.clear(); // some are missing, and nobody can say which
+    }
+    Ok((received.bytes, fds))
+}

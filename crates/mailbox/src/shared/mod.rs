@@ -1,0 +1,24 @@
+//! What the daemon and a client process both see: the layout of a control segment, rings whose entries say themselves that
+//! they are new, syncs, host conditions (Nectar 1990, 3.1 to 3.4), and the bell of a core that sleeps.
+//!
+//! Everything in shared memory is a little-endian word that is accessed as an atomic only. A word that the other side can
+//! write is loaded once; what was loaded is checked and used. Nothing here trusts, panics at, or waits for the other side.
+
+mod bell;
+mod condition;
+mod futex;
+mod layout;
+mod op;
+mod ring;
+mod sync;
+mod words;
+
+pub use bell::BellPage;
+pub(crate) use bell::{ArmedFlag, BELL_PAGE_BYTES, CoreBell};
+pub(crate) use condition::{HostCondition, Woken};
+pub(crate) use layout::{CONDITIONS, ControlLayout, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS, SYNCS};
+pub use op::Reason;
+pub(crate) use op::{down, up};
+pub(crate) use ring::{Descriptor, RingReader, RingWriter, Signal};
+pub use sync::{ConditionAddress, SyncAddress, SyncPool};
+pub(crate) use sync::{SyncCell, WriteOutcome};

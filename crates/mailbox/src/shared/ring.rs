@@ -1,0 +1,211 @@
+//! Rings between the daemon and a client, one writer and one reader each, whose entries say themselves whether they are new.
+//!
+//! The first word of an entry carries the *lap*: how often the writer has been around the ring. The reader looks at the
+//! next entry's first word and nowhere else, so that a message costs the move of one cache line from core to core; an index
+//! of its own for the writer would cost a second.
+//!
+//! There is no way to be full: who may write an entry owns a slot or a credit for it, and a ring holds twice the slots. A
+//! client that writes more than it owns overwrites its own entries, and the daemon then finds slots that are not there.
+
+use super::words::Words;
+use crate::sync::Ordering;
+use std::marker::PhantomData;
+#[cfg(not(loom))]
+use {crate::segment::Segment, crate::sync::Arc};
+
+/// Laps count from 1 to this and on from 1 again; 0 is in memory that was never written.
+const LAPS: u8 = u8::MAX;
+/// Words of the longest entry.
+const MOST_WORDS: usize = 4;
+
+/// One operation on a slot, in 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Descriptor {
+    /// The operation, of [`super::up`] or [`super::down`].
+    pub op: u8,
+    /// The port's slot.
+    pub slot: u16,
+    /// Which of the slot's uses is meant.
+    pub generation: u16,
+    /// Mailbox, area, procedure or reason, as the operation says.
+    pub target: u16,
+    /// Bytes from the start of the slot's buffer, or of the segment on the way down.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// One entry of a signal queue, in 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Signal {
+    /// The operation and the slot that it is about, if any.
+    pub head: Descriptor,
+    /// Tag, or what the operation says.
+    pub a: u64,
+    /// As the operation says.
+    pub b: u64,
+}
+
+/// What can be an entry of a ring: a few words, of which the lowest byte of the first is left to the ring.
+pub(crate) trait Entry: Copy {
+    /// How many words: a power of two, and at most four.
+    const WORDS: usize;
+
+    /// The words; those from [`Entry::WORDS`] on are nothing.
+    fn encode(self) -> [u64; MOST_WORDS];
+
+    /// What the words say. Any words say something: whether that may be is checked by who knows the slots.
+    fn decode(words: [u64; MOST_WORDS]) -> Self;
+}
+
+impl Entry for Descriptor {
+    const WORDS: usize = 2;
+
+    #[inline]
+    fn encode(self) -> [u64; MOST_WORDS] {
+        let head = u64::from(self.op) << 8
+            | u64::from(self.slot) << 16
+            | u64::from(self.generation) << 32
+            | u64::from(self.target) << 48;
+        [head, u64::from(self.offset) | u64::from(self.len) << 32, 0, 0]
+    }
+
+    #[inline]
+    fn decode([head, span, ..]: [u64; MOST_WORDS]) -> Descriptor {
+        Descriptor {
+            op: (head >> 8) as u8,
+            slot: (head >> 16) as u16,
+            generation: (head >> 32) as u16,
+            target: (head >> 48) as u16,
+            offset: span as u32,
+            len: (span >> 32) as u32,
+        }
+    }
+}
+
+impl Entry for Signal {
+    const WORDS: usize = 4;
+
+    #[inline]
+    fn encode(self) -> [u64; MOST_WORDS] {
+        let [head, span, ..] = self.head.encode();
+        [head, span, self.a, self.b]
+    }
+
+    #[inline]
+    fn decode(words: [u64; MOST_WORDS]) -> Signal {
+        Signal { head: Descriptor::decode(words), a: words[2], b: words[3] }
+    }
+}
+
+/// One side's place on its way around a ring.
+struct Place<E> {
+    words: Words,
+    /// First word of the next entry.
+    next: usize,
+    lap: u8,
+    /// Entries so far.
+    passed: u64,
+    _entries: PhantomData<fn(E) -> E>,
+}
+
+impl<E: Entry> Place<E> {
+    fn new(words: Words) -> Option<Place<E>> {
+        (words.count() >= E::WORDS).then_some(Place { words, next: 0, lap: 1, passed: 0, _entries: PhantomData })
+    }
+
+    #[cfg(not(loom))]
+    fn in_segment(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<Place<E>> {
+        Place::new(Words::new(segment, at, entries.checked_mul(E::WORDS)?)?)
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        self.passed += 1;
+        self.next += E::WORDS;
+        if self.next == self.words.count() {
+            self.next = 0;
+            self.lap = if self.lap == LAPS { 1 } else { self.lap + 1 };
+        }
+    }
+}
+
+/// The side that writes entries. One thread at a time holds it, and only one such is ever made for a ring.
+pub(crate) struct RingWriter<E>(Place<E>);
+
+impl<E: Entry> RingWriter<E> {
+    /// The writer of the ring of `entries` (a power of two) that begins `at` bytes into `segment` and was never written;
+    /// none if it is not inside.
+    #[cfg(not(loom))]
+    pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingWriter<E>> {
+        Place::in_segment(segment, at, entries).map(RingWriter)
+    }
+
+    /// The writer of the ring in `words`, which are zero.
+    pub(crate) fn over(words: Words) -> Option<RingWriter<E>> {
+        Place::new(words).map(RingWriter)
+    }
+
+    /// Writes an entry. It cannot be refused: the slots bound what is under way.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: E) {
+        let place = &mut self.0;
+        let encoded = entry.encode();
+        for (at, word) in encoded.iter().enumerate().take(E::WORDS).skip(1) {
+            place.words.word(place.next + at).store(*word, Ordering::Relaxed);
+        }
+        // Release: who sees this lap sees the words above, and what was done to the slot's buffer.
+        place.words.word(place.next).store(encoded[0] & !0xff | u64::from(place.lap), Ordering::Release);
+        place.step();
+    }
+
+    /// Entries written so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.0.passed
+    }
+}
+
+/// The side that reads entries. One thread at a time holds it, and only one such is ever made for a ring.
+pub(crate) struct RingReader<E>(Place<E>);
+
+impl<E: Entry> RingReader<E> {
+    /// The reader of the ring of `entries` (a power of two) that begins `at` bytes into `segment`, of which nothing was read
+    /// yet; none if it is not inside.
+    #[cfg(not(loom))]
+    pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingReader<E>> {
+        Place::in_segment(segment, at, entries).map(RingReader)
+    }
+
+    /// The reader of the ring in `words`, of which nothing was read yet.
+    pub(crate) fn over(words: Words) -> Option<RingReader<E>> {
+        Place::new(words).map(RingReader)
+    }
+
+    /// Takes the next entry, if it was written. Each word is loaded once.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<E> {
+        let place = &mut self.0;
+        let mut words = [0; MOST_WORDS];
+        // Acquire: with the lap come the other words, and what was done to the slot's buffer.
+        words[0] = place.words.word(place.next).load(Ordering::Acquire);
+        if words[0] as u8 != place.lap {
+            return None;
+        }
+        for (at, word) in words.iter_mut().enumerate().take(E::WORDS).skip(1) {
+            *word = place.words.word(place.next + at).load(Ordering::Relaxed);
+        }
+        place.step();
+        Some(E::decode(words))
+    }
+
+    /// Whether [`RingReader::pop`] would give something.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.words.word(self.0.next).load(Ordering::Acquire) as u8 == self.0.lap
+    }
+
+    /// Entries read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.0.passed
+    }
+}

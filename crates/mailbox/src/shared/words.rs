@@ -1,0 +1,107 @@
+//! Words of a segment as atomics, for as long as someone uses them.
+
+#![allow(unsafe_code)]
+
+use crate::sync::{Arc, AtomicU32, AtomicU64};
+#[cfg(not(loom))]
+use {crate::segment::Segment, std::ptr::NonNull};
+
+/// What a word in shared memory can be: an atomic whose every pattern of bits is a value.
+///
+/// # Safety
+/// The type is as large as it is aligned, holds any bits, and may be changed at any time by anyone.
+pub(crate) unsafe trait Atomic {
+    /// One that is zero.
+    fn zero() -> Self;
+}
+
+// SAFETY: so an `AtomicU64` is.
+unsafe impl Atomic for AtomicU64 {
+    fn zero() -> AtomicU64 {
+        AtomicU64::new(0)
+    }
+}
+
+// SAFETY: so an `AtomicU32` is.
+unsafe impl Atomic for AtomicU32 {
+    fn zero() -> AtomicU32 {
+        AtomicU32::new(0)
+    }
+}
+
+/// So many words, a power of two of them, and the segment that they lie in.
+#[cfg(not(loom))]
+pub(crate) struct Words<A = AtomicU64> {
+    base: NonNull<A>,
+    mask: usize,
+    segment: Arc<Segment>,
+}
+
+// SAFETY: atomics may be used from any thread, and the segment that keeps them mapped is `Send` and `Sync`.
+#[cfg(not(loom))]
+unsafe impl<A: Sync> Send for Words<A> {}
+// SAFETY: as above.
+#[cfg(not(loom))]
+unsafe impl<A: Sync> Sync for Words<A> {}
+
+#[cfg(not(loom))]
+impl<A: Atomic> Words<A> {
+    /// `count` words from `at` bytes on; none if `count` is not a power of two, `at` not a multiple of a word's bytes, or
+    /// they are not all inside the segment.
+    pub(crate) fn new(segment: &Arc<Segment>, at: usize, count: usize) -> Option<Words<A>> {
+        if !count.is_power_of_two() || !at.is_multiple_of(size_of::<A>()) {
+            return None;
+        }
+        let base = segment.at(at, count.checked_mul(size_of::<A>())?)?.cast();
+        Some(Words { base, mask: count - 1, segment: segment.clone() })
+    }
+
+    /// The segment that they lie in.
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// The word at `index`, which is taken modulo the number of words.
+    #[inline]
+    pub(crate) fn word(&self, index: usize) -> &A {
+        // SAFETY: the mask keeps the index below the count that `new` checked against the segment, which this value keeps
+        // mapped; segments start on eight bytes and `at` is a multiple of a word's, so the word is aligned. It holds a
+        // value whatever its bits, and others may change it at any time, as `Atomic` promises.
+        unsafe { self.base.add(index & self.mask).as_ref() }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.mask + 1
+    }
+}
+
+/// The stand-in of loom, whose atomics cannot lie over mapped memory.
+#[cfg(loom)]
+pub(crate) struct Words<A = AtomicU64> {
+    cells: Arc<Vec<A>>,
+}
+
+#[cfg(loom)]
+impl<A: Atomic> Words<A> {
+    /// `count` words, zero.
+    pub(crate) fn zeroed(count: usize) -> Words<A> {
+        Words { cells: Arc::new((0..count.next_power_of_two()).map(|_| A::zero()).collect()) }
+    }
+
+    pub(crate) fn word(&self, index: usize) -> &A {
+        &self.cells[index & (self.cells.len() - 1)]
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.cells.len()
+    }
+}
+
+#[cfg(loom)]
+impl<A> Clone for Words<A> {
+    fn clone(&self) -> Words<A> {
+        Words { cells: self.cells.clone() }
+    }
+}
