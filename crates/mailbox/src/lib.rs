@@ -23,6 +23,8 @@ pub mod bell;
 mod buffer;
 pub mod failpoint;
 mod heap;
+#[cfg(not(any(loom, miri)))]
+pub mod host;
 mod pool;
 mod racy;
 pub mod ring;

@@ -19,6 +19,6 @@ pub(crate) use condition::{HostCondition, Woken};
 pub(crate) use layout::{CONDITIONS, ControlLayout, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS, SYNCS};
 pub use op::Reason;
 pub(crate) use op::{down, up};
-pub(crate) use ring::{Descriptor, RingReader, RingWriter, Signal};
+pub(crate) use ring::{Descriptor, Entry, RingReader, RingWriter, Signal};
 pub use sync::{ConditionAddress, SyncAddress, SyncPool};
 pub(crate) use sync::{SyncCell, WriteOutcome};

@@ -1,0 +1,175 @@
+//! What the daemon keeps of one attached client: its ports, what it has open, what it waits for.
+
+use super::mailbox::{MailboxKey, Side};
+use super::slots::{Breach, Slots};
+use crate::attach::Peer;
+use crate::segment::Segment;
+use crate::shared::{ArmedFlag, Descriptor, HostCondition, RingReader, RingWriter, Signal};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Blocking requests of one port that may wait at a time.
+pub(crate) const MAX_REQUESTS: usize = 64;
+/// Operations of one signal queue that may wait at a time.
+pub(crate) const MAX_WAITING: u32 = 256;
+/// Unsolicited signals that a client may have asked for ahead.
+pub(crate) const MAX_LISTENS: u32 = 64;
+/// The session's two ports.
+pub(crate) const SESSION_OUT: u16 = 0;
+/// See [`SESSION_OUT`].
+pub(crate) const SESSION_IN: u16 = 1;
+
+/// Names an attached client; never stands for another one later. Its number is the client's in addresses and lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct ClientKey(pub(crate) u32);
+
+impl ClientKey {
+    /// The client's number: as in [`crate::shared::SyncAddress`] and in lists.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        (self.0 & ((1 << INDEX_BITS) - 1)) as usize
+    }
+
+    pub(crate) fn new(serial: u32, index: usize) -> ClientKey {
+        ClientKey(serial << INDEX_BITS | index as u32)
+    }
+}
+
+/// Low bits of a client's number: its place. So many clients at most.
+pub(crate) const INDEX_BITS: u32 = 12;
+
+/// One side of a mailbox, in rings.
+pub(crate) struct Port {
+    pub(crate) mailbox: MailboxKey,
+    pub(crate) side: Side,
+    pub(crate) slots: Slots,
+    pub(crate) down: RingWriter<Descriptor>,
+    /// Grants that a writer is to have ahead.
+    pub(crate) ahead: u32,
+    /// Their size in bytes.
+    pub(crate) grant_bytes: u32,
+    /// Bytes that a reader may have before it at a time (one message in any case).
+    pub(crate) deliver_bytes: u64,
+    /// Larger buffers that the writer waits for, in bytes.
+    pub(crate) requests: VecDeque<u32>,
+    /// Whether it is in a list of those to be fed.
+    pub(crate) is_hungry: bool,
+    /// Its writer's present wait was counted.
+    pub(crate) is_wait_noted: bool,
+}
+
+impl Port {
+    /// Whether a message of `bytes` may be delivered to it now.
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: u32) -> bool {
+        let delivered = self.slots.delivered_bytes();
+        self.slots.vacant() > 0 && (delivered == 0 || delivered + u64::from(bytes) <= self.deliver_bytes)
+    }
+
+    /// Takes back what a descriptor of a put names.
+    #[inline]
+    pub(crate) fn take_put(&mut self, entry: &Descriptor) -> Result<super::message::Message, Breach> {
+        if self.side == Side::Read {
+            return Err(Breach::Operation(entry.op));
+        }
+        self.slots.take_granted(entry)
+    }
+}
+
+/// A client's signal queues, and what it waits for over them.
+pub(crate) struct Signals {
+    pub(crate) down: RingWriter<Signal>,
+    pub(crate) slots: Slots,
+    /// Allocations that wait: tag, the client's number of the mailbox, bytes.
+    pub(crate) allocs: VecDeque<(u64, u16, u32)>,
+    /// Allocations and gets that wait.
+    pub(crate) waiting: u32,
+    pub(crate) listens: u32,
+    /// Upcalls whose results are awaited, by index: {generation, ticket of the core}.
+    pub(crate) upcalls: Vec<Option<(u16, u64)>>,
+    pub(crate) upcall_serial: u16,
+    pub(crate) is_hungry: bool,
+}
+
+/// A side of a mailbox that a client has open.
+#[derive(Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) mailbox: MailboxKey,
+    pub(crate) side: Side,
+    /// Absent over the signal queue.
+    pub(crate) port: Option<u16>,
+}
+
+/// One attached client.
+pub(crate) struct Client {
+    pub(crate) key: ClientKey,
+    pub(crate) peer: Peer,
+    pub(crate) domain: u16,
+    pub(crate) attached_ns: u64,
+    pub(crate) control: Arc<Segment>,
+    /// Its hang-up is the client's end.
+    pub(crate) socket: OwnedFd,
+    /// The client writes it to wake the core. Never read: see the module's page.
+    pub(crate) doorbell: OwnedFd,
+    /// The core writes it to wake a client with an event loop of its own.
+    pub(crate) wake: OwnedFd,
+    /// Whether such a client wants a byte in that pipe.
+    pub(crate) armed: ArmedFlag,
+    pub(crate) condition: HostCondition,
+    pub(crate) ports: Vec<Option<Box<Port>>>,
+    pub(crate) signals: Signals,
+    /// By the client's number for it.
+    pub(crate) open: Vec<Option<Open>>,
+    /// Bytes of buffers in its slots.
+    pub(crate) quota_bytes: u64,
+    /// Its session's grants are withheld.
+    pub(crate) held: bool,
+    /// Whether it is in the list of those that were given something this turn.
+    pub(crate) is_notified: bool,
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) waits: u64,
+    pub(crate) wakes: u64,
+}
+
+impl Client {
+    /// Bytes of the buffers that it has now.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.ports.iter().flatten().map(|port| port.slots.bytes()).sum::<u64>() + self.signals.slots.bytes()
+    }
+
+    /// Buffers that it has now.
+    pub(crate) fn held_buffers(&self) -> u32 {
+        let of = |slots: &Slots| slots.granted() + slots.delivered();
+        self.ports.iter().flatten().map(|port| of(&port.slots)).sum::<u32>() + of(&self.signals.slots)
+    }
+
+    /// The mailbox that it has open under a number.
+    #[inline]
+    pub(crate) fn opened(&self, number: u16) -> Result<Open, Breach> {
+        self.open.get(number as usize).copied().flatten().ok_or(Breach::NotOpen(number))
+    }
+
+    pub(crate) fn port_mut(&mut self, port: u16) -> Option<&mut Port> {
+        self.ports.get_mut(port as usize)?.as_deref_mut()
+    }
+}
+
+/// A ring that clients fill and the core polls.
+pub(crate) enum Up {
+    Port(RingReader<Descriptor>),
+    Signals(RingReader<Signal>),
+}
+
+/// One polled ring, and whose it is.
+pub(crate) struct Polled {
+    pub(crate) up: Up,
+    /// Index of the client.
+    pub(crate) client: u32,
+    pub(crate) port: u16,
+}

@@ -1,0 +1,116 @@
+//! Giving clients what they are due: buffers to writers, messages that had to wait to readers, and wake-ups.
+
+use super::HostInterface;
+use super::mailbox::{PortKey, SIGNALS};
+use crate::shared::{Descriptor, Reason, down};
+use crate::sync::{Ordering, fence};
+
+impl HostInterface {
+    /// Gives hungry ports what they are due, and if something was freed, tries again those that could not be given it.
+    #[inline]
+    pub(super) fn feed(&mut self) {
+        if self.freed {
+            self.retry();
+        }
+        while let Some(key) = self.hungry.pop() {
+            let fed = match key.port {
+                SIGNALS => self.feed_signals(key.client),
+                _ => self.feed_port(key),
+            };
+            if !fed {
+                self.waiting.push(key);
+            }
+        }
+    }
+
+    fn retry(&mut self) {
+        self.freed = false;
+        self.hungry.append(&mut self.waiting);
+        for mailbox in std::mem::take(&mut self.stuck) {
+            self.pump(mailbox);
+        }
+    }
+
+    /// Grants a writer's port what it waits for, and what it is to have ahead. False if it is due more; it stays hungry then.
+    #[inline]
+    fn feed_port(&mut self, key: PortKey) -> bool {
+        loop {
+            let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) else { return true };
+            let request = port.requests.front().copied();
+            let bytes = match request {
+                Some(bytes) => bytes,
+                None if port.slots.granted() < port.ahead => port.grant_bytes,
+                None => {
+                    port.is_hungry = false;
+                    return true;
+                }
+            };
+            if let Err(reason) = self.grant(key, bytes) {
+                self.note_wait(key, reason);
+                return reason == Reason::Closed;
+            }
+            if request.is_some()
+                && let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port))
+            {
+                port.requests.pop_front();
+            }
+        }
+    }
+
+    /// Counts that a writer is left without a buffer, if it has none.
+    fn note_wait(&mut self, key: PortKey, reason: Reason) {
+        let Some(client) = self.at(key.client) else { return };
+        let Some(port) = client.port_mut(key.port) else { return };
+        if port.slots.granted() > 0 && port.requests.is_empty() {
+            return;
+        }
+        let mailbox = port.mailbox;
+        if std::mem::replace(&mut port.is_wait_noted, true) {
+            return;
+        }
+        client.waits += 1;
+        if reason == Reason::Full
+            && let Some(mailbox) = self.mailbox_mut(mailbox)
+        {
+            mailbox.counters.waits += 1;
+        }
+    }
+
+    /// Withholds new buffers from a client's session, or gives them again: backpressure on a publisher.
+    pub fn hold(&mut self, client: super::ClientKey, held: bool) {
+        let Some(entry) = self.client_mut(client) else { return };
+        if std::mem::replace(&mut entry.held, held) && !held {
+            self.freed = true;
+        }
+    }
+
+    /// Wakes those that sleep and were given something.
+    pub(super) fn wake_notified(&mut self) {
+        let mut notified = std::mem::take(&mut self.notified);
+        // All that was published for them comes before the looks below; one fence for all.
+        fence(Ordering::SeqCst);
+        for &index in &notified {
+            let Some(client) = self.at(index) else { continue };
+            client.is_notified = false;
+            if client.condition.has_sleepers() {
+                client.condition.wake();
+                client.wakes += 1;
+            }
+            if client.armed.take() {
+                // A full pipe has woken it already, and a closed one has no reader.
+                let _written = rustix::io::write(&client.wake, &[0]);
+                client.wakes += 1;
+            }
+        }
+        notified.clear();
+        self.notified = notified;
+        self.collect_dropped();
+    }
+
+    /// Tells a port's client that its mailbox is gone.
+    pub(super) fn tell_closed(&mut self, key: PortKey, reason: Reason) {
+        let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) else { return };
+        port.down.push(Descriptor { op: down::CLOSED, target: reason as u16, ..Descriptor::default() });
+        self.notify(key.client);
+    }
+}

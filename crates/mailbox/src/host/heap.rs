@@ -1,0 +1,236 @@
+//! The common heap of one segment: buffers of any size for all mailboxes of a domain (Nectar paper, section 3.3).
+//!
+//! Everything that says who owns what lies here, in memory that only the daemon maps; the segment holds messages' bytes
+//! and nothing else, so no write of a client can lead the allocator astray. Small buffers are kept for the next user of
+//! their size (the paper's cached small buffer, here for all mailboxes together).
+
+use crate::segment::Segment;
+use offset_allocator::{Allocation, Allocator};
+use std::sync::Arc;
+
+/// What the allocator counts in: buffers begin on cache lines of their own.
+const UNIT_BYTES: u32 = 64;
+/// Sizes up to here are rounded up to powers of two and kept for reuse.
+const SMALL_BYTES: u32 = 64 << 10;
+/// Kept sizes: 64 bytes to 64 KiB by powers of two.
+const CLASSES: usize = 11;
+/// Buffers that a size keeps at most, so that what one size held is there for others.
+const KEPT: usize = 256;
+/// Larger buffers are rounded up to whole pages.
+const PAGE_BYTES: u32 = 4096;
+
+/// One buffer.
+struct Place {
+    /// First byte, from the segment's start.
+    offset: u32,
+    /// Length in bytes.
+    capacity: u32,
+    /// Owners; 0 while it is free.
+    refs: u32,
+    /// What the allocator wants back.
+    allocation: Allocation,
+}
+
+/// The heap of one segment. One thread's own.
+pub(crate) struct Heap {
+    pub(crate) segment: Arc<Segment>,
+    allocator: Allocator,
+    places: Vec<Place>,
+    /// Entries of `places` that stand for nothing now.
+    vacant: Vec<u32>,
+    /// Free buffers by size class, the warmest last.
+    kept: [Vec<u32>; CLASSES],
+    in_use: u32,
+    bytes_in_use: u64,
+}
+
+/// The kept size that `bytes` belong to.
+fn class(bytes: u32) -> Option<usize> {
+    if bytes > SMALL_BYTES {
+        return None;
+    }
+    Some(bytes.max(UNIT_BYTES).next_power_of_two().trailing_zeros() as usize - UNIT_BYTES.trailing_zeros() as usize)
+}
+
+impl Heap {
+    /// A heap over all of a segment (up to 4 GiB of it), for at most `buffers` buffers.
+    pub(crate) fn new(segment: Arc<Segment>, buffers: u32) -> Heap {
+        let units = u32::try_from(segment.bytes()).unwrap_or(u32::MAX) / UNIT_BYTES;
+        Heap {
+            segment,
+            // A free part lies before and after each buffer at worst.
+            allocator: Allocator::with_max_allocs(units, buffers.saturating_mul(2).saturating_add(2)),
+            places: Vec::new(),
+            vacant: Vec::new(),
+            kept: std::array::from_fn(|_| Vec::with_capacity(KEPT)),
+            in_use: 0,
+            bytes_in_use: 0,
+        }
+    }
+
+    /// A buffer of at least `bytes`, with one owner; `None` if no gap is left that holds them.
+    #[inline]
+    pub(crate) fn alloc(&mut self, bytes: u32) -> Option<u32> {
+        if let Some(class) = class(bytes)
+            && let Some(index) = self.kept[class].pop()
+        {
+            return Some(self.hand_out(index));
+        }
+        self.alloc_anew(bytes)
+    }
+
+    #[inline]
+    fn hand_out(&mut self, index: u32) -> u32 {
+        let place = &mut self.places[index as usize];
+        place.refs = 1;
+        self.in_use += 1;
+        self.bytes_in_use += u64::from(place.capacity);
+        index
+    }
+
+    #[cold]
+    fn alloc_anew(&mut self, bytes: u32) -> Option<u32> {
+        let capacity = match class(bytes) {
+            Some(class) => UNIT_BYTES << class,
+            None => bytes.checked_next_multiple_of(PAGE_BYTES)?,
+        };
+        let units = capacity / UNIT_BYTES;
+        let mut allocation = self.allocator.allocate(units);
+        if allocation.is_none() {
+            // What other sizes kept may be the gap that is wanted.
+            self.give_up_kept();
+            allocation = self.allocator.allocate(units);
+        }
+        let allocation = allocation?;
+        let place = Place { offset: allocation.offset * UNIT_BYTES, capacity, refs: 0, allocation };
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.places[index as usize] = place;
+                index
+            }
+            None => {
+                self.places.push(place);
+                self.places.len() as u32 - 1
+            }
+        };
+        Some(self.hand_out(index))
+    }
+
+    fn give_up_kept(&mut self) {
+        for class in &mut self.kept {
+            for index in class.drain(..) {
+                self.allocator.free(self.places[index as usize].allocation);
+                self.vacant.push(index);
+            }
+        }
+    }
+
+    /// Counts one more owner.
+    pub(crate) fn share(&mut self, index: u32) {
+        self.places[index as usize].refs += 1;
+    }
+
+    /// Gives up one owner's claim; the last one's frees the buffer. True then.
+    #[inline]
+    pub(crate) fn free(&mut self, index: u32) -> bool {
+        let place = &mut self.places[index as usize];
+        debug_assert!(place.refs > 0, "buffer {index} was freed before");
+        place.refs -= 1;
+        if place.refs > 0 {
+            return false;
+        }
+        let capacity = place.capacity;
+        self.in_use -= 1;
+        self.bytes_in_use -= u64::from(capacity);
+        match class(capacity) {
+            Some(class) if self.kept[class].len() < KEPT => self.kept[class].push(index),
+            _ => {
+                self.allocator.free(self.places[index as usize].allocation);
+                self.vacant.push(index);
+            }
+        }
+        true
+    }
+
+    /// First byte and length of a buffer.
+    #[inline]
+    pub(crate) fn range(&self, index: u32) -> (u32, u32) {
+        let place = &self.places[index as usize];
+        (place.offset, place.capacity)
+    }
+
+    /// Buffers that have an owner.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    /// Their bytes.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        self.bytes_in_use
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn heap(bytes: usize) -> Heap {
+        Heap::new(Arc::new(Segment::new(bytes).unwrap()), 1024)
+    }
+
+    #[test]
+    fn a_full_heap_says_so_and_recovers() {
+        let mut heap = heap(1 << 20);
+        let small: Vec<u32> = std::iter::from_fn(|| heap.alloc(1000)).collect();
+        assert_eq!(small.len(), 1024);
+        assert_eq!((heap.in_use(), heap.bytes_in_use()), (1024, 1 << 20));
+        assert!(heap.alloc(1).is_none());
+        small.into_iter().for_each(|index| assert!(heap.free(index)));
+        assert_eq!((heap.in_use(), heap.bytes_in_use()), (0, 0));
+        // All of it in one piece, though small sizes had kept a part.
+        let all = heap.alloc(1 << 20).unwrap();
+        assert_eq!(heap.range(all), (0, 1 << 20));
+        assert!(heap.alloc(64).is_none());
+        assert!(heap.free(all));
+    }
+
+    #[test]
+    fn a_shared_buffer_goes_with_its_last_owner() {
+        let mut heap = heap(1 << 16);
+        let index = heap.alloc(64).unwrap();
+        heap.share(index);
+        assert!(!heap.free(index));
+        assert_eq!(heap.in_use(), 1);
+        assert!(heap.free(index));
+    }
+
+    proptest! {
+        /// Whatever is asked for and freed in whatever order: no two buffers overlap, and nothing is lost.
+        #[test]
+        fn buffers_never_overlap(steps in prop::collection::vec((any::<bool>(), 1u32..200_000, any::<prop::sample::Index>()), 1..200)) {
+            let mut heap = heap(4 << 20);
+            let mut held: Vec<u32> = Vec::new();
+            for (alloc, bytes, which) in steps {
+                if alloc || held.is_empty() {
+                    if let Some(index) = heap.alloc(bytes) {
+                        let (offset, capacity) = heap.range(index);
+                        prop_assert!(capacity >= bytes && offset % UNIT_BYTES == 0);
+                        prop_assert!(offset as usize + capacity as usize <= 4 << 20);
+                        for &other in &held {
+                            let (start, len) = heap.range(other);
+                            prop_assert!(offset + capacity <= start || start + len <= offset);
+                        }
+                        held.push(index);
+                    }
+                } else {
+                    prop_assert!(heap.free(held.swap_remove(which.index(held.len()))));
+                }
+            }
+            prop_assert_eq!(heap.in_use() as usize, held.len());
+            held.drain(..).for_each(|index| { heap.free(index); });
+            prop_assert_eq!(heap.bytes_in_use(), 0);
+            prop_assert!(heap.alloc(4 << 20).is_some());
+        }
+    }
+}

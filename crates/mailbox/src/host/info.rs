@@ -1,0 +1,204 @@
+//! What the host interface tells of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
+
+use super::client::{Client, ClientKey};
+use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner};
+use super::{Area, HostInterface};
+use crate::segment::HugePages;
+
+/// What was counted since the start, besides what clients and mailboxes count for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounters {
+    /// Clients that were admitted.
+    pub attached: u64,
+    /// Clients that are gone, for whatever reason.
+    pub detached: u64,
+    /// Of these, those that broke the protocol.
+    pub violations: u64,
+    /// Messages that were copied because they came from another domain.
+    pub crossed: u64,
+    /// Times that such a copy had to wait because the reader's inbox was full.
+    pub inbox_full: u64,
+    /// Messages that were in a mailbox, or on their way to it, when it was deleted.
+    pub undeliverable: u64,
+    /// Syncs and conditions of other domains that a client meant to write or signal.
+    pub foreign: u64,
+    /// Errors that a client was not told of because it asked for none.
+    pub untold: u64,
+}
+
+/// One attached client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientStatus {
+    /// Its key.
+    pub key: ClientKey,
+    /// Its process.
+    pub pid: u32,
+    /// The process' name.
+    pub process: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its protection domain.
+    pub domain: String,
+    /// When it was admitted, in ns of the caller's clock.
+    pub attached_ns: u64,
+    /// Sides of mailboxes that it has open, its session's apart.
+    pub mailboxes: u32,
+    /// Messages that it put.
+    pub messages_in: u64,
+    /// Messages that were delivered to it.
+    pub messages_out: u64,
+    /// Bytes of the buffers that it holds.
+    pub bytes_held: u64,
+    /// The bound on them.
+    pub quota_bytes: u64,
+    /// Buffers that it holds.
+    pub buffers_held: u32,
+    /// Times that it was left waiting for a buffer.
+    pub waits: u64,
+    /// Times that it slept and was woken.
+    pub sleeps_woken: u64,
+    /// Whether its domain's messages lie in huge pages.
+    pub huge_pages: bool,
+}
+
+/// One mailbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MailboxStatus {
+    /// Its key.
+    pub key: MailboxKey,
+    /// Its name.
+    pub name: String,
+    /// How clients' operations on it are carried out.
+    pub implementation: Implementation,
+    /// Who it goes with.
+    pub owner: Owner,
+    /// The number of the upcall that its messages go to.
+    pub upcall: Option<u32>,
+    /// Attached clients that have it open for writing.
+    pub writers: u32,
+    /// And for reading.
+    pub readers: u32,
+    /// Messages in it: put, and not yet ended by a reader.
+    pub depth: u32,
+    /// The bound on them.
+    pub bound_messages: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The bound on them.
+    pub bound_bytes: u64,
+    /// Messages put into it.
+    pub puts: u64,
+    /// Messages that left it.
+    pub gets: u64,
+    /// Times that a writer was left waiting because it was full.
+    pub waits: u64,
+    /// Messages dropped because their reader was too slow.
+    pub overflowed: u64,
+}
+
+/// What one domain holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainStatus {
+    /// Its name.
+    pub name: String,
+    /// Clients in it.
+    pub clients: u32,
+    /// Buffers in use in its shared segment, and their bytes.
+    pub shared: (u32, u64),
+    /// The same of its inbox.
+    pub inbox: (u32, u64),
+}
+
+impl HostInterface {
+    /// What was counted.
+    pub fn counters(&self) -> HostCounters {
+        self.counters
+    }
+
+    /// Attached clients now.
+    pub fn attached(&self) -> u32 {
+        self.attached
+    }
+
+    /// Mailboxes with a name now.
+    pub fn mailbox_count(&self) -> u32 {
+        self.names.len() as u32
+    }
+
+    /// All attached clients, in the order of their places.
+    pub fn clients(&self) -> Vec<ClientStatus> {
+        self.clients.iter().flatten().map(|client| self.client_status(client)).collect()
+    }
+
+    /// One client; none if it has gone.
+    pub fn client_info(&self, key: ClientKey) -> Option<ClientStatus> {
+        self.client(key).map(|client| self.client_status(client))
+    }
+
+    fn client_status(&self, client: &Client) -> ClientStatus {
+        let domain = self.domains.get(client.domain as usize).and_then(Option::as_ref);
+        ClientStatus {
+            key: client.key,
+            pid: client.peer.pid,
+            process: client.peer.process.clone(),
+            uid: client.peer.uid,
+            gid: client.peer.gid,
+            domain: domain.map_or_else(String::new, |domain| domain.name.clone()),
+            attached_ns: client.attached_ns,
+            mailboxes: client.open.iter().flatten().count() as u32,
+            messages_in: client.messages_in,
+            messages_out: client.messages_out,
+            bytes_held: client.held_bytes(),
+            quota_bytes: client.quota_bytes,
+            buffers_held: client.held_buffers(),
+            waits: client.waits,
+            sleeps_woken: client.wakes,
+            huge_pages: domain.is_some_and(|d| d.heaps[Area::Shared as usize].segment.huge_pages() != HugePages::None),
+        }
+    }
+
+    /// All mailboxes with a name, in the order of their names.
+    pub fn mailboxes(&self) -> Vec<MailboxStatus> {
+        let named = self.mailboxes.iter().filter(|(_, mailbox)| !mailbox.name.is_empty());
+        let mut all: Vec<MailboxStatus> = named.map(|(index, mailbox)| status(index, mailbox)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// What every domain holds; the first is the core's own.
+    pub fn domains(&self) -> Vec<DomainStatus> {
+        let held = |heap: &super::Heap| (heap.in_use(), heap.bytes_in_use());
+        let status = |domain: &super::Domain| DomainStatus {
+            name: domain.name.clone(),
+            clients: domain.clients,
+            shared: held(&domain.heaps[Area::Shared as usize]),
+            inbox: held(&domain.heaps[Area::Inbox as usize]),
+        };
+        self.domains.iter().flatten().map(status).collect()
+    }
+}
+
+fn status(index: usize, mailbox: &Mailbox) -> MailboxStatus {
+    MailboxStatus {
+        key: MailboxKey { index: index as u32, generation: mailbox.generation },
+        name: mailbox.name.clone(),
+        implementation: mailbox.implementation,
+        owner: mailbox.owner,
+        upcall: match mailbox.core_reader {
+            CoreReader::Upcall(upcall) => Some(upcall),
+            CoreReader::None | CoreReader::Session => None,
+        },
+        writers: mailbox.writers + u32::from(mailbox.writer.is_some()),
+        readers: mailbox.readers + u32::from(mailbox.reader.is_some()),
+        depth: mailbox.depth,
+        bound_messages: mailbox.bound_messages,
+        bytes: mailbox.bytes,
+        bound_bytes: mailbox.bound_bytes,
+        puts: mailbox.counters.puts,
+        gets: mailbox.counters.gets,
+        waits: mailbox.counters.waits,
+        overflowed: mailbox.counters.overflowed,
+    }
+}

@@ -1,0 +1,507 @@
+//! Beginnings and ends: of clients, of mailboxes, of their sides.
+
+use super::client::{Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, Signals, Up};
+use super::mailbox::{
+    CoreReader, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
+};
+use super::prepared::Prepared;
+use super::slots::Slots;
+use super::{HostError, HostInterface};
+use crate::segment::Segment;
+use crate::shared::{
+    ArmedFlag, ControlLayout, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS, Reason, RingReader, RingWriter,
+    SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS,
+};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// Buffers of a session's writer granted ahead, and their size: super-packets.
+const SESSION_AHEAD: (u32, u32) = (8, 64 << 10);
+/// What a reader has before it at most, in bytes (one message in any case): enough to keep it busy while more is brought.
+const DELIVER_BYTES: u64 = 4 << 20;
+/// Grants ahead of a writer: the default, and the most.
+const AHEAD: (u32, u32) = (64, 192);
+/// Their size in bytes: the default, and the most.
+const GRANT_BYTES: (u32, u32) = (4 << 10, 1 << 20);
+/// Sides of mailboxes that one client may have open: more than its rings are for, since those over the signal queue need none.
+const MAX_OPEN: usize = 1024;
+/// Upcalls into a client whose results may be awaited at a time.
+const MAX_UPCALLS: usize = 64;
+
+/// How a client opens one side of a mailbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortOptions {
+    /// Size of the buffers granted ahead to a writer of a `rings` mailbox, in bytes; 4 KiB when absent.
+    pub message_bytes: Option<u32>,
+    /// How many of them; 64 when absent.
+    pub ahead: Option<u32>,
+}
+
+/// A side of a mailbox, opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The client's number for it.
+    pub number: u16,
+    /// The port whose rings it has; absent over the signal queue.
+    pub port: Option<u16>,
+    /// The mailbox's implementation.
+    pub implementation: Implementation,
+}
+
+/// What to watch of a client: either one readable (or hung up) is the client's end, while the doorbell only wakes.
+#[derive(Debug)]
+pub struct Watched<'a> {
+    /// Its socket.
+    pub socket: BorrowedFd<'a>,
+    /// Its process, where the system gives such a descriptor.
+    pub process: Option<BorrowedFd<'a>>,
+    /// To be watched edge-triggered, and never read.
+    pub doorbell: BorrowedFd<'a>,
+}
+
+impl HostInterface {
+    // --- clients ---
+
+    /// Takes a client in. What it is to be told (its number) goes into the welcome that the caller sends.
+    ///
+    /// # Errors
+    /// The table is full, or its rings do not lie in its segment.
+    pub fn admit(&mut self, prepared: Prepared, now_ns: u64) -> Result<ClientKey, HostError> {
+        if self.attached >= self.config.max_clients {
+            let bound = self.config.max_clients;
+            return Err(HostError::Limit { what: "attached clients", bound, key: "max_clients" });
+        }
+        let index = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
+        self.serial = (self.serial + 1) & (u32::MAX >> super::client::INDEX_BITS);
+        let key = ClientKey::new(self.serial.max(1), index);
+        let domain = self.domain_of(&prepared);
+        let control = prepared.control.clone();
+        let rings = (|| {
+            let up = RingReader::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES)?;
+            let down = RingWriter::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES)?;
+            Some((up, down, HostCondition::new(&control, ControlLayout::condition(0))?, ArmedFlag::new(&control)?))
+        })();
+        let Some((up, down, condition, armed)) = rings else { return Err(HostError::Gone) };
+        let signals = Signals {
+            down,
+            slots: Slots::new(SIGNAL_SLOTS as u16),
+            allocs: VecDeque::new(),
+            waiting: 0,
+            listens: 0,
+            upcalls: vec![None; MAX_UPCALLS],
+            upcall_serial: 0,
+            is_hungry: false,
+        };
+        let client = Client {
+            key,
+            peer: prepared.peer,
+            domain,
+            attached_ns: now_ns,
+            control,
+            socket: prepared.socket,
+            doorbell: prepared.doorbell,
+            wake: prepared.wake,
+            armed,
+            condition,
+            ports: Vec::new(),
+            signals,
+            open: Vec::new(),
+            quota_bytes: self.config.client_bytes,
+            held: false,
+            is_notified: false,
+            messages_in: 0,
+            messages_out: 0,
+            waits: 0,
+            wakes: 0,
+        };
+        if index == self.clients.len() {
+            self.clients.push(None);
+        }
+        self.clients[index] = Some(Box::new(client));
+        self.attached += 1;
+        self.counters.attached += 1;
+        if let Some(domain) = self.domains[domain as usize].as_mut() {
+            domain.clients += 1;
+        }
+        self.polled.push(Polled { up: Up::Signals(up), client: index as u32, port: super::mailbox::SIGNALS });
+        self.open_session(key)?;
+        Ok(key)
+    }
+
+    /// The session's two mailboxes, and the ports to them.
+    fn open_session(&mut self, key: ClientKey) -> Result<(), HostError> {
+        for (number, side) in [(SESSION_OUT, Side::Write), (SESSION_IN, Side::Read)] {
+            let options =
+                MailboxOptions { bound_messages: Some(u32::MAX), bound_bytes: Some(u64::MAX), ..Default::default() };
+            let mailbox = self.add_mailbox(String::new(), Owner::Client(key.0), options);
+            if side == Side::Write
+                && let Some(mailbox) = self.mailbox_mut(mailbox)
+            {
+                mailbox.core_reader = CoreReader::Session;
+            }
+            let options = PortOptions { ahead: Some(SESSION_AHEAD.0), message_bytes: Some(SESSION_AHEAD.1) };
+            self.open_port(key, mailbox, side, number, options)?;
+        }
+        self.feed();
+        Ok(())
+    }
+
+    /// What to watch of a client.
+    pub fn watched(&self, client: ClientKey) -> Option<Watched<'_>> {
+        let client = self.client(client)?;
+        Some(Watched {
+            socket: client.socket.as_fd(),
+            process: client.peer.pidfd.as_ref().map(AsFd::as_fd),
+            doorbell: client.doorbell.as_fd(),
+        })
+    }
+
+    /// Ends a client: all it held is returned, its mailboxes go, who waits for them is told. False if it was gone already.
+    pub fn detach(&mut self, key: ClientKey) -> bool {
+        let index = key.index();
+        if self.client(key).is_none() {
+            return false;
+        }
+        // Off the tables first, so that nothing below is given to it.
+        let Some(mut client) = self.clients[index].take() else { return false };
+        self.polled.retain(|polled| polled.client as usize != index);
+        self.attached -= 1;
+        self.counters.detached += 1;
+        let domain = client.domain;
+        // The bytes in its hands leave their mailboxes; which readers are fed is settled below.
+        let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
+        for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
+            let (origin, len) = (message.origin, message.len);
+            self.free(message);
+            if origin != MailboxKey::NONE {
+                self.left(origin, len);
+            }
+        }
+        for open in client.open.iter().flatten() {
+            self.forget_side(index as u32, open);
+        }
+        let owned: Vec<MailboxKey> = self.owned_by(Owner::Client(key.0));
+        for mailbox in owned {
+            self.remove_mailbox(mailbox, Reason::Closed);
+        }
+        let awaited = client.signals.upcalls.iter().flatten();
+        self.arrivals.extend(awaited.map(|&(_, ticket)| super::Arrival::Returned { ticket, value: None }));
+        if let Some(domain) = self.domains[domain as usize].as_mut() {
+            domain.clients -= 1;
+        }
+        self.forget_domain(domain);
+        self.freed = true;
+        self.feed();
+        true
+    }
+
+    /// A client's end, as seen by a mailbox that it had open.
+    fn forget_side(&mut self, client: u32, open: &Open) {
+        let Some(mailbox) = self.mailbox_mut(open.mailbox) else { return };
+        mailbox.gets.retain(|(waiting, _)| *waiting != client);
+        let key = open.port.map(|port| PortKey { client, port });
+        match (open.side, key) {
+            (Side::Write, Some(key)) => drop(mailbox.writer.take_if(|port| *port == key)),
+            (Side::Read, Some(key)) => drop(mailbox.reader.take_if(|port| *port == key)),
+            (Side::Write, None) => mailbox.writers = mailbox.writers.saturating_sub(1),
+            (Side::Read, None) => mailbox.readers = mailbox.readers.saturating_sub(1),
+        }
+    }
+
+    fn domain_of(&mut self, prepared: &Prepared) -> u16 {
+        let segments = &prepared.domain;
+        let same = |heap: &Arc<Segment>| Arc::ptr_eq(heap, segments.shared());
+        let known = self.domains.iter().position(|domain| domain.as_ref().is_some_and(|d| same(&d.heaps[0].segment)));
+        known.map_or_else(|| self.add_domain(segments), |at| at as u16)
+    }
+
+    // --- mailboxes ---
+
+    /// Makes a mailbox.
+    ///
+    /// # Errors
+    /// The name is none, or is taken; the table is full.
+    pub fn create(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<MailboxKey, HostError> {
+        let is_name = !name.is_empty() && name.len() <= 255 && !name.contains(|c: char| c == '/' || c.is_control());
+        if !is_name {
+            return Err(HostError::Name);
+        }
+        if self.names.contains_key(name) {
+            return Err(HostError::Exists(name.to_owned()));
+        }
+        if self.names.len() >= self.config.max_mailboxes as usize {
+            let bound = self.config.max_mailboxes;
+            return Err(HostError::Limit { what: "mailboxes", bound, key: "max_mailboxes" });
+        }
+        let key = self.add_mailbox(name.to_owned(), owner, options);
+        self.names.insert(name.to_owned(), key);
+        Ok(key)
+    }
+
+    fn add_mailbox(&mut self, name: String, owner: Owner, options: MailboxOptions) -> MailboxKey {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let index = self.mailboxes.insert(Mailbox {
+            name,
+            generation,
+            owner,
+            implementation: options.implementation,
+            bound_messages: options.bound_messages.unwrap_or(self.config.bound_messages).max(1),
+            bound_bytes: options.bound_bytes.unwrap_or(self.config.bound_bytes).max(1),
+            queue: VecDeque::new(),
+            depth: 0,
+            bytes: 0,
+            core_reader: CoreReader::None,
+            writer: None,
+            reader: None,
+            writers: 0,
+            readers: 0,
+            gets: VecDeque::new(),
+            counters: MailboxCounters::default(),
+        });
+        MailboxKey { index: index as u32, generation }
+    }
+
+    /// The mailbox of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(&self, name: &str) -> Result<MailboxKey, HostError> {
+        self.names.get(name).copied().ok_or_else(|| HostError::Unknown(name.to_owned()))
+    }
+
+    /// A mailbox's name, while it is there.
+    pub fn name_of(&self, mailbox: MailboxKey) -> Option<&str> {
+        self.mailbox(mailbox).map(|mailbox| mailbox.name.as_str())
+    }
+
+    /// How clients' operations on a mailbox are carried out.
+    pub fn implementation_of(&self, mailbox: MailboxKey) -> Option<Implementation> {
+        self.mailbox(mailbox).map(|mailbox| mailbox.implementation)
+    }
+
+    /// Deletes a mailbox: what is in it is dropped and counted, who has it open is told.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is somebody else's (the daemon's own may be deleted by all).
+    pub fn delete(&mut self, by: Owner, name: &str) -> Result<(), HostError> {
+        let key = self.find(name)?;
+        match self.mailbox(key).map(|mailbox| mailbox.owner) {
+            Some(owner) if owner != by && owner != Owner::Daemon && by != Owner::Daemon => {
+                Err(HostError::NotOwner(name.to_owned()))
+            }
+            _ => {
+                self.remove_mailbox(key, Reason::Closed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes all mailboxes of an owner that has gone.
+    pub fn disown(&mut self, owner: Owner) {
+        for mailbox in self.owned_by(owner) {
+            self.remove_mailbox(mailbox, Reason::Closed);
+        }
+    }
+
+    fn owned_by(&self, owner: Owner) -> Vec<MailboxKey> {
+        let key =
+            |(index, mailbox): (usize, &Mailbox)| MailboxKey { index: index as u32, generation: mailbox.generation };
+        self.mailboxes.iter().filter(|(_, mailbox)| mailbox.owner == owner).map(key).collect()
+    }
+
+    fn remove_mailbox(&mut self, key: MailboxKey, reason: Reason) {
+        if self.mailbox(key).is_none() {
+            return;
+        }
+        let mut mailbox = self.mailboxes.remove(key.index as usize);
+        self.names.remove(&mailbox.name);
+        self.counters.undeliverable += mailbox.queue.len() as u64;
+        for message in mailbox.queue.drain(..) {
+            self.free(message);
+        }
+        for port in mailbox.writer.into_iter().chain(mailbox.reader) {
+            self.tell_closed(port, reason);
+        }
+        for (client, tag) in mailbox.gets {
+            if let Some(holder) = self.at(client) {
+                holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+            }
+            self.refuse(client, tag, reason);
+        }
+        // Allocations that wait for it are refused when they are next looked at.
+        self.freed = true;
+    }
+
+    /// From now on messages put into the mailbox go to the core's upcall of that number, those that are in it first.
+    ///
+    /// # Errors
+    /// There is no such mailbox, or it has a reader.
+    pub fn attach_upcall(&mut self, key: MailboxKey, upcall: u32) -> Result<(), HostError> {
+        let mailbox = self.mailbox_mut(key).ok_or_else(|| HostError::Unknown(String::new()))?;
+        if mailbox.core_reader != CoreReader::None || mailbox.reader.is_some() || mailbox.readers > 0 {
+            return Err(HostError::HasReader(mailbox.name.clone()));
+        }
+        mailbox.core_reader = CoreReader::Upcall(upcall);
+        while let Some(message) = self.get(key) {
+            self.arrivals.push_back(super::Arrival::Upcall { mailbox: key, upcall, message });
+        }
+        Ok(())
+    }
+
+    /// Messages wait for readers again. The upcall's number, if there was one.
+    pub fn detach_upcall(&mut self, key: MailboxKey) -> Option<u32> {
+        match std::mem::replace(&mut self.mailbox_mut(key)?.core_reader, CoreReader::None) {
+            CoreReader::Upcall(upcall) => Some(upcall),
+            _ => None,
+        }
+    }
+
+    // --- sides ---
+
+    /// Opens one side of a mailbox for a client.
+    ///
+    /// # Errors
+    /// There is no such mailbox, the side is taken, or the client has all of its ports or numbers in use.
+    pub fn open(
+        &mut self,
+        client: ClientKey,
+        name: &str,
+        side: Side,
+        options: PortOptions,
+    ) -> Result<Opened, HostError> {
+        let key = self.find(name)?;
+        let Some(mailbox) = self.mailbox_mut(key) else { return Err(HostError::Unknown(name.to_owned())) };
+        let implementation = mailbox.implementation;
+        if side == Side::Read && mailbox.core_reader != CoreReader::None {
+            return Err(HostError::HasReader(name.to_owned()));
+        }
+        let port = match implementation {
+            Implementation::Rings => {
+                let (taken, side_name) = match side {
+                    Side::Write => (mailbox.writer.is_some(), "write"),
+                    Side::Read => (mailbox.reader.is_some(), "read"),
+                };
+                if taken {
+                    return Err(HostError::Busy { name: name.to_owned(), side: side_name });
+                }
+                let ports = &self.client(client).ok_or(HostError::Gone)?.ports;
+                let free = (0..PORTS).find(|&port| ports.get(port).is_none_or(Option::is_none));
+                let bound = PORTS as u32;
+                let limit =
+                    HostError::Limit { what: "ports of this client", bound, key: "no key: use signal_queue mailboxes" };
+                Some(free.ok_or(limit)? as u16)
+            }
+            Implementation::SignalQueue => None,
+        };
+        let holder = self.client_mut(client).ok_or(HostError::Gone)?;
+        let number = holder.open.iter().position(Option::is_none).unwrap_or(holder.open.len());
+        if number >= MAX_OPEN {
+            let bound = MAX_OPEN as u32;
+            return Err(HostError::Limit { what: "open mailboxes of this client", bound, key: "no key: close some" });
+        }
+        if number == holder.open.len() {
+            holder.open.push(None);
+        }
+        holder.open[number] = Some(Open { mailbox: key, side, port });
+        match port {
+            Some(port) => self.open_port(client, key, side, port, options)?,
+            None => {
+                if let Some(mailbox) = self.mailbox_mut(key) {
+                    match side {
+                        Side::Write => mailbox.writers += 1,
+                        Side::Read => mailbox.readers += 1,
+                    }
+                }
+            }
+        }
+        self.feed();
+        Ok(Opened { number: number as u16, port, implementation })
+    }
+
+    fn open_port(
+        &mut self,
+        client: ClientKey,
+        mailbox: MailboxKey,
+        side: Side,
+        number: u16,
+        options: PortOptions,
+    ) -> Result<(), HostError> {
+        let holder = self.client_mut(client).ok_or(HostError::Gone)?;
+        let (up_at, down_at) = (ControlLayout::port_up(number.into()), ControlLayout::port_down(number.into()));
+        // What an earlier owner of the rings left there must not be taken for entries.
+        let cleared = [up_at, down_at]
+            .iter()
+            .all(|&at| holder.control.write_from(at, &[0; PORT_ENTRIES * Descriptor::WORDS * 8]));
+        if !cleared {
+            return Err(HostError::Gone);
+        }
+        let up = RingReader::new(&holder.control, up_at, PORT_ENTRIES).ok_or(HostError::Gone)?;
+        let down = RingWriter::new(&holder.control, down_at, PORT_ENTRIES).ok_or(HostError::Gone)?;
+        let is_writer = side == Side::Write;
+        let port = Port {
+            mailbox,
+            side,
+            slots: Slots::new(SLOTS as u16),
+            down,
+            ahead: if is_writer { options.ahead.unwrap_or(AHEAD.0).clamp(1, AHEAD.1) } else { 0 },
+            grant_bytes: options.message_bytes.unwrap_or(GRANT_BYTES.0).clamp(64, GRANT_BYTES.1),
+            deliver_bytes: DELIVER_BYTES,
+            requests: VecDeque::new(),
+            is_hungry: false,
+            is_wait_noted: false,
+        };
+        let at = number as usize;
+        if holder.ports.len() <= at {
+            holder.ports.resize_with(at + 1, || None);
+        }
+        holder.ports[at] = Some(Box::new(port));
+        let key = PortKey { client: client.index() as u32, port: number };
+        self.polled.push(Polled { up: Up::Port(up), client: key.client, port: number });
+        if let Some(mailbox) = self.mailbox_mut(mailbox) {
+            match side {
+                Side::Write => mailbox.writer = Some(key),
+                Side::Read => mailbox.reader = Some(key),
+            }
+        }
+        match side {
+            Side::Write => self.make_hungry(key),
+            Side::Read => self.pump(mailbox),
+        }
+        Ok(())
+    }
+
+    /// Closes what a client has open under a number: what it held of it is returned.
+    ///
+    /// # Errors
+    /// The client has gone, or nothing is open under that number.
+    pub fn close(&mut self, client: ClientKey, number: u16) -> Result<(), HostError> {
+        let holder = self.client_mut(client).ok_or(HostError::Gone)?;
+        let open = holder.open.get_mut(number as usize).and_then(Option::take);
+        let open = open.ok_or_else(|| HostError::Unknown(format!("number {number}")))?;
+        let index = client.index() as u32;
+        // Side first: what is returned below must not be delivered to it again.
+        self.forget_side(index, &open);
+        if let Some(port) = open.port {
+            self.polled.retain(|polled| (polled.client, polled.port) != (index, port));
+            let taken = self.client_mut(client).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
+            for message in taken.into_iter().flat_map(|mut port| port.slots.drain().collect::<Vec<_>>()) {
+                let (origin, len) = (message.origin, message.len);
+                self.free(message);
+                if origin != MailboxKey::NONE {
+                    self.left(origin, len);
+                }
+            }
+        }
+        self.freed = true;
+        self.feed();
+        Ok(())
+    }
+
+    /// What a client has open under a number: the mailbox, for one side.
+    pub fn opened(&self, client: ClientKey, number: u16) -> Option<(MailboxKey, Side)> {
+        let open = self.client(client)?.opened(number).ok()?;
+        Some((open.mailbox, open.side))
+    }
+}

@@ -1,0 +1,152 @@
+//! A mailbox: a queue of messages with an address, its bound, and who reads and writes it (Nectar paper, section 3.3).
+
+use super::message::Message;
+use std::collections::VecDeque;
+
+/// Names a mailbox in its daemon; never stands for another one later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct MailboxKey {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl MailboxKey {
+    pub(crate) const NONE: MailboxKey = MailboxKey { index: u32::MAX, generation: 0 };
+}
+
+/// How clients' operations on a mailbox are carried out (paper, section 3.3, "Implementation of Mailboxes"). Both may be used side by
+/// side; each mailbox has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Implementation {
+    /// Descriptors through rings of the pair's own, asking nobody: one client writes, one reads; the core may do both too.
+    #[default]
+    Rings,
+    /// Each operation is asked of the core over the signal queue: any number of writers and readers.
+    SignalQueue,
+}
+
+impl Implementation {
+    /// Its name in lists and configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Implementation::Rings => "rings",
+            Implementation::SignalQueue => "signal_queue",
+        }
+    }
+}
+
+/// Which side of a mailbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Its owner puts messages in.
+    Write,
+    /// Its owner gets messages out.
+    Read,
+}
+
+/// Who a mailbox goes with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Owner {
+    /// The daemon: it stays until it is deleted.
+    Daemon,
+    /// An attached client, by number: it goes with the client.
+    Client(u32),
+    /// A session over the network, by the context's key: it goes when the context says so ([`super::HostInterface::disown`]).
+    Session(u32),
+}
+
+/// A client's port, or its signal queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PortKey {
+    /// Index of the client.
+    pub(crate) client: u32,
+    pub(crate) port: u16,
+}
+
+/// The port number that stands for a client's signal queue.
+pub(crate) const SIGNALS: u16 = u16::MAX;
+
+/// How a mailbox is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MailboxOptions {
+    /// How clients' operations are carried out.
+    pub implementation: Implementation,
+    /// Messages that may be in it (not yet ended by a reader) before writers wait; the configured bound when absent.
+    pub bound_messages: Option<u32>,
+    /// The same in bytes.
+    pub bound_bytes: Option<u64>,
+}
+
+/// What the core does with the messages that are put into a mailbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CoreReader {
+    /// Nothing: they wait for a reader.
+    None,
+    /// They are a client's session.
+    Session,
+    /// They go to an upcall of the core's, under this number.
+    Upcall(u32),
+}
+
+/// One mailbox.
+pub(crate) struct Mailbox {
+    /// Empty for the two of a session.
+    pub(crate) name: String,
+    pub(crate) generation: u32,
+    pub(crate) owner: Owner,
+    pub(crate) implementation: Implementation,
+    pub(crate) bound_messages: u32,
+    pub(crate) bound_bytes: u64,
+    pub(crate) queue: VecDeque<Message>,
+    /// Messages in it: queued, or in a reader's hands and not ended.
+    pub(crate) depth: u32,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    pub(crate) core_reader: CoreReader,
+    /// Of a `rings` mailbox.
+    pub(crate) writer: Option<PortKey>,
+    /// Of a `rings` mailbox.
+    pub(crate) reader: Option<PortKey>,
+    /// Writers and readers over the signal queue, and sessions of the network.
+    pub(crate) writers: u32,
+    pub(crate) readers: u32,
+    /// Clients that wait for a message, by tag, first come first served.
+    pub(crate) gets: VecDeque<(u32, u64)>,
+    pub(crate) counters: MailboxCounters,
+}
+
+/// What a mailbox has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MailboxCounters {
+    pub(crate) puts: u64,
+    pub(crate) gets: u64,
+    /// Times that a writer was left without a buffer because the mailbox was full.
+    pub(crate) waits: u64,
+    /// Messages in it when it was deleted.
+    pub(crate) deleted: u64,
+    /// Messages dropped for a reader that was too slow.
+    pub(crate) overflowed: u64,
+}
+
+impl Mailbox {
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.depth >= self.bound_messages || self.bytes >= self.bound_bytes
+    }
+
+    /// Notes that a message is in it from now on.
+    #[inline]
+    pub(crate) fn enters(&mut self, bytes: u32) {
+        self.counters.puts += 1;
+        self.depth += 1;
+        self.bytes += u64::from(bytes);
+    }
+
+    /// Notes that a message has left.
+    #[inline]
+    pub(crate) fn leaves(&mut self, bytes: u32) {
+        self.counters.gets += 1;
+        self.depth -= 1;
+        self.bytes -= u64::from(bytes);
+    }
+}

@@ -1,0 +1,550 @@
+//! The daemon's side of the host interface (Nectar paper, sections 3.2 to 3.4): attached clients, domains' heaps, mailboxes,
+//! and what clients' rings ask for. One thread's own, without a lock; the context that owns it polls it.
+//!
+//! **Trust.** All that says who owns what is in private memory: heaps, slots, queues. What a client writes is descriptors
+//! in rings of its own control segment; each is loaded once and checked against the client's slots, which are the
+//! daemon's own record of what it was given. Whoever breaks the protocol is detached, with a reason. Message bytes in a domain's
+//! shared segment may change at any moment, so the core copies what it reads ([`HostInterface::read`]), and never makes
+//! a reference to them.
+//!
+//! **Bounds.** A mailbox's writers get no buffers while it holds its bound of messages not yet ended by a reader; what they
+//! have been granted before comes on top. A client's buffers are bounded by its quota, a domain's by its segments. Rings hold
+//! twice the slots of their port, and a slot has at most one descriptor under way each way, so no ring overflows.
+//!
+//! **A domain is a unit of trust.** Its processes share one segment, in which they could spoil one another's messages, but
+//! never the daemon. What comes from another domain, from the network or from the core is copied once into the
+//! domain's inbox segment, which its processes map read-only.
+
+mod client;
+mod feed;
+mod heap;
+mod info;
+mod lifetime;
+mod mailbox;
+mod message;
+mod ports;
+mod prepared;
+mod signals;
+mod slots;
+
+pub use client::ClientKey;
+pub use info::{ClientStatus, DomainStatus, HostCounters, MailboxStatus};
+pub use lifetime::{Opened, PortOptions, Watched};
+pub use mailbox::{Implementation, MailboxKey, MailboxOptions, Owner, Side};
+pub use message::{Draft, Message};
+pub use prepared::{DomainSegments, Parcel, Prepared};
+
+use crate::segment::{HugePages, Segment};
+use crate::shared::{BellPage, SyncAddress};
+use client::{Client, Polled};
+use heap::Heap;
+use mailbox::{CoreReader, Mailbox, PortKey};
+use message::{Area, Dropped};
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+
+/// Descriptors taken from one ring before the next one's turn.
+const BURST: u32 = 32;
+/// Buffers of one heap at most: what the tables can name.
+const MAX_BUFFERS: u32 = 1 << 18;
+
+/// Every bound of the host interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostConfig {
+    /// Attached clients (up to 4096).
+    pub max_clients: u32,
+    /// Mailboxes with a name.
+    pub max_mailboxes: u32,
+    /// A domain's segment for its own messages, in bytes; only what is used is ever touched.
+    pub shared_bytes: u64,
+    /// A domain's segment for what comes from elsewhere, in bytes; the same.
+    pub inbox_bytes: u64,
+    /// What one client may hold, in bytes of buffers.
+    pub client_bytes: u64,
+    /// A mailbox's bound in messages, unless it was made with another.
+    pub bound_messages: u32,
+    /// A mailbox's bound in bytes, unless it was made with another.
+    pub bound_bytes: u64,
+    /// The longest message in bytes.
+    pub max_message_bytes: u32,
+}
+
+impl Default for HostConfig {
+    /// 1024 clients; domains of 256 MiB and 128 MiB; 64 MiB a client, which is four of the longest messages (16 MiB);
+    /// mailboxes of 1024 messages and 32 MiB.
+    fn default() -> HostConfig {
+        HostConfig {
+            max_clients: 1024,
+            max_mailboxes: 4096,
+            shared_bytes: 256 << 20,
+            inbox_bytes: 128 << 20,
+            client_bytes: 64 << 20,
+            bound_messages: 1024,
+            bound_bytes: 32 << 20,
+            max_message_bytes: 16 << 20,
+        }
+    }
+}
+
+/// Why something was refused: in words that say what would mend it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// A table is full.
+    #[error("the daemon has all of its {bound} {what} in use (`{key}` in [host] of its configuration)")]
+    Limit {
+        /// What it is full of.
+        what: &'static str,
+        /// How many there are.
+        bound: u32,
+        /// The key that sets the bound.
+        key: &'static str,
+    },
+    /// There is no such mailbox.
+    #[error("there is no mailbox `{0}`: create it first, or list what is there with `crossdock mailboxes`")]
+    Unknown(String),
+    /// The name is taken.
+    #[error("there is a mailbox `{0}` already")]
+    Exists(String),
+    /// The name is none.
+    #[error("a mailbox's name has 1 to 255 bytes, no `/` and no control characters")]
+    Name,
+    /// One side of a `rings` mailbox has one owner.
+    #[error(
+        "the {side} side of mailbox `{name}` is taken by another client: its implementation `rings` has one reader and one writer; create it as `signal_queue` for more"
+    )]
+    Busy {
+        /// The mailbox.
+        name: String,
+        /// `read` or `write`.
+        side: &'static str,
+    },
+    /// Somebody else's.
+    #[error("mailbox `{0}` belongs to another client, who alone may delete it")]
+    NotOwner(String),
+    /// No buffer of that size is free.
+    #[error(
+        "no memory for a message of {bytes} bytes: the domain's segment is in use (`{key}` in [host] of the daemon's configuration)"
+    )]
+    NoBuffers {
+        /// What was asked for.
+        bytes: usize,
+        /// The key that sets the segment's length.
+        key: &'static str,
+    },
+    /// Longer than any message may be.
+    #[error(
+        "a message of {bytes} bytes is longer than the daemon takes ({most}; `max_message_bytes` in [host] of its configuration)"
+    )]
+    TooLong {
+        /// What was asked for.
+        bytes: usize,
+        /// The most, in bytes.
+        most: usize,
+    },
+    /// The client has gone.
+    #[error("the client is not attached any more")]
+    Gone,
+    /// The mailbox's messages go to an upcall already.
+    #[error("mailbox `{0}` has an upcall or a reader already")]
+    HasReader(String),
+}
+
+/// What came for the context.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A message was put into a mailbox with an upcall: the context runs it, in place of waking a reader.
+    Upcall {
+        /// The mailbox.
+        mailbox: MailboxKey,
+        /// The upcall's number, as [`HostInterface::attach_upcall`] was given it.
+        upcall: u32,
+        /// The message, now the context's.
+        message: Message,
+    },
+    /// A packet of a client's session.
+    Session {
+        /// Whose.
+        client: ClientKey,
+        /// The packet, now the context's.
+        message: Message,
+    },
+    /// A small remote call: the result goes to the sync.
+    Call {
+        /// Who calls.
+        client: ClientKey,
+        /// What is called.
+        procedure: u16,
+        /// Its argument.
+        argument: u64,
+        /// Where its result goes ([`HostInterface::write_sync`]).
+        result: SyncAddress,
+    },
+    /// The result of an upcall into a client.
+    Returned {
+        /// As [`HostInterface::upcall`] was given it.
+        ticket: u64,
+        /// The result; `None` when the client has gone.
+        value: Option<u64>,
+    },
+    /// A client was detached because it broke the protocol. All it had has been returned; its session is over.
+    Violation {
+        /// Whose.
+        client: ClientKey,
+        /// How.
+        reason: String,
+    },
+}
+
+/// One protection domain.
+struct Domain {
+    name: String,
+    heaps: [Heap; 2],
+    clients: u32,
+}
+
+/// The daemon's side of the host interface.
+pub struct HostInterface {
+    config: HostConfig,
+    bell: BellPage,
+    clients: Vec<Option<Box<Client>>>,
+    attached: u32,
+    serial: u32,
+    domains: Vec<Option<Domain>>,
+    mailboxes: Slab<Mailbox>,
+    /// Those with a name.
+    names: HashMap<String, MailboxKey>,
+    generation: u32,
+    polled: Vec<Polled>,
+    cursor: usize,
+    burst: u32,
+    /// What is for the context besides what the rings hold.
+    arrivals: VecDeque<Arrival>,
+    /// Clients that were given something since [`HostInterface::end_turn`].
+    notified: Vec<u32>,
+    /// Ports that may be due something.
+    hungry: Vec<PortKey>,
+    /// Ports that could not be given what they are due; tried again when something was freed.
+    waiting: Vec<PortKey>,
+    /// Mailboxes whose next message could not be copied for its reader; the same.
+    stuck: Vec<MailboxKey>,
+    freed: bool,
+    dropped: Dropped,
+    counters: HostCounters,
+}
+
+impl std::fmt::Debug for HostInterface {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostInterface")
+            .field("clients", &self.attached)
+            .field("mailboxes", &self.names.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl HostInterface {
+    /// A host interface without clients. `bell` is what clients look at to know whether the core sleeps.
+    ///
+    /// # Errors
+    /// The system's, for the core's own segment.
+    pub fn new(mut config: HostConfig, bell: BellPage) -> std::io::Result<HostInterface> {
+        config.max_clients = config.max_clients.min(1 << client::INDEX_BITS);
+        let mut host = HostInterface {
+            bell,
+            clients: Vec::new(),
+            attached: 0,
+            serial: 0,
+            domains: Vec::new(),
+            mailboxes: Slab::new(),
+            names: HashMap::new(),
+            generation: 0,
+            polled: Vec::new(),
+            cursor: 0,
+            burst: 0,
+            arrivals: VecDeque::new(),
+            notified: Vec::new(),
+            hungry: Vec::new(),
+            waiting: Vec::new(),
+            stuck: Vec::new(),
+            freed: false,
+            dropped: Dropped::default(),
+            counters: HostCounters::default(),
+            config,
+        };
+        // Domain 0 is the core's own: for mailboxes that no client of a domain owns or reads.
+        let own = DomainSegments::new("the core", 4096, host.config.inbox_bytes, HugePages::None)?;
+        host.add_domain(&own);
+        host.domains[0].iter_mut().for_each(|own| own.clients = 1);
+        Ok(host)
+    }
+
+    /// The bounds.
+    pub fn config(&self) -> &HostConfig {
+        &self.config
+    }
+
+    /// The next thing that is for the context; `None` when the rings are empty. Buffers that writers are due are granted
+    /// before it says so.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Arrival> {
+        if let Some(arrival) = self.arrivals.pop_front() {
+            return Some(arrival);
+        }
+        let mut quiet = 0;
+        while quiet < self.polled.len() {
+            if self.cursor >= self.polled.len() {
+                self.cursor = 0;
+            }
+            let polled = &mut self.polled[self.cursor];
+            let (client, port) = (polled.client, polled.port);
+            let arrival = match &mut polled.up {
+                client::Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
+                client::Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
+            };
+            let Some(arrival) = arrival else {
+                self.cursor += 1;
+                self.burst = 0;
+                quiet += 1;
+                continue;
+            };
+            quiet = 0;
+            self.burst += 1;
+            if self.burst >= BURST {
+                (self.burst, self.cursor) = (0, self.cursor + 1);
+                self.feed();
+            }
+            if arrival.is_some() {
+                return arrival;
+            }
+        }
+        self.feed();
+        self.arrivals.pop_front()
+    }
+
+    /// Whether no ring holds anything: asked between [`HostInterface::before_sleep`] and sleeping.
+    pub fn is_quiet(&self) -> bool {
+        let ready = |polled: &Polled| match &polled.up {
+            client::Up::Port(ring) => ring.is_ready(),
+            client::Up::Signals(ring) => ring.is_ready(),
+        };
+        self.arrivals.is_empty() && !self.polled.iter().any(ready)
+    }
+
+    /// Tells clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be
+    /// looked at once more before sleeping.
+    pub fn before_sleep(&mut self) {
+        self.bell.before_sleep();
+    }
+
+    /// Tells clients that the core is awake.
+    pub fn after_sleep(&mut self) {
+        self.bell.after_sleep();
+    }
+
+    /// Wakes the clients that sleep and were given something; to be called once the rings are empty.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        if !self.notified.is_empty() {
+            self.wake_notified();
+        }
+    }
+
+    // --- messages in the core's hands ---
+
+    /// Copies the bytes from `offset` on into `into`; false if the message is not that long. Each call reads what is there
+    /// then: check what was copied, not what may be copied again.
+    #[inline]
+    pub fn read(&self, message: &Message, offset: usize, into: &mut [u8]) -> bool {
+        let Some(heap) = self.heap(message) else { return false };
+        offset.checked_add(into.len()).is_some_and(|end| end <= message.len())
+            && heap.segment.read_into(message.start as usize + offset, into)
+    }
+
+    /// Gives up the claim on a message.
+    #[inline]
+    #[allow(clippy::needless_pass_by_value)] // the claim ends with the value
+    pub fn free(&mut self, message: Message) {
+        self.freed = true;
+        if let Some(domain) = self.domains.get_mut(message.domain as usize).and_then(Option::as_mut) {
+            domain.heaps[message.area as usize].free(message.buffer);
+            if domain.clients == 0 {
+                self.forget_domain(message.domain);
+            }
+        }
+    }
+
+    /// Another claim on the same bytes.
+    pub fn share(&mut self, message: &Message) -> Message {
+        if let Some(domain) = self.domains.get_mut(message.domain as usize).and_then(Option::as_mut) {
+            domain.heaps[message.area as usize].share(message.buffer);
+        }
+        Message { ..*message }
+    }
+
+    /// A buffer of `bytes` for a message to a mailbox, in the memory of the domain where it will be read.
+    ///
+    /// # Errors
+    /// Too long, or no memory.
+    pub fn begin_put(&mut self, to: MailboxKey, bytes: usize) -> Result<Draft, HostError> {
+        let domain = self.home_of(to);
+        self.draft(domain, bytes)
+    }
+
+    /// The same for a message to a client's session.
+    ///
+    /// # Errors
+    /// Too long, no memory, or the client has gone.
+    pub fn begin_send(&mut self, client: ClientKey, bytes: usize) -> Result<Draft, HostError> {
+        let domain = self.client(client).ok_or(HostError::Gone)?.domain;
+        self.draft(domain, bytes)
+    }
+
+    fn draft(&mut self, domain: u16, bytes: usize) -> Result<Draft, HostError> {
+        let most = self.config.max_message_bytes as usize;
+        if bytes > most {
+            return Err(HostError::TooLong { bytes, most });
+        }
+        let none = HostError::NoBuffers { bytes, key: "inbox_bytes" };
+        let owner = self.domains.get_mut(domain as usize).and_then(Option::as_mut).ok_or(HostError::Gone)?;
+        let heap = &mut owner.heaps[Area::Inbox as usize];
+        let Some(buffer) = heap.alloc(bytes as u32) else { return Err(none) };
+        let (start, _) = heap.range(buffer);
+        let message = Message { domain, area: Area::Inbox, buffer, start, len: bytes as u32, ..Message::NONE };
+        message.draft(&heap.segment, &self.dropped).ok_or(none)
+    }
+
+    /// Puts a message into a mailbox: the end of a put, or an enqueue. It is taken in any case; see [`HostInterface::is_full`].
+    #[inline]
+    pub fn put(&mut self, to: MailboxKey, message: Message) {
+        if let Some(arrival) = self.arrive(to, message) {
+            self.arrivals.push_back(arrival);
+        }
+    }
+
+    /// Whether a mailbox holds its bound, or there is none: who puts from outside should wait then.
+    pub fn is_full(&self, mailbox: MailboxKey) -> bool {
+        self.mailbox(mailbox).is_none_or(Mailbox::is_full)
+    }
+
+    /// The next message of a mailbox, with the core as its reader.
+    pub fn get(&mut self, from: MailboxKey) -> Option<Message> {
+        let mailbox = self.mailbox_mut(from)?;
+        let message = mailbox.queue.pop_front()?;
+        mailbox.leaves(message.len);
+        self.freed = true;
+        Some(message)
+    }
+
+    /// Sends a packet to a client's session; freed if the client has gone.
+    #[inline]
+    pub fn send(&mut self, client: ClientKey, message: Message) {
+        match self.session_in(client) {
+            Some(mailbox) => self.put(mailbox, message),
+            None => self.free(message),
+        }
+    }
+
+    /// Bytes that wait for a client's session, or are in its hands.
+    #[inline]
+    pub fn backlog_bytes(&self, client: ClientKey) -> u64 {
+        self.session_in(client).and_then(|key| self.mailbox(key)).map_or(0, |mailbox| mailbox.bytes)
+    }
+
+    /// Whether two are of one protection domain: then a message passes between them in place.
+    pub fn share_domain(&self, a: ClientKey, b: ClientKey) -> bool {
+        match (self.client(a), self.client(b)) {
+            (Some(a), Some(b)) => a.domain == b.domain,
+            _ => false,
+        }
+    }
+
+    /// Drops the oldest message labelled droppable that waits for a client's session and was not delivered yet: what its label says.
+    pub fn drop_oldest(&mut self, client: ClientKey) -> Option<(u16, u32)> {
+        let key = self.session_in(client)?;
+        let mailbox = self.mailbox_mut(key)?;
+        let at = mailbox.queue.iter().position(|message| message.droppable)?;
+        let message = mailbox.queue.remove(at)?;
+        mailbox.leaves(message.len);
+        mailbox.counters.overflowed += 1;
+        let label = message.labelled();
+        self.free(message);
+        Some(label)
+    }
+
+    // --- tables ---
+
+    #[inline]
+    fn client(&self, key: ClientKey) -> Option<&Client> {
+        self.clients.get(key.index())?.as_deref().filter(|client| client.key == key)
+    }
+
+    #[inline]
+    fn client_mut(&mut self, key: ClientKey) -> Option<&mut Client> {
+        self.clients.get_mut(key.index())?.as_deref_mut().filter(|client| client.key == key)
+    }
+
+    #[inline]
+    fn at(&mut self, index: u32) -> Option<&mut Client> {
+        self.clients.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    #[inline]
+    fn mailbox(&self, key: MailboxKey) -> Option<&Mailbox> {
+        self.mailboxes.get(key.index as usize).filter(|mailbox| mailbox.generation == key.generation)
+    }
+
+    #[inline]
+    fn mailbox_mut(&mut self, key: MailboxKey) -> Option<&mut Mailbox> {
+        self.mailboxes.get_mut(key.index as usize).filter(|mailbox| mailbox.generation == key.generation)
+    }
+
+    /// The mailbox that a client's session reads.
+    #[inline]
+    fn session_in(&self, client: ClientKey) -> Option<MailboxKey> {
+        let port = self.client(client)?.ports.get(client::SESSION_IN as usize)?.as_deref()?;
+        Some(port.mailbox)
+    }
+
+    #[inline]
+    fn heap(&self, message: &Message) -> Option<&Heap> {
+        Some(&self.domains.get(message.domain as usize)?.as_ref()?.heaps[message.area as usize])
+    }
+
+    /// The domain where a mailbox's messages will be read, as far as that is known: its reader's, else its owner's.
+    fn home_of(&self, mailbox: MailboxKey) -> u16 {
+        let Some(mailbox) = self.mailbox(mailbox) else { return 0 };
+        let reader = mailbox.reader.and_then(|port| self.clients.get(port.client as usize)?.as_deref());
+        let owner = match mailbox.owner {
+            Owner::Client(number) => self.client(ClientKey(number)),
+            Owner::Daemon | Owner::Session(_) => None,
+        };
+        reader.or(owner).map_or(0, |client| client.domain)
+    }
+
+    fn add_domain(&mut self, segments: &DomainSegments) -> u16 {
+        let heap = |segment: &Arc<Segment>| Heap::new(segment.clone(), MAX_BUFFERS);
+        let heaps = [heap(segments.shared()), heap(segments.inbox())];
+        let domain = Domain { name: segments.name().to_owned(), heaps, clients: 0 };
+        let at = self.domains.iter().position(Option::is_none).unwrap_or(self.domains.len());
+        if at == self.domains.len() {
+            self.domains.push(None);
+        }
+        self.domains[at] = Some(domain);
+        at as u16
+    }
+
+    /// Lets go of a domain without clients once none of its buffers is in use.
+    fn forget_domain(&mut self, at: u16) {
+        let Some(domain) = self.domains.get_mut(at as usize) else { return };
+        let unused = |d: &mut Domain| d.clients == 0 && d.heaps.iter().all(|heap| heap.in_use() == 0);
+        domain.take_if(unused);
+    }
+
+    /// Takes back the buffers of drafts that were dropped.
+    fn collect_dropped(&mut self) {
+        let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        for (domain, buffer) in dropped {
+            self.free(Message { domain, area: Area::Inbox, buffer, ..Message::NONE });
+        }
+    }
+}

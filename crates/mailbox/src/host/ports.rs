@@ -1,0 +1,321 @@
+//! Descriptors: what clients' ports ask for, and messages on their way to readers.
+
+use super::client::Port;
+use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
+use super::message::{Area, Message};
+use super::slots::{Breach, Given};
+use super::{Arrival, HostInterface};
+use crate::shared::{Descriptor, Reason, down, up};
+
+impl HostInterface {
+    /// Carries out one descriptor of a port's up ring.
+    #[inline]
+    pub(super) fn take_descriptor(&mut self, client: u32, number: u16, entry: &Descriptor) -> Option<Arrival> {
+        let port = self.clients.get_mut(client as usize)?.as_deref_mut()?.port_mut(number)?;
+        if entry.op == up::PUT {
+            let mailbox = port.mailbox;
+            return match port.take_put(entry) {
+                Ok(message) => {
+                    if !std::mem::replace(&mut port.is_hungry, true) {
+                        self.hungry.push(PortKey { client, port: number });
+                    }
+                    if let Some(client) = self.at(client) {
+                        client.messages_in += 1;
+                    }
+                    self.arrive(mailbox, message)
+                }
+                Err(breach) => self.breach(client, breach),
+            };
+        }
+        let carried_out = match entry.op {
+            up::FREE => port.slots.take(entry, false).map(|given| self.given_back(client, number, given)),
+            up::ENQUEUE => return self.take_enqueue(client, number, entry),
+            up::REQUEST => self.take_request(client, number, entry),
+            other => Err(Breach::Operation(other)),
+        };
+        match carried_out {
+            Ok(()) => None,
+            Err(breach) => self.breach(client, breach),
+        }
+    }
+
+    /// A slot that a client gave back: a message it has read, or a grant it did not use.
+    fn given_back(&mut self, client: u32, number: u16, given: Given) {
+        let origin = given.message.origin;
+        let was_delivered = given.delivered;
+        self.free(given.message);
+        match was_delivered {
+            Some(len) => self.left(origin, len),
+            None => self.make_hungry(PortKey { client, port: number }),
+        }
+    }
+
+    /// A reader has ended a message of `len` bytes: the next one may come, and writers may be due buffers.
+    #[inline]
+    pub(super) fn left(&mut self, mailbox: MailboxKey, len: u32) {
+        self.freed = true;
+        if let Some(entry) = self.mailbox_mut(mailbox) {
+            entry.leaves(len);
+            if !entry.queue.is_empty() {
+                self.pump(mailbox);
+            }
+        }
+    }
+
+    /// A client moves a message that it holds to another mailbox, where it is not copied within the domain.
+    fn take_enqueue(&mut self, client: u32, number: u16, entry: &Descriptor) -> Option<Arrival> {
+        let holder = self.at(client)?;
+        let target = match holder.opened(entry.target) {
+            Ok(open) => open.mailbox,
+            Err(breach) => return self.breach(client, breach),
+        };
+        let slots = match number {
+            SIGNALS => &mut holder.signals.slots,
+            _ => &mut holder.port_mut(number)?.slots,
+        };
+        match slots.take(entry, true) {
+            Ok(Given { message, delivered }) => {
+                holder.messages_in += 1;
+                match delivered {
+                    Some(len) => self.left(message.origin, len),
+                    None => self.make_hungry(PortKey { client, port: number }),
+                }
+                self.arrive(target, message)
+            }
+            Err(breach) => self.breach(client, breach),
+        }
+    }
+
+    /// A message comes to a mailbox: to the core if that reads it, else to its reader or queue.
+    #[inline]
+    pub(super) fn arrive(&mut self, to: MailboxKey, message: Message) -> Option<Arrival> {
+        let Some(mailbox) = self.mailboxes.get_mut(to.index as usize).filter(|m| m.generation == to.generation) else {
+            // It was deleted while the message was under way; who wrote it is told by a descriptor of its own.
+            self.counters.undeliverable += 1;
+            self.free(message);
+            return None;
+        };
+        match mailbox.core_reader {
+            CoreReader::Upcall(upcall) => {
+                mailbox.counters.puts += 1;
+                mailbox.counters.gets += 1;
+                Some(Arrival::Upcall { mailbox: to, upcall, message })
+            }
+            CoreReader::Session => {
+                mailbox.counters.puts += 1;
+                mailbox.counters.gets += 1;
+                let super::Owner::Client(number) = mailbox.owner else { return None };
+                Some(Arrival::Session { client: super::ClientKey(number), message })
+            }
+            CoreReader::None => {
+                mailbox.enters(message.len);
+                let empty = mailbox.queue.is_empty();
+                if let (true, Some(reader)) = (empty, mailbox.reader) {
+                    // The usual way of a message to a reader: no queue.
+                    if let Err(message) = self.deliver(to, reader, message) {
+                        self.queue(to, message);
+                    }
+                } else {
+                    mailbox.queue.push_back(message);
+                    self.pump(to);
+                }
+                None
+            }
+        }
+    }
+
+    fn queue(&mut self, to: MailboxKey, message: Message) {
+        if let Some(mailbox) = self.mailbox_mut(to) {
+            mailbox.queue.push_back(message);
+        }
+    }
+
+    /// Gives a mailbox's readers what they can take of its queue.
+    pub(super) fn pump(&mut self, key: MailboxKey) {
+        while let Some(mailbox) = self.mailbox_mut(key) {
+            let reader = mailbox.reader;
+            if reader.is_none() && mailbox.gets.is_empty() {
+                return;
+            }
+            let Some(message) = mailbox.queue.pop_front() else { return };
+            let left = match reader {
+                Some(reader) => self.deliver(key, reader, message),
+                None => self.answer_get(key, message),
+            };
+            if let Err(message) = left {
+                if let Some(mailbox) = self.mailbox_mut(key) {
+                    mailbox.queue.push_front(message);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Hands a message to the reader's port; gives it back if it has no room, or no memory for a copy.
+    #[inline]
+    pub(super) fn deliver(&mut self, from: MailboxKey, to: PortKey, message: Message) -> Result<(), Message> {
+        let Some(client) = self.clients.get_mut(to.client as usize).and_then(Option::as_deref_mut) else {
+            return Err(message);
+        };
+        let domain = client.domain;
+        match client.port_mut(to.port) {
+            Some(port) if port.has_room(message.len) => {}
+            _ => return Err(message),
+        }
+        let message = if message.domain == domain { message } else { self.cross(message, domain, from)? };
+        let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
+        let (area, tag) = (message.area, message.tag);
+        let Some(client) = self.at(to.client) else { return Err(message) };
+        client.messages_out += 1;
+        let notify = !std::mem::replace(&mut client.is_notified, true);
+        let Some(port) = client.port_mut(to.port) else { return Err(message) };
+        let entry = port.slots.deliver(Message { origin: from, ..message }, range)?;
+        port.down.push(Descriptor { op: down::MESSAGE, target: area as u16 | tag << 1, ..entry });
+        if notify {
+            self.notified.push(to.client);
+        }
+        Ok(())
+    }
+
+    /// Copies a message into a domain's inbox: it comes from elsewhere.
+    ///
+    /// # Errors
+    /// The message, if the inbox is full; it is tried again when something was freed.
+    pub(super) fn cross(&mut self, message: Message, domain: u16, from: MailboxKey) -> Result<Message, Message> {
+        let Ok(mut draft) = self.draft(domain, message.len()) else {
+            self.counters.inbox_full += 1;
+            if !self.stuck.contains(&from) {
+                self.stuck.push(from);
+            }
+            return Err(message);
+        };
+        self.read(&message, 0, &mut draft);
+        let mut copy = draft.finish(usize::MAX);
+        copy.label(message.tag, message.records, message.droppable);
+        self.counters.crossed += 1;
+        self.free(message);
+        Ok(copy)
+    }
+
+    /// A client asks for a buffer larger than those it is granted ahead.
+    fn take_request(&mut self, client: u32, number: u16, entry: &Descriptor) -> Result<(), Breach> {
+        let (most, quota) = (self.config.max_message_bytes, self.config.client_bytes);
+        let key = PortKey { client, port: number };
+        let Some(port) = self.at(client).and_then(|client| client.port_mut(number)) else { return Ok(()) };
+        if port.side == Side::Read {
+            return Err(Breach::Operation(entry.op));
+        }
+        let refusal = if entry.len > most {
+            Some(Reason::TooLong)
+        } else if u64::from(entry.len) > quota {
+            Some(Reason::Quota)
+        } else if entry.target & 1 == 0 {
+            if port.requests.len() >= super::client::MAX_REQUESTS {
+                return Err(Breach::TooMany);
+            }
+            port.requests.push_back(entry.len);
+            self.make_hungry(key);
+            self.feed();
+            None
+        } else {
+            self.grant(key, entry.len).err()
+        };
+        if let Some(reason) = refusal
+            && let Some(client) = self.at(client)
+            && let Some(port) = client.port_mut(number)
+        {
+            port.down.push(Descriptor {
+                op: down::REFUSED,
+                target: reason as u16,
+                len: entry.len,
+                ..Descriptor::default()
+            });
+            self.notify(key.client);
+        }
+        Ok(())
+    }
+
+    /// Hands a buffer out to be written.
+    ///
+    /// # Errors
+    /// Why it cannot be now.
+    pub(super) fn grant(&mut self, key: PortKey, bytes: u32) -> Result<(), Reason> {
+        let quota = self.config.client_bytes;
+        let Some(client) = self.clients.get_mut(key.client as usize).and_then(Option::as_deref_mut) else {
+            return Err(Reason::Closed);
+        };
+        let (domain, held, held_bytes) = (client.domain, client.held, client.held_bytes());
+        let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
+        if held && key.port == super::client::SESSION_OUT {
+            return Err(Reason::Full);
+        }
+        if held_bytes + u64::from(bytes) > quota {
+            return Err(Reason::Quota);
+        }
+        match self.mailboxes.get(port.mailbox.index as usize) {
+            Some(mailbox) if mailbox.generation == port.mailbox.generation => {
+                if mailbox.is_full() {
+                    return Err(Reason::Full);
+                }
+            }
+            _ => return Err(Reason::Closed),
+        }
+        if port.slots.vacant() == 0 {
+            return Err(Reason::Quota);
+        }
+        let Some(domain_tables) = self.domains.get_mut(domain as usize).and_then(Option::as_mut) else {
+            return Err(Reason::Closed);
+        };
+        let heap = &mut domain_tables.heaps[Area::Shared as usize];
+        let Some(buffer) = heap.alloc(bytes) else { return Err(Reason::NoBuffers) };
+        let range = heap.range(buffer);
+        let message = Message { domain, area: Area::Shared, buffer, start: range.0, len: range.1, ..Message::NONE };
+        match port.slots.grant(message, range) {
+            Ok(entry) => {
+                port.is_wait_noted = false;
+                port.down.push(Descriptor { op: down::GRANT, ..entry });
+            }
+            Err(message) => {
+                heap.free(message.buffer);
+                return Err(Reason::Quota);
+            }
+        }
+        self.notify(key.client);
+        Ok(())
+    }
+
+    /// Notes that a client was given something.
+    #[inline]
+    pub(super) fn notify(&mut self, client: u32) {
+        if let Some(entry) = self.at(client)
+            && !std::mem::replace(&mut entry.is_notified, true)
+        {
+            self.notified.push(client);
+        }
+    }
+
+    /// Notes that a port may be due something.
+    #[inline]
+    pub(super) fn make_hungry(&mut self, key: PortKey) {
+        let Some(client) = self.at(key.client) else { return };
+        let is_hungry = match key.port {
+            SIGNALS => &mut client.signals.is_hungry,
+            number => match client.port_mut(number) {
+                Some(Port { side: Side::Write, is_hungry, .. }) => is_hungry,
+                _ => return,
+            },
+        };
+        if !std::mem::replace(is_hungry, true) {
+            self.hungry.push(key);
+        }
+    }
+
+    /// Ends a client that broke the protocol.
+    #[cold]
+    pub(super) fn breach(&mut self, client: u32, breach: Breach) -> Option<Arrival> {
+        let key = self.at(client)?.key;
+        self.counters.violations += 1;
+        self.detach(key);
+        Some(Arrival::Violation { client: key, reason: breach.to_string() })
+    }
+}

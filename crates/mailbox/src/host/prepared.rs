@@ -1,0 +1,127 @@
+//! What a client needs to be there, made off the core: its domain's segments, its control segment, its doorbells.
+
+use super::client::ClientKey;
+use crate::attach::{Handles, Peer, Welcome};
+use crate::segment::{HugePages, Segment};
+use crate::shared::{BellPage, ControlLayout};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io;
+use std::sync::Arc;
+
+/// The two segments of a protection domain. They live as long as someone holds them: the daemon keeps them for the domain's
+/// clients, and whoever attaches clients may keep a `Weak` to find them again.
+#[derive(Debug)]
+pub struct DomainSegments {
+    name: String,
+    shared: Arc<Segment>,
+    inbox: Arc<Segment>,
+}
+
+impl DomainSegments {
+    /// Makes a domain's segments: for its own messages, and for those that come from elsewhere, which only the daemon can write.
+    /// `huge_pages` are used where they can be had.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` for a length over 4 GiB, which offsets could not reach.
+    pub fn new(name: &str, shared_bytes: u64, inbox_bytes: u64, huge_pages: HugePages) -> io::Result<DomainSegments> {
+        let length = |bytes: u64| match usize::try_from(bytes) {
+            Ok(bytes) if u32::try_from(bytes).is_ok() => Ok(bytes),
+            _ => {
+                let what = format!("a segment of {bytes} bytes: less than 4 GiB can be shared");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+            }
+        };
+        let shared = Arc::new(Segment::shared(length(shared_bytes)?, huge_pages)?);
+        let inbox = Arc::new(Segment::shared_for_readers(length(inbox_bytes)?, huge_pages)?);
+        Ok(DomainSegments { name: name.to_owned(), shared, inbox })
+    }
+
+    /// The domain's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Segment> {
+        &self.shared
+    }
+
+    pub(crate) fn inbox(&self) -> &Arc<Segment> {
+        &self.inbox
+    }
+}
+
+/// A client that may be admitted ([`super::HostInterface::admit`]).
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) peer: Peer,
+    pub(crate) socket: OwnedFd,
+    pub(crate) domain: Arc<DomainSegments>,
+    pub(crate) control: Arc<Segment>,
+    pub(crate) doorbell: OwnedFd,
+    /// The end to write of the wake pipe.
+    pub(crate) wake: OwnedFd,
+}
+
+/// What is sent to a client once it is admitted.
+#[derive(Debug)]
+pub struct Parcel {
+    socket: OwnedFd,
+    domain: Arc<DomainSegments>,
+    control: Arc<Segment>,
+    bell: Arc<Segment>,
+    doorbell: OwnedFd,
+    wake: OwnedFd,
+}
+
+impl Prepared {
+    /// Makes what a client of `domain` needs, who asked over `socket`; the core's bell is `bell`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(
+        peer: Peer,
+        socket: OwnedFd,
+        domain: &Arc<DomainSegments>,
+        bell: &BellPage,
+    ) -> io::Result<(Prepared, Parcel)> {
+        let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None)?);
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Both ends do not block; each end has its own flags, so the client cannot change that of the core's.
+        let (wake_read, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let parcel = Parcel {
+            socket: socket.try_clone()?,
+            domain: domain.clone(),
+            control: control.clone(),
+            bell: bell.segment().clone(),
+            doorbell: doorbell.try_clone()?,
+            wake: wake_read,
+        };
+        Ok((Prepared { peer, socket, domain: domain.clone(), control, doorbell, wake }, parcel))
+    }
+}
+
+impl Parcel {
+    /// Tells the client that it is admitted, and hands it its descriptors. Does not wait for it.
+    ///
+    /// # Errors
+    /// The system's: the client is gone, or has too many descriptors on their way to it.
+    pub fn send(self, client: ClientKey) -> io::Result<()> {
+        let welcome = Welcome {
+            client: client.number(),
+            control_bytes: self.control.bytes() as u64,
+            shared_bytes: self.domain.shared.bytes() as u64,
+            inbox_bytes: self.domain.inbox.bytes() as u64,
+        };
+        let handles = Handles {
+            control: self.control.fd(),
+            shared: self.domain.shared.fd(),
+            inbox: self.domain.inbox.fd(),
+            bell: self.bell.fd(),
+            doorbell: self.doorbell.as_fd(),
+            wake: self.wake.as_fd(),
+        };
+        welcome.send(self.socket.as_fd(), &handles)
+    }
+}

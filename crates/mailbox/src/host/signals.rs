@@ -1,0 +1,404 @@
+//! The signal queues: operations on `signal_queue` mailboxes, syncs, conditions, and small remote calls both ways (Nectar paper,
+//! sections 3.2 and 3.4).
+
+use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING};
+use super::mailbox::{MailboxKey, PortKey, SIGNALS, Side};
+use super::message::{Area, Message};
+use super::slots::Breach;
+use super::{Arrival, HostInterface};
+use crate::shared::{
+    ConditionAddress, ControlLayout, Descriptor, HostCondition, Reason, Signal, SyncAddress, SyncCell, SyncPool, down,
+    up,
+};
+
+impl HostInterface {
+    /// Carries out one entry of a client's signal queue.
+    pub(super) fn take_signal(&mut self, client: u32, entry: &Signal) -> Option<Arrival> {
+        let head = &entry.head;
+        let carried_out = match head.op {
+            up::SIGNAL_PUT => return self.take_signal_put(client, head),
+            up::SIGNAL_ENQUEUE => {
+                let moved = Descriptor { op: up::ENQUEUE, ..*head };
+                return self.take_signal_move(client, &moved);
+            }
+            up::SIGNAL_FREE => self.take_signal_free(client, head),
+            up::ALLOC => self.take_alloc(client, entry),
+            up::GET => self.take_get(client, entry),
+            up::CANCEL => {
+                self.take_cancel(client, entry.a);
+                Ok(())
+            }
+            up::SYNC_WRITE => return self.take_sync_write(client, entry.a, entry.b),
+            up::SIGNAL => match ConditionAddress::from_word(entry.a) {
+                Some(condition) => {
+                    if self.same_domain(client, condition.client) {
+                        self.signal(condition);
+                    }
+                    Ok(())
+                }
+                None => Err(Breach::NoSync(entry.a)),
+            },
+            up::CALL => match (SyncAddress::from_word(entry.a), self.at(client).map(|client| client.key)) {
+                // The result goes to the caller itself: no call can make the core write to another client.
+                (Some(result), Some(key)) if result.client == key.number() => {
+                    let (procedure, argument) = (head.target, entry.b);
+                    return Some(Arrival::Call { client: key, procedure, argument, result });
+                }
+                _ => Err(Breach::NoSync(entry.a)),
+            },
+            up::LISTEN => match self.at(client) {
+                Some(client) if client.signals.listens < MAX_LISTENS => {
+                    client.signals.listens += 1;
+                    Ok(())
+                }
+                _ => Err(Breach::TooMany),
+            },
+            other => Err(Breach::Operation(other)),
+        };
+        match carried_out {
+            Ok(()) => None,
+            Err(breach) => self.breach(client, breach),
+        }
+    }
+
+    /// Whether a client's number stands for one of the same domain as the client at `index`; counted if not.
+    fn same_domain(&mut self, index: u32, number: u32) -> bool {
+        let own = self.at(index).map(|client| client.domain);
+        let same = self.client(ClientKey(number)).is_some_and(|other| Some(other.domain) == own);
+        self.counters.foreign += u64::from(!same);
+        same
+    }
+
+    fn take_signal_put(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
+        let holder = self.at(client)?;
+        let mailbox = match holder.opened(head.target) {
+            Ok(open) if open.side == Side::Write => open.mailbox,
+            Ok(_) => return self.breach(client, Breach::NotOpen(head.target)),
+            Err(breach) => return self.breach(client, breach),
+        };
+        match holder.signals.slots.take_granted(head) {
+            Ok(message) => {
+                holder.messages_in += 1;
+                self.feed_waiting_allocs(client);
+                self.arrive(mailbox, message)
+            }
+            Err(breach) => self.breach(client, breach),
+        }
+    }
+
+    fn take_signal_move(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
+        let holder = self.at(client)?;
+        let target = match holder.opened(head.target) {
+            Ok(open) => open.mailbox,
+            Err(breach) => return self.breach(client, breach),
+        };
+        match holder.signals.slots.take(head, true) {
+            Ok(given) => {
+                holder.messages_in += 1;
+                if let Some(len) = given.delivered {
+                    self.left(given.message.origin, len);
+                }
+                self.feed_waiting_allocs(client);
+                self.arrive(target, given.message)
+            }
+            Err(breach) => self.breach(client, breach),
+        }
+    }
+
+    fn take_signal_free(&mut self, client: u32, head: &Descriptor) -> Result<(), Breach> {
+        let Some(holder) = self.at(client) else { return Ok(()) };
+        let given = holder.signals.slots.take(head, false)?;
+        let origin = given.message.origin;
+        self.free(given.message);
+        if let Some(len) = given.delivered {
+            self.left(origin, len);
+        }
+        self.feed_waiting_allocs(client);
+        Ok(())
+    }
+
+    /// A client asks for a buffer to put into a mailbox.
+    fn take_alloc(&mut self, client: u32, entry: &Signal) -> Result<(), Breach> {
+        let (tag, number, bytes) = (entry.a, entry.head.target, entry.head.len);
+        let (most, quota) = (self.config.max_message_bytes, self.config.client_bytes);
+        let Some(holder) = self.at(client) else { return Ok(()) };
+        let open = holder.opened(number)?;
+        let refusal = if open.side != Side::Write {
+            return Err(Breach::NotOpen(number));
+        } else if bytes > most {
+            Reason::TooLong
+        } else if u64::from(bytes) > quota {
+            Reason::Quota
+        } else if !holder.signals.allocs.is_empty() && entry.b & 1 == 0 {
+            return self.wait_alloc(client, (tag, number, bytes));
+        } else {
+            match self.grant_signal(client, tag, open.mailbox, bytes) {
+                Ok(()) => return Ok(()),
+                Err(reason) if entry.b & 1 == 1 || reason == Reason::Closed => reason,
+                Err(reason) => {
+                    self.note_signal_wait(client, open.mailbox, reason);
+                    return self.wait_alloc(client, (tag, number, bytes));
+                }
+            }
+        };
+        self.refuse(client, tag, refusal);
+        Ok(())
+    }
+
+    fn note_signal_wait(&mut self, client: u32, mailbox: MailboxKey, reason: Reason) {
+        if let Some(client) = self.at(client) {
+            client.waits += 1;
+        }
+        if let Some(mailbox) = self.mailbox_mut(mailbox).filter(|_| reason == Reason::Full) {
+            mailbox.counters.waits += 1;
+        }
+    }
+
+    fn wait_alloc(&mut self, client: u32, alloc: (u64, u16, u32)) -> Result<(), Breach> {
+        let Some(holder) = self.at(client) else { return Ok(()) };
+        if holder.signals.waiting >= MAX_WAITING {
+            return Err(Breach::TooMany);
+        }
+        holder.signals.waiting += 1;
+        holder.signals.allocs.push_back(alloc);
+        self.make_hungry(PortKey { client, port: SIGNALS });
+        Ok(())
+    }
+
+    #[inline]
+    fn feed_waiting_allocs(&mut self, client: u32) {
+        if self.at(client).is_some_and(|client| !client.signals.allocs.is_empty()) {
+            self.make_hungry(PortKey { client, port: SIGNALS });
+        }
+    }
+
+    /// Grants the allocations that a client waits for, in order; false if one has to go on waiting.
+    pub(super) fn feed_signals(&mut self, client: u32) -> bool {
+        while let Some(holder) = self.at(client) {
+            let Some(&(tag, number, bytes)) = holder.signals.allocs.front() else {
+                holder.signals.is_hungry = false;
+                return true;
+            };
+            let open = holder.opened(number);
+            let outcome = match open {
+                Ok(open) => self.grant_signal(client, tag, open.mailbox, bytes),
+                Err(_) => Err(Reason::Closed),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Reason::Closed) => self.refuse(client, tag, Reason::Closed),
+                Err(_) => return false,
+            }
+            if let Some(holder) = self.at(client) {
+                holder.signals.allocs.pop_front();
+                holder.signals.waiting -= 1;
+            }
+        }
+        true
+    }
+
+    fn grant_signal(&mut self, client: u32, tag: u64, mailbox: MailboxKey, bytes: u32) -> Result<(), Reason> {
+        let quota = self.config.client_bytes;
+        match self.mailbox(mailbox) {
+            None => return Err(Reason::Closed),
+            Some(mailbox) if mailbox.is_full() => return Err(Reason::Full),
+            Some(_) => {}
+        }
+        let Some(holder) = self.clients.get_mut(client as usize).and_then(Option::as_deref_mut) else {
+            return Err(Reason::Closed);
+        };
+        if holder.signals.slots.vacant() == 0 || holder.held_bytes() + u64::from(bytes) > quota {
+            return Err(Reason::Quota);
+        }
+        let Some(domain) = self.domains.get_mut(holder.domain as usize).and_then(Option::as_mut) else {
+            return Err(Reason::Closed);
+        };
+        let heap = &mut domain.heaps[Area::Shared as usize];
+        let Some(buffer) = heap.alloc(bytes) else { return Err(Reason::NoBuffers) };
+        let range = heap.range(buffer);
+        let message = Message {
+            domain: holder.domain,
+            area: Area::Shared,
+            buffer,
+            start: range.0,
+            len: range.1,
+            ..Message::NONE
+        };
+        match holder.signals.slots.grant(message, range) {
+            Ok(head) => holder.signals.down.push(Signal { head: Descriptor { op: down::GRANT, ..head }, a: tag, b: 0 }),
+            Err(message) => {
+                heap.free(message.buffer);
+                return Err(Reason::Quota);
+            }
+        }
+        self.notify(client);
+        Ok(())
+    }
+
+    /// A client asks for a mailbox's next message.
+    fn take_get(&mut self, client: u32, entry: &Signal) -> Result<(), Breach> {
+        let (tag, number) = (entry.a, entry.head.target);
+        let Some(holder) = self.at(client) else { return Ok(()) };
+        let open = holder.opened(number)?;
+        if open.side != Side::Read {
+            return Err(Breach::NotOpen(number));
+        }
+        let waiting = holder.signals.waiting;
+        let Some(mailbox) = self.mailbox_mut(open.mailbox) else {
+            self.refuse(client, tag, Reason::Closed);
+            return Ok(());
+        };
+        if mailbox.queue.is_empty() && entry.b & 1 == 1 {
+            self.refuse(client, tag, Reason::Empty);
+            return Ok(());
+        }
+        if waiting >= MAX_WAITING {
+            return Err(Breach::TooMany);
+        }
+        mailbox.gets.push_back((client, tag));
+        if let Some(holder) = self.at(client) {
+            holder.signals.waiting += 1;
+        }
+        self.pump(open.mailbox);
+        Ok(())
+    }
+
+    /// Answers a waiting get of the mailbox with a message, which comes back if none can take it.
+    pub(super) fn answer_get(&mut self, from: MailboxKey, message: Message) -> Result<(), Message> {
+        let Some((client, tag)) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) else {
+            return Err(message);
+        };
+        let Some(domain) = self.at(client).map(|client| client.domain) else {
+            return self.answer_get(from, message); // gone; who waited behind it is next
+        };
+        let again = |host: &mut HostInterface, message| {
+            if let Some(mailbox) = host.mailbox_mut(from) {
+                mailbox.gets.push_front((client, tag));
+            }
+            Err(message)
+        };
+        let message = if message.domain == domain {
+            message
+        } else {
+            match self.cross(message, domain, from) {
+                Ok(copy) => copy,
+                Err(message) => return again(self, message),
+            }
+        };
+        let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
+        let Some(holder) = self.at(client) else { return Err(message) };
+        holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+        let area = message.area as u16;
+        match holder.signals.slots.deliver(Message { origin: from, ..message }, range) {
+            Ok(head) => {
+                holder.messages_out += 1;
+                let head = Descriptor { op: down::MESSAGE, target: area, ..head };
+                holder.signals.down.push(Signal { head, a: tag, b: 0 });
+                self.notify(client);
+                Ok(())
+            }
+            Err(message) => {
+                // It holds as many messages as it may: it has to end some before it asks for more.
+                self.refuse(client, tag, Reason::Quota);
+                Err(message)
+            }
+        }
+    }
+
+    /// A client no longer waits for an allocation or a get. If it was answered meanwhile, the answer stands.
+    fn take_cancel(&mut self, client: u32, tag: u64) {
+        let Some(holder) = self.at(client) else { return };
+        let before = holder.signals.allocs.len();
+        holder.signals.allocs.retain(|(waiting, ..)| *waiting != tag);
+        let mut cancelled = before - holder.signals.allocs.len();
+        for mailbox in holder.open.clone().into_iter().flatten().map(|open| open.mailbox) {
+            if let Some(mailbox) = self.mailbox_mut(mailbox) {
+                let before = mailbox.gets.len();
+                mailbox.gets.retain(|waiting| *waiting != (client, tag));
+                cancelled += before - mailbox.gets.len();
+            }
+        }
+        if let Some(holder) = self.at(client).filter(|_| cancelled > 0) {
+            holder.signals.waiting = holder.signals.waiting.saturating_sub(cancelled as u32);
+            self.refuse(client, tag, Reason::Cancelled);
+        }
+    }
+
+    /// Answers a request with a refusal.
+    pub(super) fn refuse(&mut self, client: u32, tag: u64, reason: Reason) {
+        let Some(holder) = self.at(client) else { return };
+        let head = Descriptor { op: down::REFUSED, target: reason as u16, ..Descriptor::default() };
+        holder.signals.down.push(Signal { head, a: tag, b: 0 });
+        self.notify(client);
+    }
+
+    /// A client writes a sync: another client's, or the result of an upcall that the core made into it.
+    fn take_sync_write(&mut self, client: u32, word: u64, value: u64) -> Option<Arrival> {
+        let Some(sync) = SyncAddress::from_word(word) else { return self.breach(client, Breach::NoSync(word)) };
+        if sync.pool == SyncPool::Client {
+            if self.same_domain(client, sync.client) {
+                self.write_sync(sync, value);
+            }
+            return None;
+        }
+        let holder = self.at(client)?;
+        let awaited = holder.signals.upcalls.get_mut(sync.index as usize)?;
+        let (_, ticket) = awaited.take_if(|(generation, _)| *generation == sync.generation)?;
+        Some(Arrival::Returned { ticket, value: Some(value) })
+    }
+
+    /// Writes a client's sync (paper, section 3.4). A sync that is not awaited any more takes no harm.
+    #[inline]
+    pub fn write_sync(&mut self, sync: SyncAddress, value: u64) {
+        let Some(client) = self.client(ClientKey(sync.client)).filter(|_| sync.pool == SyncPool::Client) else {
+            return;
+        };
+        let index = client.key.index() as u32;
+        if let Some(cell) = SyncCell::new(&client.control, ControlLayout::client_sync(sync.index as usize)) {
+            cell.write(sync.generation, value);
+            self.notify(index);
+        }
+    }
+
+    /// Signals a client's condition (paper, section 3.2): its poll value goes up, and who waits for that wakes.
+    pub fn signal(&mut self, condition: ConditionAddress) {
+        let Some(client) = self.client(ClientKey(condition.client)) else { return };
+        let at = ControlLayout::condition(condition.index as usize);
+        if let Some(condition) = HostCondition::new(&client.control, at) {
+            condition.signal();
+        }
+    }
+
+    /// Asks a client to run a procedure of its own (an upcall into the host); its result arrives as [`Arrival::Returned`] with `ticket`.
+    /// False if the client has gone or asked for no more upcalls ahead.
+    pub fn upcall(&mut self, client: ClientKey, procedure: u16, argument: u64, ticket: u64) -> bool {
+        let Some(holder) = self.client_mut(client) else { return false };
+        let signals = &mut holder.signals;
+        let Some(index) = signals.upcalls.iter().position(Option::is_none) else { return false };
+        if signals.listens == 0 {
+            return false;
+        }
+        signals.listens -= 1;
+        signals.upcall_serial = signals.upcall_serial.wrapping_add(1);
+        signals.upcalls[index] = Some((signals.upcall_serial, ticket));
+        let generation = signals.upcall_serial;
+        let result = SyncAddress { client: client.number(), pool: SyncPool::Core, index: index as u16, generation };
+        let head = Descriptor { op: down::UPCALL, target: procedure, ..Descriptor::default() };
+        signals.down.push(Signal { head, a: argument, b: result.to_word() });
+        self.notify(client.index() as u32);
+        true
+    }
+
+    /// Tells a client of an error that no call of its own would find; dropped (and counted) if it asked for none ahead.
+    pub fn tell_error(&mut self, client: ClientKey, reason: Reason, detail: u64) {
+        let Some(holder) = self.client_mut(client) else { return };
+        if holder.signals.listens == 0 {
+            self.counters.untold += 1;
+            return;
+        }
+        holder.signals.listens -= 1;
+        let head = Descriptor { op: down::ERROR, target: reason as u16, ..Descriptor::default() };
+        holder.signals.down.push(Signal { head, a: detail, b: 0 });
+        self.notify(client.index() as u32);
+    }
+}

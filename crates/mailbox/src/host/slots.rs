@@ -1,0 +1,273 @@
+//! Slots: what a client may use now, and under which number it says so. Private to the daemon.
+//!
+//! A descriptor from a client names a slot of its own port, never a buffer. Whether that slot exists, is in the life that
+//! the client means, holds a buffer in the state that the operation needs, and whether the range lies inside that buffer
+//! is all decided here, from what the daemon wrote down when it filled the slot.
+
+use super::message::Message;
+use crate::shared::Descriptor;
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Nothing.
+    Empty,
+    /// A buffer to write to.
+    Granted,
+    /// A message to read.
+    Delivered,
+}
+
+struct Slot {
+    state: State,
+    /// Counts the slot's lives, so that a descriptor of an earlier one is found out.
+    generation: u16,
+    /// The buffer, as a message that covers what was handed out.
+    message: Message,
+    /// The buffer's first byte and the byte after its last.
+    first: u32,
+    end: u32,
+}
+
+/// The slots of one port.
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    empty: Vec<u16>,
+    granted: u32,
+    delivered: u32,
+    /// Bytes of the buffers in them.
+    bytes: u64,
+    delivered_bytes: u64,
+}
+
+/// Why a descriptor is refused; each is a breach of the protocol, since no correct client can send it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Breach {
+    #[error("slot {0} does not exist")]
+    NoSlot(u16),
+    #[error("slot {0} is not the client's, or is in another of its lives")]
+    NotHeld(u16),
+    #[error("slot {0} holds a message to read, which cannot be put")]
+    NotGranted(u16),
+    #[error("bytes {offset} to {offset}+{len} do not lie in the buffer of slot {slot}")]
+    Outside { slot: u16, offset: u32, len: u32 },
+    #[error("operation {0} is not known here")]
+    Operation(u8),
+    #[error("mailbox number {0} is not open")]
+    NotOpen(u16),
+    #[error("{0:#x} names no sync or condition that it may have written")]
+    NoSync(u64),
+    #[error("more requests wait than the rings can answer")]
+    TooMany,
+}
+
+/// What a client gave back.
+pub(crate) struct Given {
+    /// What it now covers.
+    pub(crate) message: Message,
+    /// Length of what was handed out, in bytes, if it was a delivered message.
+    pub(crate) delivered: Option<u32>,
+}
+
+impl Slots {
+    pub(crate) fn new(count: u16) -> Slots {
+        let slot = || Slot { state: State::Empty, generation: 0, message: Message::NONE, first: 0, end: 0 };
+        Slots {
+            slots: std::iter::repeat_with(slot).take(count.into()).collect(),
+            empty: (0..count).rev().collect(),
+            granted: 0,
+            delivered: 0,
+            bytes: 0,
+            delivered_bytes: 0,
+        }
+    }
+
+    /// Slots that hold nothing.
+    #[inline]
+    pub(crate) fn vacant(&self) -> usize {
+        self.empty.len()
+    }
+
+    /// Slots with a buffer to write to.
+    #[inline]
+    pub(crate) fn granted(&self) -> u32 {
+        self.granted
+    }
+
+    /// Slots with a message to read.
+    #[inline]
+    pub(crate) fn delivered(&self) -> u32 {
+        self.delivered
+    }
+
+    /// Length of the messages to read, in bytes.
+    #[inline]
+    pub(crate) fn delivered_bytes(&self) -> u64 {
+        self.delivered_bytes
+    }
+
+    /// Bytes of the buffers in all slots.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Fills a slot; the descriptor to send, `op` and `target` left to the caller. Gives the message back if none is empty.
+    #[inline]
+    fn fill(&mut self, state: State, message: Message, range: (u32, u32)) -> Result<Descriptor, Message> {
+        let Some(number) = self.empty.pop() else { return Err(message) };
+        let slot = &mut self.slots[number as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        let (offset, len) = (message.start, message.len);
+        *slot = Slot { state, generation: slot.generation, message, first: range.0, end: range.0 + range.1 };
+        self.bytes += u64::from(range.1);
+        Ok(Descriptor { op: 0, slot: number, generation: slot.generation, target: 0, offset, len })
+    }
+
+    /// Hands out a buffer (all of it: `range` is {first byte, length}) to be written.
+    #[inline]
+    pub(crate) fn grant(&mut self, message: Message, range: (u32, u32)) -> Result<Descriptor, Message> {
+        let descriptor = self.fill(State::Granted, message, range)?;
+        self.granted += 1;
+        Ok(descriptor)
+    }
+
+    /// Hands out a message to be read, in the buffer at `range`.
+    #[inline]
+    pub(crate) fn deliver(&mut self, message: Message, range: (u32, u32)) -> Result<Descriptor, Message> {
+        let len = message.len;
+        let descriptor = self.fill(State::Delivered, message, range)?;
+        self.delivered += 1;
+        self.delivered_bytes += u64::from(len);
+        Ok(descriptor)
+    }
+
+    /// Takes back what a descriptor names: with `range`, as the part of it that the descriptor says.
+    ///
+    /// # Errors
+    /// The client does not hold it, or it does not lie in its buffer; nothing has changed then.
+    #[inline]
+    pub(crate) fn take(&mut self, from: &Descriptor, range: bool) -> Result<Given, Breach> {
+        let slot = self.slots.get_mut(from.slot as usize).ok_or(Breach::NoSlot(from.slot))?;
+        if slot.state == State::Empty || slot.generation != from.generation {
+            return Err(Breach::NotHeld(from.slot));
+        }
+        if range {
+            let inside =
+                from.offset >= slot.first && u64::from(from.offset) + u64::from(from.len) <= u64::from(slot.end);
+            if !inside {
+                return Err(Breach::Outside { slot: from.slot, offset: from.offset, len: from.len });
+            }
+        }
+        let mut message = std::mem::replace(&mut slot.message, Message::NONE);
+        let delivered = (slot.state == State::Delivered).then_some(message.len);
+        match delivered {
+            Some(len) => {
+                self.delivered -= 1;
+                self.delivered_bytes -= u64::from(len);
+            }
+            None => self.granted -= 1,
+        }
+        self.bytes -= u64::from(slot.end - slot.first);
+        slot.state = State::Empty;
+        self.empty.push(from.slot);
+        if range {
+            (message.start, message.len) = (from.offset, from.len);
+        }
+        Ok(Given { message, delivered })
+    }
+
+    /// As [`Slots::take`] for a put: the slot must have been granted.
+    ///
+    /// # Errors
+    /// As there, or it holds a message to read.
+    #[inline]
+    pub(crate) fn take_granted(&mut self, from: &Descriptor) -> Result<Message, Breach> {
+        match self.slots.get(from.slot as usize) {
+            Some(slot) if slot.state == State::Delivered => Err(Breach::NotGranted(from.slot)),
+            _ => self.take(from, true).map(|given| given.message),
+        }
+    }
+
+    /// Empties all slots: what was in them.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Message> + '_ {
+        let count = self.slots.len() as u16;
+        self.empty = (0..count).rev().collect();
+        (self.granted, self.delivered, self.bytes, self.delivered_bytes) = (0, 0, 0, 0);
+        self.slots.iter_mut().filter(|slot| slot.state != State::Empty).map(|slot| {
+            slot.state = State::Empty;
+            std::mem::replace(&mut slot.message, Message::NONE)
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(start: u32, len: u32) -> Message {
+        Message { start, len, ..Message::NONE }
+    }
+
+    #[test]
+    fn only_what_was_handed_out_can_be_given_back_and_once() {
+        let mut slots = Slots::new(2);
+        let grant = slots.grant(message(128, 64), (128, 64)).unwrap();
+        let put = Descriptor { offset: 136, len: 56, ..grant };
+        for (wrong, breach) in [
+            (Descriptor { slot: 2, ..put }, Breach::NoSlot(2)),
+            (Descriptor { slot: 1, ..put }, Breach::NotHeld(1)),
+            (Descriptor { generation: put.generation + 1, ..put }, Breach::NotHeld(put.slot)),
+            (Descriptor { len: 57, ..put }, Breach::Outside { slot: put.slot, offset: 136, len: 57 }),
+            (Descriptor { offset: 127, ..put }, Breach::Outside { slot: put.slot, offset: 127, len: 56 }),
+            (Descriptor { len: u32::MAX, ..put }, Breach::Outside { slot: put.slot, offset: 136, len: u32::MAX }),
+        ] {
+            assert_eq!(slots.take_granted(&wrong).err(), Some(breach));
+        }
+        let taken = slots.take_granted(&put).unwrap();
+        assert_eq!((taken.start, taken.len), (136, 56));
+        assert_eq!(slots.take_granted(&put).err(), Some(Breach::NotHeld(put.slot)));
+        let delivered = slots.deliver(message(0, 10), (0, 64)).unwrap();
+        assert_eq!(slots.take_granted(&delivered).err(), Some(Breach::NotGranted(delivered.slot)));
+        assert_eq!(slots.take(&delivered, false).unwrap().delivered, Some(10));
+        assert_eq!((slots.bytes(), slots.granted(), slots.delivered(), slots.vacant()), (0, 0, 0, 2));
+    }
+
+    proptest! {
+        /// Random descriptors against random hand-outs: what is taken was handed out and not yet taken, and the sums agree.
+        #[test]
+        fn random_descriptors_take_only_what_is_held(
+            steps in prop::collection::vec((0u8..4, any::<u16>(), any::<u16>(), any::<u32>(), any::<u32>()), 1..300),
+        ) {
+            let mut slots = Slots::new(8);
+            let mut held: Vec<(Descriptor, bool)> = Vec::new();
+            for (step, slot, generation, offset, len) in steps {
+                match step {
+                    0 => {
+                        if let Ok(grant) = slots.grant(message(64, 64), (64, 64)) { held.push((grant, true)); }
+                    }
+                    1 => {
+                        if let Ok(delivery) = slots.deliver(message(64, 32), (64, 64)) { held.push((delivery, false)); }
+                    }
+                    _ => {
+                        let guess = Descriptor { op: 0, slot: slot % 10, generation: generation % 4, target: 0, offset: offset % 200, len: len % 200 };
+                        let known = held.iter().position(|(d, _)| d.slot == guess.slot && d.generation == guess.generation);
+                        match slots.take(&guess, step == 3) {
+                            Ok(given) => {
+                                let (_, granted) = held.swap_remove(known.unwrap());
+                                prop_assert_eq!(given.delivered.is_none(), granted);
+                                prop_assert!(given.message.start >= 64 && given.message.start + given.message.len <= 128);
+                            }
+                            Err(_) => prop_assert!(known.is_none() || step == 3),
+                        }
+                    }
+                }
+                prop_assert_eq!(slots.vacant() + held.len(), 8);
+                prop_assert_eq!(slots.bytes(), 64 * held.len() as u64);
+                prop_assert_eq!(slots.granted() as usize, held.iter().filter(|(_, granted)| *granted).count());
+            }
+            prop_assert_eq!(slots.drain().count(), held.len());
+            prop_assert_eq!((slots.vacant(), slots.bytes()), (8, 0));
+        }
+    }
+}
