@@ -94,10 +94,23 @@ impl Poller {
     /// # Errors
     /// `InvalidInput` for the two highest keys, which are the poller's own; the kernel's if `fd` is watched already or cannot be.
     pub fn add(&mut self, fd: impl AsFd, key: u64) -> io::Result<()> {
+        self.add_with(fd, key, flags(Interest::Read))
+    }
+
+    /// As [`Poller::add`], but reports `fd` only when something more was written since it was last reported (edge-triggered):
+    /// for a doorbell that is never read. One that others hold too may not be read, since they could make the read wait.
+    ///
+    /// # Errors
+    /// As for [`Poller::add`].
+    pub fn add_edge(&mut self, fd: impl AsFd, key: u64) -> io::Result<()> {
+        self.add_with(fd, key, flags(Interest::Read) | epoll::EventFlags::ET)
+    }
+
+    fn add_with(&mut self, fd: impl AsFd, key: u64, flags: epoll::EventFlags) -> io::Result<()> {
         if key >= Self::TIMER {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the two highest keys are the poller's own"));
         }
-        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), flags(Interest::Read))?)
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), flags)?)
     }
 
     /// Watches `fd`, added before, for something else, and reports it as `key`.
@@ -108,7 +121,7 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(key), flags(interest))?)
     }
 
-    /// Watches `fd` no more.
+    /// Watches `fd` no more. Needed before closing a descriptor whose file others hold too: closing does not end the watch then.
     ///
     /// # Errors
     /// The kernel's if it was not watched.

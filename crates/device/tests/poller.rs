@@ -40,6 +40,27 @@ fn readiness_is_a_state() {
 }
 
 #[test]
+fn what_is_watched_by_its_edges_is_reported_once_a_write() {
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    let ring = || rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+    let mut poller = Poller::new().unwrap();
+    poller.add_edge(&bell, 7).unwrap();
+    assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty());
+    for _ in 0..3 {
+        ring();
+        ring();
+        assert_eq!(poller.wait(LONG).unwrap(), [7], "though it was never read");
+        assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty());
+    }
+    // Another descriptor of the same file keeps it open.
+    let other = bell.try_clone().unwrap();
+    poller.remove(&bell).unwrap();
+    drop(bell);
+    rustix::io::write(&other, &1u64.to_ne_bytes()).unwrap();
+    assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty());
+}
+
+#[test]
 fn the_doorbells_key_is_its_own() {
     let (a, _b) = MemoryDevice::pair(MemoryOptions::default()).unwrap();
     let mut poller = Poller::new().unwrap();

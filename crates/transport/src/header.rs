@@ -119,16 +119,27 @@ impl Header {
     /// See [`PacketError`]; nothing of a refused packet may be used.
     #[inline]
     pub fn read(packet: &[u8]) -> Result<Header, PacketError> {
-        let Some((head, rest)) = packet.split_first_chunk::<HEADER_BYTES>() else {
-            return Err(PacketError::Short);
-        };
+        match packet.first_chunk() {
+            Some(head) => Header::parse(head, packet.len()),
+            None => Err(PacketError::Short),
+        }
+    }
+
+    /// The same for a packet of `packet_bytes` of which only the header is at hand: of one in memory that others may write, that
+    /// is the part that has to be copied before it is checked.
+    ///
+    /// # Errors
+    /// See [`PacketError`]; nothing of a refused packet may be used.
+    #[inline]
+    pub fn parse(head: &[u8; HEADER_BYTES], packet_bytes: usize) -> Result<Header, PacketError> {
+        let present = packet_bytes.checked_sub(HEADER_BYTES).ok_or(PacketError::Short)?;
         if head[0] != VERSION {
             return Err(PacketError::Version(head[0]));
         }
         let kind = Kind::from_byte(head[1]).ok_or(PacketError::Kind(head[1]))?;
         let payload_bytes = u16::from_le_bytes([head[2], head[3]]);
-        if usize::from(payload_bytes) > rest.len() {
-            return Err(PacketError::Length { claimed: payload_bytes.into(), present: rest.len() });
+        if usize::from(payload_bytes) > present {
+            return Err(PacketError::Length { claimed: payload_bytes.into(), present });
         }
         Ok(Header {
             kind,
