@@ -199,6 +199,8 @@ pub enum Arrival {
 /// One protection domain.
 struct Domain {
     name: String,
+    /// Whoever attaches clients finds them by these again, as long as the domain lives.
+    _segments: Arc<DomainSegments>,
     heaps: [Heap; 2],
     clients: u32,
 }
@@ -206,7 +208,7 @@ struct Domain {
 /// The daemon's side of the host interface.
 pub struct HostInterface {
     config: HostConfig,
-    bell: BellPage,
+    bell: Arc<BellPage>,
     clients: Vec<Option<Box<Client>>>,
     attached: u32,
     serial: u32,
@@ -218,6 +220,8 @@ pub struct HostInterface {
     polled: Vec<Polled>,
     cursor: usize,
     burst: u32,
+    /// Entries taken from rings so far.
+    taken: u64,
     /// What is for the context besides what the rings hold.
     arrivals: VecDeque<Arrival>,
     /// Clients that were given something since [`HostInterface::end_turn`].
@@ -247,10 +251,10 @@ impl HostInterface {
     ///
     /// # Errors
     /// The system's, for the core's own segment.
-    pub fn new(mut config: HostConfig, bell: BellPage) -> std::io::Result<HostInterface> {
+    pub fn new(mut config: HostConfig, bell: impl Into<Arc<BellPage>>) -> std::io::Result<HostInterface> {
         config.max_clients = config.max_clients.min(1 << client::INDEX_BITS);
         let mut host = HostInterface {
-            bell,
+            bell: bell.into(),
             clients: Vec::new(),
             attached: 0,
             serial: 0,
@@ -261,6 +265,7 @@ impl HostInterface {
             polled: Vec::new(),
             cursor: 0,
             burst: 0,
+            taken: 0,
             arrivals: VecDeque::new(),
             notified: Vec::new(),
             hungry: Vec::new(),
@@ -273,7 +278,7 @@ impl HostInterface {
         };
         // Domain 0 is the core's own: for mailboxes that no client of a domain owns or reads.
         let own = DomainSegments::new("the core", 4096, host.config.inbox_bytes, HugePages::None)?;
-        host.add_domain(&own);
+        host.add_domain(&Arc::new(own));
         host.domains[0].iter_mut().for_each(|own| own.clients = 1);
         Ok(host)
     }
@@ -308,6 +313,7 @@ impl HostInterface {
                 continue;
             };
             quiet = 0;
+            self.taken += 1;
             self.burst += 1;
             if self.burst >= BURST {
                 (self.burst, self.cursor) = (0, self.cursor + 1);
@@ -319,6 +325,12 @@ impl HostInterface {
         }
         self.feed();
         self.arrivals.pop_front()
+    }
+
+    /// Entries taken from clients' rings so far: that it grew tells that something came, also where none of it was for the context.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Whether no ring holds anything: asked between [`HostInterface::before_sleep`] and sleeping.
@@ -521,10 +533,10 @@ impl HostInterface {
         reader.or(owner).map_or(0, |client| client.domain)
     }
 
-    fn add_domain(&mut self, segments: &DomainSegments) -> u16 {
+    fn add_domain(&mut self, segments: &Arc<DomainSegments>) -> u16 {
         let heap = |segment: &Arc<Segment>| Heap::new(segment.clone(), MAX_BUFFERS);
         let heaps = [heap(segments.shared()), heap(segments.inbox())];
-        let domain = Domain { name: segments.name().to_owned(), heaps, clients: 0 };
+        let domain = Domain { name: segments.name().to_owned(), _segments: segments.clone(), heaps, clients: 0 };
         let at = self.domains.iter().position(Option::is_none).unwrap_or(self.domains.len());
         if at == self.domains.len() {
             self.domains.push(None);
