@@ -24,6 +24,8 @@ mod mailbox;
 mod message;
 mod ports;
 mod prepared;
+#[doc(hidden)]
+pub mod raw;
 mod signals;
 mod slots;
 

@@ -18,6 +18,8 @@ impl HostInterface {
                 Ok(message) => {
                     if !std::mem::replace(&mut port.is_hungry, true) {
                         self.hungry.push(PortKey { client, port: number });
+                    } else if port.slots.granted() == 0 {
+                        self.freed = true; // its writer is without a buffer from now on: looked at once more, and counted
                     }
                     if let Some(client) = self.at(client) {
                         client.messages_in += 1;

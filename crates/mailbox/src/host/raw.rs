@@ -1,0 +1,125 @@
+//! A client by hand: raw rings and raw bytes, without any of the client library's care. For tests and for the fuzz target that plays a
+//! hostile client.
+
+use super::client::ClientKey;
+use super::prepared::{DomainSegments, Prepared};
+use crate::attach::Peer;
+use crate::segment::Segment;
+use crate::shared::{
+    BellPage, ControlLayout, Descriptor, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, SyncCell,
+};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// One entry of a port's ring: operation, slot, generation, target, offset, length.
+pub type RawDescriptor = (u8, u16, u16, u16, u32, u32);
+
+/// A client of which every byte is the caller's to choose.
+pub struct RawClient {
+    control: Arc<Segment>,
+    domain: Arc<DomainSegments>,
+    up: HashMap<u16, RingWriter<Descriptor>>,
+    down: HashMap<u16, RingReader<Descriptor>>,
+    signal_up: RingWriter<Signal>,
+    signal_down: RingReader<Signal>,
+    /// The socket's other end: the client is there as long as this is open.
+    _socket: OwnedFd,
+}
+
+fn descriptor((op, slot, generation, target, offset, len): RawDescriptor) -> Descriptor {
+    Descriptor { op, slot, generation, target, offset, len }
+}
+
+fn raw(d: &Descriptor) -> RawDescriptor {
+    (d.op, d.slot, d.generation, d.target, d.offset, d.len)
+}
+
+impl RawClient {
+    /// A client of `domain`, and what the host interface is to admit.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(domain: &Arc<DomainSegments>, bell: &BellPage) -> io::Result<(RawClient, Prepared)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let peer = Peer::of(ours.as_fd())?;
+        let (prepared, _parcel) = Prepared::new(peer, theirs.into(), domain, bell)?;
+        let control = prepared.control.clone();
+        let short = || io::Error::other("the control segment is too short");
+        let signal_up = RingWriter::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES).ok_or_else(short)?;
+        let signal_down = RingReader::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES).ok_or_else(short)?;
+        let (up, down) = (HashMap::new(), HashMap::new());
+        let _socket = ours.into();
+        Ok((RawClient { control, domain: domain.clone(), up, down, signal_up, signal_down, _socket }, prepared))
+    }
+
+    /// Takes hold of a port's rings anew, as after it was opened.
+    pub fn begin_port(&mut self, port: u16) {
+        let at = usize::from(port);
+        if let Some(up) = RingWriter::new(&self.control, ControlLayout::port_up(at), PORT_ENTRIES)
+            && let Some(down) = RingReader::new(&self.control, ControlLayout::port_down(at), PORT_ENTRIES)
+        {
+            self.up.insert(port, up);
+            self.down.insert(port, down);
+        }
+    }
+
+    /// Writes an entry to a port's ring.
+    pub fn push(&mut self, port: u16, entry: RawDescriptor) {
+        if !self.up.contains_key(&port) {
+            self.begin_port(port);
+        }
+        if let Some(ring) = self.up.get_mut(&port) {
+            ring.push(descriptor(entry));
+        }
+    }
+
+    /// The next entry that the core wrote to a port's ring.
+    pub fn pop(&mut self, port: u16) -> Option<RawDescriptor> {
+        if !self.down.contains_key(&port) {
+            self.begin_port(port);
+        }
+        self.down.get_mut(&port)?.pop().as_ref().map(raw)
+    }
+
+    /// Writes an entry to the signal queue.
+    pub fn push_signal(&mut self, head: RawDescriptor, a: u64, b: u64) {
+        self.signal_up.push(Signal { head: descriptor(head), a, b });
+    }
+
+    /// The next entry that the core wrote to the signal queue: head, a, b.
+    pub fn pop_signal(&mut self) -> Option<(RawDescriptor, u64, u64)> {
+        self.signal_down.pop().map(|signal| (raw(&signal.head), signal.a, signal.b))
+    }
+
+    /// Overwrites bytes of the control segment: rings, syncs, conditions, whatever lies there.
+    pub fn scribble(&mut self, offset: usize, bytes: &[u8]) {
+        let _inside = self.control.write_from(offset % ControlLayout::BYTES, bytes);
+    }
+
+    /// Overwrites bytes of the domain's shared segment.
+    pub fn write(&mut self, offset: u32, bytes: &[u8]) -> bool {
+        self.domain.shared().write_from(offset as usize, bytes)
+    }
+
+    /// Reads bytes of the domain's shared segment, or of its inbox.
+    pub fn read(&self, inbox: bool, offset: u32, bytes: &mut [u8]) -> bool {
+        let segment = if inbox { self.domain.inbox() } else { self.domain.shared() };
+        segment.read_into(offset as usize, bytes)
+    }
+
+    /// Makes sync `index` wait for a value; its address as a word.
+    pub fn alloc_sync(&mut self, client: ClientKey, index: u16, generation: u16) -> Option<u64> {
+        let cell = SyncCell::new(&self.control, ControlLayout::client_sync(index.into()))?;
+        let pool = crate::shared::SyncPool::Client;
+        let address = crate::shared::SyncAddress { client: client.number(), pool, index, generation };
+        cell.alloc(generation).then(|| address.to_word())
+    }
+
+    /// The value of a sync, if it was written.
+    pub fn read_sync(&mut self, index: u16, generation: u16) -> Option<u64> {
+        SyncCell::new(&self.control, ControlLayout::client_sync(index.into()))?.poll(generation)
+    }
+}
