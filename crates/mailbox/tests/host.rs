@@ -51,7 +51,6 @@ fn config() -> HostConfig {
         bound_messages: 8,
         bound_bytes: 1 << 20,
         max_message_bytes: 1 << 20,
-        ..HostConfig::default()
     }
 }
 
