@@ -9,6 +9,7 @@
 mod broker;
 mod cpu;
 mod flights;
+mod mailbox;
 mod process;
 mod report;
 
@@ -26,15 +27,27 @@ struct Cli {
 enum Bench {
     /// Publisher, daemon and subscriber as three processes over loopback, against a relay of single datagrams
     Broker(broker::Options),
+    /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
+    Mailbox(mailbox::Options),
     /// A process of a benchmark; started by it
     #[command(hide = true, subcommand)]
-    Role(broker::roles::Role),
+    Role(Role),
+}
+
+#[derive(Subcommand)]
+enum Role {
+    #[command(flatten)]
+    Broker(broker::roles::Role),
+    #[command(subcommand)]
+    Mailbox(mailbox::Role),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().bench {
         Bench::Broker(options) => broker::run(&options),
-        Bench::Role(role) => role.run(),
+        Bench::Mailbox(options) => mailbox::run(&options),
+        Bench::Role(Role::Broker(role)) => role.run(),
+        Bench::Role(Role::Mailbox(role)) => role.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

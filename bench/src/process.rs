@@ -95,6 +95,27 @@ impl Drop for Process {
     }
 }
 
+/// Tells the benchmark something, as one of its roles.
+#[expect(clippy::print_stdout, reason = "standard output is how roles speak with the benchmark")]
+pub(crate) fn say(what: &Value) {
+    println!("{what}");
+}
+
+/// Waits, as a role, for the benchmark's word.
+pub(crate) fn wait_for_go() -> Result<(), Error> {
+    let mut line = String::new();
+    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+        return Err("the benchmark has gone".into());
+    }
+    Ok(())
+}
+
+/// Sees to it that this role ends with the benchmark, however that ends: a role that polls would else poll for ever.
+pub(crate) fn end_with_parent() -> Result<(), Error> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
+}
+
 /// The product's binary: `cargo xtask bench` builds it and says where.
 fn crossdock_bin() -> Result<PathBuf, Error> {
     match std::env::var_os("CROSSDOCK_BIN") {

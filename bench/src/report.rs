@@ -29,6 +29,13 @@ impl Samples {
     }
 }
 
+/// The `p`-th part (0 to 1) of the values, by rank.
+pub(crate) fn quantile(values: &mut [u64], p: f64) -> u64 {
+    values.sort_unstable();
+    let rank = ((values.len() as f64 - 1.0) * p).round();
+    values.get(rank as usize).copied().unwrap_or(0)
+}
+
 /// One figure of a benchmark.
 pub(crate) struct Figure {
     pub(crate) bench: &'static str,
@@ -39,23 +46,30 @@ pub(crate) struct Figure {
     pub(crate) baseline: Option<(&'static str, Samples)>,
 }
 
-/// Prints figures: one JSON object a line, or a table.
+/// Prints figures: one JSON object a line, or a table. `cores` says how the cores of a run are related, where it used
+/// certain ones.
 #[expect(clippy::print_stdout, reason = "figures are what this program prints")]
-pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str) {
+pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str, cores: Option<&str>) {
     if !as_json {
         println!("{machine}; medians (least..greatest) over the rounds");
+        if let Some(cores) = cores {
+            println!("{cores}");
+        }
     }
     for figure in figures {
         let Some(value) = figure.samples.median() else { continue };
         let baseline = figure.baseline.as_ref().and_then(|(name, samples)| samples.median().map(|v| (*name, v)));
         let ratio = baseline.map(|(_, base)| value / base);
         if as_json {
-            let line = json!({
+            let mut line = json!({
                 "bench": figure.bench, "case": figure.case, "metric": figure.metric, "value": value,
                 "unit": figure.unit, "baseline": baseline.map(|(name, _)| name),
                 "baseline_value": baseline.map(|(_, v)| v), "ratio": ratio,
                 "rounds": figure.samples.0.len(), "machine": machine,
             });
+            if let Some(cores) = cores {
+                line["cores"] = cores.into();
+            }
             println!("{line}");
         } else {
             let (least, greatest) = figure.samples.range();
@@ -64,7 +78,7 @@ pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str) {
                 _ => String::new(),
             };
             let Figure { case, metric, unit, .. } = figure;
-            println!("{case:<16} {metric:<24} {value:>14.2} {unit:<4} ({least:.2}..{greatest:.2}){against}");
+            println!("{case:<22} {metric:<22} {value:>14.2} {unit:<4} ({least:.2}..{greatest:.2}){against}");
         }
     }
 }

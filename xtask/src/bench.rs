@@ -8,17 +8,23 @@ use crate::Ended;
 use crate::place::Place;
 use crate::steps::in_words;
 
+/// Benchmarks whose peers take long to build, each with the feature of `crossdock-bench` that brings them.
+const PEERS: [(&str, &str); 1] = [("mailbox", "iceoryx2")];
+
 /// `cargo xtask bench NAME [ARGUMENTS…]`. Standard output is the benchmark's alone.
 pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
-    match args.first() {
-        Some(name) if !name.to_string_lossy().starts_with('-') => {}
+    let name = match args.first().map(|name| name.to_string_lossy()) {
+        Some(name) if !name.starts_with('-') => name.into_owned(),
         _ => {
             return Ok(Ended::Usage("bench: which one? `cargo xtask bench NAME --json`".into()));
         }
-    }
+    };
     // One build each, so that features which a peer asks of a shared dependency stay out of the product.
     for package in ["crossdock", "crossdock-bench"] {
         let mut build = place.cargo(&["build", "--release", "--package", package]);
+        if let (Some((_, peer)), "crossdock-bench") = (PEERS.iter().find(|(bench, _)| *bench == name), package) {
+            build.args(["--features", *peer]);
+        }
         build.stdin(Stdio::null()).stdout(std::io::stderr());
         let status = build.status().map_err(|e| format!("{}: {e}", in_words(&build)))?;
         if !status.success() {

@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         let (case, samples) = (case.clone(), samples.clone());
         figures.push(Figure { bench: "broker", case, metric, unit: unit(metric), samples, baseline });
     }
-    report::print(&figures, options.json, &machine);
+    report::print(&figures, options.json, &machine, None);
     Ok(())
 }
 

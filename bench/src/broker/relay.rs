@@ -1,11 +1,11 @@
 //! The baseline: a relay that takes one message a datagram and sends it on, with plain `recv` and `send`. A window between
 //! subscriber and publisher keeps it from losing anything.
 
-use super::roles::{quantile, say, wait_for_go};
 use super::{Table, note, number, strings};
 use crate::cpu::{self, Error};
 use crate::flights::RECORD_BYTES;
-use crate::process::Process;
+use crate::process::{Process, say, wait_for_go};
+use crate::report::quantile;
 use clap::Subcommand;
 use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};

@@ -6,6 +6,8 @@
 use super::relay;
 use crate::cpu::Error;
 use crate::flights::{self, RECORD_BYTES, SENT};
+use crate::process::{say, wait_for_go};
+use crate::report::quantile;
 use clap::Subcommand;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber};
@@ -50,31 +52,9 @@ impl Role {
     }
 }
 
-/// Tells the benchmark something.
-#[expect(clippy::print_stdout, reason = "standard output is how roles speak with the benchmark")]
-pub(super) fn say(what: &serde_json::Value) {
-    println!("{what}");
-}
-
-/// Waits for the benchmark's word.
-pub(super) fn wait_for_go() -> Result<(), Error> {
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
-        return Err("the benchmark has gone".into());
-    }
-    Ok(())
-}
-
 /// The time of day in ns, the same for all processes of the machine.
 fn now_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
-}
-
-/// The `p`-th part (0 to 1) of the values, by rank.
-pub(super) fn quantile(values: &mut [u64], p: f64) -> u64 {
-    values.sort_unstable();
-    let rank = ((values.len() as f64 - 1.0) * p).round();
-    values.get(rank as usize).copied().unwrap_or(0)
 }
 
 /// How many of `count` flights, over and over from the first, the case's query selects: read from the bytes as the

@@ -1,0 +1,69 @@
+//! The baselines' processes, started and listened to.
+
+#[cfg(feature = "iceoryx2")]
+use super::iceoryx2;
+use super::{Bench, Measured};
+use crate::cpu::Error;
+use crate::process::Process;
+use serde_json::Value;
+
+/// A role of this benchmark with its arguments.
+pub(super) fn role(args: &[&str]) -> Result<Process, Error> {
+    let args: Vec<String> = ["mailbox"].iter().chain(args).map(|&arg| arg.to_owned()).collect();
+    Process::role(&args)
+}
+
+/// What a role measured, by metric.
+pub(super) fn measured(told: &Value) -> Measured {
+    let figures = told.as_object().into_iter().flatten();
+    figures.filter_map(|(metric, value)| Some((metric.clone(), value.as_f64()?))).collect()
+}
+
+/// Both sides of a baseline, the one that waits first.
+fn pair(waits: &[&str], goes: &[&str]) -> Result<Measured, Error> {
+    let mut waiting = role(waits)?;
+    waiting.tell()?;
+    let mut going = role(goes)?;
+    let told = going.tell()?;
+    going.end()?;
+    waiting.end()?;
+    Ok(measured(&told))
+}
+
+/// The floor.
+pub(super) fn atomic_floor(bench: &Bench) -> Result<Measured, Error> {
+    let mut floor = role(&["atomic-floor", &bench.client_cpu(), &bench.daemon_cpu()])?;
+    let told = floor.tell()?;
+    floor.end()?;
+    Ok(measured(&told))
+}
+
+/// Round trips over a Unix stream.
+pub(super) fn unix_stream(bench: &Bench, bytes: usize, waiting: &str) -> Result<Measured, Error> {
+    let (name, bytes) = (bench.name("unix"), bytes.to_string());
+    pair(
+        &["unix-echo", &name, &bytes, waiting, &bench.daemon_cpu()],
+        &["unix-ping", &name, &bytes, waiting, &bench.client_cpu()],
+    )
+}
+
+/// One way over a Unix stream.
+pub(super) fn unix_one_way(bench: &Bench) -> Result<Measured, Error> {
+    let name = bench.name("unix");
+    pair(&["unix-sink", &name, &bench.daemon_cpu()], &["unix-source", &name, &bench.client_cpu()])
+}
+
+/// Round trips over iceoryx2.
+#[cfg(feature = "iceoryx2")]
+pub(super) fn iceoryx2(bench: &Bench) -> Result<Measured, Error> {
+    /// Clears away also when a side failed.
+    struct Clear(String);
+    impl Drop for Clear {
+        fn drop(&mut self) {
+            iceoryx2::clear(&self.0);
+        }
+    }
+    let clear = Clear(bench.name("iceoryx2"));
+    let name = &clear.0;
+    pair(&["iceoryx2-echo", name, &bench.daemon_cpu()], &["iceoryx2-ping", name, &bench.client_cpu()])
+}

@@ -1,0 +1,173 @@
+//! `mailbox`: messages between a client process on one core and the daemon's context on another, against the floor (an
+//! atomic bounced between the same cores), a Unix stream, iceoryx2, and the same job over UDP.
+
+mod baselines;
+mod cores;
+mod floor;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx2;
+mod measure;
+mod role;
+mod unix;
+
+pub(crate) use role::Role;
+
+use crate::cpu::{self, Error};
+use crate::report::{self, Figure, Samples};
+use clap::Args;
+use cores::Cores;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How the benchmark is run.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Rounds; each runs every case once, its baseline beside it
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Only this case
+    #[arg(long)]
+    case: Option<String>,
+    /// The client's core, counted from 0; otherwise the first that this process may use
+    #[arg(long)]
+    client_cpu: Option<usize>,
+    /// The core of the daemon's context; otherwise the last
+    #[arg(long)]
+    daemon_cpu: Option<usize>,
+}
+
+/// What one run of something gave, by metric.
+type Measured = BTreeMap<String, f64>;
+
+/// What all runs of everything gave, by what was run and metric.
+type Table = BTreeMap<(&'static str, String), Samples>;
+
+/// Something that is run once a round.
+struct Step {
+    /// Its name in [`LINES`].
+    name: &'static str,
+    run: fn(&Bench) -> Result<Measured, Error>,
+}
+
+/// What is run in a round, in this order: what is compared stands side by side.
+const STEPS: &[Step] = &[
+    Step { name: "atomic_floor", run: baselines::atomic_floor },
+    Step { name: "unix_stream_64", run: |bench| baselines::unix_stream(bench, 64, "polling") },
+    #[cfg(feature = "iceoryx2")]
+    Step { name: "iceoryx2", run: baselines::iceoryx2 },
+    Step { name: "unix_stream_65536", run: |bench| baselines::unix_stream(bench, 65_536, "polling") },
+    Step { name: "unix_one_way", run: baselines::unix_one_way },
+    Step { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
+];
+
+/// A line of the result: a step's figure, and the step that it is held against.
+struct Line {
+    case: &'static str,
+    metric: &'static str,
+    step: &'static str,
+    /// The baseline's name, and its step.
+    baseline: Option<(&'static str, &'static str)>,
+}
+
+const fn line(
+    case: &'static str,
+    metric: &'static str,
+    step: &'static str,
+    baseline: Option<(&'static str, &'static str)>,
+) -> Line {
+    Line { case, metric, step, baseline }
+}
+
+const FLOOR: Option<(&str, &str)> = Some(("atomic_floor", "atomic_floor"));
+
+const LINES: &[Line] = &[
+    line("unix_stream_64", "rtt_ns_p50", "unix_stream_64", FLOOR),
+    line("unix_stream_65536", "rtt_ns_p50", "unix_stream_65536", FLOOR),
+    line("iceoryx2_64", "rtt_ns_p50", "iceoryx2", FLOOR),
+];
+
+/// What the steps are given.
+struct Bench {
+    cores: Cores,
+}
+
+impl Bench {
+    fn client_cpu(&self) -> String {
+        self.cores.client.to_string()
+    }
+
+    fn daemon_cpu(&self) -> String {
+        self.cores.daemon.to_string()
+    }
+
+    /// A name for something that only this run's processes share.
+    fn name(&self, what: &str) -> String {
+        format!("crossdock-bench-{}-{what}", std::process::id())
+    }
+}
+
+/// Runs the benchmark and prints its figures.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let machine = cpu::machine();
+    let bench = Bench { cores: Cores::choose(options.client_cpu, options.daemon_cpu)? };
+    let cores = bench.cores.relation();
+    eprintln!("{machine}\n{cores}");
+    let wanted: Vec<&Line> =
+        LINES.iter().filter(|line| options.case.as_deref().is_none_or(|case| case == line.case)).collect();
+    if wanted.is_empty() {
+        let cases: BTreeSet<&str> = LINES.iter().map(|line| line.case).collect();
+        return Err(format!("no such case; there are {}", Vec::from_iter(cases).join(", ")).into());
+    }
+    let needed: BTreeSet<&str> =
+        wanted.iter().flat_map(|line| [Some(line.step), line.baseline.map(|(_, step)| step)]).flatten().collect();
+    if cfg!(not(feature = "iceoryx2")) {
+        eprintln!("built without its feature `iceoryx2`: that baseline is left out");
+    }
+    let mut table = Table::new();
+    for round in 1..=options.rounds {
+        for step in STEPS.iter().filter(|step| needed.contains(step.name)) {
+            eprintln!("round {round} of {}: {}", options.rounds, step.name);
+            let measured = (step.run)(&bench).map_err(|error| format!("{}: {error}", step.name))?;
+            for (metric, value) in measured {
+                table.entry((step.name, metric)).or_default().push(value);
+            }
+        }
+    }
+    let figures: Vec<Figure> = wanted.iter().flat_map(|line| figures(line, &table)).collect();
+    report::print(&figures, options.json, &machine, Some(&cores));
+    Ok(())
+}
+
+/// A line's figure and, for a round trip, that of the slow ones.
+fn figures(line: &Line, table: &Table) -> Vec<Figure> {
+    let slow = match line.metric {
+        "rtt_ns_p50" => Some("rtt_ns_p99"),
+        "rtt_us_p50" => Some("rtt_us_p99"),
+        _ => None,
+    };
+    let figure = |metric: &'static str| {
+        let samples = samples(table, line.step, metric)?;
+        let baseline = line.baseline.and_then(|(name, step)| Some((name, self::samples(table, step, metric)?)));
+        let unit = if metric.starts_with("rtt_ns") { "ns" } else { unit(metric) };
+        Some(Figure { bench: "mailbox", case: line.case.to_owned(), metric, unit, samples, baseline })
+    };
+    [Some(line.metric), slow].into_iter().flatten().filter_map(figure).collect()
+}
+
+/// A step's values of a metric; roles tell round trips in ns.
+fn samples(table: &Table, step: &'static str, metric: &str) -> Option<Samples> {
+    let told = metric.replace("rtt_us", "rtt_ns");
+    let values = table.get(&(step, told.clone()))?;
+    let divisor = if told == metric { 1.0 } else { 1e3 };
+    Some(Samples(values.0.iter().map(|value| value / divisor).collect()))
+}
+
+fn unit(metric: &str) -> &'static str {
+    match metric {
+        "rtt_us_p50" | "rtt_us_p99" => "us",
+        "cpu_percent" => "%",
+        _ => "1/s",
+    }
+}

@@ -1,0 +1,48 @@
+//! The processes of the mailbox benchmark. Each prints a line of JSON when it is ready, where somebody waits for that,
+//! and another with what it measured.
+
+#[cfg(feature = "iceoryx2")]
+use super::iceoryx2;
+use super::unix::Waiting;
+use super::{floor, unix};
+use crate::cpu::Error;
+use crate::process::end_with_parent;
+use clap::Subcommand;
+
+/// What a process of the benchmark does.
+#[derive(Subcommand)]
+pub(crate) enum Role {
+    /// Bounces an atomic between two cores
+    AtomicFloor { client_cpu: usize, daemon_cpu: usize },
+    /// Sends every message back over a Unix stream
+    UnixEcho { name: String, bytes: usize, waiting: Waiting, cpu: usize },
+    /// Sends one message at a time over a Unix stream and waits for its echo
+    UnixPing { name: String, bytes: usize, waiting: Waiting, cpu: usize },
+    /// Receives messages over a Unix stream
+    UnixSink { name: String, cpu: usize },
+    /// Sends messages over a Unix stream
+    UnixSource { name: String, cpu: usize },
+    #[cfg(feature = "iceoryx2")]
+    /// Sends every message back over iceoryx2
+    Iceoryx2Echo { name: String, cpu: usize },
+    #[cfg(feature = "iceoryx2")]
+    /// Sends one message at a time over iceoryx2 and waits for its echo
+    Iceoryx2Ping { name: String, cpu: usize },
+}
+
+impl Role {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        end_with_parent()?;
+        match self {
+            Role::AtomicFloor { client_cpu, daemon_cpu } => floor::run(client_cpu, daemon_cpu),
+            Role::UnixEcho { name, bytes, waiting, cpu } => unix::echo(&name, bytes, waiting, cpu),
+            Role::UnixPing { name, bytes, waiting, cpu } => unix::ping(&name, bytes, waiting, cpu),
+            Role::UnixSink { name, cpu } => unix::sink(&name, cpu),
+            Role::UnixSource { name, cpu } => unix::source(&name, cpu),
+            #[cfg(feature = "iceoryx2")]
+            Role::Iceoryx2Echo { name, cpu } => iceoryx2::echo(&name, cpu),
+            #[cfg(feature = "iceoryx2")]
+            Role::Iceoryx2Ping { name, cpu } => iceoryx2::ping(&name, cpu),
+        }
+    }
+}
