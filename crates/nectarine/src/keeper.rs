@@ -6,10 +6,10 @@
 
 use crate::error::Error;
 use crate::shared::{Inner, Shared};
-use crossdock_device::{Device, Doorbell, Poller};
+use crate::watch::Watch;
+use crossdock_device::Doorbell;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// How often the keeper looks while the application is active, in ns.
 const TICK_NS: u64 = 1_000_000;
@@ -26,12 +26,13 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn start(shared: Arc<Shared>, poller: Poller) -> Result<Keeper, Error> {
-        let bell = poller.doorbell();
+    pub(crate) fn start(shared: Arc<Shared>) -> Result<Keeper, Error> {
+        let watch = Watch::new()?;
+        let bell = watch.doorbell();
         let kept = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("nectarine-keeper".into())
-            .spawn(move || keep(&kept, poller))
+            .spawn(move || keep(&kept, watch))
             .map_err(Error::system("cannot start a thread"))?;
         Ok(Keeper { shared, bell, thread: Some(thread) })
     }
@@ -56,8 +57,7 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(shared: &Shared, mut poller: Poller) {
-    let mut watching = false;
+fn keep(shared: &Shared, mut watch: Watch) {
     loop {
         let pause_ns;
         {
@@ -67,30 +67,23 @@ fn keep(shared: &Shared, mut poller: Poller) {
             }
             let now_ns = inner.link.now_ns();
             let active = now_ns < inner.driven_ns.saturating_add(ACTIVE_NS);
-            let mut alone = false;
-            if inner.waiting {
+            if inner.is_waited_for() {
                 // The application will do everything itself when it is due.
+                watch.look_away();
                 pause_ns = if active { TICK_NS } else { LONGEST_NS };
             } else if active {
+                watch.look_away();
                 if now_ns >= inner.due_ns() {
                     inner.drive();
                 }
                 pause_ns = TICK_NS.min(inner.due_ns().saturating_sub(now_ns));
             } else {
-                alone = true;
                 inner.drive();
+                watch.watch(&inner.link);
                 pause_ns = inner.due_ns().saturating_sub(inner.link.now_ns()).min(LONGEST_NS);
             }
             inner.keeper_ns = now_ns.saturating_add(pause_ns);
-            if alone != watching
-                && let Some(fd) = inner.link.device.as_fd()
-            {
-                // If the kernel refuses to watch, the session's deadlines still bound how late the keeper is.
-                let changed = if alone { poller.add(fd, 0) } else { poller.remove(fd) };
-                watching = if changed.is_ok() { alone } else { watching };
-            }
         }
-        // A failed wait (a signal) is a short one.
-        let _ = poller.wait(Some(Duration::from_nanos(pause_ns)));
+        watch.sleep(pause_ns);
     }
 }

@@ -41,15 +41,21 @@
 struct Readme;
 
 mod error;
+mod incoming;
 mod keeper;
 mod link;
 mod outgoing;
+mod packing;
 mod publisher;
+mod settings;
 mod shared;
 mod subscriber;
+mod udp;
+mod watch;
 
 pub use crossdock_transport::control::Overflow;
 pub use error::Error;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
+pub use settings::Transport;
 pub use shared::Interrupter;
 pub use subscriber::{Event, Records, Subscriber, SubscriberBuilder};

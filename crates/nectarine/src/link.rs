@@ -1,152 +1,116 @@
-//! One session with the daemon as a client sees it: dialling, driving, coming back.
+//! One session with the daemon as a client sees it: connecting, driving, coming back.
 //!
-//! A link is a state machine around a [`Session`]: [`Link::receive`] takes what has arrived, [`Link::drive`] lets time pass
-//! and sends what is due. It never blocks; who waits does so outside, on the socket, until [`Link::due_ns`].
+//! A link is a state machine around a carrier, which is the way that its session goes: [`Link::receive`] takes what has
+//! arrived, [`Link::drive`] lets time pass and sends what is due. It never blocks; who waits does so outside, on the
+//! carrier's descriptor, until [`Link::due_ns`].
 
 use crate::error::Error;
+use crate::incoming::{Answer, Arrived, Incoming, Opened};
 use crate::outgoing::Outgoing;
-use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
-use crossdock_mailbox::{Buffer, Pool, PoolConfig};
-use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::header::{PayloadSpan, Run, walk};
-use crossdock_transport::{
-    ControlMessage, Dialler, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Notice, Reply, Request, Session,
-};
+use crate::settings::{Place, Settings};
+use crate::udp::{Heard, IDLE_TIMEOUT_NS, Udp};
+use crossdock_device::Idler;
+use crossdock_mailbox::BufferMut;
+use crossdock_transport::handshake::Close;
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Reply, Request, SuperPacket};
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
-/// Credit that a client gives: packets that the daemon may send ahead of the application, if the socket's receive buffer
-/// holds as many.
-const WINDOW_PACKETS: u32 = 256;
-/// Bytes of a receive buffer that one packet over loopback takes, about: twice its length.
-const CHARGED_BYTES: usize = 16 << 10;
-/// A daemon that was silent for so long, though asked, is gone.
-const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// The first pause between two tries to come back, and the longest, in ns.
 const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 /// How long one try to come back dials before it counts as failed, in ns.
 const DIAL_NS: u64 = 2_000_000_000;
-/// Frames taken from the socket in one go.
-const FRAMES: usize = 8;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
 /// sleep and a wake-up take.
 const SPIN_NS: u64 = 30_000;
-
-/// How a link is set up.
-#[derive(Clone, Debug)]
-pub(crate) struct LinkOptions {
-    pub(crate) addr: String,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) reconnect: bool,
-}
-
-/// A run of packets that arrived.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) buffer: Buffer,
-    pub(crate) header: Header,
-    pub(crate) spans: Vec<PayloadSpan>,
-}
-
-/// What is there for the application, in order.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// Records; `end_seq` says up to where they reach, for the credit.
-    Records { arrived: Arrived, end_seq: u64 },
-    /// Something the daemon tells.
-    Notice(Notice),
-    /// A subscription stands (again), with this format description.
-    Subscribed { format: String },
-    /// The session is a new one; what was sent between may be missing.
-    Reconnected,
-}
+/// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
+/// credit lets go.
+const BACKLOG_BYTES: u64 = 4 << 20;
+/// The longest record, or mailbox message over packets, that fits a packet, in bytes.
+pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 
 /// Where the link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Hellos go out.
-    Dialling { dialler: Box<Dialler>, number: u32, until_ns: u64 },
+    Dialling { until_ns: u64 },
     /// The session stands.
-    Up(Box<Session<Outgoing, Arrived>>),
+    Up,
     /// The daemon is gone; the next try is at `retry_ns`.
     Down { retry_ns: u64 },
     /// Over, for the reason in `fault`.
     Ended,
 }
 
+/// The way that the session goes.
+enum Carrier {
+    /// None yet.
+    Nothing,
+    /// Packets.
+    Packets(Box<Udp>),
+}
+
 /// One session with the daemon.
 pub(crate) struct Link {
-    options: LinkOptions,
-    pub(crate) device: UdpDevice,
-    pub(crate) pool: Pool,
-    peer: SocketAddr,
-    window_packets: u32,
+    settings: Settings,
+    place: Place,
+    carrier: Carrier,
+    /// Changes with the descriptor that is to be polled.
+    descriptor: u64,
     started: Instant,
     state: State,
-    number: u32,
+    /// Sessions so far.
+    sessions: u64,
     backoff_ns: u64,
-    was_up: bool,
     lost_because: String,
     fault: Option<Error>,
     /// Sent at the start of every session: announce or subscribe.
     opening: Vec<Request>,
     /// Sent behind what a lost session left over: finish.
     ending: Vec<Request>,
-    /// Units of a lost session that go into the next one.
-    kept: Vec<Outgoing>,
+    /// What waits to be handed to the carrier, in order. Between two sessions these are records only.
+    backlog: VecDeque<Outgoing>,
     next_id: u32,
-    answers: Vec<(u32, Result<(), Error>)>,
+    answers: Vec<(u32, Result<Answer, Error>)>,
     pub(crate) inbox: VecDeque<Incoming>,
+    /// Something has happened that a waiting thread may be waiting for.
+    changed: bool,
     pub(crate) idler: Idler,
-    frames: Vec<Frame>,
-    spans: Vec<PayloadSpan>,
-    runs: Vec<Run>,
-    resent_before: u64,
+    heard: Vec<Heard>,
 }
 
 impl Link {
-    /// Opens a socket towards the daemon and begins to dial.
+    /// Begins to connect.
     ///
     /// # Errors
     /// The address is none, or the system refuses the socket or memory.
-    pub(crate) fn new(options: LinkOptions) -> Result<Link, Error> {
-        let peer = resolve(&options.addr)?;
-        let device =
-            UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
-        let device = device.map_err(Error::system("cannot open a UDP socket"))?;
-        let holds = u32::try_from(device.info().receive_buffer_bytes / CHARGED_BYTES).unwrap_or(u32::MAX);
-        let window_packets = WINDOW_PACKETS.min(holds).max(8);
-        // 32 super-packets each way in flight, some being filled and some in the application's hands; the rest for acks.
-        let classes = vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, 160)];
-        let pool = Pool::new(PoolConfig { classes }).map_err(Error::system("cannot allocate buffers"))?;
+    pub(crate) fn new(settings: Settings) -> Result<Link, Error> {
+        let place = Place::of(&settings)?;
+        let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
         let mut link = Link {
-            options,
-            device,
-            pool,
-            peer,
-            window_packets,
+            settings,
+            place,
+            carrier: Carrier::Nothing,
+            descriptor: 0,
             started: Instant::now(),
             state: State::Ended,
-            number: 0,
+            sessions: 0,
             backoff_ns: BACKOFF_NS.0,
-            was_up: false,
             lost_because: String::new(),
             fault: None,
             opening: Vec::new(),
             ending: Vec::new(),
-            kept: Vec::new(),
+            backlog: VecDeque::new(),
             next_id: 1,
             answers: Vec::new(),
             inbox: VecDeque::new(),
+            changed: false,
             idler: Idler::new(SPIN_NS),
-            frames: Vec::new(),
-            spans: Vec::new(),
-            runs: Vec::new(),
-            resent_before: 0,
+            heard: Vec::new(),
         };
-        let timeout_ns = u64::try_from(link.options.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
-        link.dial(0, timeout_ns);
+        link.connect(0, timeout_ns)?;
         Ok(link)
     }
 
@@ -157,15 +121,12 @@ impl Link {
 
     /// Whether the session stands.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up(_))
+        self.state == State::Up
     }
 
-    /// The session, while it stands.
-    pub(crate) fn session(&mut self) -> Option<&mut Session<Outgoing, Arrived>> {
-        match &mut self.state {
-            State::Up(session) => Some(session),
-            _ => None,
-        }
+    /// Which session stands, or stood last: they are counted from 1.
+    pub(crate) fn session(&self) -> u64 {
+        self.sessions
     }
 
     /// The error that ended the link, if it has ended.
@@ -177,23 +138,44 @@ impl Link {
     pub(crate) fn fail(&mut self, error: Error) {
         self.fault.get_or_insert(error);
         self.state = State::Ended;
+        self.changed = true;
+    }
+
+    /// Whether something has happened, since this was last asked, that a waiting thread may be waiting for.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// Packets sent again so far, over all sessions.
     pub(crate) fn resent(&self) -> u64 {
-        self.resent_before + if let State::Up(session) = &self.state { session.sender.stats().resent } else { 0 }
+        match &self.carrier {
+            Carrier::Packets(udp) => udp.resent(),
+            Carrier::Nothing => 0,
+        }
     }
 
-    fn dial(&mut self, now_ns: u64, timeout_ns: u64) {
-        let number = fastrand::u32(1..);
-        let hello = Hello {
-            nonce: fastrand::u64(..),
-            session: number,
-            packet_bytes: self.device.packet_bytes(self.peer) as u32,
-            window_packets: self.window_packets,
+    /// What to poll for readability, and its number, which changes when the descriptor does.
+    pub(crate) fn descriptor(&self) -> (u64, Option<BorrowedFd<'_>>) {
+        let fd = match &self.carrier {
+            Carrier::Packets(udp) => udp.as_fd(),
+            Carrier::Nothing => None,
         };
-        let dialler = Box::new(Dialler::new(hello, now_ns));
-        self.state = State::Dialling { dialler, number, until_ns: now_ns.saturating_add(timeout_ns) };
+        (self.descriptor, fd)
+    }
+
+    /// Begins to connect, by the best way there is.
+    fn connect(&mut self, now_ns: u64, timeout_ns: u64) -> Result<(), Error> {
+        if let Some(peer) = self.place.packets {
+            if !matches!(self.carrier, Carrier::Packets(_)) {
+                self.carrier = Carrier::Packets(Box::new(Udp::open(peer)?));
+                self.descriptor += 1;
+            }
+            if let Carrier::Packets(udp) = &mut self.carrier {
+                udp.dial(now_ns);
+            }
+            self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
+        }
+        Ok(())
     }
 
     /// A request's number.
@@ -222,26 +204,76 @@ impl Link {
     }
 
     /// The answer to a request, once it is there.
-    pub(crate) fn answer(&mut self, id: u32) -> Option<Result<(), Error>> {
+    pub(crate) fn answer(&mut self, id: u32) -> Option<Result<Answer, Error>> {
         let at = self.answers.iter().position(|(answered, _)| *answered == id)?;
         Some(self.answers.swap_remove(at).1)
     }
 
-    /// Puts a unit into the session's queue, or keeps it for the next session.
+    /// Puts a unit behind all others.
     pub(crate) fn enqueue(&mut self, unit: Outgoing) {
-        match &mut self.state {
-            State::Up(session) => {
-                let (packets, bytes) = unit.size();
-                session.sender.enqueue(unit, packets, bytes, false);
+        self.backlog.push_back(unit);
+        self.pump();
+    }
+
+    /// Hands to the carrier what it takes.
+    fn pump(&mut self) {
+        if !self.is_up() {
+            return;
+        }
+        while let Some(unit) = self.backlog.pop_front() {
+            let handed = match &mut self.carrier {
+                Carrier::Packets(udp) => udp.enqueue(unit),
+                Carrier::Nothing => Err(unit),
+            };
+            if let Err(unit) = handed {
+                self.backlog.push_front(unit);
+                return;
             }
-            _ => self.kept.push(unit),
         }
     }
 
     /// Bytes queued and unacknowledged.
     pub(crate) fn backlog_bytes(&self) -> u64 {
-        let kept: u64 = self.kept.iter().map(|unit| unit.size().1).sum();
-        kept + if let State::Up(session) = &self.state { session.sender.backlog_bytes() } else { 0 }
+        let waiting: u64 = self.backlog.iter().map(|unit| unit.size().1).sum();
+        waiting
+            + match &self.carrier {
+                Carrier::Packets(udp) => udp.backlog_bytes(),
+                Carrier::Nothing => 0,
+            }
+    }
+
+    /// Whether more may be sent before what waits has gone.
+    pub(crate) fn has_room(&self) -> bool {
+        self.backlog_bytes() < BACKLOG_BYTES
+    }
+
+    /// An empty packet to fill with records; `None` while there is no room for one.
+    pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<BufferMut>> {
+        if !self.is_up() || !self.has_room() {
+            return None;
+        }
+        match &mut self.carrier {
+            Carrier::Packets(udp) => udp.begin_packet(),
+            Carrier::Nothing => None,
+        }
+    }
+
+    /// Puts a packet of records behind all else.
+    pub(crate) fn end_packet(&mut self, packet: SuperPacket<BufferMut>, stream: u32, format: u64) {
+        let packet = match &mut self.carrier {
+            Carrier::Packets(udp) => udp.shrink(packet),
+            Carrier::Nothing => packet,
+        };
+        self.enqueue(Outgoing::Records { packet, stream, format });
+    }
+
+    /// Returns the credit for what came up to `end_seq`.
+    pub(crate) fn consumed_to(&mut self, end_seq: u64) {
+        if let Carrier::Packets(udp) = &mut self.carrier
+            && let Some(session) = udp.session()
+        {
+            session.receiver.consumed_to(end_seq);
+        }
     }
 
     /// Lets time pass, sends what is due.
@@ -249,7 +281,8 @@ impl Link {
         // Replies and notices take credit too. With nothing left for the application, all that came is consumed; what
         // it still holds in its hands is one event at most.
         if self.inbox.is_empty()
-            && let Some(session) = self.session()
+            && let Carrier::Packets(udp) = &mut self.carrier
+            && let Some(session) = udp.session()
         {
             session.receiver.consumed_to(session.receiver.next_seq());
         }
@@ -259,112 +292,81 @@ impl Link {
 
     /// Takes what has arrived.
     pub(crate) fn receive(&mut self) {
-        let mut frames = std::mem::take(&mut self.frames);
-        if let Err(error) = self.device.receive(&mut self.pool, &mut frames, FRAMES) {
+        let now_ns = self.now_ns();
+        let mut heard = std::mem::take(&mut self.heard);
+        let received = match &mut self.carrier {
+            Carrier::Packets(udp) => udp.receive(now_ns, &mut self.idler, &mut heard),
+            Carrier::Nothing => Ok(()),
+        };
+        if let Err(error) = received {
             self.refused(&error);
         }
-        let now_ns = self.now_ns();
-        for frame in frames.drain(..) {
-            self.idler.arrived(now_ns, frame.len);
-            self.take_frame(frame, now_ns);
-        }
-        self.frames = frames;
-    }
-
-    fn take_frame(&mut self, frame: Frame, now_ns: u64) {
-        let Frame { buffer, len, stride, .. } = frame;
-        let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
-        // What is not a packet of ours is dropped; the daemon sends again what got lost that way.
-        walk(&buffer[..len], stride, &mut spans, &mut runs, |_| {});
-        let buffer = buffer.freeze();
-        for run in &runs {
-            let payload = &buffer[spans[run.first].range()];
-            self.take_run(run, payload, &spans, &buffer, now_ns);
-        }
-        (self.spans, self.runs) = (spans, runs);
-    }
-
-    fn take_run(&mut self, run: &Run, payload: &[u8], spans: &[PayloadSpan], buffer: &Buffer, now_ns: u64) {
-        match &mut self.state {
-            State::Dialling { dialler, number, .. } => {
-                let number = *number;
-                if let Some(welcome) = dialler.answered(&run.header, payload) {
-                    self.come_up(number, &welcome, now_ns);
-                } else if run.header.kind == Kind::Close && run.header.session == number {
-                    self.close(&Close::decode(payload));
-                }
+        for heard in heard.drain(..) {
+            match heard {
+                Heard::Welcome => self.come_up(),
+                Heard::Packets { arrived, end_seq } => self.deliver(arrived, end_seq),
+                Heard::Close(close) => self.close(&close),
             }
-            State::Up(session) if run.header.session == self.number => {
-                session.heard(now_ns);
-                match run.header.kind {
-                    Kind::Data | Kind::Control => {
-                        let arrived =
-                            Arrived { buffer: buffer.clone(), header: run.header, spans: run.spans(spans).to_vec() };
-                        let mut ready = Vec::new();
-                        let first = run.header.seq;
-                        session.receiver.arrive(first, run.packets, arrived, now_ns, |a, skip| ready.push((a, skip)));
-                        for (arrived, skip) in ready {
-                            self.deliver(arrived, skip as usize);
-                        }
-                    }
-                    // A malformed ack is dropped; the next one tells the same.
-                    Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
-                    Kind::Ping => session.receiver.ack_soon(),
-                    Kind::Close => self.close(&Close::decode(payload)),
-                    Kind::Hello | Kind::Welcome | Kind::Message => {}
-                }
-            }
-            _ => {}
         }
+        self.heard = heard;
     }
 
-    /// The daemon granted a session: it begins with the opening, then with what the last session left over.
-    fn come_up(&mut self, number: u32, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { window_packets: self.window_packets, idle_timeout_ns: IDLE_TIMEOUT_NS };
-        let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_packets, limits, now_ns);
-        self.state = State::Up(Box::new(session));
-        self.number = number;
+    /// The session stands: it begins with the opening, then with what the last session left over.
+    fn come_up(&mut self) {
+        self.state = State::Up;
+        self.changed = true;
         self.backoff_ns = BACKOFF_NS.0;
-        if std::mem::replace(&mut self.was_up, true) {
+        self.sessions += 1;
+        if self.sessions > 1 {
             self.inbox.push_back(Incoming::Reconnected);
         }
-        let kept = std::mem::take(&mut self.kept);
+        let kept = std::mem::take(&mut self.backlog);
         for request in self.opening.clone() {
             self.ask(request);
         }
-        for unit in kept {
-            self.enqueue(unit);
-        }
+        self.backlog.extend(kept);
         for request in self.ending.clone() {
             self.ask(request);
         }
+        self.pump();
     }
 
     /// In-order packets: requests' answers are kept for who asked, the rest is for the application.
-    fn deliver(&mut self, mut arrived: Arrived, skip: usize) {
-        arrived.spans.drain(..skip.min(arrived.spans.len()));
-        if arrived.header.kind == Kind::Data {
-            let end_seq = self.session().map_or(0, |s| s.receiver.next_seq());
-            self.inbox.push_back(Incoming::Records { arrived, end_seq });
-            return;
-        }
-        for span in &arrived.spans {
-            match ControlMessage::decode(&arrived.buffer[span.range()]) {
-                Ok(ControlMessage::Reply(reply)) => self.take_reply(reply),
-                Ok(ControlMessage::Notice(notice)) => self.inbox.push_back(Incoming::Notice(notice)),
-                // A newer daemon may say more than this version understands.
-                Ok(ControlMessage::Request(_)) | Err(_) => {}
+    fn deliver(&mut self, arrived: Arrived, end_seq: u64) {
+        self.changed = true;
+        match arrived.header.kind {
+            Kind::Data => self.inbox.push_back(Incoming::Records { arrived, end_seq }),
+            Kind::Message => {
+                let number = arrived.header.stream;
+                let messages = arrived.payloads().map(|payload| Incoming::Message { number, bytes: payload.to_vec() });
+                self.inbox.extend(messages);
             }
+            _ => arrived.payloads().for_each(|payload| self.take_control(payload)),
+        }
+    }
+
+    fn take_control(&mut self, payload: &[u8]) {
+        match ControlMessage::decode(payload) {
+            Ok(ControlMessage::Reply(reply)) => self.take_reply(reply),
+            Ok(ControlMessage::Notice(notice)) => self.inbox.push_back(Incoming::Notice(notice)),
+            // A newer daemon may say more than this version understands.
+            Ok(ControlMessage::Request(_)) | Err(_) => {}
         }
     }
 
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
-            Reply::Done { id } | Reply::MailboxOpened { id, .. } | Reply::Node { id, .. } => (id, Ok(())),
+            Reply::Done { id } => (id, Ok(Answer::Done)),
             Reply::Subscribed { id, format, .. } => {
                 self.inbox.push_back(Incoming::Subscribed { format });
-                (id, Ok(()))
+                (id, Ok(Answer::Done))
             }
+            Reply::MailboxOpened { id, number, port, implementation, ahead } => {
+                let opened = Opened { number, port, implementation, ahead };
+                self.inbox.push_back(Incoming::Opened(opened));
+                (id, Ok(Answer::Opened(opened)))
+            }
+            Reply::Node { id, address, name } => (id, Ok(Answer::Node { address, name })),
             Reply::Refused { id, refusal } => (id, Err(Error::from(refusal))),
         };
         match result {
@@ -374,8 +376,10 @@ impl Link {
                 self.fail(error);
             }
             result => {
-                // Nobody waits for more than one answer at a time; the bound is against a daemon that invents them.
-                self.answers.truncate(16);
+                // One answer waits for each thread that asked; the bound is against a daemon that invents them.
+                if self.answers.len() >= 1024 {
+                    drop(self.answers.remove(0));
+                }
                 self.answers.push((id, result));
             }
         }
@@ -383,7 +387,7 @@ impl Link {
 
     /// The daemon ended the session.
     fn close(&mut self, close: &Close) {
-        if close.again && self.was_up {
+        if close.again && self.sessions > 0 {
             self.lose(close.reason.clone());
         } else {
             self.fail(Error::Closed(close.reason.clone()));
@@ -395,31 +399,33 @@ impl Link {
         if error.kind() != io::ErrorKind::ConnectionRefused {
             return; // other errors are as good as loss on the way
         }
-        if self.was_up {
+        if self.sessions > 0 {
             if self.is_up() {
                 self.lose("connection refused".to_owned());
             }
         } else {
-            let addr = self.options.addr.clone();
+            let addr = self.settings.addr.clone();
             self.fail(Error::NoDaemon { addr, reason: "connection refused".to_owned() });
         }
     }
 
-    /// The session is lost: what was not acknowledged is kept for the next one, which is tried soon.
+    /// The session is lost: the records that the daemon does not have for sure are kept for the next one, which is tried soon.
     fn lose(&mut self, reason: String) {
-        self.resent_before = self.resent();
-        if let State::Up(session) = &mut self.state {
-            let left = session.sender.take_unacknowledged();
-            // Control messages belonged to the old session: the opening is sent anew, the rest has nobody to answer it.
-            self.kept.extend(left.filter(|unit| matches!(unit, Outgoing::Records { .. })));
-        }
-        if self.options.reconnect {
+        let left = match &mut self.carrier {
+            Carrier::Packets(udp) => udp.lose(),
+            Carrier::Nothing => Vec::new(),
+        };
+        let left = left.into_iter().chain(self.backlog.drain(..));
+        let kept: VecDeque<Outgoing> = left.filter_map(Outgoing::again).map(Outgoing::Again).collect();
+        self.backlog = kept;
+        self.changed = true;
+        if self.settings.reconnect {
             self.lost_because = reason;
             let retry_ns = self.now_ns().saturating_add(self.backoff_ns);
             self.backoff_ns = (self.backoff_ns * 2).min(BACKOFF_NS.1);
             self.state = State::Down { retry_ns };
         } else {
-            let addr = self.options.addr.clone();
+            let addr = self.settings.addr.clone();
             self.fail(Error::Lost { addr, reason });
         }
     }
@@ -427,19 +433,27 @@ impl Link {
     /// Deadlines that have passed.
     fn run_timers(&mut self) {
         let now_ns = self.now_ns();
-        match &mut self.state {
-            State::Up(session) => {
-                if !session.on_timer(now_ns) {
+        match self.state {
+            State::Up => {
+                let there = match &mut self.carrier {
+                    Carrier::Packets(udp) => udp.on_timer(now_ns),
+                    Carrier::Nothing => true,
+                };
+                if !there {
                     self.lose(format!("nothing was heard for {} s", IDLE_TIMEOUT_NS / 1_000_000_000));
                 }
             }
-            State::Down { retry_ns } if now_ns >= *retry_ns => self.dial(now_ns, DIAL_NS),
-            State::Dialling { until_ns, .. } if now_ns >= *until_ns => {
-                if self.was_up {
+            State::Down { retry_ns } if now_ns >= retry_ns => {
+                if let Err(error) = self.connect(now_ns, DIAL_NS) {
+                    self.lose(error.to_string()); // no memory, or no more descriptors: later perhaps
+                }
+            }
+            State::Dialling { until_ns } if now_ns >= until_ns => {
+                if self.sessions > 0 {
                     let reason = self.lost_because.clone();
                     self.lose(reason);
                 } else {
-                    let addr = self.options.addr.clone();
+                    let addr = self.settings.addr.clone();
                     self.fail(Error::NoDaemon { addr, reason: "no answer".to_owned() });
                 }
             }
@@ -447,85 +461,55 @@ impl Link {
         }
     }
 
-    /// Sends what is due: hellos, records and requests, acks and pings.
+    /// Sends what is due.
     pub(crate) fn transmit(&mut self) {
+        self.pump();
         let now_ns = self.now_ns();
-        let mut network = Ok(());
-        match &mut self.state {
-            State::Dialling { dialler, .. } => {
-                if let Some(packet) = dialler.poll(now_ns) {
-                    network = self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len()).map(drop);
-                }
-            }
-            State::Up(session) => {
-                let to = session.peer_session();
-                while let Some(next) = session.sender.poll() {
-                    match next.payload.transmit(&mut self.device, self.peer, to, next.first_seq, next.packets) {
-                        Ok(Sent::Done) => {}
-                        Ok(Sent::Full) => break,
-                        Err(error) => {
-                            network = Err(error);
-                            break;
-                        }
-                    }
-                    session.sender.transmitted(now_ns);
-                }
-                while let Some(short) = session.poll_short(now_ns) {
-                    let bytes = short.bytes();
-                    // A full device loses it; acks and pings are repeated when they must be.
-                    if let Err(error) = self.device.send(self.peer, &[IoSlice::new(bytes)], bytes.len()) {
-                        network = Err(error);
-                        break;
-                    }
-                }
-            }
-            State::Down { .. } | State::Ended => {}
-        }
-        if let Err(error) = network {
+        let sent = match (&self.state, &mut self.carrier) {
+            (State::Up | State::Dialling { .. }, Carrier::Packets(udp)) => udp.transmit(now_ns),
+            _ => Ok(()),
+        };
+        if let Err(error) = sent {
             self.refused(&error);
         }
     }
 
     /// When [`Link::drive`] has something to do by itself, in ns.
     pub(crate) fn due_ns(&self) -> u64 {
-        match &self.state {
-            State::Dialling { dialler, until_ns, .. } => dialler.next_ns().min(*until_ns),
-            State::Up(session) => session.deadline_ns(),
-            State::Down { retry_ns } => *retry_ns,
+        let carrier_ns = match &self.carrier {
+            Carrier::Packets(udp) => udp.due_ns(),
+            Carrier::Nothing => u64::MAX,
+        };
+        match self.state {
+            State::Dialling { until_ns } => carrier_ns.min(until_ns),
+            State::Up => carrier_ns,
+            State::Down { retry_ns } => retry_ns,
             State::Ended => u64::MAX,
         }
     }
 
     /// Whether nothing more needs to be sent or acknowledged.
     pub(crate) fn is_settled(&self) -> bool {
-        match &self.state {
-            State::Up(session) => session.sender.is_idle(),
+        match self.state {
+            State::Up => {
+                self.backlog.is_empty()
+                    && match &self.carrier {
+                        Carrier::Packets(udp) => udp.is_settled(),
+                        Carrier::Nothing => true,
+                    }
+            }
             State::Ended => true,
             State::Dialling { .. } | State::Down { .. } => false,
         }
     }
 
-    /// Tells the daemon that the session is over; not repeated, its idle time-out is the safety net.
+    /// Tells the daemon that the session is over.
     pub(crate) fn say_close(&mut self) {
-        if let State::Up(session) = &self.state {
-            let packet = Close { again: false, reason: "done".to_owned() }.packet(session.peer_session());
-            // If this is lost, the daemon finds out by its time-out.
-            let _ = self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len());
+        if self.is_up()
+            && let Carrier::Packets(udp) = &mut self.carrier
+        {
+            udp.say_close();
         }
         self.state = State::Ended;
     }
 }
-
-/// The first address that the name stands for.
-fn resolve(addr: &str) -> Result<SocketAddr, Error> {
-    let wrong = |reason: String| Error::Address { addr: addr.to_owned(), reason };
-    let plain = addr.strip_prefix("udp://").unwrap_or(addr);
-    if plain.contains("://") {
-        return Err(wrong("only udp:// is known".to_owned()));
-    }
-    let mut found = plain.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
-    found.next().ok_or_else(|| wrong("the name stands for no address".to_owned()))
-}
-
-/// The longest record that fits a packet, in bytes.
-pub(crate) const MAX_RECORD_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;

@@ -1,19 +1,33 @@
-//! What a client sends: super-packets of records, and control messages.
+//! What a client sends: super-packets of records, control messages, mailbox messages.
 
 use crossdock_device::{Device, Sent};
+use crossdock_format::record_len;
 use crossdock_mailbox::BufferMut;
 use crossdock_transport::{HEADER_BYTES, Header, Kind, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-/// An outgoing unit, kept until it is acknowledged.
+/// An outgoing unit, kept until the daemon has it.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given.
     Records { packet: SuperPacket<BufferMut>, stream: u32, format: u64 },
+    /// Records that a lost session left over: they are packed anew for the next one.
+    Again(Again),
     /// A control message.
     Control(Vec<u8>),
+    /// A message for the mailbox that the session has open under this number.
+    Message { number: u16, bytes: Vec<u8> },
+}
+
+/// Records of one stream and format, joined, of which the first `done` bytes are packed already.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Again {
+    pub(crate) stream: u32,
+    pub(crate) format: u64,
+    pub(crate) records: Vec<u8>,
+    pub(crate) done: usize,
 }
 
 impl Outgoing {
@@ -21,7 +35,8 @@ impl Outgoing {
     pub(crate) fn size(&self) -> (u32, u64) {
         match self {
             Outgoing::Records { packet, .. } => (packet.packets().len() as u32, packet.len() as u64),
-            Outgoing::Control(bytes) => (1, (bytes.len() + HEADER_BYTES) as u64),
+            Outgoing::Again(again) => (1, (again.records.len() - again.done) as u64),
+            Outgoing::Control(bytes) | Outgoing::Message { bytes, .. } => (1, (bytes.len() + HEADER_BYTES) as u64),
         }
     }
 
@@ -40,12 +55,50 @@ impl Outgoing {
                 packet.write_headers(range.clone(), &template, first_seq);
                 device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
             }
-            Outgoing::Control(message) => {
-                let payload_bytes = message.len() as u16;
-                let header = Header { payload_bytes, seq: first_seq, ..Header::new(Kind::Control, to) };
-                let bytes = header.to_bytes();
-                device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(message)], bytes.len() + message.len())
+            Outgoing::Control(message) => send_one(device, addr, Header::new(Kind::Control, to), first_seq, message),
+            Outgoing::Message { number, bytes } => {
+                let header = Header { stream: u32::from(*number), ..Header::new(Kind::Message, to) };
+                send_one(device, addr, header, first_seq, bytes)
             }
+            // What is to be packed anew never enters a session as it is.
+            Outgoing::Again(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
+
+    /// What of it goes into the next session when this one is lost: records. Control messages belonged to the old session,
+    /// and so did the numbers of mailboxes.
+    pub(crate) fn again(self) -> Option<Again> {
+        match self {
+            Outgoing::Records { packet, stream, format } => {
+                let packets = 0..packet.packets().len() as u32;
+                let payloads = packets.map(|at| packet.bytes(at..at + 1).get(HEADER_BYTES..).unwrap_or_default());
+                Some(Again { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 })
+            }
+            Outgoing::Again(again) => Some(again),
+            Outgoing::Control(_) | Outgoing::Message { .. } => None,
+        }
+    }
+}
+
+impl Again {
+    /// Packs as many of its records as fit.
+    pub(crate) fn pack<B: std::ops::DerefMut<Target = [u8]>>(&mut self, packet: &mut SuperPacket<B>) {
+        while let Some(rest) = self.records.get(self.done..)
+            && let Some(record) = record_len(rest).and_then(|len| rest.get(..len))
+            && packet.push(record)
+        {
+            self.done += record.len();
+        }
+    }
+
+    /// Whether all are packed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done >= self.records.len()
+    }
+}
+
+/// Sends one packet.
+fn send_one(device: &mut dyn Device, addr: SocketAddr, header: Header, seq: u64, payload: &[u8]) -> io::Result<Sent> {
+    let bytes = Header { payload_bytes: payload.len() as u16, seq, ..header }.to_bytes();
+    device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(payload)], bytes.len() + payload.len())
 }

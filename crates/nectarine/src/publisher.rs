@@ -1,8 +1,10 @@
 //! Publishing a stream.
 
 use crate::error::Error;
-use crate::link::{LinkOptions, MAX_RECORD_BYTES};
-use crate::shared::{Client, Inner, Interrupter, Packing};
+use crate::link::MAX_PAYLOAD_BYTES;
+use crate::packing::Packing;
+use crate::settings::{Settings, setting_methods};
+use crate::shared::{Client, Inner, Interrupter};
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
 use std::time::Duration;
@@ -17,12 +19,10 @@ const FAREWELL: Duration = Duration::from_millis(250);
 /// Sets up a [`Publisher`].
 #[derive(Clone, Debug)]
 pub struct PublisherBuilder {
-    addr: String,
+    settings: Settings,
     stream: Option<String>,
     format: Option<Format>,
     linger: Duration,
-    reconnect: bool,
-    connect_timeout: Duration,
 }
 
 impl PublisherBuilder {
@@ -47,20 +47,7 @@ impl PublisherBuilder {
         self
     }
 
-    /// Whether to come back when the daemon has gone; yes unless set. Records that the old session had not acknowledged
-    /// are sent again in the new one, so that each arrives at least once.
-    #[must_use]
-    pub fn reconnect(mut self, reconnect: bool) -> Self {
-        self.reconnect = reconnect;
-        self
-    }
-
-    /// How long to wait for the daemon's first answer; 3 s unless set.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
+    setting_methods!();
 
     /// Connects and announces the stream.
     ///
@@ -69,8 +56,7 @@ impl PublisherBuilder {
     pub fn connect(self) -> Result<Publisher, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
         let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
-        let options = LinkOptions { addr: self.addr, connect_timeout: self.connect_timeout, reconnect: self.reconnect };
-        let mut client = Client::new(options)?;
+        let mut client = Client::new(self.settings)?;
         client.wait(None, |inner| inner.link.is_up().then_some(()))?;
         let id = {
             let mut inner = client.shared.lock();
@@ -96,7 +82,8 @@ pub struct PublishSummary {
     pub resent_packets: u64,
 }
 
-/// Sends the records of one stream. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
+/// Sends the records of one stream. When it has come back to a daemon that was gone, it sends again what the daemon had not
+/// taken for sure, so that each record arrives at least once. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
 pub struct Publisher {
     client: Client,
     format: Format,
@@ -109,14 +96,7 @@ impl Publisher {
     /// Begins to set up a publisher at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> PublisherBuilder {
-        PublisherBuilder {
-            addr: addr.into(),
-            stream: None,
-            format: None,
-            linger: Duration::from_millis(1),
-            reconnect: true,
-            connect_timeout: Duration::from_secs(3),
-        }
+        PublisherBuilder { settings: Settings::new(addr), stream: None, format: None, linger: Duration::from_millis(1) }
     }
 
     /// The format of the stream's records.
@@ -127,8 +107,8 @@ impl Publisher {
 
     fn check(&self, record: &[u8]) -> Result<(), Error> {
         Record::check(&self.format, record)?;
-        if record.len() > MAX_RECORD_BYTES {
-            return Err(Error::TooLong { bytes: record.len(), most: MAX_RECORD_BYTES });
+        if record.len() > MAX_PAYLOAD_BYTES {
+            return Err(Error::TooLong { bytes: record.len(), most: MAX_PAYLOAD_BYTES });
         }
         Ok(())
     }

@@ -1,14 +1,15 @@
-//! A link shared by the application's thread and its keeper.
+//! A link shared by the application's threads and its keeper.
 //!
-//! Lock, do, unlock; who waits, waits outside the lock. The lock is uncontended: the keeper takes it only when something is
-//! due that the application's thread did not do itself.
+//! Lock, do, unlock; who waits, waits outside the lock. The lock is uncontended where one thread uses the link: the keeper takes
+//! it only when something is due that the application's thread did not do itself.
 
 use crate::error::Error;
 use crate::keeper::Keeper;
-use crate::link::{Link, LinkOptions};
-use crate::outgoing::Outgoing;
-use crossdock_device::{Device, Doorbell, Idle, Idler, Poller, nap};
-use crossdock_transport::{MAX_SUPER_BYTES, SuperPacket};
+use crate::link::Link;
+use crate::packing::Packing;
+use crate::settings::Settings;
+use crate::watch::Watch;
+use crossdock_device::{Doorbell, Idle, Idler, nap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,32 +17,13 @@ use std::time::Duration;
 /// The longest wait without a look at the clock, in ns.
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
 
-/// The socket's key in the poller.
-const SOCKET: u64 = 0;
-
-/// Records that are being packed for a stream.
-pub(crate) struct Packing {
-    pub(crate) stream: u32,
-    pub(crate) format: u64,
-    pub(crate) linger_ns: u64,
-    open: Option<SuperPacket<crossdock_mailbox::BufferMut>>,
-    flush_ns: u64,
-}
-
-impl Packing {
-    pub(crate) fn new(stream: u32, format: u64, linger: Duration) -> Packing {
-        let linger_ns = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
-        Packing { stream, format, linger_ns, open: None, flush_ns: u64::MAX }
-    }
-}
-
 /// What the lock protects.
 pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) packing: Option<Packing>,
-    /// The application's thread waits on the socket.
-    pub(crate) waiting: bool,
-    /// When the application's thread last drove the link, in ns.
+    /// The application's threads that are asleep, or about to be.
+    asleep: Vec<Arc<Waker>>,
+    /// When a thread of the application last drove the link, in ns.
     pub(crate) driven_ns: u64,
     /// When the keeper wakes by itself, in ns.
     pub(crate) keeper_ns: u64,
@@ -49,61 +31,27 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Packs a record; `false` when there is no room before the daemon gives credit.
+    /// Packs a record; `false` when there is no room before the daemon takes some of what it was sent.
     #[inline]
     pub(crate) fn pack(&mut self, record: &[u8]) -> bool {
-        if let Some(packing) = &mut self.packing
-            && let Some(open) = &mut packing.open
-            && open.push(record)
-        {
-            return true;
-        }
-        self.pack_into_new(record)
+        self.packing.as_mut().is_some_and(|packing| packing.pack(&mut self.link, record))
     }
 
-    #[cold]
-    fn pack_into_new(&mut self, record: &[u8]) -> bool {
-        self.flush_packing();
-        let packet_bytes = self.link.session().map_or(0, |s| s.packet_bytes());
-        if packet_bytes == 0 || !self.has_room() {
-            return false;
-        }
-        let Some(buffer) = self.link.pool.alloc(MAX_SUPER_BYTES) else { return false };
-        let now_ns = self.link.now_ns();
-        let Some(packing) = &mut self.packing else { return false };
-        let mut packet = SuperPacket::new(buffer, packet_bytes);
-        let fits = packet.push(record);
-        packing.open = fits.then_some(packet);
-        packing.flush_ns = now_ns.saturating_add(packing.linger_ns);
-        fits
-    }
-
-    /// Whether another super-packet may be filled: not more than twice what the daemon's credit lets go.
-    pub(crate) fn has_room(&self) -> bool {
-        self.link.backlog_bytes() < 4 << 20
-    }
-
-    /// What is packed joins the queue; a few records move to a small buffer first.
+    /// What is packed joins the link's queue.
     pub(crate) fn flush_packing(&mut self) {
-        let Some(packing) = &mut self.packing else { return };
-        let Some(packet) = packing.open.take() else { return };
-        packing.flush_ns = u64::MAX;
-        let len = packet.len();
-        let small = if len <= MAX_SUPER_BYTES / 4 { self.link.pool.alloc(len) } else { None };
-        let packet = match small {
-            Some(small) => packet.copied_to(small),
-            None => packet,
-        };
-        let (stream, format) = (packing.stream, packing.format);
-        self.link.enqueue(Outgoing::Records { packet, stream, format });
+        if let Some(packing) = &mut self.packing {
+            packing.flush(&mut self.link);
+        }
     }
 
     /// When the linger of what is packed ends, in ns.
+    #[inline]
     pub(crate) fn flush_ns(&self) -> u64 {
-        self.packing.as_ref().map_or(u64::MAX, |p| p.flush_ns)
+        self.packing.as_ref().map_or(u64::MAX, Packing::flush_ns)
     }
 
     /// When something is due, in ns.
+    #[inline]
     pub(crate) fn due_ns(&self) -> u64 {
         self.link.due_ns().min(self.flush_ns())
     }
@@ -121,13 +69,27 @@ impl Inner {
         }
         self.link.drive();
     }
+
+    /// Whether a thread of the application waits, and so does all that is due itself.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.asleep.is_empty()
+    }
+
+    /// Wakes the other threads that wait, if something has happened that they may be waiting for.
+    pub(crate) fn wake_others(&mut self, own: &Arc<Waker>) {
+        if self.link.take_changed() {
+            self.asleep.iter().filter(|waker| !Arc::ptr_eq(waker, own)).for_each(|waker| waker.bell.ring());
+        }
+    }
+
+    fn woke(&mut self, own: &Arc<Waker>) {
+        self.asleep.retain(|waker| !Arc::ptr_eq(waker, own));
+    }
 }
 
-/// A link, its lock, and the ways to wake those who wait.
+/// A link and its lock.
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
-    pub(crate) interrupted: AtomicBool,
-    pub(crate) app_bell: Doorbell,
 }
 
 impl Shared {
@@ -137,15 +99,21 @@ impl Shared {
     }
 }
 
+/// What wakes a thread that waits on a link.
+pub(crate) struct Waker {
+    interrupted: AtomicBool,
+    bell: Doorbell,
+}
+
 /// Makes a call that waits return [`Error::Interrupted`], from another thread (a handler of Ctrl-C).
 #[derive(Clone)]
-pub struct Interrupter(pub(crate) Arc<Shared>);
+pub struct Interrupter(Arc<Waker>);
 
 impl Interrupter {
     /// Interrupts the call that waits now, or the next one that would.
     pub fn interrupt(&self) {
         self.0.interrupted.store(true, Ordering::Release);
-        self.0.app_bell.ring();
+        self.0.bell.ring();
     }
 }
 
@@ -155,31 +123,28 @@ impl std::fmt::Debug for Interrupter {
     }
 }
 
-/// The application's end of a link.
+/// One thread's end of a link.
 pub(crate) struct Client {
     pub(crate) shared: Arc<Shared>,
-    poller: Poller,
-    keeper: Keeper,
+    watch: Watch,
+    waker: Arc<Waker>,
+    keeper: Arc<Keeper>,
 }
 
 impl Client {
-    /// Opens a link and starts its keeper; dialling has begun.
-    pub(crate) fn new(options: LinkOptions) -> Result<Client, Error> {
-        let link = Link::new(options)?;
-        let epoll = Error::system("cannot watch the socket");
-        let mut poller = Poller::new().map_err(&epoll)?;
-        let keeper_poller = Poller::new().map_err(&epoll)?;
-        if let Some(fd) = link.device.as_fd() {
-            poller.add(fd, SOCKET).map_err(&epoll)?;
-        }
-        let inner = Inner { link, packing: None, waiting: true, driven_ns: 0, keeper_ns: 0, closing: false };
-        let shared = Arc::new(Shared {
-            inner: Mutex::new(inner),
-            interrupted: AtomicBool::new(false),
-            app_bell: poller.doorbell(),
-        });
-        let keeper = Keeper::start(Arc::clone(&shared), keeper_poller)?;
-        Ok(Client { shared, poller, keeper })
+    /// Makes a link and starts its keeper; connecting has begun.
+    pub(crate) fn new(settings: Settings) -> Result<Client, Error> {
+        let link = Link::new(settings)?;
+        let inner = Inner { link, packing: None, asleep: Vec::new(), driven_ns: 0, keeper_ns: 0, closing: false };
+        let shared = Arc::new(Shared { inner: Mutex::new(inner) });
+        let keeper = Arc::new(Keeper::start(Arc::clone(&shared))?);
+        Client::with(shared, keeper)
+    }
+
+    fn with(shared: Arc<Shared>, keeper: Arc<Keeper>) -> Result<Client, Error> {
+        let watch = Watch::new()?;
+        let waker = Arc::new(Waker { interrupted: AtomicBool::new(false), bell: watch.doorbell() });
+        Ok(Client { shared, watch, waker, keeper })
     }
 
     /// Drives the link and waits until `done` has something, the time is over, or the link has ended.
@@ -192,6 +157,7 @@ impl Client {
         let mut receive = false;
         loop {
             let mut inner = self.shared.lock();
+            inner.woke(&self.waker);
             // The socket is read when the poller says so, which saves the system call that would find nothing.
             if receive {
                 inner.drive();
@@ -200,7 +166,7 @@ impl Client {
             }
             let now_ns = inner.link.now_ns();
             inner.driven_ns = now_ns;
-            inner.waiting = false;
+            inner.wake_others(&self.waker);
             if let Some(result) = done(&mut inner) {
                 self.keeper.look_after(&inner);
                 return Ok(Some(result));
@@ -208,7 +174,7 @@ impl Client {
             if let Some(fault) = inner.link.fault() {
                 return Err(fault);
             }
-            if self.shared.interrupted.swap(false, Ordering::AcqRel) {
+            if self.waker.interrupted.swap(false, Ordering::AcqRel) {
                 self.keeper.look_after(&inner);
                 return Err(Error::Interrupted);
             }
@@ -221,18 +187,23 @@ impl Client {
                 return Ok(None);
             }
             let idle = inner.link.idler.choose(now_ns);
-            let pause_ns = until_ns.min(inner.due_ns()).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
-            inner.waiting = idle == Idle::Sleep;
-            drop(inner);
             receive = true;
             match idle {
-                Idle::Nap => nap(Idler::NAP),
+                Idle::Nap => {
+                    drop(inner);
+                    nap(Idler::NAP);
+                }
                 // Others may need this core to send what is waited for.
-                Idle::Spin => std::thread::yield_now(),
+                Idle::Spin => {
+                    drop(inner);
+                    std::thread::yield_now();
+                }
                 Idle::Sleep => {
-                    // A failed wait (a signal) is a short one.
-                    let ready = self.poller.wait(Some(Duration::from_nanos(pause_ns)));
-                    receive = ready.is_ok_and(|ready| ready.contains(&SOCKET));
+                    let pause_ns = until_ns.min(inner.due_ns()).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+                    self.watch.watch(&inner.link);
+                    inner.asleep.push(Arc::clone(&self.waker));
+                    drop(inner);
+                    receive = self.watch.sleep(pause_ns);
                     let link = &mut self.shared.lock().link;
                     link.idler.slept(now_ns, link.now_ns(), receive);
                 }
@@ -247,6 +218,6 @@ impl Client {
     }
 
     pub(crate) fn interrupter(&self) -> Interrupter {
-        Interrupter(Arc::clone(&self.shared))
+        Interrupter(Arc::clone(&self.waker))
     }
 }

@@ -1,7 +1,8 @@
 //! Receiving what a query selects.
 
 use crate::error::Error;
-use crate::link::{Arrived, Incoming, LinkOptions};
+use crate::incoming::{Arrived, Incoming};
+use crate::settings::{Settings, setting_methods};
 use crate::shared::{Client, Interrupter};
 use crossdock_format::{Format, Record, record_len};
 use crossdock_mailbox::Buffer;
@@ -17,12 +18,10 @@ const SUBSCRIPTION: u32 = 1;
 /// Sets up a [`Subscriber`].
 #[derive(Clone, Debug)]
 pub struct SubscriberBuilder {
-    addr: String,
+    settings: Settings,
     sql: Option<String>,
     overflow: Option<Overflow>,
     wait_for_stream: Option<Duration>,
-    reconnect: bool,
-    connect_timeout: Duration,
 }
 
 impl SubscriberBuilder {
@@ -48,19 +47,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Whether to come back when the daemon has gone; yes unless set. [`Event::Reconnected`] tells that records may be missing.
-    #[must_use]
-    pub fn reconnect(mut self, reconnect: bool) -> Self {
-        self.reconnect = reconnect;
-        self
-    }
-
-    /// How long to wait for the daemon's first answer; 3 s unless set.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
+    setting_methods!();
 
     /// Connects and subscribes.
     ///
@@ -68,9 +55,7 @@ impl SubscriberBuilder {
     /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
     pub fn connect(self) -> Result<Subscriber, Error> {
         let sql = self.sql.clone().ok_or(Error::Incomplete("a subscriber needs a query"))?;
-        let options =
-            LinkOptions { addr: self.addr.clone(), connect_timeout: self.connect_timeout, reconnect: self.reconnect };
-        let mut client = Client::new(options)?;
+        let mut client = Client::new(self.settings.clone())?;
         client.wait(None, |inner| inner.link.is_up().then_some(()))?;
         {
             let mut inner = client.shared.lock();
@@ -167,7 +152,7 @@ impl Records {
     }
 }
 
-/// Receives what its query selects.
+/// Receives what its query selects. When it has come back to a daemon that was gone, it says so ([`Event::Reconnected`]).
 pub struct Subscriber {
     client: Client,
     /// All formats that records may come in.
@@ -182,14 +167,7 @@ impl Subscriber {
     /// Begins to set up a subscriber at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> SubscriberBuilder {
-        SubscriberBuilder {
-            addr: addr.into(),
-            sql: None,
-            overflow: None,
-            wait_for_stream: None,
-            reconnect: true,
-            connect_timeout: Duration::from_secs(3),
-        }
+        SubscriberBuilder { settings: Settings::new(addr), sql: None, overflow: None, wait_for_stream: None }
     }
 
     /// The format of the records to come, as far as it is known: that of the stream's newest format.
@@ -232,9 +210,7 @@ impl Subscriber {
                     // What was given out last time is consumed by now.
                     let consumed_seq = std::mem::take(&mut self.consumed_seq);
                     let mut inner = self.client.shared.lock();
-                    if let Some(session) = inner.link.session() {
-                        session.receiver.consumed_to(consumed_seq);
-                    }
+                    inner.link.consumed_to(consumed_seq);
                     let ready = inner.link.inbox.pop_front();
                     drop(inner);
                     match ready {
@@ -283,7 +259,9 @@ impl Subscriber {
             Incoming::Notice(Notice::Dropped { records, reason, .. }) => Some(Event::Dropped { records, reason }),
             Incoming::Notice(Notice::Unreadable { message, .. }) => Some(Event::Unreadable { message }),
             // A subscriber opens no mailboxes.
-            Incoming::Notice(Notice::MailboxClosed { .. } | Notice::MayPut { .. }) => None,
+            Incoming::Notice(Notice::MailboxClosed { .. } | Notice::MayPut { .. })
+            | Incoming::Opened(_)
+            | Incoming::Message { .. } => None,
         })
     }
 

@@ -1,0 +1,57 @@
+//! Records of a publisher that wait for company.
+
+use crate::link::Link;
+use crossdock_mailbox::BufferMut;
+use crossdock_transport::SuperPacket;
+use std::time::Duration;
+
+/// Records that are being packed for a stream.
+pub(crate) struct Packing {
+    stream: u32,
+    format: u64,
+    linger_ns: u64,
+    open: Option<SuperPacket<BufferMut>>,
+    flush_ns: u64,
+}
+
+impl Packing {
+    pub(crate) fn new(stream: u32, format: u64, linger: Duration) -> Packing {
+        let linger_ns = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
+        Packing { stream, format, linger_ns, open: None, flush_ns: u64::MAX }
+    }
+
+    /// Packs a record; `false` when there is no room before the daemon takes some of what it was sent.
+    #[inline]
+    pub(crate) fn pack(&mut self, link: &mut Link, record: &[u8]) -> bool {
+        if let Some(open) = &mut self.open
+            && open.push(record)
+        {
+            return true;
+        }
+        self.pack_into_new(link, record)
+    }
+
+    #[cold]
+    fn pack_into_new(&mut self, link: &mut Link, record: &[u8]) -> bool {
+        self.flush(link);
+        let Some(mut packet) = link.begin_packet() else { return false };
+        let fits = packet.push(record);
+        self.open = fits.then_some(packet);
+        self.flush_ns = link.now_ns().saturating_add(self.linger_ns);
+        fits
+    }
+
+    /// What is packed joins the link's queue.
+    pub(crate) fn flush(&mut self, link: &mut Link) {
+        if let Some(packet) = self.open.take() {
+            self.flush_ns = u64::MAX;
+            link.end_packet(packet, self.stream, self.format);
+        }
+    }
+
+    /// When the linger of what is packed ends, in ns.
+    #[inline]
+    pub(crate) fn flush_ns(&self) -> u64 {
+        self.flush_ns
+    }
+}
