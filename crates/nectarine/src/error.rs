@@ -4,7 +4,7 @@ use crossdock_format::RecordError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::io;
 
-/// An error of a publisher or subscriber.
+/// An error of a publisher, a subscriber or a node.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is none, or its name is not known.
@@ -29,6 +29,21 @@ pub enum Error {
     /// The query names a stream that the daemon does not know.
     #[error("{0}")]
     UnknownStream(String),
+    /// The node has no mailbox of that name.
+    #[error("{0}")]
+    UnknownMailbox(String),
+    /// The daemon has no task of that name, or none runs there.
+    #[error("{0}")]
+    UnknownTask(String),
+    /// The daemon knows no node of that name.
+    #[error("{0}")]
+    UnknownNode(String),
+    /// There is a mailbox of that name already.
+    #[error("{0}")]
+    Exists(String),
+    /// The side of the mailbox is taken by another.
+    #[error("{0}")]
+    Busy(String),
     /// The daemon refused a request for another reason.
     #[error("the daemon refused: {0}")]
     Refused(String),
@@ -54,8 +69,35 @@ pub enum Error {
         /// What fits, in bytes.
         most: usize,
     },
-    /// Records came that are not what their format says.
-    #[error("the daemon sent what is not a record of its format: {0}")]
+    /// A message to another machine is longer than a packet can be.
+    #[error(
+        "the message has {bytes} bytes; over packets a message is one packet and has at most {most}: send it in parts"
+    )]
+    RemoteTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// What fits, in bytes.
+        most: usize,
+    },
+    /// More was to be left out of a message than there is.
+    #[error("the message has {bytes} bytes only: leave out no more than that")]
+    TooShort {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// A message was ended by another writer than the one that began it.
+    #[error("the message was begun by another writer: end it there")]
+    Foreign,
+    /// A mailbox that was open is gone.
+    #[error("mailbox `{mailbox}` is closed: {reason} (create it, or open it, again)")]
+    MailboxClosed {
+        /// The mailbox's name.
+        mailbox: String,
+        /// Why.
+        reason: String,
+    },
+    /// What the daemon sent is not what it should be, such as records that do not fit their format.
+    #[error("the daemon sent what makes no sense: {0}")]
     Malformed(String),
     /// An [`crate::Interrupter`] was used.
     #[error("interrupted")]
@@ -77,7 +119,16 @@ impl Error {
     /// Whether what the user asked for is at fault (a command line would exit 2), rather than how things went.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Address { .. } | Error::Query(_) | Error::UnknownStream(_) | Error::Incomplete(_))
+        matches!(
+            self,
+            Error::Address { .. }
+                | Error::Query(_)
+                | Error::UnknownStream(_)
+                | Error::UnknownMailbox(_)
+                | Error::UnknownTask(_)
+                | Error::UnknownNode(_)
+                | Error::Incomplete(_)
+        )
     }
 
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
@@ -92,6 +143,7 @@ impl Error {
             Error::NoDaemon { addr, reason } => Error::NoDaemon { addr: addr.clone(), reason: reason.clone() },
             Error::Query(message) => Error::Query(message.clone()),
             Error::UnknownStream(message) => Error::UnknownStream(message.clone()),
+            Error::Malformed(message) => Error::Malformed(message.clone()),
             Error::Refused(reason) => Error::Refused(reason.clone()),
             other => Error::Closed(other.to_string()),
         }
@@ -103,7 +155,12 @@ impl From<Refusal> for Error {
         match refusal.code {
             RefusalCode::Query => Error::Query(refusal.message),
             RefusalCode::UnknownStream => Error::UnknownStream(refusal.message),
-            _ => Error::Refused(refusal.message),
+            RefusalCode::UnknownMailbox => Error::UnknownMailbox(refusal.message),
+            RefusalCode::UnknownTask => Error::UnknownTask(refusal.message),
+            RefusalCode::UnknownNode => Error::UnknownNode(refusal.message),
+            RefusalCode::Exists => Error::Exists(refusal.message),
+            RefusalCode::Busy => Error::Busy(refusal.message),
+            RefusalCode::Format | RefusalCode::Limit | RefusalCode::State => Error::Refused(refusal.message),
         }
     }
 }

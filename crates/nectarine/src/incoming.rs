@@ -39,6 +39,8 @@ pub(crate) enum Incoming {
 /// An open side of a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
+    /// The request's number.
+    pub(crate) id: u32,
     /// The session's number for it.
     pub(crate) number: u16,
     /// Its pair of rings.

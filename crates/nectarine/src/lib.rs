@@ -44,6 +44,7 @@ mod error;
 mod incoming;
 mod keeper;
 mod link;
+mod node;
 mod outgoing;
 mod packing;
 mod publisher;
@@ -53,8 +54,9 @@ mod subscriber;
 mod udp;
 mod watch;
 
-pub use crossdock_transport::control::Overflow;
+pub use crossdock_transport::control::{Implementation, Overflow};
 pub use error::Error;
+pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use settings::Transport;
 pub use shared::Interrupter;

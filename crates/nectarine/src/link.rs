@@ -31,6 +31,9 @@ const BACKLOG_BYTES: u64 = 4 << 20;
 /// The longest record, or mailbox message over packets, that fits a packet, in bytes.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 
+/// The number of a request whose answer nobody waits for.
+pub(crate) const NOBODY: u32 = 0;
+
 /// Where the link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -134,6 +137,11 @@ impl Link {
         self.fault.as_ref().map(Error::again)
     }
 
+    /// The error of what belonged to a session that is lost.
+    pub(crate) fn lost(&self) -> Error {
+        Error::Lost { addr: self.settings.addr.clone(), reason: self.lost_because.clone() }
+    }
+
     /// Ends the link.
     pub(crate) fn fail(&mut self, error: Error) {
         self.fault.get_or_insert(error);
@@ -178,7 +186,7 @@ impl Link {
         Ok(())
     }
 
-    /// A request's number.
+    /// A request's number; never [`NOBODY`].
     pub(crate) fn request_id(&mut self) -> u32 {
         self.next_id += 1;
         self.next_id
@@ -362,7 +370,7 @@ impl Link {
                 (id, Ok(Answer::Done))
             }
             Reply::MailboxOpened { id, number, port, implementation, ahead } => {
-                let opened = Opened { number, port, implementation, ahead };
+                let opened = Opened { id, number, port, implementation, ahead };
                 self.inbox.push_back(Incoming::Opened(opened));
                 (id, Ok(Answer::Opened(opened)))
             }
@@ -370,6 +378,7 @@ impl Link {
             Reply::Refused { id, refusal } => (id, Err(Error::from(refusal))),
         };
         match result {
+            _ if id == NOBODY => {}
             // What cannot even begin is over; who waits for the answer finds the fault.
             Err(error) if self.opening.iter().any(|request| request.id() == Some(id)) => {
                 self.say_close();

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::link::Link;
+use crate::node::Post;
 use crate::packing::Packing;
 use crate::settings::Settings;
 use crate::watch::Watch;
@@ -21,6 +22,8 @@ const LONGEST_WAIT_NS: u64 = 1_000_000_000;
 pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) packing: Option<Packing>,
+    /// For a node: the mailboxes that are open.
+    pub(crate) post: Option<Post>,
     /// The application's threads that are asleep, or about to be.
     asleep: Vec<Arc<Waker>>,
     /// When a thread of the application last drove the link, in ns.
@@ -66,6 +69,9 @@ impl Inner {
     pub(crate) fn drive_without_receiving(&mut self) {
         if self.link.now_ns() >= self.flush_ns() {
             self.flush_packing();
+        }
+        if let Some(post) = &mut self.post {
+            post.sort(&mut self.link);
         }
         self.link.drive();
     }
@@ -135,7 +141,8 @@ impl Client {
     /// Makes a link and starts its keeper; connecting has begun.
     pub(crate) fn new(settings: Settings) -> Result<Client, Error> {
         let link = Link::new(settings)?;
-        let inner = Inner { link, packing: None, asleep: Vec::new(), driven_ns: 0, keeper_ns: 0, closing: false };
+        let inner =
+            Inner { link, packing: None, post: None, asleep: Vec::new(), driven_ns: 0, keeper_ns: 0, closing: false };
         let shared = Arc::new(Shared { inner: Mutex::new(inner) });
         let keeper = Arc::new(Keeper::start(Arc::clone(&shared))?);
         Client::with(shared, keeper)
@@ -209,6 +216,33 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// What `done` has now, after a look at what has arrived; does not wait.
+    pub(crate) fn look<T>(&self, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
+        let mut inner = self.shared.lock();
+        let mut found = done(&mut inner);
+        if found.is_none() {
+            inner.drive();
+            found = done(&mut inner);
+        }
+        self.leave(&mut inner);
+        found
+    }
+
+    /// The application's thread has used the link and goes elsewhere.
+    pub(crate) fn leave(&self, inner: &mut Inner) {
+        inner.driven_ns = inner.link.now_ns();
+        inner.wake_others(&self.waker);
+        self.keeper.look_after(inner);
+    }
+
+    /// Another thread's end of the same link.
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub(crate) fn join(&self) -> Result<Client, Error> {
+        Client::with(Arc::clone(&self.shared), Arc::clone(&self.keeper))
     }
 
     /// Says that the application's thread has left something that will be due.

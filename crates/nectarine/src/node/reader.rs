@@ -1,0 +1,147 @@
+//! Reading from a mailbox of a node.
+
+use super::remote::{RemoteMessage, RemoteReader};
+use super::writer::Writer;
+use crate::error::Error;
+use crate::shared::Interrupter;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// How a mailbox is opened for reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderOptions {
+    /// Over packets: how many messages are sent ahead of those that were ended; 16 unless set, at least 1. Those that were
+    /// sent and not read are lost when the reader is closed, and other readers of the mailbox do not get them.
+    pub ahead: Option<u32>,
+}
+
+/// The reading side of a mailbox.
+///
+/// A message is begun, read in place, and ended; several may be begun before one is ended. A message that is not ended counts
+/// towards the mailbox's bound.
+pub struct Reader(pub(super) ReaderSide);
+
+/// The way that its messages come.
+pub(super) enum ReaderSide {
+    Remote(RemoteReader),
+}
+
+impl Reader {
+    /// The next message. Waits while there is none.
+    ///
+    /// # Errors
+    /// The mailbox or the connection is gone and nothing is left of what came before, or the call was interrupted.
+    #[inline]
+    pub fn begin_get(&mut self) -> Result<Message, Error> {
+        match &mut self.0 {
+            // Without a time-out it never comes back empty-handed.
+            ReaderSide::Remote(reader) => reader.begin_get(None)?.map(Message::remote).ok_or(Error::Interrupted),
+        }
+    }
+
+    /// [`Reader::begin_get`] that gives up after `timeout`: `None`, and no message was taken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_get_timeout(&mut self, timeout: Duration) -> Result<Option<Message>, Error> {
+        match &mut self.0 {
+            ReaderSide::Remote(reader) => Ok(reader.begin_get(Some(timeout))?.map(Message::remote)),
+        }
+    }
+
+    /// The next message, if one is there.
+    ///
+    /// # Errors
+    /// As [`Reader::begin_get`].
+    #[inline]
+    pub fn try_begin_get(&mut self) -> Result<Option<Message>, Error> {
+        match &mut self.0 {
+            ReaderSide::Remote(reader) => Ok(reader.try_begin_get()?.map(Message::remote)),
+        }
+    }
+
+    /// Ends a message: its memory is given back. The same as dropping it.
+    #[inline]
+    pub fn end_get(&mut self, message: Message) {
+        match (&mut self.0, message.0) {
+            (ReaderSide::Remote(_), message @ MessageSide::Remote(_)) => drop(message),
+        }
+    }
+
+    /// Moves a message, as it is now, to another mailbox. On one node, by shared memory, nothing is copied and nothing waits;
+    /// else it is put into the other mailbox ([`Writer::put`]), and this waits while that is full.
+    ///
+    /// # Errors
+    /// The other mailbox or the connection is gone, or the call was interrupted; the message is ended then.
+    #[inline]
+    pub fn enqueue(&mut self, message: Message, to: &mut Writer) -> Result<(), Error> {
+        to.put(&message)?;
+        self.end_get(message);
+        Ok(())
+    }
+
+    /// The mailbox's name.
+    #[must_use]
+    pub fn mailbox(&self) -> &str {
+        match &self.0 {
+            ReaderSide::Remote(reader) => reader.mailbox(),
+        }
+    }
+
+    /// Makes a waiting call of this reader return, from another thread.
+    #[must_use]
+    pub fn interrupter(&self) -> Interrupter {
+        match &self.0 {
+            ReaderSide::Remote(reader) => reader.client().interrupter(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("mailbox", &self.mailbox()).finish_non_exhaustive()
+    }
+}
+
+/// A message that is being read, in place, less what [`Message::adjust`] left out. Dropping it ends it, from any thread.
+pub struct Message(MessageSide);
+
+/// Where its bytes are.
+enum MessageSide {
+    Remote(RemoteMessage),
+}
+
+impl Message {
+    fn remote(message: RemoteMessage) -> Message {
+        Message(MessageSide::Remote(message))
+    }
+
+    /// Leaves out `prefix` bytes at the start and `suffix` at the end, without copying: for this reader, and for who gets the
+    /// message next when it is enqueued.
+    ///
+    /// # Errors
+    /// The message has not as many; it stays as it is.
+    #[inline]
+    pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
+        match &mut self.0 {
+            MessageSide::Remote(message) => message.adjust(prefix, suffix),
+        }
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            MessageSide::Remote(message) => message.bytes(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message").field("bytes", &self.len()).finish_non_exhaustive()
+    }
+}

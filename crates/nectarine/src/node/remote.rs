@@ -1,0 +1,252 @@
+//! The sides of a mailbox whose messages go by packets.
+
+use super::Core;
+use super::post::Place;
+use crate::error::Error;
+use crate::link::MAX_PAYLOAD_BYTES;
+use crate::outgoing::Outgoing;
+use crate::shared::{Client, Shared};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A side of a mailbox, with an end of the link of its own: so the sides may be used by different threads.
+struct Open {
+    client: Client,
+    place: Place,
+    /// The session lasts as long as any of its sides.
+    _core: Arc<Core>,
+}
+
+impl Open {
+    fn new(core: Arc<Core>, place: Place) -> Result<Open, Error> {
+        let client = core.client().join()?;
+        Ok(Open { client, place, _core: core })
+    }
+
+    /// Where a message belongs.
+    fn home(&self) -> Home {
+        Home { shared: Arc::clone(&self.client.shared), place: self.place.clone() }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut inner = self.client.shared.lock();
+        self.place.close(&mut inner);
+        self.client.look_after(&inner);
+    }
+}
+
+/// Where a message belongs.
+struct Home {
+    shared: Arc<Shared>,
+    place: Place,
+}
+
+/// A message's bytes, less what [`Bytes::adjust`] left out.
+struct Bytes {
+    all: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    fn new(all: Vec<u8>) -> Bytes {
+        Bytes { range: 0..all.len(), all }
+    }
+
+    fn get(&self) -> &[u8] {
+        self.all.get(self.range.clone()).unwrap_or_default()
+    }
+
+    fn get_mut(&mut self) -> &mut [u8] {
+        self.all.get_mut(self.range.clone()).unwrap_or_default()
+    }
+
+    fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
+        let bytes = self.range.len();
+        match prefix.checked_add(suffix) {
+            Some(out) if out <= bytes => {
+                self.range = self.range.start + prefix..self.range.end - suffix;
+                Ok(())
+            }
+            _ => Err(Error::TooShort { bytes }),
+        }
+    }
+
+    fn into_vec(mut self) -> Vec<u8> {
+        self.all.truncate(self.range.end);
+        self.all.drain(..self.range.start);
+        self.all
+    }
+}
+
+/// The writing side.
+pub(super) struct RemoteWriter(Open);
+
+impl RemoteWriter {
+    pub(super) fn new(core: Arc<Core>, place: Place) -> Result<RemoteWriter, Error> {
+        Open::new(core, place).map(RemoteWriter)
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    pub(super) fn mailbox(&self) -> &str {
+        &self.0.place.mailbox
+    }
+
+    /// `None` when the time is over.
+    pub(super) fn begin_put(&mut self, bytes: usize, timeout: Option<Duration>) -> Result<Option<RemotePut>, Error> {
+        check_length(bytes)?;
+        let Open { client, place, .. } = &mut self.0;
+        let may_put = client.wait(timeout, |inner| place.may_put(inner))?.transpose()?;
+        Ok(may_put.map(|()| self.new_put(bytes)))
+    }
+
+    pub(super) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<RemotePut>, Error> {
+        check_length(bytes)?;
+        let may_put = self.0.client.look(|inner| self.0.place.may_put(inner)).transpose()?;
+        Ok(may_put.map(|()| self.new_put(bytes)))
+    }
+
+    fn new_put(&self, bytes: usize) -> RemotePut {
+        RemotePut { bytes: Bytes::new(vec![0; bytes]), home: Some(self.0.home()) }
+    }
+
+    pub(super) fn end_put(&mut self, mut put: RemotePut) -> Result<(), Error> {
+        let Open { client, place, .. } = &self.0;
+        let is_own = |home: &mut Home| Arc::ptr_eq(&home.shared, &client.shared) && home.place.is_same(place);
+        if put.home.take_if(is_own).is_none() {
+            return Err(Error::Foreign);
+        }
+        let bytes = std::mem::replace(&mut put.bytes, Bytes::new(Vec::new())).into_vec();
+        let mut inner = client.shared.lock();
+        place.check(&mut inner)?;
+        inner.link.enqueue(Outgoing::Message { number: place.number, bytes });
+        inner.link.transmit();
+        client.leave(&mut inner);
+        Ok(())
+    }
+
+    /// Waits until the daemon has all that was put.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        let Open { client, place, .. } = &mut self.0;
+        let settled = client.wait(None, |inner| match place.check(inner) {
+            Ok(()) => inner.link.is_settled().then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        });
+        settled?.unwrap_or(Ok(()))
+    }
+}
+
+fn check_length(bytes: usize) -> Result<(), Error> {
+    let most = MAX_PAYLOAD_BYTES;
+    if bytes > most { Err(Error::RemoteTooLong { bytes, most }) } else { Ok(()) }
+}
+
+/// A message being written.
+pub(super) struct RemotePut {
+    bytes: Bytes,
+    /// Taken when it is ended.
+    home: Option<Home>,
+}
+
+impl RemotePut {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get()
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut()
+    }
+
+    pub(super) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
+        self.bytes.adjust(prefix, suffix)
+    }
+}
+
+impl Drop for RemotePut {
+    fn drop(&mut self) {
+        if let Some(Home { shared, place }) = self.home.take() {
+            place.not_put(&mut shared.lock());
+        }
+    }
+}
+
+/// The reading side.
+pub(super) struct RemoteReader(Open);
+
+impl RemoteReader {
+    pub(super) fn new(core: Arc<Core>, place: Place) -> Result<RemoteReader, Error> {
+        Open::new(core, place).map(RemoteReader)
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    pub(super) fn mailbox(&self) -> &str {
+        &self.0.place.mailbox
+    }
+
+    /// `None` when the time is over.
+    pub(super) fn begin_get(&mut self, timeout: Option<Duration>) -> Result<Option<RemoteMessage>, Error> {
+        let Open { client, place, .. } = &mut self.0;
+        let message = client.wait(timeout, |inner| place.get(inner))?.transpose()?;
+        Ok(message.map(|bytes| self.message(bytes)))
+    }
+
+    pub(super) fn try_begin_get(&mut self) -> Result<Option<RemoteMessage>, Error> {
+        let message = self.0.client.look(|inner| self.0.place.get(inner)).transpose()?;
+        Ok(message.map(|bytes| self.message(bytes)))
+    }
+
+    fn message(&self, bytes: Vec<u8>) -> RemoteMessage {
+        RemoteMessage { bytes: Bytes::new(bytes), home: self.0.home() }
+    }
+}
+
+/// A message being read. Dropping it ends it.
+pub(super) struct RemoteMessage {
+    bytes: Bytes,
+    home: Home,
+}
+
+impl RemoteMessage {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get()
+    }
+
+    pub(super) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
+        self.bytes.adjust(prefix, suffix)
+    }
+}
+
+impl Drop for RemoteMessage {
+    fn drop(&mut self) {
+        let Home { shared, place } = &self.home;
+        place.ended(&mut shared.lock());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_left_out_at_both_ends() {
+        let mut bytes = Bytes::new(b"0123456789".to_vec());
+        bytes.adjust(2, 3).unwrap();
+        bytes.get_mut()[0] = b'x';
+        assert!(matches!(bytes.adjust(3, 3), Err(Error::TooShort { bytes: 5 })));
+        assert!(matches!(bytes.adjust(usize::MAX, 2), Err(Error::TooShort { bytes: 5 })));
+        assert_eq!(bytes.get(), b"x3456");
+        bytes.adjust(1, 0).unwrap();
+        assert_eq!(bytes.into_vec(), b"3456");
+        let mut empty = Bytes::new(b"ab".to_vec());
+        empty.adjust(1, 1).unwrap();
+        assert_eq!((empty.get().len(), empty.into_vec().len()), (0, 0));
+    }
+}

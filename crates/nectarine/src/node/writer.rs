@@ -1,0 +1,169 @@
+//! Writing into a mailbox of a node.
+
+use super::remote::{RemotePut, RemoteWriter};
+use crate::error::Error;
+use crate::shared::Interrupter;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// How a mailbox is opened for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// By shared memory: the length in bytes of the buffers that are granted ahead; a longer message costs a request. The
+    /// daemon's default unless set.
+    pub message_bytes: Option<u32>,
+    /// How many messages may be put before the daemon takes one; the daemon's default unless set.
+    pub ahead: Option<u32>,
+}
+
+/// The writing side of a mailbox.
+///
+/// A message is begun, filled in place, and ended; several may be begun before one is ended, and they are read in the order
+/// in which they were ended. By shared memory the place is the one that the reader reads. Over packets it is memory of this
+/// process, and a message is at most one packet long (65,472 bytes).
+pub struct Writer(pub(super) WriterSide);
+
+/// The way that its messages go.
+pub(super) enum WriterSide {
+    Remote(RemoteWriter),
+}
+
+impl Writer {
+    /// Begins a message of `bytes` bytes. Waits while the mailbox is full, or all that this process may hold is in use.
+    ///
+    /// # Errors
+    /// The message is longer than one may be, the mailbox or the connection is gone, or the call was interrupted.
+    #[inline]
+    pub fn begin_put(&mut self, bytes: usize) -> Result<Put, Error> {
+        match &mut self.0 {
+            // Without a time-out it never comes back empty-handed.
+            WriterSide::Remote(writer) => writer.begin_put(bytes, None)?.map(Put::remote).ok_or(Error::Interrupted),
+        }
+    }
+
+    /// [`Writer::begin_put`] that gives up after `timeout`: `None`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_put_timeout(&mut self, bytes: usize, timeout: Duration) -> Result<Option<Put>, Error> {
+        match &mut self.0 {
+            WriterSide::Remote(writer) => Ok(writer.begin_put(bytes, Some(timeout))?.map(Put::remote)),
+        }
+    }
+
+    /// [`Writer::begin_put`] that waits for nobody: `None` if it would have to.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, Error> {
+        match &mut self.0 {
+            WriterSide::Remote(writer) => Ok(writer.try_begin_put(bytes)?.map(Put::remote)),
+        }
+    }
+
+    /// Ends a message: it is in the mailbox, or on its way there, behind those that were ended before. Never waits.
+    ///
+    /// # Errors
+    /// The mailbox or the connection is gone, or the message was begun by another writer; it is given back then.
+    #[inline]
+    pub fn end_put(&mut self, put: Put) -> Result<(), Error> {
+        match (&mut self.0, put.0) {
+            (WriterSide::Remote(writer), PutSide::Remote(put)) => writer.end_put(put),
+        }
+    }
+
+    /// Puts a copy of `message`.
+    ///
+    /// # Errors
+    /// As [`Writer::begin_put`] and [`Writer::end_put`].
+    pub fn put(&mut self, message: &[u8]) -> Result<(), Error> {
+        let mut put = self.begin_put(message.len())?;
+        put.copy_from_slice(message);
+        self.end_put(put)
+    }
+
+    /// Waits until the daemon has all that this node's writers have put. By shared memory it has it at once.
+    ///
+    /// # Errors
+    /// The mailbox or the connection is gone, or the call was interrupted.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            WriterSide::Remote(writer) => writer.flush(),
+        }
+    }
+
+    /// The mailbox's name.
+    #[must_use]
+    pub fn mailbox(&self) -> &str {
+        match &self.0 {
+            WriterSide::Remote(writer) => writer.mailbox(),
+        }
+    }
+
+    /// Makes a waiting call of this writer return, from another thread.
+    #[must_use]
+    pub fn interrupter(&self) -> Interrupter {
+        match &self.0 {
+            WriterSide::Remote(writer) => writer.client().interrupter(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("mailbox", &self.mailbox()).finish_non_exhaustive()
+    }
+}
+
+/// A message that is being written, in place: as many bytes as were asked for, less what [`Put::adjust`] left out. What they
+/// hold at first is not said. Dropping it gives it back; nothing is put then.
+pub struct Put(PutSide);
+
+/// Where its bytes are.
+enum PutSide {
+    Remote(RemotePut),
+}
+
+impl Put {
+    fn remote(put: RemotePut) -> Put {
+        Put(PutSide::Remote(put))
+    }
+
+    /// Leaves out `prefix` bytes at the start and `suffix` at the end, without copying.
+    ///
+    /// # Errors
+    /// The message has not as many; it stays as it is.
+    #[inline]
+    pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
+        match &mut self.0 {
+            PutSide::Remote(put) => put.adjust(prefix, suffix),
+        }
+    }
+}
+
+impl Deref for Put {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            PutSide::Remote(put) => put.bytes(),
+        }
+    }
+}
+
+impl DerefMut for Put {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            PutSide::Remote(put) => put.bytes_mut(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Put {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Put").field("bytes", &self.len()).finish_non_exhaustive()
+    }
+}
