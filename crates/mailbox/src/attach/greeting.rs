@@ -1,8 +1,8 @@
 //! What the daemon says to a process that attaches: welcome, with descriptors, or a refusal, with its reason.
 //!
 //! A packet is: magic (8 bytes), version (4), kind (4), then for a welcome client number (4), 4 zero bytes, and the lengths
-//! of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8. All numbers lowest
-//! byte first. A welcome carries exactly six descriptors, in the order of [`Handles`].
+//! of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8; for a farewell one
+//! byte, 1 if it makes sense to come back, and its text. All numbers lowest byte first. A welcome carries exactly six descriptors, in the order of [`Handles`].
 
 use super::listener::new_socket;
 use super::{AttachAddr, Peer};
@@ -23,6 +23,7 @@ const MAGIC: [u8; 8] = *b"xdockshm";
 const VERSION: u32 = 1;
 const WELCOME: u32 = 0;
 const REFUSAL: u32 = 1;
+const FAREWELL: u32 = 2;
 const HEAD_BYTES: usize = 16;
 const WELCOME_BYTES: usize = 64;
 /// Length of the longest packet, hence of the longest refusal.
@@ -162,11 +163,44 @@ impl Welcome {
 }
 
 fn encode_refusal(reason: &str) -> Vec<u8> {
-    let mut packet = head(REFUSAL).to_vec();
-    let most = reason.len().min(MOST_BYTES - HEAD_BYTES);
-    let end = (0..=most).rev().find(|&at| reason.is_char_boundary(at)).unwrap_or(0);
-    packet.extend_from_slice(&reason.as_bytes()[..end]);
+    with_text(head(REFUSAL).to_vec(), reason)
+}
+
+/// As much of a text behind what a packet has as a packet may hold.
+fn with_text(mut packet: Vec<u8>, text: &str) -> Vec<u8> {
+    let most = text.len().min(MOST_BYTES - packet.len());
+    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    packet.extend_from_slice(&text.as_bytes()[..end]);
     packet
+}
+
+/// Why a daemon ends an attachment: the last that it says, before it hangs up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// Whether it makes sense to come back: the daemon ends or restarts, rather than that it does not want this process.
+    pub again: bool,
+    /// In words.
+    pub reason: String,
+}
+
+impl Farewell {
+    /// Tells the process at the other end of `socket`, without waiting. If it cannot be told, it sees the socket close.
+    pub fn say(&self, socket: BorrowedFd<'_>) {
+        let _sent = send(socket, &self.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut packet = head(FAREWELL).to_vec();
+        packet.push(u8::from(self.again));
+        with_text(packet, &self.reason)
+    }
+
+    /// Reads a packet; none if it is no farewell.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by attached processes' watcher"))]
+    pub(crate) fn decode(packet: &[u8]) -> Option<Farewell> {
+        let (again, reason) = packet.strip_prefix(&head(FAREWELL))?.split_first()?;
+        Some(Farewell { again: *again == 1, reason: String::from_utf8_lossy(reason).into_owned() })
+    }
 }
 
 /// Tells the process at the other end of `socket` why it may not attach, without waiting. If it cannot be told, it sees the
@@ -272,4 +306,21 @@ fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> io::Result<(usize, Vec<
         fds.clear(); // some are missing, and nobody can say which
     }
     Ok((received.bytes, fds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_farewell_reads_back_and_nothing_else_is_one() {
+        let farewell = Farewell { again: true, reason: "the daemon is shutting down".to_owned() };
+        assert_eq!(Farewell::decode(&farewell.encode()), Some(farewell));
+        let long = Farewell { again: false, reason: "é".repeat(400) };
+        assert_eq!(long.encode().len(), MOST_BYTES - 1, "cut at a character");
+        assert!(Farewell::decode(&long.encode()).is_some_and(|cut| long.reason.starts_with(&cut.reason) && !cut.again));
+        for other in [&b"bye"[..], b"", &encode_refusal("no"), &head(FAREWELL)] {
+            assert_eq!(Farewell::decode(other), None);
+        }
+    }
 }
