@@ -8,6 +8,7 @@
 
 mod broker;
 mod cpu;
+mod daemon;
 mod flights;
 mod mailbox;
 mod process;

@@ -71,6 +71,18 @@ impl Process {
         serde_json::from_str(&line).map_err(|e| format!("`{}` said {line:?}: {e}", self.name).into())
     }
 
+    /// All that the process prints until its end, each line as JSON.
+    pub(crate) fn tell_all(mut self) -> Result<Vec<Value>, Error> {
+        let mut told = Vec::new();
+        let mut line = String::new();
+        while self.lines.read_line(&mut line)? > 0 {
+            told.push(serde_json::from_str(&line).map_err(|e| format!("`{}` said {line:?}: {e}", self.name))?);
+            line.clear();
+        }
+        self.end()?;
+        Ok(told)
+    }
+
     /// Lets a role go on that waits for a line.
     pub(crate) fn go(&mut self) -> Result<(), Error> {
         if let Some(stdin) = &mut self.stdin {

@@ -5,9 +5,11 @@ mod relay;
 pub(crate) mod roles;
 
 use crate::cpu::{self, Error};
+use crate::daemon::Daemon;
 use crate::process::Process;
 use crate::report::{self, Figure, Samples};
 use clap::Args;
+use crossdock_nectarine::Transport;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -102,42 +104,6 @@ fn note(table: &mut Table, case: &str, metric: &'static str, value: f64) {
     table.entry((case.to_owned(), metric)).or_default().push(value);
 }
 
-/// The daemon as its own process, on a free port.
-struct Daemon {
-    process: Process,
-    addr: String,
-    socket: String,
-}
-
-impl Daemon {
-    fn start() -> Result<Daemon, Error> {
-        let socket = std::env::temp_dir().join(format!("crossdock-bench-{}.sock", std::process::id()));
-        let socket = socket.to_string_lossy().into_owned();
-        let args = ["serve", "--listen", "127.0.0.1:0", "--socket", &socket].map(str::to_owned);
-        let (process, serving) = Process::daemon(&args)?;
-        let addr = serving.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
-        let addr = addr.ok_or_else(|| format!("the daemon did not say where it listens: {serving}"))?.to_owned();
-        Ok(Daemon { process, addr, socket })
-    }
-
-    /// Waits until a subscription stands, by the product's own list.
-    fn await_subscription(&self) -> Result<(), Error> {
-        const TRIES: u32 = 500;
-        for _ in 0..TRIES {
-            let mut list = Process::crossdock(&strings(["subscriptions", "--json", "--socket", &self.socket]))?;
-            if list.tell().is_ok() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Err("the subscriber did not subscribe".into())
-    }
-
-    fn cpu_ns(&self) -> Result<u64, Error> {
-        cpu::process_ns(self.process.pid())
-    }
-}
-
 fn number(value: &Value, key: &str) -> Result<u64, Error> {
     value[key].as_u64().ok_or_else(|| format!("no {key} in {value}").into())
 }
@@ -148,11 +114,28 @@ fn strings<const N: usize>(args: [&str; N]) -> [String; N] {
 
 /// One throughput case, and the latency at a fixed rate.
 fn through_daemon(case: &str, sql: &str, options: &Options, table: &mut Table) -> Result<(), Error> {
-    let daemon = Daemon::start()?;
-    let count = (options.millions * 1_000_000).to_string();
-    let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", &count, "0", sql]))?;
+    let daemon = Daemon::start("")?;
+    for (metric, value) in throughput(case, sql, options.millions, Transport::Udp, &daemon)? {
+        note(table, case, metric, value);
+    }
+    latency(case, sql, &daemon, options.latency_rate, table)
+}
+
+/// So many millions of flights from a publisher through the daemon to a subscriber, all there at the end; the figures by metric.
+pub(crate) fn throughput(
+    case: &str,
+    sql: &str,
+    millions: u64,
+    transport: Transport,
+    daemon: &Daemon,
+) -> Result<[(&'static str, f64); 4], Error> {
+    let count = millions * 1_000_000;
+    let transport = transport.to_string();
+    let by = strings(["--transport", &transport]);
+    let publish = strings(["publish", &daemon.addr, "A", &count.to_string(), "0", sql]);
+    let mut publisher = Process::role(&[&publish[..], &by[..]].concat())?;
     let expected = number(&publisher.tell()?, "selected")?;
-    let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, sql]))?;
+    let mut subscriber = Process::role(&[&strings(["subscribe", &daemon.addr, sql])[..], &by[..]].concat())?;
     subscriber.tell()?;
     let (daemon_ns, machine_ns, start) = (daemon.cpu_ns()?, cpu::machine_ns()?, Instant::now());
     publisher.go()?;
@@ -164,15 +147,16 @@ fn through_daemon(case: &str, sql: &str, options: &Options, table: &mut Table) -
     if received != expected {
         return Err(format!("{case}: {expected} records should have arrived, {received} did").into());
     }
-    let records = (options.millions * 1_000_000) as f64;
-    note(table, case, "msgs_per_daemon_cpu_s", records / daemon_s);
-    note(table, case, "msgs_per_machine_cpu_s", records / machine_s);
-    note(table, case, "msgs_per_s", records / elapsed);
-    note(table, case, "memory_mib", cpu::peak_memory_bytes(daemon.process.pid())? as f64 / f64::from(1 << 20));
+    let memory = daemon.peak_memory_bytes()? as f64 / f64::from(1 << 20);
     publisher.tell()?;
     publisher.end()?;
     subscriber.end()?;
-    latency(case, sql, &daemon, options.latency_rate, table)
+    Ok([
+        ("msgs_per_daemon_cpu_s", count as f64 / daemon_s),
+        ("msgs_per_machine_cpu_s", count as f64 / machine_s),
+        ("msgs_per_s", count as f64 / elapsed),
+        ("memory_mib", memory),
+    ])
 }
 
 /// Latency from the publisher's call to the subscriber's hands, at a rate that leaves the machine time.
@@ -196,7 +180,7 @@ fn latency(case: &str, sql: &str, daemon: &Daemon, rate: u64, table: &mut Table)
 /// JSON lines in, records through the daemon, JSON lines out: the product's own commands at both ends.
 fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
     const COUNT: u64 = 336_776;
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start("")?;
     let file = std::env::temp_dir().join(format!("crossdock-bench-{}.jsonl", std::process::id()));
     let path = file.to_string_lossy().into_owned();
     let schema = file.with_extension("schema").to_string_lossy().into_owned();
@@ -240,7 +224,7 @@ fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
 
 /// One message at a time, publisher → daemon → subscriber, and back the same way.
 fn round_trips(table: &mut Table) -> Result<(), Error> {
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start("")?;
     let mut echo = Process::role(&strings(["echo", &daemon.addr]))?;
     let mut ping = Process::role(&strings(["ping", &daemon.addr, "20000"]))?;
     echo.tell()?;
@@ -254,7 +238,7 @@ fn round_trips(table: &mut Table) -> Result<(), Error> {
 /// CPU of a daemon with a publisher and a subscriber that have nothing to say.
 fn idle(table: &mut Table) -> Result<(), Error> {
     const WATCH: Duration = Duration::from_secs(3);
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start("")?;
     let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", "1", "0", "SELECT * FROM A"]))?;
     publisher.tell()?;
     let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, "SELECT * FROM A"]))?;

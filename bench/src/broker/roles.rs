@@ -10,7 +10,7 @@ use crate::process::{say, wait_for_go};
 use crate::report::quantile;
 use clap::Subcommand;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_nectarine::{Event, Publisher, Subscriber};
+use crossdock_nectarine::{Event, Publisher, PublisherBuilder, Subscriber, SubscriberBuilder, Transport};
 use serde_json::json;
 use std::io::{BufRead, BufWriter, Write};
 use std::num::NonZero;
@@ -22,9 +22,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Subcommand)]
 pub(crate) enum Role {
     /// Publishes flights
-    Publish { addr: String, stream: String, count: u64, rate: u64, sql: String },
+    Publish {
+        addr: String,
+        stream: String,
+        count: u64,
+        rate: u64,
+        sql: String,
+        #[arg(long, default_value_t = Transport::Udp)]
+        transport: Transport,
+    },
     /// Counts what a query selects
-    Subscribe { addr: String, sql: String },
+    Subscribe {
+        addr: String,
+        sql: String,
+        #[arg(long, default_value_t = Transport::Udp)]
+        transport: Transport,
+    },
     /// Sends one message at a time and waits for its echo
     Ping { addr: String, count: u64 },
     /// Sends every message back
@@ -42,8 +55,13 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) fn run(self) -> Result<(), Error> {
         match self {
-            Role::Publish { addr, stream, count, rate, sql } => publish(&addr, &stream, count, rate, &sql),
-            Role::Subscribe { addr, sql } => subscribe(&addr, &sql),
+            Role::Publish { addr, stream, count, rate, sql, transport } => {
+                let publisher = Publisher::builder(addr).transport(transport).stream(&stream);
+                publish(publisher, count, rate, &sql)
+            }
+            Role::Subscribe { addr, sql, transport } => {
+                subscribe(Subscriber::builder(addr).transport(transport).sql(&sql))
+            }
             Role::Ping { addr, count } => ping(&addr, count),
             Role::Echo { addr } => echo(&addr),
             Role::CountLines { args } => count_lines(&args),
@@ -82,10 +100,10 @@ fn selected(format: &Format, records: &[u8], count: u64, sql: &str) -> u64 {
     count / total * prefix(total) + prefix(count % total)
 }
 
-fn publish(addr: &str, stream: &str, count: u64, rate: u64, sql: &str) -> Result<(), Error> {
+fn publish(publisher: PublisherBuilder, count: u64, rate: u64, sql: &str) -> Result<(), Error> {
     let format = flights::format()?;
     let mut records = flights::records(&format, 336_776)?;
-    let mut publisher = Publisher::builder(addr).stream(stream).format(&format).connect()?;
+    let mut publisher = publisher.format(&format).connect()?;
     say(&json!({"selected": selected(&format, &records, count, sql)}));
     wait_for_go()?;
     match NonZero::new(rate) {
@@ -127,8 +145,8 @@ fn publish_paced(
     Ok(())
 }
 
-fn subscribe(addr: &str, sql: &str) -> Result<(), Error> {
-    let mut subscriber = Subscriber::builder(addr).sql(sql).connect()?;
+fn subscribe(subscriber: SubscriberBuilder) -> Result<(), Error> {
+    let mut subscriber = subscriber.connect()?;
     let sent = subscriber.format().and_then(|f| f.field("sent"));
     say(&json!({"ready": true}));
     let mut count = 0u64;
@@ -177,9 +195,13 @@ fn next_record(subscriber: &mut Subscriber) -> Result<Vec<u8>, Error> {
 
 fn ping(addr: &str, count: u64) -> Result<(), Error> {
     let format = message_format()?;
-    let mut publisher = Publisher::builder(addr).stream("ping").format(&format).connect()?;
+    let mut publisher = Publisher::builder(addr).transport(Transport::Udp).stream("ping").format(&format).connect()?;
     let wait = Duration::from_secs(10);
-    let mut subscriber = Subscriber::builder(addr).sql("SELECT * FROM pong").wait_for_stream(wait).connect()?;
+    let mut subscriber = Subscriber::builder(addr)
+        .transport(Transport::Udp)
+        .sql("SELECT * FROM pong")
+        .wait_for_stream(wait)
+        .connect()?;
     let mut row = RecordBuilder::new(&format);
     let filling = "x".repeat(RECORD_BYTES - 24);
     let mut round_trips_ns = Vec::with_capacity(count as usize);
@@ -220,9 +242,13 @@ fn ping(addr: &str, count: u64) -> Result<(), Error> {
 
 fn echo(addr: &str) -> Result<(), Error> {
     let format = message_format()?;
-    let mut publisher = Publisher::builder(addr).stream("pong").format(&format).connect()?;
+    let mut publisher = Publisher::builder(addr).transport(Transport::Udp).stream("pong").format(&format).connect()?;
     let wait = Duration::from_secs(10);
-    let mut subscriber = Subscriber::builder(addr).sql("SELECT * FROM ping").wait_for_stream(wait).connect()?;
+    let mut subscriber = Subscriber::builder(addr)
+        .transport(Transport::Udp)
+        .sql("SELECT * FROM ping")
+        .wait_for_stream(wait)
+        .connect()?;
     say(&json!({"ready": true}));
     loop {
         let record = next_record(&mut subscriber)?;
