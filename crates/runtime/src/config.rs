@@ -1,10 +1,14 @@
 //! What a context is started with: every bound in one place.
 
+use crossdock_mailbox::HugePages;
+use crossdock_mailbox::attach::AttachAddr;
+use crossdock_mailbox::host::HostConfig;
 use crossdock_transport::control::Overflow;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what is
-/// in flight, and the tables.
+/// in flight, the tables, and the segments that attached clients share (see [`HostConfig`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextConfig {
     /// UDP address to receive on; port 0 takes a free one.
@@ -47,6 +51,10 @@ pub struct ContextConfig {
     pub nodes: Vec<(String, SocketAddr)>,
     /// Who may attach by shared memory.
     pub attach: AttachConfig,
+    /// The bounds of what attached clients use: clients, mailboxes, memory.
+    pub host: HostConfig,
+    /// What tasks on the core may ask of the host.
+    pub services: ServicesConfig,
 }
 
 /// Who may attach by shared memory, where, and who shares message buffers with whom.
@@ -56,6 +64,9 @@ pub struct ContextConfig {
 pub struct AttachConfig {
     /// Whether anybody may.
     pub enabled: bool,
+    /// The attach socket; the one that belongs to the address that the context receives on when absent
+    /// ([`AttachAddr::for_listen`]).
+    pub address: Option<AttachAddr>,
     /// Users that may.
     pub uids: Allowed,
     /// Groups whose processes may.
@@ -63,6 +74,17 @@ pub struct AttachConfig {
     /// Protection domains of several users: a name, and the user ids that trust one another with each other's messages. Every
     /// user that is in none has a domain of its own.
     pub domains: Vec<(String, Vec<u32>)>,
+    /// Huge pages for the domains' segments.
+    pub huge_pages: HugePages,
+}
+
+/// What tasks on the core may ask of the host. Nothing outside these directories is read or written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServicesConfig {
+    /// The directory below which files may be read; none when absent.
+    pub files: Option<PathBuf>,
+    /// The directory that breakpoint dumps go to; none are written when absent.
+    pub dumps: Option<PathBuf>,
 }
 
 /// A set of user or group ids.
@@ -78,7 +100,14 @@ pub enum Allowed {
 
 impl Default for AttachConfig {
     fn default() -> AttachConfig {
-        AttachConfig { enabled: true, uids: Allowed::Own, gids: Allowed::Any, domains: Vec::new() }
+        AttachConfig {
+            enabled: true,
+            address: None,
+            uids: Allowed::Own,
+            gids: Allowed::Any,
+            domains: Vec::new(),
+            huge_pages: HugePages::Transparent,
+        }
     }
 }
 
@@ -104,6 +133,8 @@ impl Default for ContextConfig {
             node: String::new(),
             nodes: Vec::new(),
             attach: AttachConfig::default(),
+            host: HostConfig::default(),
+            services: ServicesConfig::default(),
         }
     }
 }

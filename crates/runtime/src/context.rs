@@ -1,26 +1,32 @@
 //! One execution context on a communication core: all it owns, and its loop.
 //!
-//! A turn is: dock (take frames), transport and classification and handlers (in [`crate::dispatch`]), outputs (flush, send,
-//! acks), timers, requests of the rest of the daemon. Between turns in which nothing came, it naps while traffic is
-//! heavy, so that the next turn finds a fuller dock, and else sleeps in epoll over its socket and its doorbell.
+//! A turn is: dock (take frames), transport and classification and handlers (in [`crate::dispatch`]), what attached clients' rings
+//! brought (in [`crate::rings`]), outputs (flush, send, acks), timers, requests of the rest of the daemon. Between turns in which nothing came, it naps while traffic is
+//! heavy, so that the next turn finds a fuller dock, and else sleeps in epoll over its socket, its doorbell and those of
+//! its clients.
 
+use crate::attached::{Label, Outgoing};
 use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::handle::Command;
 use crate::output::{Arrived, Payload};
 use crate::peers::{Carrier, Peers};
+use crate::remote::Remote;
+use crate::services::Services;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
+use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
+use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice};
+use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice};
 use slab::Slab;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
@@ -29,7 +35,7 @@ pub(crate) const SOCKET: u64 = 0;
 /// The longest sleep; requests ring the doorbell, so this only bounds the error of a forgotten timer.
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
 /// Control messages that may wait for a peer, in bytes: whoever asks on and on without taking the answers is sent away.
-const MAX_CONTROL_BYTES: usize = 1 << 20;
+const MAX_CONTROL_BYTES: u64 = 1 << 20;
 /// Large buffers that must be free before data is taken in, besides two for each subscription; at
 /// most a quarter of all.
 const SPARE_BUFFERS: usize = 16;
@@ -50,6 +56,22 @@ pub(crate) struct Scratch {
     pub(crate) opened: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
     pub(crate) released: Vec<Payload>,
+    /// Subscriptions that take an attached publisher's packet by reference, and those that take it in part.
+    pub(crate) in_place: Vec<usize>,
+    pub(crate) in_part: Vec<usize>,
+    /// Numbers of clients that are gone.
+    pub(crate) ended: Vec<u32>,
+}
+
+/// What a context is made of; all of it was made before its thread.
+pub(crate) struct Parts {
+    pub(crate) config: ContextConfig,
+    pub(crate) device: Box<dyn Device>,
+    pub(crate) pool: Pool,
+    pub(crate) poller: Poller,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) host: HostInterface,
+    pub(crate) services: Services,
 }
 
 /// A context and everything it owns.
@@ -66,29 +88,36 @@ pub(crate) struct Context {
     pub(crate) now_ns: u64,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     pub(crate) queue_bytes: u64,
-    clock: Clock,
-    poller: Poller,
+    pub(crate) host: HostInterface,
+    pub(crate) tasks: Tasks,
+    pub(crate) services: Services,
+    pub(crate) remote: Remote,
+    /// Attached peers to be looked after each turn, until they have caught up.
+    pub(crate) stragglers: Vec<usize>,
+    /// When the rings last brought something, and when the ends of clients were last looked for.
+    pub(crate) rings_ns: u64,
+    pub(crate) ends_ns: u64,
+    /// Whether the rings are looked at again and again while messages come.
+    pub(crate) spins_on_rings: bool,
+    pub(crate) clock: Clock,
+    pub(crate) poller: Poller,
     commands: Receiver<Command>,
     /// (deadline in ns, peer's key): one entry a session, at `armed_ns`; it may come up too early, never too late.
     pub(crate) timers: BTreeSet<(u64, usize)>,
     /// Buffers of the largest class.
     pub(crate) large_buffers: usize,
-    idler: Idler,
+    pub(crate) idler: Idler,
     /// The device took nothing more; what is left goes with the next turn.
     held_up: bool,
 }
 
 impl Context {
-    pub(crate) fn new(
-        config: ContextConfig,
-        device: Box<dyn Device>,
-        pool: Pool,
-        poller: Poller,
-        commands: Receiver<Command>,
-    ) -> Context {
+    pub(crate) fn new(parts: Parts) -> Context {
+        let Parts { config, device, pool, poller, commands, host, services } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
+        let spins_on_rings = config.spin_us > 0;
         Context {
             config,
             device,
@@ -101,6 +130,14 @@ impl Context {
             scratch: Scratch::default(),
             now_ns: 0,
             queue_bytes,
+            host,
+            tasks: Tasks::new(),
+            services,
+            remote: Remote::default(),
+            stragglers: Vec::new(),
+            rings_ns: 0,
+            ends_ns: 0,
+            spins_on_rings,
             clock: Clock::start(),
             poller,
             commands,
@@ -115,17 +152,23 @@ impl Context {
     pub(crate) fn run(mut self) {
         loop {
             self.now_ns = self.clock.now_ns();
-            let frames = self.dock();
+            let (frames, taken) = (self.dock(), self.host.taken());
+            let again = self.take_rings();
+            self.look_after_stragglers();
+            self.take_answers();
+            self.serve_remote();
             self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
             self.service_peers();
             if !self.take_commands() {
                 break;
             }
+            self.host.end_turn();
+            self.notice_ends();
             self.counters.turns += 1;
-            self.counters.busy_turns += u64::from(frames > 0);
+            self.counters.busy_turns += u64::from(frames > 0 || self.host.taken() != taken);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
-            if frames < FRAMES_A_TURN {
+            if frames < FRAMES_A_TURN && !again {
                 self.idle();
             }
         }
@@ -145,7 +188,7 @@ impl Context {
         while let Some(addr) = self.device.refused() {
             if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
                 // The process is gone, and its socket with it: its queue need not hold anybody up until its time-out.
-                self.remove_peer(key, None);
+                self.remove_peer(key, "closed", None);
             }
         }
         count
@@ -162,9 +205,7 @@ impl Context {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at);
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(LONGEST_SLEEP_NS);
                 self.counters.sleeps += 1;
-                // A failed wait (a signal) is a short one.
-                let ready = self.poller.wait(Some(Duration::from_nanos(sleep_ns)));
-                let by_arrival = ready.is_ok_and(|ready| ready.contains(&SOCKET));
+                let by_arrival = self.sleep(sleep_ns);
                 self.idler.slept(self.now_ns, self.clock.now_ns(), by_arrival);
             }
         }
@@ -183,9 +224,9 @@ impl Context {
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         for &key in &dirty {
-            if self.peers.get(key).is_some_and(|p| p.control_bytes > MAX_CONTROL_BYTES) {
+            if self.peers.get(key).is_some_and(|p| p.untaken_control_bytes(&self.host) > MAX_CONTROL_BYTES) {
                 let reason = format!("{MAX_CONTROL_BYTES} bytes of answers wait for you, and you take none");
-                self.remove_peer(key, Some(Close { again: false, reason }));
+                self.remove_peer(key, "answers_not_taken", Some(Close { again: false, reason }));
             } else if !self.service_link(key) {
                 self.held_up = true;
                 self.peers.touch(key);
@@ -194,32 +235,45 @@ impl Context {
         self.scratch.dirty = dirty;
     }
 
-    /// A publisher gets new credit unless a stream of its is held back by a full queue.
+    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then.
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let streams = &self.streams;
         let blocked = |p: &crate::peers::Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
-        if peer.publishing.iter().any(blocked) {
-            return;
-        }
+        let blocked = peer.publishing.iter().any(blocked);
         match &mut peer.carrier {
+            Carrier::Packets(_) if blocked => {}
             Carrier::Packets(link) => link.session.receiver.consumed_to(link.session.receiver.next_seq()),
+            Carrier::Memory(attached) => {
+                let held = blocked || !attached.deferred.is_empty();
+                if std::mem::replace(&mut attached.held, held) != held {
+                    self.host.hold(attached.client, held);
+                }
+            }
         }
     }
 
     /// Ends a session: its subscriptions, its publishing, and with a reason, a word to the peer.
-    pub(crate) fn remove_peer(&mut self, key: usize, close: Option<Close>) {
+    pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
         let Some(peer) = self.peers.get(key) else { return };
         for subscription in peer.subscriptions.clone() {
             self.remove_subscription(subscription);
         }
         let Some(peer) = self.peers.remove(key) else { return };
+        self.close_all_remote(key);
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
         match peer.carrier {
             Carrier::Packets(link) => self.end_link(key, &link, close),
+            Carrier::Memory(attached) => {
+                self.counters.detach(why);
+                attached.end(&mut self.host, &mut self.poller, close);
+            }
         }
+        self.host.disown(Owner::Session(key as u32));
+        self.tasks.prune(&self.host);
+        self.tell_closed_sides();
     }
 
     /// A peer no longer publishes a stream: its subscribers are told, after the records that it sent.
@@ -237,8 +291,30 @@ impl Context {
             let Some(subscription) = self.subscriptions.get(key) else { continue };
             let notice = Notice::StreamEnded { subscription: subscription.number, publishers };
             let peer = subscription.peer;
-            self.peers.tell(peer, &ControlMessage::Notice(notice));
+            self.tell(peer, &ControlMessage::Notice(notice));
         }
+    }
+
+    /// Queues a control message for a peer.
+    pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let payload = message.encode();
+        match &mut peer.carrier {
+            Carrier::Packets(link) => {
+                peer.control_bytes += payload.len() as u64;
+                Payload::Control(Rc::from(payload)).enqueue(&mut link.session);
+            }
+            Carrier::Memory(attached) => {
+                let header = Header { payload_bytes: payload.len() as u16, ..Header::new(Kind::Control, 0) };
+                let packet = [&header.to_bytes()[..], &payload].concat().into_boxed_slice();
+                peer.control_bytes += packet.len() as u64;
+                attached.send(&mut self.host, Outgoing::Own(packet, Label::default()));
+                if attached.is_late() {
+                    self.straggle(key);
+                }
+            }
+        }
+        self.peers.touch(key);
     }
 
     /// Carries out what the handles asked; `false` when the context should stop.
@@ -258,7 +334,8 @@ impl Context {
         self.flush_opened(false);
         self.service_peers();
         for key in keys {
-            self.remove_peer(key, Some(Close { again: true, reason: "the daemon is shutting down".to_owned() }));
+            let reason = "the daemon is shutting down".to_owned();
+            self.remove_peer(key, "shutdown", Some(Close { again: true, reason }));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Counters at every exit of the context.
 
+use std::collections::BTreeMap;
+
 /// Why something was dropped. Each reason has a counter in [`Counters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -46,9 +48,15 @@ pub(crate) enum Drop {
     SendRefused,
     /// A control message that does not parse.
     BadControl,
+    /// A message for a mailbox that the session has not open for writing.
+    NotOpen,
+    /// A task's wish that the host's services had no place for.
+    ServiceBusy,
+    /// A task's upcall into a client that takes none now.
+    UpcallRefused,
 }
 
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 24] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -70,6 +78,9 @@ const NAMES: [&str; 21] = [
     "record_too_long",
     "send_refused",
     "control_malformed",
+    "message_not_open",
+    "service_busy",
+    "upcall_refused",
 ];
 
 /// Everything a context counts for itself.
@@ -86,12 +97,24 @@ pub(crate) struct Counters {
     pub(crate) records_out: u64,
     pub(crate) batches_whole: u64,
     dropped: [u64; NAMES.len()],
+    /// Attached clients that left or were sent away, by reason.
+    detached: BTreeMap<&'static str, u64>,
 }
 
 impl Counters {
     #[inline]
     pub(crate) fn drop(&mut self, reason: Drop, count: u64) {
         self.dropped[reason as usize] += count;
+    }
+
+    /// Counts an attached client that is gone.
+    pub(crate) fn detach(&mut self, reason: &'static str) {
+        *self.detached.entry(reason).or_default() += 1;
+    }
+
+    /// Why attached clients went, in name order.
+    pub(crate) fn detached(&self) -> Vec<(String, u64)> {
+        self.detached.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect()
     }
 
     /// The reasons that occurred.
@@ -109,8 +132,8 @@ mod tests {
     fn every_reason_has_its_name() {
         let mut counters = Counters::default();
         counters.drop(Drop::PacketShort, 1);
-        counters.drop(Drop::BadControl, 2);
-        assert_eq!(Drop::BadControl as usize, NAMES.len() - 1);
-        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("control_malformed".to_owned(), 2)]);
+        counters.drop(Drop::UpcallRefused, 2);
+        assert_eq!(Drop::UpcallRefused as usize, NAMES.len() - 1);
+        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("upcall_refused".to_owned(), 2)]);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::counters::Drop;
+use crate::drafts::DraftPacker;
 use crate::output::{Arrived, Packer, Payload};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::Stream;
@@ -44,7 +45,7 @@ impl Context {
         for run in &runs {
             let payload = &buffer[spans[run.first].range()];
             match run.header.kind {
-                Kind::Data | Kind::Control => self.take_run(run, &spans, &buffer, stride, from),
+                Kind::Data | Kind::Control | Kind::Message => self.take_run(run, &spans, &buffer, stride, from),
                 Kind::Hello => self.take_hello(payload, from),
                 Kind::Ack => self.take_ack(&run.header, payload, from),
                 Kind::Ping => {
@@ -57,10 +58,10 @@ impl Context {
                 }
                 Kind::Close => {
                     if let Some(key) = self.peer_of(&run.header, from) {
-                        self.remove_peer(key, None);
+                        self.remove_peer(key, "closed", None);
                     }
                 }
-                Kind::Welcome | Kind::Message => self.counters.drop(Drop::PacketUnexpected, 1),
+                Kind::Welcome => self.counters.drop(Drop::PacketUnexpected, 1),
             }
         }
         self.scratch.spans = spans;
@@ -129,6 +130,12 @@ impl Context {
             }
             return;
         }
+        if data.header.kind == Kind::Message {
+            for span in spans {
+                self.take_message(key, data.header.stream, &data.buffer[span.range()]);
+            }
+            return;
+        }
         let Some(peer) = self.peers.get(key) else { return };
         let (number, format) = (data.header.stream, data.header.format);
         let found = peer.publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
@@ -142,30 +149,46 @@ impl Context {
         let flaw = fill(&mut batch, data.buffer, spans, &format);
         self.dispatch(batch, stream, data.stride);
         if let Some((records, flaw)) = flaw {
-            if let Some(stream) = self.streams.get_mut(stream) {
-                stream.malformed += records;
-            }
-            self.counters.drop(Drop::Malformed, records);
-            let reason = format!("a packet holds what is not a record of its format: {flaw}");
-            self.remove_peer(key, Some(Close { again: false, reason }));
+            self.send_away_malformed(key, stream, records, &flaw);
         }
     }
 
+    /// Ends a publisher whose packet holds what is no record of its format.
+    pub(crate) fn send_away_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.malformed += records;
+        }
+        self.counters.drop(Drop::Malformed, records);
+        let reason = format!("a packet holds what is not a record of its format: {flaw}");
+        self.remove_peer(key, "malformed_records", Some(Close { again: false, reason }));
+    }
+
     /// A batch goes through the handlers of all subscriptions to its stream.
-    fn dispatch(&mut self, mut batch: Batch, stream_key: usize, stride: usize) {
-        let records = batch.len() as u64;
+    fn dispatch(&mut self, batch: Batch, stream_key: usize, stride: usize) {
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        note_arrival(stream, &batch, self.now_ns);
-        self.counters.records_in += records;
-        if stream.subscriptions.is_empty() {
+        let mut subscribers = std::mem::take(&mut self.scratch.checked);
+        subscribers.clone_from(&stream.subscriptions);
+        if subscribers.is_empty() {
+            let records = batch.len() as u64;
             stream.unclaimed += records;
             self.counters.drop(Drop::Unclaimed, records);
-            self.recycle(batch);
-            return;
         }
-        let subscribers = std::mem::take(&mut stream.subscriptions);
-        let mut whole = std::mem::take(&mut self.scratch.whole);
+        self.dispatch_to(batch, stream_key, stride, &subscribers);
+        // From here on subscriptions may end.
         for &key in &subscribers {
+            self.check_queue(key);
+        }
+        self.scratch.checked = subscribers;
+    }
+
+    /// A batch goes through the handlers of some of its stream's subscriptions.
+    pub(crate) fn dispatch_to(&mut self, mut batch: Batch, stream: usize, stride: usize, subscribers: &[usize]) {
+        self.counters.records_in += batch.len() as u64;
+        if let Some(stream) = self.streams.get_mut(stream) {
+            note_arrival(stream, &batch, self.now_ns);
+        }
+        let mut whole = std::mem::take(&mut self.scratch.whole);
+        for &key in subscribers {
             if self.serve(key, &batch, stride) {
                 whole.push(key);
             }
@@ -180,16 +203,6 @@ impl Context {
             }
         }
         self.scratch.whole = whole;
-        let mut checked = std::mem::take(&mut self.scratch.checked);
-        checked.clone_from(&subscribers);
-        if let Some(stream) = self.streams.get_mut(stream_key) {
-            stream.subscriptions = subscribers;
-        }
-        // From here on subscriptions may end, so the stream has its list back.
-        for &key in &checked {
-            self.check_queue(key);
-        }
-        self.scratch.checked = checked;
     }
 
     /// One subscription's handler on a batch; whether the batch should leave whole for it.
@@ -199,6 +212,7 @@ impl Context {
         let records = batch.len() as u64;
         let droppable = subscription.is_droppable();
         subscription.records_in += records;
+        let was_open = subscription.opened_ns().is_some();
         let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
         let Some((handler, output)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
             self.counters.drop(Drop::Unreadable, records);
@@ -206,7 +220,6 @@ impl Context {
             subscription.untold += records;
             return false;
         };
-        let was_open = subscription.open.is_some();
         let selection = &mut self.scratch.selection;
         let passed = match &mut peer.carrier {
             Carrier::Packets(link) => {
@@ -229,6 +242,27 @@ impl Context {
                 }
                 Passed { whole, taken: packer.taken, lost: packer.lost }
             }
+            Carrier::Memory(attached) => {
+                let mut packer = DraftPacker {
+                    open: &mut subscription.draft,
+                    draft_bytes: &mut subscription.draft_bytes,
+                    attached,
+                    host: &mut self.host,
+                    counters: &mut self.counters,
+                    subscription: subscription.number,
+                    droppable,
+                    format: output,
+                    now_ns: self.now_ns,
+                    taken: 0,
+                    lost: 0,
+                };
+                if run(&mut **handler, batch, selection, &mut packer, true) {
+                    for (index, slice) in batch.slices.iter().enumerate() {
+                        packer.push_all(batch.slice(index), slice.records as u16);
+                    }
+                }
+                Passed { whole: false, taken: packer.taken, lost: packer.lost }
+            }
         };
         subscription.records_out += passed.taken;
         subscription.dropped += passed.lost;
@@ -237,7 +271,7 @@ impl Context {
         self.counters.drop(Drop::RowError, errors - subscription.row_errors);
         subscription.row_errors = errors;
         self.counters.records_out += passed.taken;
-        if !was_open && subscription.open.is_some() {
+        if !was_open && subscription.opened_ns().is_some() {
             self.scratch.opened.push(key);
         }
         if passed.taken > 0 {
@@ -246,18 +280,16 @@ impl Context {
         passed.whole
     }
 
-    /// A whole batch joins a subscription's queue by reference.
+    /// A whole batch joins the queue of a subscription over packets by reference.
     fn pass_whole(&mut self, key: usize, batch: &Rc<Batch>, stride: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let Some(peer) = self.peers.get_mut(subscription.peer) else { return };
+        let Some(link) = self.peers.link_mut(subscription.peer) else { return };
         subscription.records_out += batch.len() as u64;
         self.counters.records_out += batch.len() as u64;
         self.counters.batches_whole += 1;
         let droppable = subscription.is_droppable();
-        let payload = Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable };
-        match &mut peer.carrier {
-            Carrier::Packets(link) => payload.enqueue(&mut link.session),
-        }
+        Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable }
+            .enqueue(&mut link.session);
         self.peers.touch(subscription.peer);
     }
 
@@ -266,9 +298,9 @@ impl Context {
         let linger_ns = if busy { u64::from(self.config.linger_us) * 1000 } else { 0 };
         let mut opened = std::mem::take(&mut self.scratch.opened);
         opened.retain(|&key| {
-            let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-            let Some(open) = &subscription.open else { return false };
-            if self.now_ns < open.opened_ns.saturating_add(linger_ns) {
+            let Some(subscription) = self.subscriptions.get(key) else { return false };
+            let Some(opened_ns) = subscription.opened_ns() else { return false };
+            if self.now_ns < opened_ns.saturating_add(linger_ns) {
                 return true;
             }
             self.flush_subscription(key);
@@ -277,19 +309,18 @@ impl Context {
         self.scratch.opened = opened;
     }
 
+    /// Whether something was filled in part and has not left.
+    pub(crate) fn has_opened(&self) -> bool {
+        !self.scratch.opened.is_empty()
+    }
+
     /// What is open for a subscription joins its queue.
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let Some(peer) = self.peers.get_mut(subscription.peer) else { return };
-        if let Some(open) = subscription.open.take() {
-            let droppable = subscription.is_droppable();
-            match &mut peer.carrier {
-                Carrier::Packets(link) => {
-                    open.enqueue(&mut self.pool, &mut link.session, subscription.number, droppable);
-                }
-            }
-            self.peers.touch(subscription.peer);
-        }
+        let Some(open) = subscription.open.take() else { return self.flush_draft(key) };
+        let Some(link) = self.peers.link_mut(subscription.peer) else { return };
+        open.enqueue(&mut self.pool, &mut link.session, subscription.number, subscription.is_droppable());
+        self.peers.touch(subscription.peer);
     }
 
     /// Tells a subscriber how many records it has lost since it was last told.
@@ -297,7 +328,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         // Who has not yet taken what it was told last is told the sum later, or at the latest with the stream's end.
         let waits = self.now_ns < subscription.told_ns + TELL_INTERVAL_NS
-            || self.peers.get(subscription.peer).is_none_or(|p| p.control_bytes > 0);
+            || self.peers.get(subscription.peer).is_none_or(|p| p.untaken_control_bytes(&self.host) > 0);
         if subscription.untold == 0 || (waits && !now) {
             return;
         }
@@ -306,7 +337,7 @@ impl Context {
         let reason = "the queue was full, a record too long, or its format does not fit the query".to_owned();
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
-        self.peers.tell(peer, &notice.into());
+        self.tell(peer, &notice.into());
     }
 
     /// Keeps a batch's lists for the next one.
@@ -361,7 +392,7 @@ fn note_arrival(stream: &mut Stream, batch: &Batch, now_ns: u64) {
 
 /// Writes the packets' payloads and records down in the batch, each record checked. What is wrong ends it: how many
 /// records were claimed from there on, and the flaw.
-fn fill(
+pub(crate) fn fill(
     batch: &mut Batch,
     buffer: Buffer,
     spans: &[PayloadSpan],
@@ -395,7 +426,7 @@ fn fill(
 }
 
 /// The counter of a packet that is none.
-fn reason(error: PacketError) -> Drop {
+pub(crate) fn reason(error: PacketError) -> Drop {
     match error {
         PacketError::Short => Drop::PacketShort,
         PacketError::Version(_) => Drop::PacketVersion,

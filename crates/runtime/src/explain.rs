@@ -3,11 +3,11 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::handle::Command;
-use crate::info::{ContextInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo};
-use crate::peers::Peer;
+use crate::info::{ClientInfo, ContextInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo};
 use crate::streams::Stream;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::Format;
+use crossdock_mailbox::host::{ClientStatus, Owner};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
 use crossdock_query::{Program, QueryError};
 use std::time::Instant;
@@ -27,7 +27,60 @@ impl Context {
             Command::Declare(name, format, to) => {
                 drop(to.send(self.declare(&name, &format).map(drop).map_err(|r| r.message)));
             }
+            Command::Clients(to) => drop(to.send(self.client_infos())),
+            Command::Mailboxes(to) => drop(to.send(self.mailbox_infos())),
+            Command::CreateMailbox(name, options, to) => {
+                let made = self.host.create(Owner::Daemon, &name, options);
+                drop(to.send(made.map(drop).map_err(|error| error.to_string())));
+            }
+            Command::RegisterTask(name, factory, to) => {
+                self.tasks.register(&name, factory);
+                let _ = to.send(());
+            }
+            Command::CreateTask { task, mailbox, arguments, answer } => {
+                let made = self.create_task(Owner::Daemon, &task, &mailbox, &arguments);
+                drop(answer.send(made.map_err(|refusal| refusal.message)));
+            }
+            Command::Attach(prepared, to) => drop(to.send(self.admit(*prepared))),
+            Command::Detach(client) => {
+                if let Some(key) = self.peers.of_client(client.number()) {
+                    self.remove_peer(key, "gone", None);
+                }
+            }
             Command::Stop => {}
+        }
+    }
+
+    fn client_infos(&self) -> Vec<ClientInfo> {
+        self.host.clients().into_iter().map(|status| self.client_info(status)).collect()
+    }
+
+    fn client_info(&self, status: ClientStatus) -> ClientInfo {
+        let peer = self.peers.of_client(status.key.number()).and_then(|key| self.peers.get(key));
+        let name = |stream| self.streams.get(stream).map(|stream| stream.name.clone());
+        let mut publishes: Vec<String> =
+            peer.map(|p| p.publishing.iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
+        publishes.sort();
+        publishes.dedup();
+        ClientInfo {
+            id: status.key.number(),
+            pid: status.pid,
+            process: status.process,
+            uid: status.uid,
+            gid: status.gid,
+            domain: status.domain,
+            attached_s: self.now_ns.saturating_sub(status.attached_ns) / 1_000_000_000,
+            mailboxes: status.mailboxes,
+            publishes,
+            subscriptions: peer.map_or(0, |p| p.subscriptions.len() as u32),
+            messages_in: status.messages_in,
+            messages_out: status.messages_out,
+            bytes_held: status.bytes_held,
+            quota_bytes: status.quota_bytes,
+            buffers_held: status.buffers_held,
+            waits: status.waits,
+            sleeps_woken: status.sleeps_woken,
+            huge_pages: status.huge_pages,
         }
     }
 
@@ -45,7 +98,7 @@ impl Context {
                 records_out: s.records_out,
                 row_errors: s.row_errors,
                 dropped: s.dropped,
-                backlog_bytes: self.peers.get(s.peer).map_or(0, Peer::backlog_bytes),
+                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.backlog_bytes(&self.host)),
                 queue_bytes: self.queue_bytes,
             })
             .collect();
@@ -72,7 +125,11 @@ impl Context {
         let device = self.device.counters();
         let counters = &self.counters;
         let mut dropped = counters.dropped();
+        let host = self.host.counters();
         for (name, count) in [
+            ("message_undeliverable", host.undeliverable),
+            ("sync_of_another_domain", host.foreign),
+            ("error_untold", host.untold),
             ("device_no_buffer", device.dropped_no_buffer),
             ("device_truncated", device.dropped_truncated),
             ("device_empty", device.dropped_empty),
@@ -101,7 +158,11 @@ impl Context {
             buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
             buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
             buffer_bytes: self.pool.memory_bytes() as u64,
-            ..ContextInfo::default()
+            clients: self.host.attached(),
+            max_clients: self.host.config().max_clients,
+            mailboxes: self.host.mailbox_count(),
+            max_mailboxes: self.host.config().max_mailboxes,
+            detached: self.counters.detached(),
         }
     }
 

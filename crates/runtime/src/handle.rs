@@ -1,13 +1,19 @@
 //! The rest of the daemon's side of a context: start it, ask it, stop it.
 
+use crate::attach::{AttachParts, AttachThread};
 use crate::config::ContextConfig;
-use crate::context::{Context, SOCKET};
+use crate::context::{Context, Parts, SOCKET};
 use crate::explain::Explained;
-use crate::info::{ContextInfo, ExplainInfo, FormatInfo, StreamInfo, SubscriptionInfo};
+use crate::info::{ClientInfo, ContextInfo, ExplainInfo, FormatInfo, MailboxInfo, StreamInfo, SubscriptionInfo};
+use crate::services::{self, ServiceThread};
+use crate::tasks::TaskFactory;
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
 use crossdock_format::Format;
-use crossdock_mailbox::{Pool, PoolConfig};
+use crossdock_mailbox::attach::AttachAddr;
+use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
+use crossdock_mailbox::{BellPage, Pool, PoolConfig};
 use crossdock_query::QueryError;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -25,6 +31,20 @@ pub(crate) enum Command {
     Context(SyncSender<ContextInfo>),
     Explain(String, SyncSender<Result<Explained, QueryError>>),
     Declare(String, Format, SyncSender<Result<(), String>>),
+    Clients(SyncSender<Vec<ClientInfo>>),
+    Mailboxes(SyncSender<Vec<MailboxInfo>>),
+    CreateMailbox(String, MailboxOptions, SyncSender<Result<(), String>>),
+    RegisterTask(String, TaskFactory, SyncSender<()>),
+    CreateTask {
+        task: String,
+        mailbox: String,
+        arguments: BTreeMap<String, String>,
+        answer: SyncSender<Result<(), String>>,
+    },
+    /// From the attach thread: a process that may attach.
+    Attach(Box<Prepared>, SyncSender<Result<ClientKey, String>>),
+    /// From the attach thread: one that was taken in and could not be told.
+    Detach(ClientKey),
     Stop,
 }
 
@@ -76,6 +96,9 @@ struct Shared {
     commands: SyncSender<Command>,
     doorbell: Doorbell,
     thread: Mutex<Option<JoinHandle<()>>>,
+    attach_addr: Option<AttachAddr>,
+    attach: Mutex<Option<AttachThread>>,
+    services: Mutex<ServiceThread>,
 }
 
 impl ContextHandle {
@@ -97,6 +120,9 @@ impl ContextHandle {
         let device = UdpDevice::bind(addr, options).map_err(|source| StartError::Bind { addr, source })?;
         let udp = device.info();
         config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, &config));
+        if config.node.is_empty() {
+            config.node = host_name();
+        }
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let mut poller = Poller::new().map_err(system("epoll"))?;
         if let Some(fd) = device.as_fd() {
@@ -109,16 +135,30 @@ impl ContextHandle {
         if let Some(cpu) = pin_cpu {
             check_cpu(cpu).map_err(system("the CPU to pin to (`pin_cpu`)"))?;
         }
+        let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
+        let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
+        let (services, service_thread) = services::start(&config.services, doorbell.clone())
+            .map_err(system("the services of tasks ([services])"))?;
+        let attach = config.attach.enabled.then(|| {
+            let address = config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
+            let (config, host) = (config.attach.clone(), config.host.clone());
+            let (commands, context) = (commands.clone(), doorbell.clone());
+            AttachThread::start(AttachParts { config, host, address, bell, commands, context })
+        });
+        let attach = attach.transpose().map_err(system("the attach socket (`address` in [attach])"))?;
+        let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
         let run = move || {
             if let Some(cpu) = pin_cpu {
                 // Checked above; should the CPU have gone since, the context runs where the system puts it.
                 let _ = pin_to_cpu(cpu);
             }
-            Context::new(config, Box::new(device), pool, poller, receiver).run();
+            let device = Box::new(device);
+            Context::new(Parts { config, device, pool, poller, commands: receiver, host, services }).run();
         };
         let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
-        let thread = Mutex::new(Some(thread));
-        Ok(ContextHandle { shared: Arc::new(Shared { local_addr, udp, commands, doorbell, thread }) })
+        let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
+        let shared = Shared { local_addr, udp, commands, doorbell, thread, attach_addr, attach, services };
+        Ok(ContextHandle { shared: Arc::new(shared) })
     }
 
     /// The address it receives on.
@@ -131,6 +171,12 @@ impl ContextHandle {
     #[must_use]
     pub fn udp_info(&self) -> UdpInfo {
         self.shared.udp
+    }
+
+    /// Where processes of this machine attach; `None` if they may not.
+    #[must_use]
+    pub fn attach_addr(&self) -> Option<&AttachAddr> {
+        self.shared.attach_addr.as_ref()
     }
 
     fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Stopped> {
@@ -172,6 +218,59 @@ impl ContextHandle {
         self.ask(Command::Context)
     }
 
+    /// Clients that are attached by shared memory, in the order of their places.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn clients(&self) -> Result<Vec<ClientInfo>, Stopped> {
+        self.ask(Command::Clients)
+    }
+
+    /// All mailboxes, in the order of their names.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn mailboxes(&self) -> Result<Vec<MailboxInfo>, Stopped> {
+        self.ask(Command::Mailboxes)
+    }
+
+    /// Makes a mailbox of the daemon's own, which stays until it is deleted.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why the mailbox is refused.
+    pub fn create_mailbox(&self, name: &str, options: MailboxOptions) -> Result<Result<(), String>, Stopped> {
+        self.ask(|answer| Command::CreateMailbox(name.to_owned(), options, answer))
+    }
+
+    /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same name is
+    /// replaced; tasks that run go on as they are.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn register_task(&self, name: &str, factory: TaskFactory) -> Result<(), Stopped> {
+        self.ask(|answer| Command::RegisterTask(name.to_owned(), factory, answer))
+    }
+
+    /// Starts a task that reads a mailbox.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why the task is refused.
+    pub fn create_task(
+        &self,
+        task: &str,
+        mailbox: &str,
+        arguments: &BTreeMap<String, String>,
+    ) -> Result<Result<(), String>, Stopped> {
+        let (task, mailbox, arguments) = (task.to_owned(), mailbox.to_owned(), arguments.clone());
+        self.ask(|answer| Command::CreateTask { task, mailbox, arguments, answer })
+    }
+
+    /// Has the lines that tasks log taken by `sink`, on a thread of its own, instead of written to standard error.
+    pub fn log_to(&self, sink: impl FnMut(&str) + Send + 'static) {
+        let services = self.shared.services.lock().unwrap_or_else(PoisonError::into_inner);
+        services.log_to(Box::new(sink));
+    }
+
     /// The plan of a query, where it would run, and what it costs on the stream's latest records.
     ///
     /// # Errors
@@ -204,6 +303,9 @@ impl Shared {
             let _ = self.commands.send(Command::Stop);
             self.doorbell.ring();
             let _ = thread.join();
+            // What they wait for ended with the context.
+            drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
+            self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
         }
     }
 }
@@ -212,6 +314,12 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// This machine's name, for want of a configured one.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
 /// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel charges

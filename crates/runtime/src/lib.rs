@@ -1,26 +1,38 @@
 //! Execution contexts: what runs on a communication core, and the handle by which the rest of the daemon speaks to it.
 //!
 //! [`ContextHandle::start`] pins a thread and runs one visible loop (module `context`) on it: dock, transport, classification, service
-//! path, outputs, once a turn. A context owns all it touches (device, pool, sessions, streams, subscriptions), so its data
+//! path, outputs, once a turn. Processes of this machine may attach by shared memory (module `attach`); [`tasks`] run in the context
+//! for the messages of mailboxes. A context owns all it touches (device, pool, sessions, streams, subscriptions), so its data
 //! path takes no lock; the handle's requests wait in a queue that is looked at between two turns.
 
 #![forbid(unsafe_code)]
 
+mod attach;
+mod attached;
 mod clock;
 mod config;
 mod context;
 mod counters;
 mod dispatch;
+mod drafts;
 mod explain;
 mod handle;
 pub mod info;
+mod local;
+mod mailboxes;
 mod output;
 mod peers;
+mod remote;
 mod requests;
+mod rings;
+mod services;
 mod sessions;
 mod streams;
 mod subscriptions;
+pub mod tasks;
 
-pub use config::{Allowed, AttachConfig, ContextConfig};
+pub use config::{Allowed, AttachConfig, ContextConfig, ServicesConfig};
+pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::Overflow;
 pub use handle::{ContextHandle, StartError, Stopped};
+pub use services::Service;

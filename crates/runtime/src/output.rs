@@ -20,6 +20,8 @@ pub(crate) enum Payload {
     Whole { batch: Rc<Batch>, stride: usize, subscription: u32, droppable: bool },
     /// A control message.
     Control(Rc<[u8]>),
+    /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under `number`.
+    Message { buffer: Buffer, len: usize, number: u32 },
 }
 
 /// A run of packets that arrived.
@@ -40,6 +42,7 @@ impl Payload {
                 (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES, *droppable)
             }
             Payload::Control(bytes) => (1, bytes.len() + HEADER_BYTES, false),
+            Payload::Message { len, .. } => (1, len + HEADER_BYTES, false),
         };
         session.sender.enqueue(self, packets as u32, bytes as u64, droppable);
     }
@@ -49,7 +52,7 @@ impl Payload {
         match self {
             Payload::Packed { packet, subscription, .. } => Some((*subscription, packet.records())),
             Payload::Whole { batch, subscription, .. } => Some((*subscription, batch.len() as u64)),
-            Payload::Control(_) => None,
+            Payload::Control(_) | Payload::Message { .. } => None,
         }
     }
 
@@ -81,6 +84,12 @@ impl Payload {
                     Header { payload_bytes: message.len() as u16, seq: first_seq, ..Header::new(Kind::Control, to) };
                 let bytes = header.to_bytes();
                 device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(message)], bytes.len() + message.len())
+            }
+            Payload::Message { buffer, len, number } => {
+                let (stream, payload_bytes) = (*number, *len as u16);
+                let header = Header { stream, payload_bytes, seq: first_seq, ..Header::new(Kind::Message, to) };
+                let bytes = header.to_bytes();
+                device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(&buffer[..*len])], bytes.len() + *len)
             }
         }
     }

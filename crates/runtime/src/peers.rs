@@ -1,13 +1,14 @@
 //! The context's peers: who publishes, subscribes and asks, whatever carries it; sessions over packets are found by the
 //! number that those carry.
 
+use crate::attached::Attached;
 use crate::output::{Arrived, Payload};
 use crossdock_format::Format;
+use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::Session;
 use slab::Slab;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 /// Low bits of a session number: the slot. The rest is random, so that an old number is not mistaken for a new session.
 const SLOT_BITS: u32 = 16;
@@ -35,9 +36,12 @@ pub(crate) struct Link {
 }
 
 /// What carries a peer's messages.
+#[expect(clippy::large_enum_variant, reason = "sessions over packets are looked up for every packet")]
 pub(crate) enum Carrier {
     /// A session over packets.
     Packets(Link),
+    /// Memory that is shared with an attached client.
+    Memory(Box<Attached>),
 }
 
 /// One peer.
@@ -46,8 +50,8 @@ pub(crate) struct Peer {
     pub(crate) publishing: Vec<Publishing>,
     /// Keys of its subscriptions.
     pub(crate) subscriptions: Vec<usize>,
-    /// Bytes of control messages that it has not acknowledged.
-    pub(crate) control_bytes: usize,
+    /// Bytes of control messages that it has not acknowledged; of an attached one, all that it was ever sent.
+    pub(crate) control_bytes: u64,
     /// Whether its queue is over the bound; its `block` subscriptions then hold their streams' publishers back.
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
@@ -64,6 +68,7 @@ impl Peer {
     pub(crate) fn link(&self) -> Option<&Link> {
         match &self.carrier {
             Carrier::Packets(link) => Some(link),
+            Carrier::Memory(_) => None,
         }
     }
 
@@ -72,23 +77,34 @@ impl Peer {
     pub(crate) fn link_mut(&mut self) -> Option<&mut Link> {
         match &mut self.carrier {
             Carrier::Packets(link) => Some(link),
+            Carrier::Memory(_) => None,
         }
     }
 
     /// Bytes queued for it, and on the way or held by it: what it takes of the memory.
     #[inline]
-    pub(crate) fn backlog_bytes(&self) -> u64 {
+    pub(crate) fn backlog_bytes(&self, host: &HostInterface) -> u64 {
         match &self.carrier {
             Carrier::Packets(link) => link.session.sender.backlog_bytes(),
+            Carrier::Memory(attached) => attached.backlog_bytes(host),
+        }
+    }
+
+    /// Bytes of control messages that it has not taken yet.
+    pub(crate) fn untaken_control_bytes(&self, host: &HostInterface) -> u64 {
+        match &self.carrier {
+            Carrier::Packets(_) => self.control_bytes,
+            Carrier::Memory(attached) => self.control_bytes.saturating_sub(host.unlabelled_taken(attached.client)),
         }
     }
 
     /// Takes the oldest droppable unit out of its queue; the subscription's number and the records in it.
-    pub(crate) fn drop_oldest(&mut self) -> Option<(u32, u64)> {
+    pub(crate) fn drop_oldest(&mut self, host: &mut HostInterface) -> Option<(u32, u64)> {
         match &mut self.carrier {
             Carrier::Packets(link) => {
                 link.session.sender.drop_oldest().map(|dropped| dropped.records().unwrap_or((0, 0)))
             }
+            Carrier::Memory(attached) => attached.drop_oldest(host),
         }
     }
 }
@@ -97,6 +113,7 @@ impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.carrier {
             Carrier::Packets(link) => link.addr.fmt(f),
+            Carrier::Memory(attached) => attached.name.fmt(f),
         }
     }
 }
@@ -106,6 +123,8 @@ impl std::fmt::Display for Peer {
 pub(crate) struct Peers {
     slots: Slab<Peer>,
     by_addr: HashMap<SocketAddr, usize>,
+    /// By the client's number.
+    by_client: HashMap<u32, usize>,
     dirty: Vec<usize>,
 }
 
@@ -161,17 +180,53 @@ impl Peers {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let number = fastrand::u32(1..) << SLOT_BITS | key as u32;
-        entry.insert(Peer::new(Carrier::Packets(Link { addr, nonce, number, session, armed_ns: u64::MAX })));
+        let link = Link { addr, nonce, number, session, armed_ns: u64::MAX };
+        entry.insert(Peer::new(Carrier::Packets(link)));
         self.by_addr.insert(addr, key);
         (key, number)
     }
 
+    /// Takes in an attached client.
+    pub(crate) fn insert_attached(&mut self, attached: Attached) -> usize {
+        let number = attached.client.number();
+        let key = self.slots.insert(Peer::new(Carrier::Memory(Box::new(attached))));
+        self.by_client.insert(number, key);
+        key
+    }
+
+    /// The attached client of that number.
+    #[inline]
+    pub(crate) fn of_client(&self, number: u32) -> Option<usize> {
+        self.by_client.get(&number).copied()
+    }
+
+    /// The attached client behind a peer that is one.
+    #[inline]
+    pub(crate) fn attached_mut(&mut self, key: usize) -> Option<&mut Attached> {
+        match &mut self.slots.get_mut(key)?.carrier {
+            Carrier::Memory(attached) => Some(attached),
+            Carrier::Packets(_) => None,
+        }
+    }
+
     pub(crate) fn remove(&mut self, key: usize) -> Option<Peer> {
         let peer = self.slots.try_remove(key)?;
-        if let Some(link) = peer.link() {
-            self.by_addr.remove(&link.addr);
-        }
+        match &peer.carrier {
+            Carrier::Packets(link) => self.by_addr.remove(&link.addr),
+            Carrier::Memory(attached) => self.by_client.remove(&attached.client.number()),
+        };
         Some(peer)
+    }
+
+    /// Attached clients.
+    pub(crate) fn has_attached(&self) -> bool {
+        !self.by_client.is_empty()
+    }
+
+    /// Whether something is to be sent to someone.
+    #[inline]
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Notes that the peer has something to send this turn.
@@ -198,19 +253,7 @@ impl Peers {
     /// Notes that a peer has acknowledged a control message of `bytes` bytes.
     pub(crate) fn taken(&mut self, key: usize, bytes: usize) {
         if let Some(peer) = self.slots.get_mut(key) {
-            peer.control_bytes = peer.control_bytes.saturating_sub(bytes);
-        }
-    }
-
-    /// Queues a control message for a peer.
-    pub(crate) fn tell(&mut self, key: usize, message: &crossdock_transport::ControlMessage) {
-        if let Some(peer) = self.slots.get_mut(key) {
-            let payload: Rc<[u8]> = Rc::from(message.encode());
-            peer.control_bytes += payload.len();
-            match &mut peer.carrier {
-                Carrier::Packets(link) => Payload::Control(payload).enqueue(&mut link.session),
-            }
-            self.touch(key);
+            peer.control_bytes = peer.control_bytes.saturating_sub(bytes as u64);
         }
     }
 }

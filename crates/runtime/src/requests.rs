@@ -16,11 +16,13 @@ use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice, Reply, Reques
 const MAX_PUBLISHING: usize = 256;
 /// Formats of one stream at most.
 const MAX_FORMATS: usize = 64;
+/// Subscription numbers that fit into the descriptors of shared memory; 0 stands there for no subscription.
+const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
 /// The longest name of a stream, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
 /// A refusal and the words for it.
-fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
+pub(crate) fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
     Refusal { code, message: message.into() }
 }
 
@@ -39,26 +41,29 @@ impl Context {
             }
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
-            Request::CreateMailbox { id, .. }
-            | Request::DeleteMailbox { id, .. }
-            | Request::OpenMailbox { id, .. }
-            | Request::CloseMailbox { id, .. }
-            | Request::CreateTask { id, .. }
-            | Request::EndTask { id, .. }
-            | Request::FindNode { id, .. } => {
-                (id, Err(refuse(RefusalCode::State, "this daemon has no mailboxes; a newer one has")))
+            request @ (Request::CreateMailbox { .. }
+            | Request::DeleteMailbox { .. }
+            | Request::OpenMailbox { .. }
+            | Request::CloseMailbox { .. }
+            | Request::GetMessages { .. }
+            | Request::CreateTask { .. }
+            | Request::EndTask { .. }
+            | Request::FindNode { .. }) => {
+                if let Some(reply) = self.carry_out_mailbox(key, request) {
+                    self.tell(key, &reply);
+                }
+                return;
             }
-            Request::GetMessages { .. } => return, // of a mailbox that is not open
             Request::Terminate => {
                 let close = Close { again: false, reason: "as you asked".to_owned() };
-                return self.remove_peer(key, Some(close));
+                return self.remove_peer(key, "terminated", Some(close));
             }
         };
         let reply = match outcome {
             Ok(()) => Reply::Done { id },
             Err(refusal) => Reply::Refused { id, refusal },
         };
-        self.peers.tell(key, &ControlMessage::Reply(reply));
+        self.tell(key, &ControlMessage::Reply(reply));
     }
 
     /// A stream by name, made if it is new.
@@ -110,7 +115,7 @@ impl Context {
             }
             (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
         };
-        self.peers.tell(peer, &message);
+        self.tell(peer, &message);
     }
 
     fn announce(&mut self, key: usize, number: u32, name: &str, description: &str) -> Result<(), Refusal> {
@@ -169,6 +174,11 @@ impl Context {
             return Err(refuse(RefusalCode::Limit, message));
         }
         let Some(peer) = self.peers.get(key) else { return Ok(false) };
+        if peer.link().is_none() && !LOCAL_NUMBERS.contains(&number) {
+            let message =
+                format!("subscription number {number}: over shared memory they go from 1 to {}", LOCAL_NUMBERS.end());
+            return Err(refuse(RefusalCode::State, message));
+        }
         if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
             let message = format!("subscription number {number} is in use in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -212,9 +222,9 @@ impl Context {
         let Some(subscription) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
-        self.peers.tell(key, &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format }));
+        self.tell(key, &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format }));
         for format in formats {
-            self.peers.tell(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
+            self.tell(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
         }
     }
 
@@ -275,9 +285,16 @@ impl Context {
         self.queue_bytes = self.config.queue_bytes.min(share);
     }
 
-    fn block(&mut self, stream: usize) {
-        if let Some(stream) = self.streams.get_mut(stream) {
-            stream.blocked_by += 1;
+    fn block(&mut self, key: usize) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.blocked_by += 1;
+        if stream.blocked_by == 1 {
+            // Who speaks by packets gets no credit when it next sends some; who is attached has buffers withheld from now on.
+            for publisher in stream.publishers.clone() {
+                if self.peers.attached_mut(publisher).is_some() {
+                    self.grant_credit(publisher);
+                }
+            }
         }
     }
 
@@ -296,7 +313,10 @@ impl Context {
     /// After a batch: a subscription's queue is held to its bound by its policy.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
-        if self.peers.get(peer).is_some_and(|p| p.full || p.backlog_bytes() > self.queue_bytes) {
+        if self.peers.attached_mut(peer).is_some_and(|attached| attached.is_late()) {
+            self.straggle(peer);
+        }
+        if self.peers.get(peer).is_some_and(|p| p.full || p.backlog_bytes(&self.host) > self.queue_bytes) {
             self.check_peer_queue(peer);
         }
         self.tell_dropped(key, false);
@@ -306,8 +326,8 @@ impl Context {
     pub(crate) fn check_peer_queue(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let bound = self.queue_bytes;
-        while peer.backlog_bytes() > bound {
-            let Some((number, records)) = peer.drop_oldest() else { break };
+        while peer.backlog_bytes(&self.host) > bound {
+            let Some((number, records)) = peer.drop_oldest(&mut self.host) else { break };
             let hit = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.number == number);
             if let Some(subscription) = peer.subscriptions.iter().copied().find(hit)
                 && let Some(subscription) = self.subscriptions.get_mut(subscription)
@@ -317,18 +337,23 @@ impl Context {
             }
             self.counters.drop(Drop::QueueFull, records);
         }
-        let backlog = peer.backlog_bytes();
+        let backlog = peer.backlog_bytes(&self.host);
         let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
         if full == std::mem::replace(&mut peer.full, full) {
             return;
         }
+        if full {
+            // That an attached one has taken something is not told, so it is looked at.
+            self.straggle(key);
+        }
+        let Some(peer) = self.peers.get_mut(key) else { return };
         let subscriptions = peer.subscriptions.clone();
         let policies = subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).map(|s| (s.stream, s.overflow));
         let policies: Vec<(usize, Overflow)> = policies.collect();
         if full && policies.iter().any(|(_, overflow)| *overflow == Overflow::Disconnect) {
             peer.full = false; // no stream was held back on its account
             let reason = format!("{backlog} bytes wait for you, the bound is {bound}, and your policy is disconnect");
-            self.remove_peer(key, Some(Close { again: false, reason }));
+            self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
             return;
         }
         for (stream, _) in policies.into_iter().filter(|(_, overflow)| *overflow == Overflow::Block) {

@@ -30,7 +30,7 @@ impl Context {
         }
         if let Some(old) = self.peers.at(from) {
             // One socket has one session: its client has begun anew, and will never speak in the old one.
-            self.remove_peer(old, None);
+            self.remove_peer(old, "replaced", None);
         }
         if self.peers.sessions() >= self.config.max_sessions as usize || self.peers.is_full() {
             self.counters.drop(Drop::SessionLimit, 1);
@@ -73,7 +73,7 @@ impl Context {
                     }
                 }
                 Payload::Control(message) => self.peers.taken(key, message.len()),
-                Payload::Packed { .. } => {}
+                Payload::Packed { .. } | Payload::Message { .. } => {}
             }
         }
         self.scratch.released = released;
@@ -134,7 +134,7 @@ impl Context {
                 self.peers.touch(key);
             } else {
                 let reason = format!("nothing was heard of you for {} ms", self.config.idle_timeout_ms);
-                self.remove_peer(key, Some(Close { again: true, reason }));
+                self.remove_peer(key, "silent", Some(Close { again: true, reason }));
             }
         }
     }

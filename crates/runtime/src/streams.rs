@@ -17,10 +17,16 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
+    /// Whether it is old enough to be taken anew.
+    #[inline]
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.taken_ns.is_none_or(|at| now_ns >= at + SAMPLE_INTERVAL_NS)
+    }
+
     /// Takes a copy of whole records from a payload, at most once a second.
     #[inline]
     pub(crate) fn offer<'a>(&mut self, now_ns: u64, records: impl Iterator<Item = &'a [u8]>) {
-        if self.taken_ns.is_some_and(|at| now_ns < at + SAMPLE_INTERVAL_NS) {
+        if !self.is_due(now_ns) {
             return;
         }
         self.taken_ns = Some(now_ns);
@@ -62,6 +68,11 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn has_format(&self, id: FormatId) -> bool {
         self.formats.iter().any(|f| f.format.id() == id)
+    }
+
+    /// Whether the sample of a format is to be taken anew.
+    pub(crate) fn wants_sample(&self, format: u64, now_ns: u64) -> bool {
+        self.formats.iter().any(|f| f.format.id().0 == format && f.sample.is_due(now_ns))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Subscriptions: a query, its handler for each format of its stream, and where its records go.
 
+use crate::drafts::OpenDraft;
 use crate::output::Open;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::Format;
-use crossdock_query::{QueryError, Select};
+use crossdock_query::{Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
 
 /// The service path's entry for one format of the stream: {handler, state, output}. The output queue is the session's.
@@ -16,6 +17,8 @@ pub(crate) struct Entry {
     pub(crate) output: u64,
     /// The same, whole; absent with the handler.
     output_format: Option<Format>,
+    /// Whether every record leaves as it came: `SELECT *` without a condition.
+    pub(crate) takes_all: bool,
 }
 
 /// One subscription.
@@ -32,7 +35,12 @@ pub(crate) struct Subscription {
     /// The request to answer once its stream is announced.
     pub(crate) awaiting: Option<u32>,
     pub(crate) entries: Vec<Entry>,
+    /// The super-packet that is being filled for it, where it speaks by packets.
     pub(crate) open: Option<Open>,
+    /// The same where it is attached.
+    pub(crate) draft: Option<OpenDraft>,
+    /// Size of the next draft, in bytes.
+    pub(crate) draft_bytes: usize,
     pub(crate) records_in: u64,
     pub(crate) records_out: u64,
     pub(crate) row_errors: u64,
@@ -62,12 +70,23 @@ impl Subscription {
             awaiting: None,
             entries: Vec::new(),
             open: None,
+            draft: None,
+            draft_bytes: 0,
             records_in: 0,
             records_out: 0,
             row_errors: 0,
             dropped: 0,
             untold: 0,
             told_ns: 0,
+        }
+    }
+
+    /// When what is open for it was opened, if something is.
+    #[inline]
+    pub(crate) fn opened_ns(&self) -> Option<u64> {
+        match &self.open {
+            Some(open) => Some(open.opened_ns),
+            None => self.draft.as_ref().map(|draft| draft.opened_ns),
         }
     }
 
@@ -87,9 +106,11 @@ impl Subscription {
     /// The query does not fit the format; there is an entry then too, without a handler.
     pub(crate) fn add_format(&mut self, format: &Format) -> Result<Format, QueryError> {
         let planned = self.select.plan(format);
-        let mut entry = Entry { format: format.id().0, handler: None, output: 0, output_format: None };
+        let mut entry =
+            Entry { format: format.id().0, handler: None, output: 0, output_format: None, takes_all: false };
         let result = planned.map(|program| {
             let output = program.output.clone();
+            entry.takes_all = program.filter.is_empty() && matches!(program.projection, Projection::All);
             entry.handler = Some(Box::new(SelectHandler::new(program)));
             entry.output = output.id().0;
             entry.output_format = Some(output.clone());

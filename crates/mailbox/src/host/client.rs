@@ -133,6 +133,8 @@ pub(crate) struct Client {
     pub(crate) is_notified: bool,
     pub(crate) messages_in: u64,
     pub(crate) messages_out: u64,
+    /// Bytes of its session's messages without a label that it has given back.
+    pub(crate) unlabelled_taken: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
 }

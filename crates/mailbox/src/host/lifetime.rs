@@ -112,6 +112,7 @@ impl HostInterface {
             is_notified: false,
             messages_in: 0,
             messages_out: 0,
+            unlabelled_taken: 0,
             waits: 0,
             wakes: 0,
         };

@@ -48,6 +48,8 @@ use std::sync::{Arc, PoisonError};
 
 /// Descriptors taken from one ring before the next one's turn.
 const BURST: u32 = 32;
+/// Entries taken by one look at the rings at most, so that clients that write to one another without an end do not keep the core.
+const LOOK: u64 = 1024;
 /// Buffers of one heap at most: what the tables can name.
 const MAX_BUFFERS: u32 = 1 << 18;
 
@@ -290,15 +292,16 @@ impl HostInterface {
         &self.config
     }
 
-    /// The next thing that is for the context; `None` when the rings are empty. Buffers that writers are due are granted
-    /// before it says so.
+    /// The next thing that is for the context; `None` when the rings are empty, or when so much came for others that the context
+    /// should see to everything else. Buffers that writers are due are granted before it says so.
     #[inline]
     pub fn poll(&mut self) -> Option<Arrival> {
         if let Some(arrival) = self.arrivals.pop_front() {
             return Some(arrival);
         }
         let mut quiet = 0;
-        while quiet < self.polled.len() {
+        let until = self.taken + LOOK;
+        while quiet < self.polled.len() && self.taken < until {
             if self.cursor >= self.polled.len() {
                 self.cursor = 0;
             }
@@ -462,6 +465,12 @@ impl HostInterface {
     #[inline]
     pub fn backlog_bytes(&self, client: ClientKey) -> u64 {
         self.session_in(client).and_then(|key| self.mailbox(key)).map_or(0, |mailbox| mailbox.bytes)
+    }
+
+    /// Bytes of messages without a subscription in their label that a client's session has taken and ended, since it was admitted.
+    #[inline]
+    pub fn unlabelled_taken(&self, client: ClientKey) -> u64 {
+        self.client(client).map_or(0, |client| client.unlabelled_taken)
     }
 
     /// Whether two are of one protection domain: then a message passes between them in place.

@@ -1,6 +1,6 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
-use super::client::Port;
+use super::client::{Port, SESSION_IN};
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message};
 use super::slots::{Breach, Given};
@@ -45,6 +45,12 @@ impl HostInterface {
     fn given_back(&mut self, client: u32, number: u16, given: Given) {
         let origin = given.message.origin;
         let was_delivered = given.delivered;
+        if number == SESSION_IN
+            && given.message.tag == 0
+            && let Some(client) = self.at(client)
+        {
+            client.unlabelled_taken += u64::from(was_delivered.unwrap_or(0));
+        }
         self.free(given.message);
         match was_delivered {
             Some(len) => self.left(origin, len),

@@ -1,0 +1,229 @@
+//! Attached clients as peers: what leaves for their sessions, and the descriptors by which their end is noticed.
+
+use crossdock_device::Poller;
+use crossdock_mailbox::attach::Farewell;
+use crossdock_mailbox::host::{ClientKey, Draft, HostInterface, Message};
+use crossdock_transport::handshake::Close;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Set in the poller's keys of clients' descriptors; below it lies the client's number, and whether readiness is its end.
+const CLIENT: u64 = 1 << 40;
+/// See [`CLIENT`].
+const IS_END: u64 = 1;
+
+/// What a message for a session is, besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// The subscription's number; 0 for control messages.
+    pub(crate) subscription: u16,
+    /// Records in it.
+    pub(crate) records: u32,
+    /// Whether it may be dropped when its reader is too slow.
+    pub(crate) droppable: bool,
+}
+
+/// A message on its way to a session.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// In shared memory, ready to be delivered.
+    Ready(Message, Label),
+    /// In the daemon's own memory, since the inbox had no room for it when it was made.
+    Own(Box<[u8]>, Label),
+}
+
+impl Outgoing {
+    fn label(&self) -> Label {
+        match self {
+            Outgoing::Ready(_, label) | Outgoing::Own(_, label) => *label,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Outgoing::Ready(message, _) => message.len() as u64,
+            Outgoing::Own(bytes, _) => bytes.len() as u64,
+        }
+    }
+}
+
+/// An attached client as a peer.
+pub(crate) struct Attached {
+    pub(crate) client: ClientKey,
+    /// What lists call it: `client 3 (pid 123 name)`.
+    pub(crate) name: String,
+    /// Packets of its session that wait until the context has buffers to copy them into, in order.
+    pub(crate) deferred: VecDeque<Message>,
+    /// Whether its session gets no new buffers now.
+    pub(crate) held: bool,
+    /// Whether it is in the list of those to be looked after each turn.
+    pub(crate) straggles: bool,
+    /// What could not be given to it yet, in order; the inbox had no room for the first.
+    late: VecDeque<Outgoing>,
+    late_bytes: u64,
+    /// Its socket, its doorbell and, where there is one, its process: of the daemon's own, so that they can be taken out of the
+    /// poller after the client was detached.
+    socket: OwnedFd,
+    doorbell: OwnedFd,
+    process: Option<OwnedFd>,
+}
+
+impl Attached {
+    /// The client as a peer, watched by `poller` from now on.
+    ///
+    /// # Errors
+    /// The system's, and `NotConnected` if the client has gone.
+    pub(crate) fn new(host: &HostInterface, client: ClientKey, poller: &mut Poller) -> io::Result<Attached> {
+        let (Some(watched), Some(status)) = (host.watched(client), host.client_info(client)) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let attached = Attached {
+            client,
+            name: format!("client {} (pid {} {})", client.number(), status.pid, status.process),
+            deferred: VecDeque::new(),
+            held: false,
+            straggles: false,
+            late: VecDeque::new(),
+            late_bytes: 0,
+            socket: watched.socket.try_clone_to_owned()?,
+            doorbell: watched.doorbell.try_clone_to_owned()?,
+            process: watched.process.map(|process| process.try_clone_to_owned()).transpose()?,
+        };
+        let key = CLIENT | u64::from(client.number()) << 1;
+        let watched = attached.watch(poller, key);
+        if watched.is_err() {
+            attached.unwatch(poller);
+        }
+        watched.map(|()| attached)
+    }
+
+    fn watch(&self, poller: &mut Poller, key: u64) -> io::Result<()> {
+        poller.add_edge(&self.doorbell, key)?;
+        poller.add(&self.socket, key | IS_END)?;
+        self.process.iter().try_for_each(|process| poller.add(process, key | IS_END))
+    }
+
+    fn unwatch(&self, poller: &mut Poller) {
+        for fd in [self.doorbell.as_fd(), self.socket.as_fd()].into_iter().chain(self.process.as_ref().map(AsFd::as_fd))
+        {
+            // One that was never added is none to remove.
+            let _removed = poller.remove(fd);
+        }
+    }
+
+    /// Gives a message to the session, behind those that could not be given to it yet.
+    #[inline]
+    pub(crate) fn send(&mut self, host: &mut HostInterface, outgoing: Outgoing) {
+        if self.late.is_empty() {
+            match deliver(self.client, host, outgoing) {
+                Ok(()) => return,
+                Err(outgoing) => return self.put_off(outgoing),
+            }
+        }
+        self.put_off(outgoing);
+    }
+
+    #[cold]
+    fn put_off(&mut self, outgoing: Outgoing) {
+        self.late_bytes += outgoing.bytes();
+        self.late.push_back(outgoing);
+    }
+
+    /// Gives what could not be given before; whether nothing is left of it.
+    pub(crate) fn retry(&mut self, host: &mut HostInterface) -> bool {
+        while let Some(outgoing) = self.late.pop_front() {
+            let bytes = outgoing.bytes();
+            if let Err(outgoing) = deliver(self.client, host, outgoing) {
+                self.late.push_front(outgoing);
+                return false;
+            }
+            self.late_bytes -= bytes;
+        }
+        true
+    }
+
+    /// Whether something could not be given to it yet.
+    #[inline]
+    pub(crate) fn is_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Bytes that wait for it or are in its hands.
+    #[inline]
+    pub(crate) fn backlog_bytes(&self, host: &HostInterface) -> u64 {
+        host.backlog_bytes(self.client) + self.late_bytes
+    }
+
+    /// Drops the oldest droppable message that it was not given: the subscription's number and the records in it.
+    pub(crate) fn drop_oldest(&mut self, host: &mut HostInterface) -> Option<(u32, u64)> {
+        if let Some((subscription, records)) = host.drop_oldest(self.client) {
+            return Some((subscription.into(), records.into()));
+        }
+        let at = self.late.iter().position(|outgoing| outgoing.label().droppable)?;
+        let outgoing = self.late.remove(at)?;
+        self.late_bytes -= outgoing.bytes();
+        let label = outgoing.label();
+        if let Outgoing::Ready(message, _) = outgoing {
+            host.free(message);
+        }
+        Some((label.subscription.into(), label.records.into()))
+    }
+
+    /// The end: the client is told the reason, if there is one, and detached unless it was already; what it was owed is freed.
+    pub(crate) fn end(self, host: &mut HostInterface, poller: &mut Poller, close: Option<Close>) {
+        self.unwatch(poller);
+        if let Some(Close { again, reason }) = close {
+            Farewell { again, reason }.say(self.socket.as_fd());
+        }
+        host.detach(self.client);
+        let late = self.late.into_iter().filter_map(|outgoing| match outgoing {
+            Outgoing::Ready(message, _) => Some(message),
+            Outgoing::Own(..) => None,
+        });
+        for message in late.chain(self.deferred) {
+            host.free(message);
+        }
+    }
+}
+
+/// Hands a message over; gives it back if the inbox has no room for it.
+#[inline]
+fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> Result<(), Outgoing> {
+    let (mut message, label) = match outgoing {
+        Outgoing::Ready(message, label) => (message, label),
+        Outgoing::Own(bytes, label) => {
+            let Ok(mut draft) = host.begin_send(client, bytes.len()) else { return Err(Outgoing::Own(bytes, label)) };
+            draft.copy_from_slice(&bytes);
+            (Draft::finish(draft, bytes.len()), label)
+        }
+    };
+    message.label(label.subscription, label.records, label.droppable);
+    host.send(client, message);
+    Ok(())
+}
+
+/// What a key of the poller says of a client: its number, and whether this is its end.
+pub(crate) fn watched(key: u64) -> Option<(u32, bool)> {
+    if key & CLIENT == 0 || key >= CLIENT << 1 {
+        return None;
+    }
+    let number = u32::try_from((key & !CLIENT) >> 1).ok()?;
+    Some((number, key & IS_END != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_clients_from_everything_else() {
+        assert_eq!(watched(crate::context::SOCKET), None);
+        assert_eq!(watched(Poller::DOORBELL), None);
+        for number in [0, 1, u32::MAX] {
+            let key = CLIENT | u64::from(number) << 1;
+            assert_eq!(watched(key), Some((number, false)));
+            assert_eq!(watched(key | IS_END), Some((number, true)));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Packets of attached clients' sessions: control messages are carried out, records go to their stream's subscribers.
+//!
+//! A packet lies in memory that its domain's processes can still write. Its header is copied and checked, and that copy is
+//! all that is believed. Where every subscriber takes the stream as it is and is of the publisher's domain, the message is
+//! handed on by reference and its payload neither read nor copied. For all others it is copied once, into a buffer of the
+//! context's own, and from there on goes the way that a packet from the network goes.
+
+use crate::attached::{Attached, Label, Outgoing};
+use crate::context::Context;
+use crate::counters::Drop;
+use crate::dispatch::reason;
+use crate::drafts::shrink;
+use crate::peers::Carrier;
+use crossdock_mailbox::host::{ClientKey, Message, Prepared};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind};
+
+/// A data packet whose publisher is known.
+struct Published {
+    /// Key of the publisher.
+    peer: usize,
+    client: ClientKey,
+    header: Header,
+    /// Key of the stream.
+    stream: usize,
+    message: Message,
+}
+
+impl Context {
+    /// Takes in a client that may attach: as a peer, watched from now on.
+    ///
+    /// # Errors
+    /// In words, for the client: a table is full, or the system's.
+    pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
+        let client = self.host.admit(prepared, self.now_ns).map_err(|error| error.to_string())?;
+        match Attached::new(&self.host, client, &mut self.poller) {
+            Ok(attached) => {
+                self.peers.insert_attached(attached);
+                Ok(client)
+            }
+            Err(error) => {
+                self.host.detach(client);
+                Err(format!("the daemon cannot watch the client: {error}"))
+            }
+        }
+    }
+
+    /// A packet of a client's session.
+    pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
+        let Some(key) = self.peers.of_client(client.number()) else { return self.host.free(message) };
+        let behind = self.peers.attached_mut(key).filter(|attached| !attached.deferred.is_empty());
+        let message = match behind {
+            Some(attached) => return attached.deferred.push_back(message),
+            None => self.take_packet(key, message),
+        };
+        if let Some(message) = message
+            && let Some(attached) = self.peers.attached_mut(key)
+        {
+            attached.deferred.push_back(message);
+            self.straggle(key);
+            self.grant_credit(key);
+        }
+    }
+
+    /// Carries out what a packet says; gives it back if the context has no buffers for it now.
+    fn take_packet(&mut self, key: usize, message: Message) -> Option<Message> {
+        let mut head = [0; HEADER_BYTES];
+        // A message shorter than a header is not read, and refused by its length.
+        self.host.read(&message, 0, &mut head);
+        self.counters.packets_in += 1;
+        let header = match Header::parse(&head, message.len()) {
+            Ok(header) => header,
+            Err(error) => {
+                self.counters.drop(reason(error), 1);
+                self.host.free(message);
+                let reason = format!("a packet of your session is none: {error}");
+                self.remove_peer(key, "malformed_packet", Some(Close { again: false, reason }));
+                return None;
+            }
+        };
+        match header.kind {
+            Kind::Data => return self.take_published(key, header, message),
+            Kind::Control => {
+                let mut payload = vec![0; header.payload_bytes.into()];
+                self.host.read(&message, HEADER_BYTES, &mut payload);
+                match ControlMessage::decode(&payload) {
+                    Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
+                    _ => self.counters.drop(Drop::BadControl, 1),
+                }
+                self.grant_credit(key);
+            }
+            Kind::Close => self.remove_peer(key, "closed", None),
+            _ => self.counters.drop(Drop::PacketUnexpected, 1),
+        }
+        self.host.free(message);
+        None
+    }
+
+    /// Records of a stream; gives the message back if the context has no buffers for it now.
+    fn take_published(&mut self, key: usize, header: Header, message: Message) -> Option<Message> {
+        let found = self.peers.get(key).and_then(|peer| match &peer.carrier {
+            Carrier::Memory(attached) => {
+                let numbered =
+                    peer.publishing.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format);
+                numbered.map(|p| (attached.client, p.stream))
+            }
+            Carrier::Packets(_) => None,
+        });
+        let Some((client, stream)) = found else {
+            self.counters.drop(Drop::Unannounced, 1);
+            self.host.free(message);
+            return None;
+        };
+        self.idler.arrived(self.now_ns, message.len());
+        self.distribute(Published { peer: key, client, header, stream, message })
+    }
+
+    /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for it now.
+    fn distribute(&mut self, published: Published) -> Option<Message> {
+        let Published { peer, client, header, stream: stream_key, message } = published;
+        let Some(stream) = self.streams.get(stream_key) else {
+            self.host.free(message);
+            return None;
+        };
+        let mut whole = std::mem::take(&mut self.scratch.in_place);
+        let mut parts = std::mem::take(&mut self.scratch.in_part);
+        whole.clear();
+        parts.clear();
+        for &subscription in &stream.subscriptions {
+            let list = if self.passes_in_place(subscription, client, header.format) { &mut whole } else { &mut parts };
+            list.push(subscription);
+        }
+        let is_unclaimed = stream.subscriptions.is_empty();
+        let copies = !parts.is_empty() || stream.wants_sample(header.format, self.now_ns);
+        let left = if copies && self.is_short_of_buffers() {
+            Some(message)
+        } else {
+            let sound = !copies || self.distribute_copy(peer, &header, stream_key, &message, &parts);
+            if !copies {
+                self.note_passed(stream_key, &header, is_unclaimed);
+            }
+            if sound {
+                for &subscription in &whole {
+                    self.pass_in_place(subscription, &header, &message);
+                }
+            }
+            self.host.free(message);
+            None
+        };
+        if left.is_none() {
+            // From here on subscriptions may end.
+            for &subscription in whole.iter().chain(&parts) {
+                self.check_queue(subscription);
+            }
+        }
+        (self.scratch.in_place, self.scratch.in_part) = (whole, parts);
+        left
+    }
+
+    /// Counts a packet that no handler sees.
+    fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool) {
+        let records = u64::from(header.records);
+        let Some(stream) = self.streams.get_mut(stream) else { return };
+        stream.records_in += records;
+        stream.bytes_in += u64::from(header.payload_bytes);
+        self.counters.records_in += records;
+        if is_unclaimed {
+            stream.unclaimed += records;
+            self.counters.drop(Drop::Unclaimed, records);
+        }
+    }
+
+    /// Whether a subscription takes a publisher's packets of a format as they are, and may have them in place.
+    fn passes_in_place(&self, subscription: usize, publisher: ClientKey, format: u64) -> bool {
+        let Some(subscription) = self.subscriptions.get(subscription) else { return false };
+        if !subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all) {
+            return false;
+        }
+        match self.peers.get(subscription.peer).map(|peer| &peer.carrier) {
+            Some(Carrier::Memory(attached)) => self.host.share_domain(attached.client, publisher),
+            _ => false,
+        }
+    }
+
+    /// Hands a message on by reference.
+    fn pass_in_place(&mut self, key: usize, header: &Header, message: &Message) {
+        self.flush_subscription(key);
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(attached) = self.peers.attached_mut(subscription.peer) else { return };
+        let records = u64::from(header.records);
+        subscription.records_in += records;
+        subscription.records_out += records;
+        self.counters.records_out += records;
+        self.counters.batches_whole += 1;
+        let label = Label {
+            subscription: subscription.number as u16,
+            records: header.records.into(),
+            droppable: subscription.is_droppable(),
+        };
+        let shared = self.host.share(message);
+        attached.send(&mut self.host, Outgoing::Ready(shared, label));
+    }
+
+    /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to the handlers of the subscriptions in
+    /// `parts`. False if it is not what its header says; its publisher is sent away then.
+    fn distribute_copy(
+        &mut self,
+        peer: usize,
+        header: &Header,
+        stream: usize,
+        message: &Message,
+        parts: &[usize],
+    ) -> bool {
+        let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
+        let publishing = self.peers.get(peer).map(|peer| &peer.publishing);
+        let format =
+            publishing.and_then(|all| all.iter().find(|p| p.stream == stream && p.format.id().0 == header.format));
+        let Some(format) = format.map(|p| p.format.clone()) else { return false };
+        let Some(mut copy) = self.pool.alloc(bytes) else {
+            // Large buffers are free, as was just asked; what is lost is counted all the same.
+            self.counters.drop(Drop::NoBuffer, header.records.into());
+            return false;
+        };
+        self.host.read(message, 0, &mut copy[..bytes]);
+        let payload = PayloadSpan { start: HEADER_BYTES as u32, len: header.payload_bytes, records: header.records };
+        let mut batch = self.scratch.spare.pop().unwrap_or_default();
+        (batch.stream, batch.format) = (stream as u32, header.format);
+        match crate::dispatch::fill(&mut batch, copy.freeze(), &[payload], &format) {
+            None => {
+                self.dispatch_to(batch, stream, bytes, parts);
+                true
+            }
+            Some((records, flaw)) => {
+                self.recycle(batch);
+                self.send_away_malformed(peer, stream, records, &flaw);
+                false
+            }
+        }
+    }
+
+    /// Notes a peer that has to be looked after each turn until it has caught up.
+    pub(crate) fn straggle(&mut self, key: usize) {
+        if let Some(attached) = self.peers.attached_mut(key)
+            && !std::mem::replace(&mut attached.straggles, true)
+        {
+            self.stragglers.push(key);
+        }
+    }
+
+    /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that wait for room in
+    /// an inbox, and credit to the publishers that a full queue held back.
+    pub(crate) fn look_after_stragglers(&mut self) {
+        if self.stragglers.is_empty() {
+            return;
+        }
+        let mut stragglers = std::mem::take(&mut self.stragglers);
+        stragglers.retain(|&key| self.look_after(key));
+        // Those that were noted meanwhile come behind.
+        stragglers.append(&mut self.stragglers);
+        self.stragglers = stragglers;
+    }
+
+    /// Whether the peer is still behind.
+    fn look_after(&mut self, key: usize) -> bool {
+        if let Some(attached) = self.peers.attached_mut(key) {
+            attached.retry(&mut self.host);
+        }
+        while let Some(message) = self.peers.attached_mut(key).and_then(|attached| attached.deferred.pop_front()) {
+            let left = self.take_packet(key, message);
+            let Some(left) = left else { continue };
+            match self.peers.attached_mut(key) {
+                Some(attached) => attached.deferred.push_front(left),
+                None => self.host.free(left),
+            }
+            break;
+        }
+        self.grant_credit(key);
+        self.check_peer_queue(key);
+        let Some(peer) = self.peers.get_mut(key) else { return false };
+        let full = peer.full;
+        match &mut peer.carrier {
+            Carrier::Memory(attached) if attached.straggles => {
+                attached.straggles = full || attached.is_late() || !attached.deferred.is_empty();
+                attached.straggles
+            }
+            _ => false,
+        }
+    }
+
+    /// What is open for an attached subscriber leaves for it.
+    pub(crate) fn flush_draft(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let (peer, droppable) = (subscription.peer, subscription.is_droppable());
+        if let Some(open) = subscription.draft.take()
+            && let Some(attached) = self.peers.attached_mut(peer)
+        {
+            shrink(&mut subscription.draft_bytes, &open);
+            open.send(attached, &mut self.host, subscription.number, droppable);
+            if attached.is_late() {
+                self.straggle(peer);
+            }
+        }
+    }
+}

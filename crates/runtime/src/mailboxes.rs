@@ -1,0 +1,220 @@
+//! Mailboxes and tasks as sessions ask for them, over packets and over shared memory alike.
+
+use crate::context::Context;
+use crate::info::MailboxInfo;
+use crate::peers::Carrier;
+use crate::requests::refuse;
+use crate::tasks::TaskError;
+use crossdock_mailbox::host::{self, HostError, MailboxOptions, MailboxStatus, Owner, PortOptions};
+use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
+use crossdock_transport::{ControlMessage, Reply, Request};
+use std::collections::BTreeMap;
+
+/// The refusal for what the host interface would not do.
+fn refusal(error: &HostError) -> Refusal {
+    let code = match error {
+        HostError::Limit { .. } | HostError::NoBuffers { .. } => RefusalCode::Limit,
+        HostError::Unknown(_) => RefusalCode::UnknownMailbox,
+        HostError::Exists(_) => RefusalCode::Exists,
+        HostError::Busy { .. } | HostError::HasReader(_) => RefusalCode::Busy,
+        HostError::Name | HostError::NotOwner(_) | HostError::TooLong { .. } | HostError::Gone => RefusalCode::State,
+    };
+    refuse(code, error.to_string())
+}
+
+/// As the host interface names an implementation.
+fn implementation(of: Implementation) -> host::Implementation {
+    match of {
+        Implementation::Rings => host::Implementation::Rings,
+        Implementation::SignalQueue => host::Implementation::SignalQueue,
+    }
+}
+
+/// As the session names one.
+pub(crate) fn implementation_of(of: host::Implementation) -> Implementation {
+    match of {
+        host::Implementation::Rings => Implementation::Rings,
+        host::Implementation::SignalQueue => Implementation::SignalQueue,
+    }
+}
+
+/// As the host interface names a side.
+fn side_of(side: Side) -> host::Side {
+    match side {
+        Side::Write => host::Side::Write,
+        Side::Read => host::Side::Read,
+    }
+}
+
+impl Context {
+    /// Carries out a request about mailboxes, tasks or nodes: the reply.
+    pub(crate) fn carry_out_mailbox(&mut self, key: usize, request: Request) -> Option<ControlMessage> {
+        let (id, outcome) = match request {
+            Request::CreateMailbox { id, name, implementation: of, bound_messages, bound_bytes } => {
+                let options = MailboxOptions { implementation: implementation(of), bound_messages, bound_bytes };
+                (id, self.owner_of(key).and_then(|owner| self.create_mailbox(owner, &name, options)))
+            }
+            Request::DeleteMailbox { id, name } => {
+                (id, self.owner_of(key).and_then(|owner| self.delete_mailbox(owner, &name)))
+            }
+            Request::OpenMailbox { id, name, side, message_bytes, ahead } => {
+                let options = PortOptions { message_bytes, ahead };
+                let opened = match self.peers.get(key).map(|peer| &peer.carrier) {
+                    Some(Carrier::Memory(_)) => self.open_attached(key, id, &name, side, options),
+                    Some(Carrier::Packets(_)) => self.open_remote(key, id, &name, side, ahead),
+                    None => return None,
+                };
+                return Some(match opened {
+                    Ok(reply) => reply.into(),
+                    Err(refusal) => Reply::Refused { id, refusal }.into(),
+                });
+            }
+            Request::CloseMailbox { id, number } => (id, self.close_mailbox(key, number)),
+            Request::CreateTask { id, task, mailbox, arguments } => {
+                (id, self.owner_of(key).and_then(|owner| self.create_task(owner, &task, &mailbox, &arguments)))
+            }
+            Request::EndTask { id, mailbox } => (id, self.end_task(&mailbox)),
+            Request::FindNode { id, name } => {
+                return Some(match self.find_node(&name) {
+                    Ok((name, address)) => Reply::Node { id, address, name }.into(),
+                    Err(refusal) => Reply::Refused { id, refusal }.into(),
+                });
+            }
+            Request::GetMessages { number, messages } => {
+                self.get_messages(key, number, messages);
+                return None;
+            }
+            _ => return None,
+        };
+        Some(match outcome {
+            Ok(()) => Reply::Done { id }.into(),
+            Err(refusal) => Reply::Refused { id, refusal }.into(),
+        })
+    }
+
+    /// Whom the mailboxes that a peer makes go with.
+    fn owner_of(&self, key: usize) -> Result<Owner, Refusal> {
+        match self.peers.get(key).map(|peer| &peer.carrier) {
+            Some(Carrier::Memory(attached)) => Ok(Owner::Client(attached.client.number())),
+            Some(Carrier::Packets(_)) => Ok(Owner::Session(key as u32)),
+            None => Err(refuse(RefusalCode::State, "the session has ended")),
+        }
+    }
+
+    fn create_mailbox(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<(), Refusal> {
+        self.host.create(owner, name, options).map(drop).map_err(|error| refusal(&error))
+    }
+
+    fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {
+        self.host.delete(owner, name).map_err(|error| refusal(&error))?;
+        self.tasks.prune(&self.host);
+        self.tell_closed_sides();
+        Ok(())
+    }
+
+    fn open_attached(
+        &mut self,
+        key: usize,
+        id: u32,
+        name: &str,
+        side: Side,
+        options: PortOptions,
+    ) -> Result<Reply, Refusal> {
+        if side == Side::Read {
+            self.refuse_second_reader(name)?;
+        }
+        let client = match self.peers.attached_mut(key) {
+            Some(attached) => attached.client,
+            None => return Err(refusal(&HostError::Gone)),
+        };
+        let opened = self.host.open(client, name, side_of(side), options).map_err(|error| refusal(&error))?;
+        let implementation = implementation_of(opened.implementation);
+        Ok(Reply::MailboxOpened { id, number: opened.number, port: opened.port, implementation, ahead: None })
+    }
+
+    fn close_mailbox(&mut self, key: usize, number: u16) -> Result<(), Refusal> {
+        let not_open = || refuse(RefusalCode::State, format!("this session has no mailbox open under number {number}"));
+        let closed = match self.peers.attached_mut(key) {
+            Some(attached) => self.host.close(attached.client, number).is_ok(),
+            None => self.close_remote(key, number),
+        };
+        if closed { Ok(()) } else { Err(not_open()) }
+    }
+
+    pub(crate) fn create_task(
+        &mut self,
+        owner: Owner,
+        task: &str,
+        mailbox: &str,
+        arguments: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        self.refuse_second_reader(mailbox)?;
+        let key = self.host.find(mailbox).map_err(|error| refusal(&error))?;
+        self.tasks.start(&mut self.host, task, key, arguments, owner).map_err(|error| match error {
+            TaskError::Unknown(what) => refuse(RefusalCode::UnknownTask, what),
+            TaskError::Arguments(what) => refuse(RefusalCode::State, format!("task `{task}`: {what}")),
+            TaskError::Mailbox(error) => refusal(&error),
+        })
+    }
+
+    fn end_task(&mut self, mailbox: &str) -> Result<(), Refusal> {
+        let key = self.host.find(mailbox).map_err(|error| refusal(&error))?;
+        if self.tasks.end(&mut self.host, key) {
+            return Ok(());
+        }
+        Err(refuse(RefusalCode::UnknownTask, format!("no task reads mailbox `{mailbox}`")))
+    }
+
+    /// A node's name and address.
+    fn find_node(&self, name: &str) -> Result<(String, String), Refusal> {
+        if name.is_empty() || name == self.config.node {
+            return Ok((self.config.node.clone(), self.device.local_addr().to_string()));
+        }
+        let nodes = &self.config.nodes;
+        if let Some((name, address)) = nodes.iter().find(|(known, _)| known == name) {
+            return Ok((name.clone(), address.to_string()));
+        }
+        let known = nodes.iter().map(|(name, _)| name.as_str()).chain([self.config.node.as_str()]);
+        let known = known.collect::<Vec<_>>().join(", ");
+        let what = format!("node `{name}` is not known here; known are {known} (add it to the daemon's configuration)");
+        Err(refuse(RefusalCode::UnknownNode, what))
+    }
+
+    /// Rows of `crossdock mailboxes`.
+    pub(crate) fn mailbox_infos(&self) -> Vec<MailboxInfo> {
+        self.host.mailboxes().into_iter().map(|status| self.mailbox_info(status)).collect()
+    }
+
+    fn mailbox_info(&self, status: MailboxStatus) -> MailboxInfo {
+        let owner = match status.owner {
+            Owner::Daemon => "daemon".to_owned(),
+            Owner::Client(number) => match self.peers.of_client(number).and_then(|key| self.peers.get(key)) {
+                Some(peer) => peer.to_string(),
+                None => format!("client {number}"),
+            },
+            Owner::Session(key) => match self.peers.get(key as usize) {
+                Some(peer) => format!("session {peer}"),
+                None => "session".to_owned(),
+            },
+        };
+        let (remote_writers, remote_readers) = self.remote_sides(status.key);
+        let dropped = [("overflow".to_owned(), status.overflowed)];
+        MailboxInfo {
+            address: format!("{}/{}", self.config.node, status.name),
+            implementation: status.implementation.name().to_owned(),
+            owner,
+            upcall: status.upcall.and_then(|upcall| self.tasks.name(upcall)).map(str::to_owned),
+            writers: status.writers + remote_writers,
+            readers: status.readers + remote_readers,
+            depth: status.depth,
+            bound_messages: status.bound_messages,
+            bytes: status.bytes,
+            bound_bytes: status.bound_bytes,
+            puts: status.puts,
+            gets: status.gets,
+            waits: status.waits,
+            dropped: dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
+            name: status.name,
+        }
+    }
+}

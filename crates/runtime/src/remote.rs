@@ -1,0 +1,254 @@
+//! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit, so that a full
+//! mailbox or a slow reader holds up nothing else of its session.
+
+use crate::context::Context;
+use crate::counters::Drop;
+use crate::mailboxes::implementation_of;
+use crate::output::Payload;
+use crate::requests::refuse;
+use crossdock_mailbox::host::{HostInterface, Implementation, MailboxKey, Message};
+use crossdock_transport::control::{Refusal, RefusalCode, Side};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply};
+use std::collections::VecDeque;
+
+/// Sides of mailboxes that one session may have open.
+const MAX_SIDES: usize = 256;
+/// Messages that a remote writer may put, or a remote reader is sent, ahead: the default, and the most.
+const AHEAD: (u32, u32) = (16, 64);
+/// Messages that a reader may have asked for and not been sent.
+const MAX_CREDIT: u32 = 1 << 16;
+
+/// One side of a mailbox that a session over packets has open.
+struct RemoteSide {
+    /// Key of its peer.
+    peer: usize,
+    /// The session's number for it.
+    number: u16,
+    mailbox: MailboxKey,
+    side: Side,
+    /// Of a writer: messages that it may put. Of a reader: messages that it takes.
+    credit: u32,
+    /// Of a writer: the most that it may put ahead.
+    ahead: u32,
+    /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while there is no
+    /// buffer to send it in.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A message that waits for memory.
+enum Waiting {
+    Put(Box<[u8]>),
+    Got(Message),
+}
+
+/// All sides that sessions over packets have open.
+#[derive(Default)]
+pub(crate) struct Remote {
+    sides: Vec<RemoteSide>,
+}
+
+impl Remote {
+    #[inline]
+    fn find(&mut self, peer: usize, number: u16) -> Option<&mut RemoteSide> {
+        self.sides.iter_mut().find(|side| side.peer == peer && side.number == number)
+    }
+}
+
+impl RemoteSide {
+    /// Ends it: a message that it had got and not sent goes with it.
+    fn end(self, host: &mut HostInterface) {
+        for waiting in self.waiting {
+            if let Waiting::Got(message) = waiting {
+                host.free(message);
+            }
+        }
+    }
+}
+
+impl Context {
+    /// Opens a side of a mailbox for a session over packets.
+    pub(crate) fn open_remote(
+        &mut self,
+        peer: usize,
+        id: u32,
+        name: &str,
+        side: Side,
+        ahead: Option<u32>,
+    ) -> Result<Reply, Refusal> {
+        let unknown =
+            |error: crossdock_mailbox::host::HostError| refuse(RefusalCode::UnknownMailbox, error.to_string());
+        let mailbox = self.host.find(name).map_err(unknown)?;
+        let implementation = self.host.implementation_of(mailbox).unwrap_or_default();
+        if side == Side::Read {
+            self.refuse_second_reader(name)?;
+            let status = self.host.mailboxes().into_iter().find(|status| status.key == mailbox);
+            let taken =
+                status.is_some_and(|s| s.upcall.is_some() || implementation == Implementation::Rings && s.readers > 0);
+            if taken {
+                let message = format!("the read side of mailbox `{name}` is taken by a task or another reader");
+                return Err(refuse(RefusalCode::Busy, message));
+            }
+        }
+        let numbers = || self.remote.sides.iter().filter(|s| s.peer == peer).map(|s| s.number);
+        if numbers().count() >= MAX_SIDES {
+            let message = format!("this session has {MAX_SIDES} sides of mailboxes open, the bound; close some");
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        let number = (0..=u16::MAX).find(|number| !numbers().any(|n| n == *number)).unwrap_or_default();
+        let ahead = ahead.unwrap_or(AHEAD.0).clamp(1, AHEAD.1);
+        let waiting = VecDeque::new();
+        self.remote.sides.push(RemoteSide { peer, number, mailbox, side, credit: ahead, ahead, waiting });
+        let implementation = implementation_of(implementation);
+        let ahead = (side == Side::Write).then_some(ahead);
+        Ok(Reply::MailboxOpened { id, number, port: None, implementation, ahead })
+    }
+
+    /// Refuses a reader of a `rings` mailbox that a session over packets reads, and a task where one reads at all.
+    pub(crate) fn refuse_second_reader(&self, name: &str) -> Result<(), Refusal> {
+        let Ok(mailbox) = self.host.find(name) else { return Ok(()) };
+        let rings = self.host.implementation_of(mailbox) == Some(Implementation::Rings);
+        let (_, readers) = self.remote_sides(mailbox);
+        if readers > 0 && rings {
+            let message = format!("the read side of mailbox `{name}` is taken by a session over packets");
+            return Err(refuse(RefusalCode::Busy, message));
+        }
+        Ok(())
+    }
+
+    /// Writers and readers over packets that a mailbox has.
+    pub(crate) fn remote_sides(&self, mailbox: MailboxKey) -> (u32, u32) {
+        let count = |side| self.remote.sides.iter().filter(|s| s.mailbox == mailbox && s.side == side).count() as u32;
+        (count(Side::Write), count(Side::Read))
+    }
+
+    /// Closes a side; false if it is not open.
+    pub(crate) fn close_remote(&mut self, peer: usize, number: u16) -> bool {
+        let found = self.remote.sides.iter().position(|side| side.peer == peer && side.number == number);
+        match found {
+            Some(at) => self.remote.sides.swap_remove(at).end(&mut self.host),
+            None => return false,
+        }
+        true
+    }
+
+    /// Closes all that a session has open.
+    pub(crate) fn close_all_remote(&mut self, peer: usize) {
+        while let Some(number) = self.remote.sides.iter().find(|side| side.peer == peer).map(|side| side.number) {
+            self.close_remote(peer, number);
+        }
+    }
+
+    /// Tells sessions of the mailboxes that are gone.
+    pub(crate) fn tell_closed_sides(&mut self) {
+        while let Some(at) = self.remote.sides.iter().position(|side| self.host.name_of(side.mailbox).is_none()) {
+            let side = self.remote.sides.swap_remove(at);
+            let (peer, number) = (side.peer, side.number);
+            side.end(&mut self.host);
+            let reason = "the mailbox was deleted, or who made it is gone".to_owned();
+            self.tell(peer, &Notice::MailboxClosed { number, reason }.into());
+        }
+    }
+
+    /// A reader takes more messages.
+    pub(crate) fn get_messages(&mut self, peer: usize, number: u16, messages: u32) {
+        if let Some(side) = self.remote.find(peer, number).filter(|side| side.side == Side::Read) {
+            side.credit = side.credit.saturating_add(messages).min(MAX_CREDIT);
+        }
+    }
+
+    /// A message of a session over packets, for the mailbox that it has open for writing under `number`.
+    pub(crate) fn take_message(&mut self, peer: usize, number: u32, payload: &[u8]) {
+        let side = u16::try_from(number).ok().and_then(|number| self.remote.find(peer, number));
+        let Some(side) = side.filter(|side| side.side == Side::Write) else {
+            self.counters.drop(Drop::NotOpen, 1);
+            return;
+        };
+        if side.credit == 0 {
+            self.counters.drop(Drop::BeyondCredit, 1);
+            let reason = format!("more was put into mailbox number {number} than you were allowed");
+            return self.remove_peer(peer, "beyond_credit", Some(Close { again: false, reason }));
+        }
+        side.credit -= 1;
+        side.waiting.push_back(Waiting::Put(payload.into()));
+        serve_writer(side, &mut self.host);
+        self.replenish_writers();
+    }
+
+    /// Sends readers what has come for them, and lets writers put more where there is room.
+    pub(crate) fn serve_remote(&mut self) {
+        if self.remote.sides.is_empty() {
+            return;
+        }
+        self.tell_closed_sides();
+        for index in 0..self.remote.sides.len() {
+            match self.remote.sides[index].side {
+                Side::Write => serve_writer(&mut self.remote.sides[index], &mut self.host),
+                Side::Read => self.serve_reader(index),
+            }
+        }
+        self.replenish_writers();
+    }
+
+    /// Writers whose mailbox has room get back the credit that they used.
+    fn replenish_writers(&mut self) {
+        for index in 0..self.remote.sides.len() {
+            let side = &mut self.remote.sides[index];
+            let used = side.ahead.saturating_sub(side.credit);
+            // A notice for every message would double the packets.
+            let is_due = side.side == Side::Write && used > 0 && used >= side.ahead / 2;
+            if !is_due || !side.waiting.is_empty() || self.host.is_full(side.mailbox) {
+                continue;
+            }
+            side.credit = side.ahead;
+            let (peer, number) = (side.peer, side.number);
+            self.tell(peer, &Notice::MayPut { number, messages: used }.into());
+        }
+    }
+
+    /// Sends a reader what waits in its mailbox, as far as it takes it and its session's queue has room.
+    fn serve_reader(&mut self, index: usize) {
+        let Some(side) = self.remote.sides.get_mut(index) else { return };
+        let peer = side.peer;
+        let Some(link) = self.peers.link_mut(peer) else { return };
+        let mut sent = false;
+        while side.credit > 0 && link.session.sender.backlog_bytes() < self.config.queue_bytes {
+            let message = match side.waiting.pop_front() {
+                Some(Waiting::Got(message)) => message,
+                _ => match self.host.get(side.mailbox) {
+                    Some(message) => message,
+                    None => break,
+                },
+            };
+            let len = message.len();
+            if HEADER_BYTES + len > MAX_SUPER_BYTES {
+                self.counters.drop(Drop::TooLong, 1);
+                self.host.free(message);
+                continue;
+            }
+            let Some(mut buffer) = self.pool.alloc(len) else {
+                side.waiting.push_front(Waiting::Got(message));
+                break;
+            };
+            self.host.read(&message, 0, &mut buffer[..len]);
+            self.host.free(message);
+            side.credit -= 1;
+            Payload::Message { buffer: buffer.freeze(), len, number: side.number.into() }.enqueue(&mut link.session);
+            sent = true;
+        }
+        if sent {
+            self.peers.touch(peer);
+        }
+    }
+}
+
+/// Puts what waits into the mailbox, as far as there is memory for it.
+fn serve_writer(side: &mut RemoteSide, host: &mut HostInterface) {
+    while let Some(Waiting::Put(bytes)) = side.waiting.front() {
+        let Ok(mut draft) = host.begin_put(side.mailbox, bytes.len()) else { return };
+        draft.copy_from_slice(bytes);
+        let len = bytes.len();
+        side.waiting.pop_front();
+        host.put(side.mailbox, draft.finish(len));
+    }
+}

@@ -1,0 +1,146 @@
+//! The turn of the loop over shared memory: what clients' rings brought, and how it is waited for.
+//!
+//! While messages come, the context looks at the rings and at nothing else: no system call, no other queue, and the clock
+//! only now and then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
+//! [`FULL_TURN_NS`].
+
+use crate::context::{Context, SOCKET};
+use crossdock_mailbox::host::{Arrival, ClientKey};
+use crossdock_transport::handshake::Close;
+use std::time::Duration;
+
+/// How long the rings may have the core to themselves, in ns.
+const FULL_TURN_NS: u64 = 50_000;
+/// For how long after the last entry the rings are looked at before anything else is, in ns.
+const QUIET_NS: u64 = 5_000;
+/// Looks at the rings between two looks at the clock.
+const LOOKS: u32 = 32;
+/// Messages taken from the rings at the beginning of a turn, at most.
+const DRAIN: u32 = 256;
+/// How often a context that never sleeps looks for clients that are gone, in ns.
+const ENDS_EVERY_NS: u64 = 1_000_000;
+
+impl Context {
+    /// Takes what the rings hold, and stays with them while more comes. Whether more may be there already.
+    pub(crate) fn take_rings(&mut self) -> bool {
+        let before = self.host.taken();
+        let all = self.drain_rings();
+        if self.host.taken() != before {
+            self.idler.arrived(self.now_ns, 0);
+            self.rings_ns = self.now_ns;
+        } else if self.now_ns >= self.rings_ns + QUIET_NS {
+            return false;
+        }
+        // Under heavy traffic it is the nap that fills the rings: looking at them meanwhile would bring nothing sooner.
+        if !self.spins_on_rings || self.idler.is_heavy(self.now_ns) {
+            return !all;
+        }
+        self.spin_on_rings()
+    }
+
+    /// Takes what the rings hold now, up to a bound; whether that was all.
+    #[inline]
+    fn drain_rings(&mut self) -> bool {
+        for _ in 0..DRAIN {
+            match self.host.poll() {
+                Some(arrival) => self.take_arrival(arrival),
+                None => {
+                    self.host.end_turn();
+                    return true;
+                }
+            }
+        }
+        self.host.end_turn();
+        false
+    }
+
+    /// Looks at the rings until nothing came for a while, something has to leave by another way, or all else is due a turn.
+    /// Whether more may be there.
+    fn spin_on_rings(&mut self) -> bool {
+        let start_ns = self.now_ns;
+        let mut seen = self.host.taken();
+        loop {
+            for _ in 0..LOOKS {
+                match self.host.poll() {
+                    Some(arrival) => self.take_arrival(arrival),
+                    None => {
+                        self.host.end_turn();
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+            self.host.end_turn();
+            self.now_ns = self.clock.now_ns();
+            if self.host.taken() != seen {
+                (seen, self.rings_ns) = (self.host.taken(), self.now_ns);
+            } else if self.now_ns >= self.rings_ns + QUIET_NS {
+                self.idler.arrived(self.rings_ns, 0);
+                return false;
+            }
+            if self.now_ns >= start_ns + FULL_TURN_NS || self.peers.is_dirty() || self.has_opened() {
+                self.idler.arrived(self.rings_ns, 0);
+                return true;
+            }
+        }
+    }
+
+    /// What came for the context.
+    #[inline]
+    fn take_arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Upcall { mailbox, upcall, message } => self.run_task(mailbox, upcall, message),
+            Arrival::Session { client, message } => self.take_session(client, message),
+            Arrival::Call { client, procedure, argument, result } => {
+                let value = self.answer_call(client, procedure, argument);
+                self.host.write_sync(result, value);
+            }
+            Arrival::Returned { ticket, value } => self.take_returned(ticket, value),
+            Arrival::Violation { client, reason } => self.send_away_breaker(client, reason),
+        }
+    }
+
+    /// A client that broke the protocol of its rings: the host interface has detached it, its peer ends.
+    #[cold]
+    fn send_away_breaker(&mut self, client: ClientKey, reason: String) {
+        if let Some(key) = self.peers.of_client(client.number()) {
+            self.remove_peer(key, "violation", Some(Close { again: false, reason }));
+        }
+    }
+
+    /// Sleeps at most `sleep_ns`, until something comes; whether that was traffic. Clients ring from here on.
+    pub(crate) fn sleep(&mut self, sleep_ns: u64) -> bool {
+        self.host.before_sleep();
+        let by_arrival = if self.host.is_quiet() { self.look_around(Duration::from_nanos(sleep_ns)) } else { true };
+        self.host.after_sleep();
+        by_arrival
+    }
+
+    /// Notices clients that are gone, now and then, in a context that is too busy to sleep.
+    pub(crate) fn notice_ends(&mut self) {
+        if self.peers.has_attached() && self.now_ns >= self.ends_ns + ENDS_EVERY_NS {
+            self.look_around(Duration::ZERO);
+        }
+    }
+
+    /// Waits in the poller, and ends clients that are gone. Whether traffic ended the wait.
+    fn look_around(&mut self, timeout: Duration) -> bool {
+        self.ends_ns = self.now_ns;
+        let mut by_arrival = false;
+        let mut ended = std::mem::take(&mut self.scratch.ended);
+        // A failed wait (a signal) is a short one.
+        for &key in self.poller.wait(Some(timeout)).unwrap_or_default() {
+            match crate::attached::watched(key) {
+                Some((number, true)) => ended.push(number),
+                Some((_, false)) => by_arrival = true,
+                None => by_arrival |= key == SOCKET,
+            }
+        }
+        for number in ended.drain(..) {
+            if let Some(key) = self.peers.of_client(number) {
+                self.remove_peer(key, "gone", None);
+            }
+        }
+        self.scratch.ended = ended;
+        by_arrival
+    }
+}

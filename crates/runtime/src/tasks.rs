@@ -1,0 +1,294 @@
+//! Tasks on the core: what runs in the context when a message is put into a mailbox, in place of waking a reader (Nectar
+//! paper, sections 3.3 and 3.5: "reader upcall").
+//!
+//! A task cannot hold the core: an upcall takes one message and does a bounded amount of work for it. What may wait (a
+//! line of a log, a file) is asked of the host by [`Core::ask`], and its answer comes as a message.
+
+mod builtin;
+
+use crate::context::Context;
+use crate::counters::{Counters, Drop};
+use crate::services::{Service, Services};
+use crossdock_mailbox::Pool;
+use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
+use slab::Slab;
+use std::collections::{BTreeMap, HashMap};
+
+/// The longest message whose bytes a task touches in one step, in bytes: a tenth of a millisecond of copying.
+pub const MAX_STEP_BYTES: usize = 1 << 20;
+/// Upcalls into clients whose results tasks may await at a time.
+const MAX_AWAITED: usize = 1024;
+
+/// What runs in the context for each message of a mailbox.
+pub trait Task {
+    /// Takes a message: puts it on, or frees it ([`Core::put`], [`Core::free`]). It must not wait, and its work is bounded.
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message);
+}
+
+/// Makes a task of a kind for a mailbox.
+pub type TaskFactory = Box<dyn Fn(&TaskSetup<'_>) -> Result<Box<dyn Task>, String> + Send>;
+
+/// What a task is made from.
+pub struct TaskSetup<'a> {
+    arguments: &'a BTreeMap<String, String>,
+    host: &'a HostInterface,
+    client: Option<ClientKey>,
+}
+
+impl TaskSetup<'_> {
+    /// An argument by name.
+    #[must_use]
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        self.arguments.get(name).map(String::as_str)
+    }
+
+    /// The mailbox that an argument names.
+    ///
+    /// # Errors
+    /// The argument is missing, or there is no such mailbox.
+    pub fn mailbox(&self, argument: &str) -> Result<MailboxKey, String> {
+        let name =
+            self.argument(argument).ok_or_else(|| format!("the argument `{argument}` is missing: a mailbox's name"))?;
+        self.host.find(name).map_err(|error| error.to_string())
+    }
+
+    /// The attached client that asked for the task, if it was one.
+    #[must_use]
+    pub fn client(&self) -> Option<ClientKey> {
+        self.client
+    }
+
+    /// Refuses arguments that the task does not know.
+    ///
+    /// # Errors
+    /// The first of them, with those that it knows.
+    pub fn only(&self, known: &[&str]) -> Result<(), String> {
+        match self.arguments.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if known.is_empty() => Err(format!("unknown argument `{name}`: this task takes none")),
+            Some(name) => Err(format!("unknown argument `{name}`: this task takes {}", known.join(", "))),
+        }
+    }
+}
+
+/// What an upcall may use of the core.
+pub struct Core<'a> {
+    host: &'a mut HostInterface,
+    pool: &'a mut Pool,
+    services: &'a mut Services,
+    awaited: &'a mut Slab<Awaited>,
+    counters: &'a mut Counters,
+    mailbox: MailboxKey,
+}
+
+impl Core<'_> {
+    /// The mailbox that the message came from.
+    #[must_use]
+    pub fn mailbox(&self) -> MailboxKey {
+        self.mailbox
+    }
+
+    /// Puts a message into a mailbox without copying it (the paper's enqueue). One that is gone by now frees it.
+    #[inline]
+    pub fn put(&mut self, to: MailboxKey, message: Message) {
+        self.host.put(to, message);
+    }
+
+    /// Gives a message's buffer back.
+    #[inline]
+    pub fn free(&mut self, message: Message) {
+        self.host.free(message);
+    }
+
+    /// Copies a message's bytes from `offset` on; false if it is not that long. The message may be changed by its writer's
+    /// domain at any time: check the copy, and use that.
+    #[inline]
+    pub fn read(&self, message: &Message, offset: usize, into: &mut [u8]) -> bool {
+        self.host.read(message, offset, into)
+    }
+
+    /// A new message of `bytes` bytes for a mailbox.
+    ///
+    /// # Errors
+    /// It is too long, or there is no memory for it now.
+    #[inline]
+    pub fn begin_put(&mut self, to: MailboxKey, bytes: usize) -> Result<Draft, HostError> {
+        self.host.begin_put(to, bytes)
+    }
+
+    /// Whether a mailbox holds its bound. A put is taken all the same; a task that makes more messages than it is given looks here.
+    #[must_use]
+    pub fn is_full(&self, mailbox: MailboxKey) -> bool {
+        self.host.is_full(mailbox)
+    }
+
+    /// Counts a message that was dropped because it was longer than the task can take.
+    pub fn count_too_long(&mut self) {
+        self.counters.drop(Drop::TooLong, 1);
+    }
+
+    /// Counts a message that was dropped because there was no memory for what the task would have made of it.
+    pub fn count_no_memory(&mut self) {
+        self.counters.drop(Drop::NoBuffer, 1);
+    }
+
+    /// Asks a service of the host, with the first bytes of the message as its argument; the answer comes to the mailbox `reply`, where
+    /// there is one. False if the host has more to do than may wait for it.
+    pub fn ask(&mut self, service: Service, message: &Message, reply: Option<MailboxKey>) -> bool {
+        let asked = self.services.ask(self.host, self.pool, service, message, reply);
+        if !asked {
+            self.counters.drop(Drop::ServiceBusy, 1);
+        }
+        asked
+    }
+
+    /// Has an attached client run a procedure of its own (an upcall into the host); its result comes to the mailbox `reply` as a message
+    /// of 8 bytes, little-endian. False if the client has gone, or takes no more upcalls now.
+    pub fn call(&mut self, client: ClientKey, procedure: u16, argument: u64, reply: Option<MailboxKey>) -> bool {
+        if self.awaited.len() >= MAX_AWAITED {
+            return false;
+        }
+        let ticket = self.awaited.insert(Awaited { reply });
+        let called = self.host.upcall(client, procedure, argument, ticket as u64);
+        if !called {
+            self.awaited.remove(ticket);
+            self.counters.drop(Drop::UpcallRefused, 1);
+        }
+        called
+    }
+}
+
+/// An upcall into a client that has not returned.
+struct Awaited {
+    reply: Option<MailboxKey>,
+}
+
+/// A task that runs.
+struct Running {
+    name: String,
+    mailbox: MailboxKey,
+    task: Box<dyn Task>,
+}
+
+/// The tasks that there are, and those that run.
+pub(crate) struct Tasks {
+    factories: HashMap<String, TaskFactory>,
+    /// By the upcall's number.
+    running: Slab<Running>,
+    awaited: Slab<Awaited>,
+}
+
+/// Why a task was not made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TaskError {
+    /// No task of that name.
+    Unknown(String),
+    /// Its arguments are not right.
+    Arguments(String),
+    /// The mailbox is gone, or has a reader.
+    Mailbox(HostError),
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Tasks {
+        Tasks { factories: builtin::factories(), running: Slab::new(), awaited: Slab::new() }
+    }
+
+    pub(crate) fn register(&mut self, name: &str, factory: TaskFactory) {
+        self.factories.insert(name.to_owned(), factory);
+    }
+
+    /// The name of the task behind an upcall's number.
+    pub(crate) fn name(&self, upcall: u32) -> Option<&str> {
+        self.running.get(upcall as usize).map(|running| running.name.as_str())
+    }
+
+    /// Starts a task on a mailbox; what waits in that goes to it first.
+    pub(crate) fn start(
+        &mut self,
+        host: &mut HostInterface,
+        name: &str,
+        mailbox: MailboxKey,
+        arguments: &BTreeMap<String, String>,
+        by: Owner,
+    ) -> Result<(), TaskError> {
+        let Some(factory) = self.factories.get(name) else {
+            let mut known: Vec<&str> = self.factories.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            return Err(TaskError::Unknown(format!("there is no task `{name}`; there are {}", known.join(", "))));
+        };
+        let client = host.clients().into_iter().map(|c| c.key).find(|key| by == Owner::Client(key.number()));
+        let task = factory(&TaskSetup { arguments, host, client }).map_err(TaskError::Arguments)?;
+        let upcall = self.running.insert(Running { name: name.to_owned(), mailbox, task });
+        host.attach_upcall(mailbox, upcall as u32).map_err(|error| {
+            self.running.remove(upcall);
+            TaskError::Mailbox(error)
+        })
+    }
+
+    /// Ends the task of a mailbox; false if it has none.
+    pub(crate) fn end(&mut self, host: &mut HostInterface, mailbox: MailboxKey) -> bool {
+        match host.detach_upcall(mailbox) {
+            Some(upcall) => self.running.try_remove(upcall as usize).is_some(),
+            None => false,
+        }
+    }
+
+    /// Ends the tasks whose mailboxes are gone.
+    pub(crate) fn prune(&mut self, host: &HostInterface) {
+        self.running.retain(|_, running| host.name_of(running.mailbox).is_some());
+    }
+}
+
+impl Context {
+    /// Runs a mailbox's task for one message.
+    #[inline]
+    pub(crate) fn run_task(&mut self, mailbox: MailboxKey, upcall: u32, message: Message) {
+        let Tasks { running, awaited, .. } = &mut self.tasks;
+        let Some(running) = running.get_mut(upcall as usize) else { return self.host.free(message) };
+        let mut core = Core {
+            host: &mut self.host,
+            pool: &mut self.pool,
+            services: &mut self.services,
+            awaited,
+            counters: &mut self.counters,
+            mailbox,
+        };
+        running.task.upcall(&mut core, message);
+    }
+
+    /// A client's procedure has returned, or never will (`None`).
+    pub(crate) fn take_returned(&mut self, ticket: u64, value: Option<u64>) {
+        let Some(awaited) = self.tasks.awaited.try_remove(ticket as usize) else { return };
+        let (Some(reply), Some(value)) = (awaited.reply, value) else { return };
+        match self.host.begin_put(reply, size_of::<u64>()) {
+            Ok(mut draft) => {
+                draft.copy_from_slice(&value.to_le_bytes());
+                self.host.put(reply, draft.finish(size_of::<u64>()));
+            }
+            Err(_) => self.counters.drop(Drop::NoBuffer, 1),
+        }
+    }
+
+    /// Answers a small remote call of a client.
+    pub(crate) fn answer_call(&self, client: ClientKey, procedure: u16, argument: u64) -> u64 {
+        match procedure {
+            procedure::ECHO => argument,
+            procedure::OWN_NUMBER => client.number().into(),
+            procedure::UPTIME_NS => self.now_ns,
+            _ => procedure::UNKNOWN,
+        }
+    }
+}
+
+/// Procedures of the core that an attached client may call (paper, section 3.4: the small remote call).
+pub mod procedure {
+    /// Gives the argument back.
+    pub const ECHO: u16 = 0;
+    /// The caller's number in the daemon.
+    pub const OWN_NUMBER: u16 = 1;
+    /// How long the context has run, in ns.
+    pub const UPTIME_NS: u16 = 2;
+    /// What a procedure that is not known returns.
+    pub const UNKNOWN: u64 = u64::MAX;
+}

@@ -1,0 +1,185 @@
+//! The tasks that every daemon has.
+
+use super::{Core, MAX_STEP_BYTES, Task, TaskFactory, TaskSetup};
+use crate::services::Service;
+use crossdock_mailbox::host::{ClientKey, MailboxKey, Message};
+use std::collections::HashMap;
+
+/// All of them, by name.
+pub(super) fn factories() -> HashMap<String, TaskFactory> {
+    let all: [(&str, TaskFactory); 8] = [
+        ("echo", Box::new(echo)),
+        ("copy", Box::new(copy)),
+        ("sum", Box::new(sum)),
+        ("discard", Box::new(discard)),
+        ("call", Box::new(call)),
+        ("log", Box::new(log)),
+        ("read_file", Box::new(read_file)),
+        ("dump", Box::new(dump)),
+    ];
+    all.into_iter().map(|(name, factory)| (name.to_owned(), factory)).collect()
+}
+
+type Made = Result<Box<dyn Task>, String>;
+
+/// `echo`: each message moves on to the mailbox `to`, uncopied.
+struct Echo {
+    to: MailboxKey,
+}
+
+fn echo(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&["to"])?;
+    Ok(Box::new(Echo { to: setup.mailbox("to")? }))
+}
+
+impl Task for Echo {
+    #[inline]
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        core.put(self.to, message);
+    }
+}
+
+/// `copy`: reads every byte of a message, and puts a new one of the same bytes into the mailbox `to`.
+struct Copy {
+    to: MailboxKey,
+    /// Where the bytes are read to, since only there they stay as they are.
+    bytes: Vec<u8>,
+}
+
+fn copy(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&["to"])?;
+    Ok(Box::new(Copy { to: setup.mailbox("to")?, bytes: Vec::new() }))
+}
+
+/// Copies a whole message to the start of `bytes`, which grows as needed; how many bytes, or `None` (counted) for one that is too long.
+fn read_all<'a>(core: &mut Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    if message.len() > MAX_STEP_BYTES {
+        core.count_too_long();
+        return None;
+    }
+    if bytes.len() < message.len() {
+        bytes.resize(message.len(), 0);
+    }
+    let bytes = &mut bytes[..message.len()];
+    core.read(message, 0, bytes).then_some(&*bytes)
+}
+
+impl Task for Copy {
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        if let Some(bytes) = read_all(core, &message, &mut self.bytes) {
+            match core.begin_put(self.to, bytes.len()) {
+                Ok(mut draft) => {
+                    draft.copy_from_slice(bytes);
+                    core.put(self.to, draft.finish(bytes.len()));
+                }
+                Err(_) => core.count_no_memory(),
+            }
+        }
+        core.free(message);
+    }
+}
+
+/// `sum`: adds up a message's bytes and puts the sum, 8 bytes little-endian, into the mailbox `to`.
+struct Sum {
+    to: MailboxKey,
+    bytes: Vec<u8>,
+}
+
+fn sum(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&["to"])?;
+    Ok(Box::new(Sum { to: setup.mailbox("to")?, bytes: Vec::new() }))
+}
+
+impl Task for Sum {
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        if let Some(bytes) = read_all(core, &message, &mut self.bytes) {
+            let sum: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
+            match core.begin_put(self.to, size_of::<u64>()) {
+                Ok(mut draft) => {
+                    draft.copy_from_slice(&sum.to_le_bytes());
+                    core.put(self.to, draft.finish(size_of::<u64>()));
+                }
+                Err(_) => core.count_no_memory(),
+            }
+        }
+        core.free(message);
+    }
+}
+
+/// `discard`: lets each message go.
+struct Discard;
+
+fn discard(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&[])?;
+    Ok(Box::new(Discard))
+}
+
+impl Task for Discard {
+    #[inline]
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        core.free(message);
+    }
+}
+
+/// `call`: has the client that made the task run its own `procedure`, with a message's first 8 bytes (little-endian, fewer are
+/// filled up with zeros) as the argument; the result goes to the mailbox `to`, where one is named.
+struct Call {
+    client: ClientKey,
+    procedure: u16,
+    to: Option<MailboxKey>,
+}
+
+fn call(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&["procedure", "to"])?;
+    let client = setup.client().ok_or("only a client that is attached by shared memory has procedures to be called")?;
+    let procedure = setup.argument("procedure").ok_or("the argument `procedure` is missing: a number up to 65535")?;
+    let procedure = procedure.parse().map_err(|_| format!("`{procedure}` is no procedure: a number up to 65535"))?;
+    Ok(Box::new(Call { client, procedure, to: optional(setup, "to")? }))
+}
+
+/// The mailbox that an argument names, if it is there.
+fn optional(setup: &TaskSetup<'_>, argument: &str) -> Result<Option<MailboxKey>, String> {
+    setup.argument(argument).map(|_| setup.mailbox(argument)).transpose()
+}
+
+impl Task for Call {
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        let mut argument = [0; size_of::<u64>()];
+        let bytes = message.len().min(argument.len());
+        core.read(&message, 0, &mut argument[..bytes]);
+        core.call(self.client, self.procedure, u64::from_le_bytes(argument), self.to);
+        core.free(message);
+    }
+}
+
+/// A task that hands each message to a service of the host.
+struct Ask {
+    service: Service,
+    to: Option<MailboxKey>,
+}
+
+impl Task for Ask {
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        core.ask(self.service, &message, self.to);
+        core.free(message);
+    }
+}
+
+/// `log`: each message is a line of the daemon's log.
+fn log(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&[])?;
+    Ok(Box::new(Ask { service: Service::Log, to: None }))
+}
+
+/// `read_file`: each message is the name of a file below the daemon's configured directory; what is in it goes to the mailbox `to`.
+fn read_file(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&["to"])?;
+    Ok(Box::new(Ask { service: Service::ReadFile, to: Some(setup.mailbox("to")?) }))
+}
+
+/// `dump`: each message becomes a file of the daemon's configured directory, for a debugger; its name goes to the mailbox `to`, where
+/// one is named.
+fn dump(setup: &TaskSetup<'_>) -> Made {
+    setup.only(&["to"])?;
+    Ok(Box::new(Ask { service: Service::Dump, to: optional(setup, "to")? }))
+}
