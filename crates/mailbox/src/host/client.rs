@@ -4,7 +4,9 @@ use super::mailbox::{MailboxKey, Side};
 use super::slots::{Breach, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
-use crate::shared::{ArmedFlag, Descriptor, HostCondition, RingReader, RingWriter, Signal};
+use crate::shared::{
+    ArmedFlag, ControlLayout, Descriptor, HostCondition, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, TakenCount,
+};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -89,7 +91,10 @@ pub(crate) struct Signals {
     pub(crate) allocs: VecDeque<(u64, u16, u32)>,
     /// Allocations and gets that wait.
     pub(crate) waiting: u32,
-    pub(crate) listens: u32,
+    /// ERRORs that the client has given credits for.
+    pub(crate) error_credits: u32,
+    /// UPCALLs that the client has given credits for.
+    pub(crate) upcall_credits: u32,
     /// Upcalls whose results are awaited, by index: {generation, ticket of the core}.
     pub(crate) upcalls: Vec<Option<(u16, u64)>>,
     pub(crate) upcall_serial: u16,
@@ -121,7 +126,12 @@ pub(crate) struct Client {
     /// Whether such a client wants a byte in that pipe.
     pub(crate) armed: ArmedFlag,
     pub(crate) condition: HostCondition,
+    /// Signalled besides for an upcall.
+    pub(crate) upcalled: HostCondition,
     pub(crate) ports: Vec<Option<Box<Port>>>,
+    /// Where the generations of the next port's slots start: not where those of an earlier life of the port did, so that what
+    /// a client says of that does not fit this one.
+    pub(crate) next_generation: u16,
     pub(crate) signals: Signals,
     /// By the client's number for it.
     pub(crate) open: Vec<Option<Open>>,
@@ -165,7 +175,40 @@ impl Client {
 /// A ring that clients fill and the core polls.
 pub(crate) enum Up {
     Port(RingReader<Descriptor>),
-    Signals(RingReader<Signal>),
+    Signals(SignalReader),
+}
+
+/// A client's signal queue to the core, and how far the client knows that it was taken.
+pub(crate) struct SignalReader {
+    ring: RingReader<Signal>,
+    taken: TakenCount,
+    told: u64,
+}
+
+impl SignalReader {
+    /// The signal queue of a client with this control segment; none if that is too short.
+    pub(crate) fn new(control: &Arc<Segment>) -> Option<SignalReader> {
+        let ring = RingReader::new(control, ControlLayout::signal_up(), SIGNAL_ENTRIES)?;
+        Some(SignalReader { ring, taken: TakenCount::new(control)?, told: 0 })
+    }
+
+    /// The next entry. The client is told how far it got when there is none, and often enough that it can write on.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Signal> {
+        let entry = self.ring.pop();
+        let taken = self.ring.position();
+        if taken - self.told >= SIGNAL_ENTRIES as u64 / 4 || (entry.is_none() && taken != self.told) {
+            self.told = taken;
+            self.taken.store(taken);
+        }
+        entry
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ring.is_ready()
+    }
 }
 
 /// One polled ring, and whose it is.

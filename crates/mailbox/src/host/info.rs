@@ -22,6 +22,8 @@ pub struct HostCounters {
     pub undeliverable: u64,
     /// Syncs and conditions of other domains that a client meant to write or signal.
     pub foreign: u64,
+    /// Slots that a client gave back after their port was closed: no breach.
+    pub late: u64,
     /// Errors that a client was not told of because it asked for none.
     pub untold: u64,
 }

@@ -1,6 +1,6 @@
 //! Beginnings and ends: of clients, of mailboxes, of their sides.
 
-use super::client::{Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, Signals, Up};
+use super::client::{Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, SignalReader, Signals, Up};
 use super::mailbox::{
     CoreReader, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
@@ -9,8 +9,8 @@ use super::slots::Slots;
 use super::{HostError, HostInterface};
 use crate::segment::Segment;
 use crate::shared::{
-    ArmedFlag, ControlLayout, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS, Reason, RingReader, RingWriter,
-    SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS,
+    ARRIVAL_CONDITION, ArmedFlag, ControlLayout, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS, Reason,
+    RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS, UPCALL_CONDITION,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,6 +26,8 @@ const AHEAD: (u32, u32) = (64, 192);
 const GRANT_BYTES: (u32, u32) = (4 << 10, 1 << 20);
 /// Sides of mailboxes that one client may have open: more than its rings are for, since those over the signal queue need none.
 const MAX_OPEN: usize = 1024;
+/// How far apart the generations of two lives of a port start. A slot is given back within few of its uses, if at all.
+const GENERATIONS_APART: u16 = 1 << 10;
 /// Upcalls into a client whose results may be awaited at a time.
 const MAX_UPCALLS: usize = 64;
 
@@ -78,17 +80,19 @@ impl HostInterface {
         let domain = self.domain_of(&prepared);
         let control = prepared.control.clone();
         let rings = (|| {
-            let up = RingReader::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES)?;
+            let up = SignalReader::new(&control)?;
             let down = RingWriter::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES)?;
-            Some((up, down, HostCondition::new(&control, ControlLayout::condition(0))?, ArmedFlag::new(&control)?))
+            let condition = |index: u16| HostCondition::new(&control, ControlLayout::condition(index.into()));
+            Some((up, down, [condition(ARRIVAL_CONDITION)?, condition(UPCALL_CONDITION)?], ArmedFlag::new(&control)?))
         })();
-        let Some((up, down, condition, armed)) = rings else { return Err(HostError::Gone) };
+        let Some((up, down, [condition, upcalled], armed)) = rings else { return Err(HostError::Gone) };
         let signals = Signals {
             down,
-            slots: Slots::new(SIGNAL_SLOTS as u16),
+            slots: Slots::new(SIGNAL_SLOTS as u16, 0),
             allocs: VecDeque::new(),
             waiting: 0,
-            listens: 0,
+            error_credits: 0,
+            upcall_credits: 0,
             upcalls: vec![None; MAX_UPCALLS],
             upcall_serial: 0,
             is_hungry: false,
@@ -104,7 +108,9 @@ impl HostInterface {
             wake: prepared.wake,
             armed,
             condition,
+            upcalled,
             ports: Vec::new(),
+            next_generation: 0,
             signals,
             open: Vec::new(),
             quota_bytes: self.config.client_bytes,
@@ -444,7 +450,7 @@ impl HostInterface {
         let port = Port {
             mailbox,
             side,
-            slots: Slots::new(SLOTS as u16),
+            slots: Slots::new(SLOTS as u16, holder.next_generation),
             down,
             ahead: if is_writer { options.ahead.unwrap_or(AHEAD.0).clamp(1, AHEAD.1) } else { 0 },
             grant_bytes: options.message_bytes.unwrap_or(GRANT_BYTES.0).clamp(64, GRANT_BYTES.1),
@@ -453,6 +459,7 @@ impl HostInterface {
             is_hungry: false,
             is_wait_noted: false,
         };
+        holder.next_generation = holder.next_generation.wrapping_add(GENERATIONS_APART);
         let at = number as usize;
         if holder.ports.len() <= at {
             holder.ports.resize_with(at + 1, || None);

@@ -42,7 +42,7 @@ impl HostInterface {
     }
 
     /// A slot that a client gave back: a message it has read, or a grant it did not use.
-    fn given_back(&mut self, client: u32, number: u16, given: Given) {
+    pub(super) fn given_back(&mut self, client: u32, number: u16, given: Given) {
         let origin = given.message.origin;
         let was_delivered = given.delivered;
         if number == SESSION_IN

@@ -46,13 +46,11 @@ impl HostInterface {
                 }
                 _ => Err(Breach::NoSync(entry.a)),
             },
-            up::LISTEN => match self.at(client) {
-                Some(client) if client.signals.listens < MAX_LISTENS => {
-                    client.signals.listens += 1;
-                    Ok(())
-                }
-                _ => Err(Breach::TooMany),
-            },
+            up::LISTEN => self.take_listen(client, entry.b),
+            up::FREE_OF_PORT => {
+                self.take_free_of_port(client, head);
+                Ok(())
+            }
             other => Err(Breach::Operation(other)),
         };
         match carried_out {
@@ -67,6 +65,33 @@ impl HostInterface {
         let same = self.client(ClientKey(number)).is_some_and(|other| Some(other.domain) == own);
         self.counters.foreign += u64::from(!same);
         same
+    }
+
+    /// A client gives credits for signals that answer nothing.
+    fn take_listen(&mut self, client: u32, kinds: u64) -> Result<(), Breach> {
+        let Some(client) = self.at(client) else { return Ok(()) };
+        for (kind, credits) in [
+            (up::LISTEN_ERRORS, &mut client.signals.error_credits),
+            (up::LISTEN_UPCALLS, &mut client.signals.upcall_credits),
+        ] {
+            if kinds & kind != 0 {
+                *credits += 1;
+                if *credits > MAX_LISTENS {
+                    return Err(Breach::TooMany);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot of a port that was dropped by some thread of the client. It may have crossed the port's closing, which took all
+    /// slots back; then there is nothing to do.
+    fn take_free_of_port(&mut self, client: u32, head: &Descriptor) {
+        let port = self.at(client).and_then(|client| client.port_mut(head.target));
+        match port.map(|port| port.slots.take(head, false)) {
+            Some(Ok(given)) => self.given_back(client, head.target, given),
+            _ => self.counters.late += 1,
+        }
     }
 
     fn take_signal_put(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
@@ -375,16 +400,18 @@ impl HostInterface {
         let Some(holder) = self.client_mut(client) else { return false };
         let signals = &mut holder.signals;
         let Some(index) = signals.upcalls.iter().position(Option::is_none) else { return false };
-        if signals.listens == 0 {
+        if signals.upcall_credits == 0 {
             return false;
         }
-        signals.listens -= 1;
+        signals.upcall_credits -= 1;
         signals.upcall_serial = signals.upcall_serial.wrapping_add(1);
         signals.upcalls[index] = Some((signals.upcall_serial, ticket));
         let generation = signals.upcall_serial;
         let result = SyncAddress { client: client.number(), pool: SyncPool::Core, index: index as u16, generation };
         let head = Descriptor { op: down::UPCALL, target: procedure, ..Descriptor::default() };
         signals.down.push(Signal { head, a: argument, b: result.to_word() });
+        // A condition of its own: the thread that serves upcalls must not be woken by everything else that comes.
+        holder.upcalled.signal_if_asleep();
         self.notify(client.index() as u32);
         true
     }
@@ -392,11 +419,11 @@ impl HostInterface {
     /// Tells a client of an error that no call of its own would find; dropped (and counted) if it asked for none ahead.
     pub fn tell_error(&mut self, client: ClientKey, reason: Reason, detail: u64) {
         let Some(holder) = self.client_mut(client) else { return };
-        if holder.signals.listens == 0 {
+        if holder.signals.error_credits == 0 {
             self.counters.untold += 1;
             return;
         }
-        holder.signals.listens -= 1;
+        holder.signals.error_credits -= 1;
         let head = Descriptor { op: down::ERROR, target: reason as u16, ..Descriptor::default() };
         holder.signals.down.push(Signal { head, a: detail, b: 0 });
         self.notify(client.index() as u32);

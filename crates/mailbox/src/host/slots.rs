@@ -70,8 +70,9 @@ pub(crate) struct Given {
 }
 
 impl Slots {
-    pub(crate) fn new(count: u16) -> Slots {
-        let slot = || Slot { state: State::Empty, generation: 0, message: Message::NONE, first: 0, end: 0 };
+    /// So many slots, whose generations start at `generation`.
+    pub(crate) fn new(count: u16, generation: u16) -> Slots {
+        let slot = || Slot { state: State::Empty, generation, message: Message::NONE, first: 0, end: 0 };
         Slots {
             slots: std::iter::repeat_with(slot).take(count.into()).collect(),
             empty: (0..count).rev().collect(),
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn only_what_was_handed_out_can_be_given_back_and_once() {
-        let mut slots = Slots::new(2);
+        let mut slots = Slots::new(2, 0);
         let grant = slots.grant(message(128, 64), (128, 64)).unwrap();
         let put = Descriptor { offset: 136, len: 56, ..grant };
         for (wrong, breach) in [
@@ -239,7 +240,7 @@ mod tests {
         fn random_descriptors_take_only_what_is_held(
             steps in prop::collection::vec((0u8..4, any::<u16>(), any::<u16>(), any::<u32>(), any::<u32>()), 1..300),
         ) {
-            let mut slots = Slots::new(8);
+            let mut slots = Slots::new(8, u16::MAX - 1);
             let mut held: Vec<(Descriptor, bool)> = Vec::new();
             for (step, slot, generation, offset, len) in steps {
                 match step {

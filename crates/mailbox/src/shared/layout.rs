@@ -20,6 +20,13 @@ pub(crate) const SIGNAL_SLOTS: usize = 256;
 /// Entries of each signal queue: more than twice its slots, since most signals belong to no slot.
 pub(crate) const SIGNAL_ENTRIES: usize = 1024;
 
+/// The host condition that is signalled when the core has sent something.
+pub(crate) const ARRIVAL_CONDITION: u16 = 0;
+/// The host condition that is signalled besides when the core has made an upcall.
+pub(crate) const UPCALL_CONDITION: u16 = 1;
+/// The first of the host conditions that a client hands out as it likes.
+pub(crate) const FREE_CONDITION: u16 = 2;
+
 /// Areas start on two cache lines: x86 fetches them in pairs.
 const APART_BYTES: usize = 128;
 /// Conditions and syncs have a cache line each: different threads wait on them.
@@ -83,6 +90,12 @@ impl ControlLayout {
         SIGNAL_UP_AT
     }
 
+    /// The word by which the core says how many entries it has taken from [`ControlLayout::signal_up`]: behind that ring,
+    /// where nothing else is.
+    pub(crate) const fn signal_taken() -> usize {
+        SIGNAL_UP_AT + SIGNAL_RING_BYTES
+    }
+
     /// The signal queue from the core to the client (the paper's host signal queue).
     pub(crate) const fn signal_down() -> usize {
         SIGNAL_DOWN_AT
@@ -110,6 +123,7 @@ mod tests {
         areas.extend((0..SYNCS).map(|at| (ControlLayout::client_sync(at), CELL_BYTES)));
         areas.extend((0..SYNCS).map(|at| (ControlLayout::core_sync(at), CELL_BYTES)));
         areas.push((ControlLayout::signal_up(), SIGNAL_RING_BYTES));
+        areas.push((ControlLayout::signal_taken(), 8));
         areas.push((ControlLayout::signal_down(), SIGNAL_RING_BYTES));
         areas.extend((0..PORTS).map(|port| (ControlLayout::port_up(port), PORT_RING_BYTES)));
         areas.extend((0..PORTS).map(|port| (ControlLayout::port_down(port), PORT_RING_BYTES)));

@@ -16,9 +16,12 @@ mod words;
 pub use bell::BellPage;
 pub(crate) use bell::{ArmedFlag, BELL_PAGE_BYTES, CoreBell};
 pub(crate) use condition::{HostCondition, Woken};
-pub(crate) use layout::{CONDITIONS, ControlLayout, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS, SYNCS};
+pub(crate) use layout::{
+    ARRIVAL_CONDITION, CONDITIONS, ControlLayout, FREE_CONDITION, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS,
+    SLOTS, SYNCS, UPCALL_CONDITION,
+};
 pub use op::Reason;
 pub(crate) use op::{down, up};
-pub(crate) use ring::{Descriptor, Entry, RingReader, RingWriter, Signal};
+pub(crate) use ring::{Descriptor, Entry, RingReader, RingWriter, Signal, TakenCount};
 pub use sync::{ConditionAddress, SyncAddress, SyncPool};
 pub(crate) use sync::{SyncCell, WriteOutcome};

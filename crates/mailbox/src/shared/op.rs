@@ -30,8 +30,15 @@ pub(crate) mod up {
     pub(crate) const SIGNAL: u8 = 23;
     /// Calls procedure `target` with argument `b`; the result goes to the sync at address `a`.
     pub(crate) const CALL: u8 = 24;
-    /// One more unasked signal may be sent down.
+    /// One more unasked signal may be sent down, of a kind that `b` says.
     pub(crate) const LISTEN: u8 = 25;
+    /// In `b` of [`LISTEN`]: an ERROR.
+    pub(crate) const LISTEN_ERRORS: u64 = 1;
+    /// In `b` of [`LISTEN`]: an UPCALL.
+    pub(crate) const LISTEN_UPCALLS: u64 = 2;
+    /// A slot of port `target` is given back from outside the port's ring, by whatever thread dropped it. No breach if it is not
+    /// held any more: it may cross the closing of the port.
+    pub(crate) const FREE_OF_PORT: u8 = 28;
 }
 
 /// Operations from the core to the client, on a port's ring or the signal queue.

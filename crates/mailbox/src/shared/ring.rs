@@ -11,7 +11,7 @@ use super::words::Words;
 use crate::sync::Ordering;
 use std::marker::PhantomData;
 #[cfg(not(loom))]
-use {crate::segment::Segment, crate::sync::Arc};
+use {super::layout::ControlLayout, crate::segment::Segment, crate::sync::Arc};
 
 /// Laps count from 1 to this and on from 1 again; 0 is in memory that was never written.
 const LAPS: u8 = u8::MAX;
@@ -207,5 +207,29 @@ impl<E: Entry> RingReader<E> {
     /// Entries read so far.
     pub(crate) fn position(&self) -> u64 {
         self.0.passed
+    }
+}
+
+/// How many entries of a ring its reader has taken, as it says now and then: for a writer whose entries nobody answers and no
+/// slot bounds.
+pub(crate) struct TakenCount(Words);
+
+impl TakenCount {
+    /// The count of the signal queue to the core; none if the control segment is too short.
+    #[cfg(not(loom))]
+    pub(crate) fn new(control: &Arc<Segment>) -> Option<TakenCount> {
+        Words::new(control, ControlLayout::signal_taken(), 1).map(TakenCount)
+    }
+
+    /// By the writer: entries taken so far, at least. Their places may be written again.
+    #[inline]
+    pub(crate) fn load(&self) -> u64 {
+        self.0.word(0).load(Ordering::Acquire)
+    }
+
+    /// By the reader: it has taken so many so far.
+    #[inline]
+    pub(crate) fn store(&self, taken: u64) {
+        self.0.word(0).store(taken, Ordering::Release);
     }
 }
