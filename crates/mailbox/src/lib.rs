@@ -21,6 +21,8 @@ pub mod attach;
 mod batch;
 pub mod bell;
 mod buffer;
+#[cfg(not(any(loom, miri)))]
+pub mod client;
 pub mod failpoint;
 mod heap;
 #[cfg(not(any(loom, miri)))]

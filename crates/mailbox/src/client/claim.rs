@@ -1,0 +1,39 @@
+//! The claim on one side of a mailbox: kept by its writer or reader and by every message that came by it.
+
+use super::attachment::Inner;
+use std::sync::{Arc, PoisonError};
+
+/// One side of a mailbox that the daemon opened for this process, for as long as anything of it is in use: closing it takes
+/// the buffers back that it has out, so it may be closed only once there are none.
+pub(crate) struct Claim {
+    pub(crate) inner: Arc<Inner>,
+    /// The client's number for the side; none for the session, which ends with the attachment.
+    number: Option<u16>,
+    /// Absent over the signal queue.
+    port: Option<u16>,
+}
+
+impl Claim {
+    pub(crate) fn new(inner: &Arc<Inner>, number: Option<u16>, port: Option<u16>) -> Arc<Claim> {
+        Arc::new(Claim { inner: inner.clone(), number, port })
+    }
+
+    /// The client's number for the side, if it has one.
+    pub(crate) fn number(&self) -> Option<u16> {
+        self.number
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let (Some(number), inner) = (self.number, &self.inner) else { return };
+        if let Some(port) = self.port {
+            inner.ports.release(port);
+        }
+        crate::failpoint::failpoint!("claim.dropped");
+        let unused = inner.unused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(unused) = unused {
+            unused(number);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A port: a pair of rings of this attachment that one writer or reader owns.
+
+use super::attachment::Inner;
+use super::claim::Claim;
+use super::error::MailboxError;
+use super::held::Memory;
+use crate::failpoint::failpoint;
+use crate::shared::{ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Reason, RingReader, RingWriter, SLOTS};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which ports have an owner.
+#[derive(Default)]
+pub(crate) struct Ports(AtomicU64);
+
+impl Ports {
+    /// True if it is the caller's now.
+    fn claim(&self, port: u16) -> bool {
+        let bit = 1 << (port % PORTS as u16);
+        usize::from(port) < PORTS && self.0.fetch_or(bit, Ordering::Acquire) & bit == 0
+    }
+
+    /// It has no owner any more.
+    pub(crate) fn release(&self, port: u16) {
+        self.0.fetch_and(!(1 << (port % PORTS as u16)), Ordering::Release);
+    }
+}
+
+const _: () = assert!(PORTS == 64, "a bit of a word for each port");
+
+/// A port in use: its two rings, and what its owner needs for each message.
+pub(crate) struct Port {
+    pub(crate) number: u16,
+    pub(crate) claim: Arc<Claim>,
+    up: RingWriter<Descriptor>,
+    down: RingReader<Descriptor>,
+    /// The last of the core's sleeps that this port rang in.
+    rung: u64,
+    /// References to the claim that messages in the application's hands take with them and bring back: so no count is touched
+    /// for a message. As many as there were ever out at a time.
+    spare: Vec<Arc<Claim>>,
+    /// Why the mailbox is gone, if it is.
+    closed: Option<Reason>,
+}
+
+impl Port {
+    /// Takes port `number`, whose rings the daemon has cleared when it opened the mailbox (or made, for a session).
+    ///
+    /// # Errors
+    /// There is no such port, or it is taken.
+    pub(crate) fn take(inner: &Arc<Inner>, mailbox: Option<u16>, number: u16) -> Result<Port, MailboxError> {
+        if !inner.ports.claim(number) {
+            return Err(MailboxError::PortTaken { port: number });
+        }
+        failpoint!("port.taken");
+        let (up_at, down_at) = (ControlLayout::port_up(number.into()), ControlLayout::port_down(number.into()));
+        let up = RingWriter::new(&inner.control, up_at, PORT_ENTRIES);
+        let down = RingReader::new(&inner.control, down_at, PORT_ENTRIES);
+        let (Some(up), Some(down)) = (up, down) else {
+            return Err(inner.broken("its control segment is too short for the rings"));
+        };
+        let claim = Claim::new(inner, mailbox, Some(number));
+        Ok(Port { number, claim, up, down, rung: 0, spare: Vec::with_capacity(SLOTS), closed: None })
+    }
+
+    /// Sends one entry to the core.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Descriptor) {
+        self.up.push(entry);
+        self.claim.inner.bell.ring_if_asleep(&mut self.rung);
+    }
+
+    /// The next entry from the core.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Descriptor> {
+        self.down.pop()
+    }
+
+    /// A reference for a message to take with it.
+    #[inline]
+    pub(crate) fn reference(&mut self) -> Arc<Claim> {
+        match self.spare.pop() {
+            Some(reference) => reference,
+            None => self.claim.clone(),
+        }
+    }
+
+    /// A reference that a message brings back.
+    #[inline]
+    pub(crate) fn keep(&mut self, reference: Option<Arc<Claim>>) {
+        if let Some(reference) = reference
+            && self.spare.len() < self.spare.capacity()
+        {
+            self.spare.push(reference);
+        }
+    }
+
+    /// The attachment.
+    #[inline]
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.claim.inner
+    }
+
+    /// The segments with messages.
+    #[inline]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.claim.inner.memory
+    }
+
+    /// An error if the mailbox or the daemon is known to be gone.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), MailboxError> {
+        if self.closed.is_none() && !self.claim.inner.watch.is_gone() {
+            return Ok(());
+        }
+        match self.closed {
+            Some(reason) => Err(MailboxError::Closed { reason }),
+            None => Err(self.claim.inner.watch.gone()),
+        }
+    }
+
+    /// Notes a CLOSED.
+    #[cold]
+    pub(crate) fn close(&mut self, entry: &Descriptor) -> MailboxError {
+        let reason = Reason::from_code(entry.target).unwrap_or(Reason::Closed);
+        self.closed = Some(reason);
+        MailboxError::Closed { reason }
+    }
+
+    /// Notes an entry that no daemon sends.
+    #[cold]
+    pub(crate) fn broken(&self, entry: &Descriptor) -> MailboxError {
+        self.claim.inner.broken(&format!("port {} had {entry:?}", self.number))
+    }
+}

@@ -1,0 +1,195 @@
+//! Reading from a mailbox (Nectar paper, 3.3): `begin_get`, `end_get`, and `enqueue` of a message to another mailbox.
+
+use super::error::MailboxError;
+use super::held::Held;
+use super::port::Port;
+use super::signal::SignalSide;
+use super::wait::Wait;
+use crate::failpoint::failpoint;
+use crate::shared::{Descriptor, down, up};
+use std::fmt;
+use std::ops::Deref;
+
+/// The reading side of a mailbox.
+///
+/// A message is read in place: [`Reader::begin_get`] gives the next one, [`Reader::end_get`] releases its memory. Several may be
+/// begun before one is ended. A message that is not ended counts towards the mailbox's bound, so a reader that keeps messages
+/// holds up the writers.
+pub struct Reader(Side);
+
+enum Side {
+    Rings(RingsReader),
+    Signals(SignalSide),
+}
+
+impl Reader {
+    pub(crate) fn rings(port: Port) -> Reader {
+        Reader(Side::Rings(RingsReader { port }))
+    }
+
+    pub(crate) fn signals(side: SignalSide) -> Reader {
+        Reader(Side::Signals(side))
+    }
+
+    /// The next message. Waits as `wait` says while there is none.
+    ///
+    /// # Errors
+    /// `Closed` and `Gone`, once all that came before was had; `TimedOut`, and then no message was taken; for a signal-queue
+    /// mailbox `TooManyHeld`.
+    #[inline]
+    pub fn begin_get(&mut self, wait: Wait) -> Result<Message, MailboxError> {
+        match &mut self.0 {
+            Side::Rings(rings) => match rings.look()? {
+                Some(held) => Ok(Message(held)),
+                None => rings.begin_get(wait).map(Message),
+            },
+            Side::Signals(side) => side.begin_get(wait).map(Message),
+        }
+    }
+
+    /// The next message, if there is one now. Of a signal-queue mailbox it waits for the daemon to say so.
+    ///
+    /// # Errors
+    /// As [`Reader::begin_get`].
+    #[inline]
+    pub fn try_begin_get(&mut self) -> Result<Option<Message>, MailboxError> {
+        let held = match &mut self.0 {
+            Side::Rings(rings) => match rings.look()? {
+                None => rings.port.check().map(|()| None)?,
+                found => found,
+            },
+            Side::Signals(side) => side.try_begin_get()?,
+        };
+        Ok(held.map(Message))
+    }
+
+    /// Ends a message: its memory is released. Never waits. The same as dropping the message, but quicker; a message of another
+    /// reader is released too.
+    #[inline]
+    pub fn end_get(&mut self, message: Message) {
+        match &mut self.0 {
+            Side::Rings(rings) => rings.end_get(message.0),
+            Side::Signals(side) => side.end_get(message.0),
+        }
+    }
+
+    /// Moves a message, as it is now, to another mailbox, one that this process has open for writing as number `to`, without
+    /// copying it. Never waits: the bound of the other mailbox does not hold up a message that is there already.
+    ///
+    /// # Errors
+    /// `Closed`, `Gone`; `Foreign` if the message is of another reader. It is ended then.
+    #[inline]
+    pub fn enqueue(&mut self, message: Message, to: u16) -> Result<(), MailboxError> {
+        match &mut self.0 {
+            Side::Rings(rings) => rings.enqueue(message.0, to),
+            Side::Signals(side) => side.enqueue(message.0, to),
+        }
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Side::Rings(rings) => f.debug_struct("Reader").field("port", &rings.port.number).finish_non_exhaustive(),
+            Side::Signals(side) => f.debug_struct("Reader").field("number", &side.number).finish_non_exhaustive(),
+        }
+    }
+}
+
+/// A message being read, in place, less what [`Message::adjust`] left out.
+///
+/// Dropping it ends it, from any thread. [`Reader::end_get`] does the same quicker.
+pub struct Message(Held);
+
+impl Message {
+    /// Leaves out `prefix` bytes at the start and `suffix` bytes at the end, without copying: for this reader, and for who gets
+    /// it next if it is enqueued.
+    ///
+    /// # Errors
+    /// `TooShort`, and nothing changes, if that is more than there is.
+    #[inline]
+    pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), MailboxError> {
+        self.0.adjust(prefix, suffix)
+    }
+
+    /// What the daemon says beside the bytes: in a session, the number of the subscription that the packet is for; 0 if it says
+    /// nothing.
+    #[inline]
+    pub fn label(&self) -> u16 {
+        self.0.label()
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("bytes", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A reader of a `rings` mailbox.
+struct RingsReader {
+    port: Port,
+}
+
+impl RingsReader {
+    /// The next message, if it is there.
+    #[inline]
+    fn look(&mut self) -> Result<Option<Held>, MailboxError> {
+        let Some(entry) = self.port.pop() else { return Ok(None) };
+        if entry.op != down::MESSAGE {
+            return Err(self.other(&entry));
+        }
+        let Some(range) = self.port.memory().delivered(&entry, self.port.number) else {
+            return Err(self.port.broken(&entry));
+        };
+        failpoint!("reader.begin_get.after_pop");
+        Ok(Some(range.hold(self.port.reference())))
+    }
+
+    #[cold]
+    fn other(&mut self, entry: &Descriptor) -> MailboxError {
+        if entry.op == down::CLOSED { self.port.close(entry) } else { self.port.broken(entry) }
+    }
+
+    #[inline(never)]
+    fn begin_get(&mut self, wait: Wait) -> Result<Held, MailboxError> {
+        self.port.check()?;
+        let claim = self.port.claim.clone();
+        let inner = &claim.inner;
+        inner.watch.wait_for(&inner.arrivals, wait, || self.look())
+    }
+
+    #[inline]
+    fn end_get(&mut self, held: Held) {
+        if !held.is_of(&self.port.claim) {
+            return; // its drop knows where it belongs
+        }
+        failpoint!("reader.end_get.before_push");
+        let (entry, claim) = held.into_entry(up::FREE, 0);
+        self.port.push(entry);
+        failpoint!("reader.end_get.after_push");
+        self.port.keep(claim);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, held: Held, to: u16) -> Result<(), MailboxError> {
+        if !held.is_of(&self.port.claim) {
+            return Err(MailboxError::Foreign);
+        }
+        self.port.check()?;
+        failpoint!("reader.enqueue.before_push");
+        let (entry, claim) = held.into_entry(up::ENQUEUE, to);
+        self.port.push(entry);
+        failpoint!("reader.enqueue.after_push");
+        self.port.keep(claim);
+        Ok(())
+    }
+}

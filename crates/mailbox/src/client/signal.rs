@@ -1,0 +1,519 @@
+//! The signal queues (Nectar paper, 3.2): one ring to the core, one from it, for all that has no port of its own; and the
+//! `signal_queue` implementation of mailboxes on top of them.
+//!
+//! Any thread may ask, under one lock. Whoever waits looks into the queue from the core, and files what is for others by its
+//! tag, so nobody depends on a certain thread to run.
+
+use super::attachment::Inner;
+use super::claim::Claim;
+use super::error::MailboxError;
+use super::held::{Held, HeldMut, SIGNALS};
+use super::wait::Wait;
+use crate::failpoint::failpoint;
+use crate::segment::Segment;
+use crate::shared::{
+    ControlLayout, Descriptor, Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, Signal, TakenCount, down,
+    up,
+};
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// Errors that are kept until they are asked for; also the credits for them that the core is given.
+pub(crate) const MAX_ERRORS: usize = 16;
+/// Upcalls that the core may have under way.
+pub(crate) const MAX_UPCALLS: usize = 16;
+/// How long a call that has run out of time waits for the core to say what became of its request. A core that is awake says
+/// it within microseconds; of one that is stopped the answer is left for a later call.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Tags: the place among the asks, and above it which of its uses.
+const TAG_BITS: u32 = 16;
+
+/// An error that answers no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorSignal {
+    /// What it is; none if this library does not know it.
+    pub reason: Option<Reason>,
+    /// What it is about, as the reason says.
+    pub detail: u64,
+}
+
+/// What became of a request.
+enum State {
+    /// Not in use.
+    Free,
+    /// The core has not answered yet.
+    Waits,
+    /// The answer, filed for who asked.
+    Answered(Signal),
+    /// Who asked is gone; the answer is to be given back. The side of the mailbox stays open until then.
+    Abandoned(Arc<Claim>),
+}
+
+struct Ask {
+    /// Which use of the place this is.
+    turn: u64,
+    state: State,
+}
+
+/// Both queues, and what is known of requests under way.
+pub(crate) struct Signals {
+    up: RingWriter<Signal>,
+    down: RingReader<Signal>,
+    /// How many entries the core has taken, as it says.
+    taken: TakenCount,
+    /// The same, as last seen.
+    taken_seen: u64,
+    /// The last of the core's sleeps that was rung in from here.
+    rung: u64,
+    asks: Vec<Ask>,
+    free: Vec<u16>,
+    /// Slots in this process's hands.
+    held: usize,
+    pub(crate) upcalls: VecDeque<Signal>,
+    /// Upcalls are served: credits for them were given.
+    pub(crate) serves: bool,
+    errors: VecDeque<ErrorSignal>,
+    /// Claims to be let go once the lock is released: their drop calls the application.
+    settled: Vec<Arc<Claim>>,
+}
+
+impl Signals {
+    /// The queues of an attachment's control segment; none if that is too short.
+    pub(crate) fn new(control: &Arc<Segment>) -> Option<Signals> {
+        Some(Signals {
+            up: RingWriter::new(control, ControlLayout::signal_up(), SIGNAL_ENTRIES)?,
+            down: RingReader::new(control, ControlLayout::signal_down(), SIGNAL_ENTRIES)?,
+            taken: TakenCount::new(control)?,
+            taken_seen: 0,
+            rung: 0,
+            asks: (0..SIGNAL_SLOTS).map(|_| Ask { turn: 0, state: State::Free }).collect(),
+            free: (0..SIGNAL_SLOTS as u16).rev().collect(),
+            held: 0,
+            upcalls: VecDeque::new(),
+            serves: false,
+            errors: VecDeque::new(),
+            settled: Vec::new(),
+        })
+    }
+
+    /// Sends one entry, once there is room for it.
+    #[inline]
+    pub(crate) fn push(&mut self, inner: &Inner, entry: Signal) -> Result<(), MailboxError> {
+        if self.up.position().wrapping_sub(self.taken_seen) >= SIGNAL_ENTRIES as u64 {
+            self.make_room(inner)?;
+        }
+        if inner.watch.is_gone() {
+            return Err(inner.watch.gone());
+        }
+        self.up.push(entry);
+        inner.bell.ring_if_asleep(&mut self.rung);
+        Ok(())
+    }
+
+    /// Waits until the core has taken something. It takes all there is in each of its turns, and is awake, since it was rung.
+    #[cold]
+    fn make_room(&mut self, inner: &Inner) -> Result<(), MailboxError> {
+        let mut looks = 0u32;
+        loop {
+            self.taken_seen = self.taken.load();
+            if self.up.position().wrapping_sub(self.taken_seen) < SIGNAL_ENTRIES as u64 {
+                return Ok(());
+            }
+            if inner.watch.is_gone() {
+                return Err(inner.watch.gone());
+            }
+            looks += 1;
+            match looks {
+                0..100 => std::hint::spin_loop(),
+                100..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    }
+
+    /// Gives a slot of the signal queue back, or on.
+    fn push_slot(&mut self, inner: &Inner, head: Descriptor) -> Result<(), MailboxError> {
+        self.held = self.held.saturating_sub(1);
+        self.push(inner, Signal { head, a: 0, b: 0 })
+    }
+
+    /// Takes all that has come. `own` is the tag of who looks, who need not be woken for it.
+    pub(crate) fn drain(&mut self, inner: &Inner, own: Option<u64>) -> Result<(), MailboxError> {
+        let (mut for_others, mut upcalls) = (false, false);
+        while let Some(entry) = self.down.pop() {
+            match entry.head.op {
+                down::GRANT | down::MESSAGE | down::REFUSED => {
+                    self.file(inner, entry)?;
+                    for_others |= own != Some(entry.a);
+                }
+                down::UPCALL if self.serves && self.upcalls.len() < MAX_UPCALLS => {
+                    self.upcalls.push_back(entry);
+                    upcalls = true;
+                }
+                down::UPCALL => {
+                    // Nobody serves it; whoever made it must not wait for ever.
+                    let head = Descriptor { op: up::SYNC_WRITE, ..Descriptor::default() };
+                    self.push(inner, Signal { head, a: entry.b, b: u64::MAX })?;
+                }
+                down::ERROR => {
+                    if self.errors.len() == MAX_ERRORS {
+                        self.errors.pop_front();
+                    }
+                    let reason = Reason::from_code(entry.head.target);
+                    self.errors.push_back(ErrorSignal { reason, detail: entry.a });
+                    self.push(inner, listen(up::LISTEN_ERRORS))?;
+                }
+                _ => return Err(inner.broken(&format!("the signal queue had {entry:?}"))),
+            }
+        }
+        if for_others {
+            inner.arrivals.signal_if_asleep();
+        }
+        if upcalls {
+            inner.upcalled.signal_if_asleep();
+        }
+        Ok(())
+    }
+
+    /// Files an answer by its tag.
+    fn file(&mut self, inner: &Inner, entry: Signal) -> Result<(), MailboxError> {
+        let unknown = || Err(inner.broken(&format!("the signal queue answered what was not asked: {entry:?}")));
+        let Some(ask) = self.asks.get_mut(place(entry.a)).filter(|ask| tag(ask.turn, place(entry.a)) == entry.a) else {
+            return unknown();
+        };
+        match std::mem::replace(&mut ask.state, State::Free) {
+            State::Waits => {
+                ask.state = State::Answered(entry);
+                if entry.head.op != down::REFUSED {
+                    self.held += 1;
+                }
+                Ok(())
+            }
+            State::Abandoned(claim) => {
+                self.free.push(place(entry.a) as u16);
+                let head = match (entry.head.op, claim.number()) {
+                    (down::GRANT, _) => Some(Descriptor { op: up::SIGNAL_FREE, target: 0, ..entry.head }),
+                    // Nobody has read it: back it goes.
+                    (down::MESSAGE, Some(to)) => Some(Descriptor { op: up::SIGNAL_ENQUEUE, target: to, ..entry.head }),
+                    _ => None,
+                };
+                let sent = head.map_or(Ok(()), |head| self.push(inner, Signal { head, a: 0, b: 0 }));
+                self.settled.push(claim);
+                sent
+            }
+            State::Free | State::Answered(_) => unknown(),
+        }
+    }
+
+    /// Sends a request that will be answered. Returns its tag.
+    fn ask(&mut self, inner: &Inner, head: Descriptor, is_try: bool) -> Result<u64, MailboxError> {
+        let asked = self.asks.len() - self.free.len();
+        let too_many = MailboxError::TooManyHeld { most: SIGNAL_SLOTS };
+        if asked + self.held >= SIGNAL_SLOTS {
+            return Err(too_many);
+        }
+        let Some(at) = self.free.pop() else { return Err(too_many) };
+        let Some(ask) = self.asks.get_mut(usize::from(at)) else { return Err(too_many) };
+        ask.turn += 1;
+        ask.state = State::Waits;
+        let tag = tag(ask.turn, at.into());
+        self.push(inner, Signal { head, a: tag, b: is_try.into() })?;
+        Ok(tag)
+    }
+
+    /// The answer to a request, if it has come.
+    fn answer(&mut self, inner: &Inner, tag: u64) -> Result<Option<Signal>, MailboxError> {
+        self.drain(inner, Some(tag))?;
+        let Some(ask) = self.asks.get_mut(place(tag)) else { return Ok(None) };
+        match std::mem::replace(&mut ask.state, State::Free) {
+            State::Answered(entry) => {
+                self.free.push(place(tag) as u16);
+                Ok(Some(entry))
+            }
+            state => {
+                ask.state = state;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Leaves a request to be settled when its answer comes.
+    fn abandon(&mut self, inner: &Inner, tag: u64, claim: Arc<Claim>) -> Result<(), MailboxError> {
+        let Some(ask) = self.asks.get_mut(place(tag)) else { return Ok(()) };
+        if let State::Answered(entry) = std::mem::replace(&mut ask.state, State::Abandoned(claim)) {
+            // It is there already.
+            self.held -= usize::from(entry.head.op != down::REFUSED);
+            return self.file(inner, entry);
+        }
+        Ok(())
+    }
+
+    /// The errors that have come since they were last asked for, the oldest first.
+    fn take_errors(&mut self) -> Vec<ErrorSignal> {
+        self.errors.drain(..).collect()
+    }
+}
+
+fn tag(turn: u64, at: usize) -> u64 {
+    turn << TAG_BITS | at as u64
+}
+
+fn place(tag: u64) -> usize {
+    (tag & ((1 << TAG_BITS) - 1)) as usize
+}
+
+/// A credit for one unasked signal, of the kinds that `kinds` says.
+pub(crate) fn listen(kinds: u64) -> Signal {
+    Signal { head: Descriptor { op: up::LISTEN, ..Descriptor::default() }, a: 0, b: kinds }
+}
+
+impl Inner {
+    /// Does `work` on the signal queues.
+    #[inline]
+    pub(crate) fn with_signals<R>(&self, work: impl FnOnce(&mut Signals) -> R) -> R {
+        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = work(&mut signals);
+        let settled = std::mem::take(&mut signals.settled);
+        drop(signals);
+        drop(settled);
+        done
+    }
+
+    /// Sends a signal that is not answered.
+    #[inline]
+    pub(crate) fn send(&self, entry: Signal) -> Result<(), MailboxError> {
+        self.with_signals(|signals| signals.push(self, entry))
+    }
+
+    /// Gives a slot back from wherever it was dropped. If the daemon is gone, so is the slot.
+    pub(crate) fn give_back(&self, port: u16, head: Descriptor) {
+        failpoint!("held.drop.before_push");
+        let _sent = self.with_signals(|signals| match port {
+            SIGNALS => signals.push_slot(self, Descriptor { op: up::SIGNAL_FREE, ..head }),
+            _ => {
+                let head = Descriptor { op: up::FREE_OF_PORT, target: port, ..head };
+                signals.push(self, Signal { head, a: 0, b: 0 })
+            }
+        });
+        failpoint!("held.drop.after_push");
+    }
+
+    /// Takes what has come over the signal queue: the errors in it.
+    pub(crate) fn errors(&self) -> Vec<ErrorSignal> {
+        self.with_signals(|signals| {
+            // What is wrong with the queue itself is said by the next call that waits.
+            let _drained = signals.drain(self, None);
+            signals.take_errors()
+        })
+    }
+}
+
+/// One side of a `signal_queue` mailbox.
+pub(crate) struct SignalSide {
+    claim: Arc<Claim>,
+    /// The client's number for it.
+    pub(crate) number: u16,
+    /// A request that ran out of time before the core said what became of it.
+    unsettled: Option<u64>,
+}
+
+impl SignalSide {
+    pub(crate) fn new(inner: &Arc<Inner>, number: u16) -> SignalSide {
+        SignalSide { claim: Claim::new(inner, Some(number), None), number, unsettled: None }
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.claim.inner
+    }
+
+    /// Asks for a buffer of `len` bytes, or a message. Returns the tag.
+    fn ask(&self, op: u8, len: u32, is_try: bool) -> Result<u64, MailboxError> {
+        let head = Descriptor { op, target: self.number, len, ..Descriptor::default() };
+        failpoint!("signal.ask.before_push");
+        let asked = self.inner().with_signals(|signals| signals.ask(self.inner(), head, is_try));
+        failpoint!("signal.ask.after_push");
+        asked
+    }
+
+    /// Waits for an answer. One that comes after the time is over, but before the core has heard that nobody waits for it
+    /// any more, counts.
+    fn wait(&mut self, tag: u64, wait: Wait, is_given_up: bool) -> Result<Signal, MailboxError> {
+        let claim = self.claim.clone();
+        let inner = &claim.inner;
+        let look = || inner.with_signals(|signals| signals.answer(inner, tag));
+        match inner.watch.wait_for(&inner.arrivals, wait, look) {
+            Err(MailboxError::TimedOut) => {}
+            outcome => return outcome,
+        }
+        if !is_given_up {
+            failpoint!("signal.cancel.before_push");
+            let head = Descriptor { op: up::CANCEL, ..Descriptor::default() };
+            inner.send(Signal { head, a: tag, b: 0 })?;
+            failpoint!("signal.cancel.after_push");
+        }
+        let settled = inner.watch.wait_for(&inner.arrivals, Wait::at_most(SETTLE), look);
+        failpoint!("signal.cancel.settled");
+        if settled == Err(MailboxError::TimedOut) {
+            self.unsettled = Some(tag);
+        }
+        settled
+    }
+
+    /// Asks and waits; goes on with a request that an earlier call left open.
+    fn request(&mut self, op: u8, len: u32, wait: Wait) -> Result<Signal, MailboxError> {
+        loop {
+            let left = self.unsettled.take();
+            let tag = match left {
+                Some(tag) => tag,
+                None => self.ask(op, len, false)?,
+            };
+            let answer = self.wait(tag, wait, left.is_some())?;
+            if left.is_some() && !self.serves(&answer, len) {
+                continue;
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// Asks for what is to be had now, and waits for the core to say whether it is.
+    fn try_request(&mut self, op: u8, len: u32) -> Result<Option<Signal>, MailboxError> {
+        if let Some(tag) = self.unsettled.take() {
+            match self.inner().with_signals(|signals| signals.answer(self.inner(), tag))? {
+                Some(answer) if self.serves(&answer, len) => return Ok(Some(answer)),
+                Some(_) => {}
+                None => {
+                    self.unsettled = Some(tag);
+                    return Ok(None);
+                }
+            }
+        }
+        let tag = self.ask(op, len, true)?;
+        self.wait(tag, Wait::Block, false).map(Some)
+    }
+
+    /// Whether the answer to an earlier call's request serves this one; if not it is done with.
+    fn serves(&self, answer: &Signal, len: u32) -> bool {
+        match answer.head.op {
+            down::MESSAGE => true,
+            down::GRANT if answer.head.len >= len => true,
+            down::GRANT => {
+                self.inner().give_back(SIGNALS, answer.head);
+                false
+            }
+            // A refusal other than what was to come of giving it up holds for this call too.
+            _ => Reason::from_code(answer.head.target) != Some(Reason::Cancelled),
+        }
+    }
+
+    pub(crate) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<HeldMut, MailboxError> {
+        let len = length(bytes)?;
+        let answer = self.request(up::ALLOC, len, wait)?;
+        failpoint!("signal.alloc.answered");
+        self.granted(&answer, bytes)
+    }
+
+    pub(crate) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<HeldMut>, MailboxError> {
+        let Some(answer) = self.try_request(up::ALLOC, length(bytes)?)? else { return Ok(None) };
+        match self.granted(&answer, bytes) {
+            Err(MailboxError::Full) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    fn granted(&self, answer: &Signal, bytes: usize) -> Result<HeldMut, MailboxError> {
+        let head = &answer.head;
+        match head.op {
+            down::GRANT if head.len as usize >= bytes => {
+                let granted = self.inner().memory.granted(head, SIGNALS);
+                let granted = granted.ok_or_else(|| self.broken(answer))?;
+                Ok(granted.hold(bytes as u32, self.claim.clone()))
+            }
+            down::REFUSED => Err(MailboxError::refused(Reason::from_code(head.target), bytes, head.len)),
+            _ => Err(self.broken(answer)),
+        }
+    }
+
+    pub(crate) fn begin_get(&mut self, wait: Wait) -> Result<Held, MailboxError> {
+        let answer = self.request(up::GET, 0, wait)?;
+        failpoint!("signal.get.answered");
+        self.delivered(&answer)
+    }
+
+    pub(crate) fn try_begin_get(&mut self) -> Result<Option<Held>, MailboxError> {
+        let Some(answer) = self.try_request(up::GET, 0)? else { return Ok(None) };
+        match self.delivered(&answer) {
+            Err(MailboxError::Refused { reason: Reason::Empty }) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    fn delivered(&self, answer: &Signal) -> Result<Held, MailboxError> {
+        let head = &answer.head;
+        match head.op {
+            down::MESSAGE => {
+                let range = self.inner().memory.delivered(head, SIGNALS);
+                Ok(range.ok_or_else(|| self.broken(answer))?.hold(self.claim.clone()))
+            }
+            down::REFUSED => Err(MailboxError::refused(Reason::from_code(head.target), 0, 0)),
+            _ => Err(self.broken(answer)),
+        }
+    }
+
+    pub(crate) fn end_put(&mut self, held: HeldMut) -> Result<(), MailboxError> {
+        if !held.is_of(&self.claim) {
+            return Err(MailboxError::Foreign);
+        }
+        failpoint!("signal.put.before_push");
+        let (head, _claim) = held.into_entry(up::SIGNAL_PUT, self.number);
+        let sent = self.inner().with_signals(|signals| signals.push_slot(self.inner(), head));
+        failpoint!("signal.put.after_push");
+        sent
+    }
+
+    pub(crate) fn enqueue_put(&mut self, held: HeldMut, to: u16) -> Result<(), MailboxError> {
+        if !held.is_of(&self.claim) {
+            return Err(MailboxError::Foreign);
+        }
+        failpoint!("signal.enqueue_put.before_push");
+        let (head, _claim) = held.into_entry(up::SIGNAL_ENQUEUE, to);
+        let sent = self.inner().with_signals(|signals| signals.push_slot(self.inner(), head));
+        failpoint!("signal.enqueue_put.after_push");
+        sent
+    }
+
+    pub(crate) fn enqueue(&mut self, held: Held, to: u16) -> Result<(), MailboxError> {
+        if !held.is_of(&self.claim) {
+            return Err(MailboxError::Foreign);
+        }
+        failpoint!("signal.enqueue.before_push");
+        let (head, _claim) = held.into_entry(up::SIGNAL_ENQUEUE, to);
+        let sent = self.inner().with_signals(|signals| signals.push_slot(self.inner(), head));
+        failpoint!("signal.enqueue.after_push");
+        sent
+    }
+
+    pub(crate) fn end_get(&mut self, held: Held) {
+        failpoint!("signal.free.before_push");
+        drop(held);
+        failpoint!("signal.free.after_push");
+    }
+
+    #[cold]
+    fn broken(&self, answer: &Signal) -> MailboxError {
+        self.inner().broken(&format!("mailbox {} was answered {answer:?}", self.number))
+    }
+}
+
+impl Drop for SignalSide {
+    fn drop(&mut self) {
+        if let Some(tag) = self.unsettled.take() {
+            let (inner, claim) = (&self.claim.inner, self.claim.clone());
+            let _left = inner.with_signals(|signals| signals.abandon(inner, tag, claim));
+        }
+    }
+}
+
+fn length(bytes: usize) -> Result<u32, MailboxError> {
+    u32::try_from(bytes).map_err(|_| MailboxError::refused(Some(Reason::TooLong), bytes, 0))
+}

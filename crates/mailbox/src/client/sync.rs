@@ -1,0 +1,146 @@
+//! Syncs on the client's side (Nectar paper, 3.4): one word handed from whoever writes it to the reader that allocated it.
+
+use super::attachment::Inner;
+use super::error::MailboxError;
+use super::wait::Wait;
+use crate::failpoint::failpoint;
+use crate::segment::Segment;
+use crate::shared::{ControlLayout, Descriptor, SYNCS, Signal, SyncAddress, SyncCell, SyncPool, up};
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+/// Which of the client's syncs are free: this process's own knowledge.
+pub(crate) struct FreeSyncs {
+    free: Vec<u16>,
+    /// Cancelled before they were written: the write frees them.
+    cancelled: Vec<u16>,
+    /// Which use of each place is the latest.
+    generations: Vec<u16>,
+}
+
+impl FreeSyncs {
+    pub(crate) fn new() -> FreeSyncs {
+        FreeSyncs {
+            free: (0..SYNCS as u16).rev().collect(),
+            cancelled: Vec::with_capacity(SYNCS),
+            generations: vec![0; SYNCS],
+        }
+    }
+
+    /// Makes a free cell wait for a value.
+    fn alloc(&mut self, cells: &[SyncCell]) -> Option<(u16, u16)> {
+        if self.free.is_empty() {
+            let is_free = |index: &u16| cells.get(usize::from(*index)).is_some_and(SyncCell::is_free);
+            self.free.extend(self.cancelled.extract_if(.., |index| is_free(index)));
+        }
+        let index = self.free.pop()?;
+        let generation = self.generations.get_mut(usize::from(index))?;
+        *generation = generation.wrapping_add(1);
+        cells.get(usize::from(index))?.alloc(*generation).then_some((index, *generation))
+    }
+}
+
+/// A word that is not there yet: whoever is given its address writes it, once. It is `Send`: one thread may allocate it and
+/// another read it.
+///
+/// Dropping it cancels it.
+pub struct Sync {
+    inner: Arc<Inner>,
+    index: u16,
+    generation: u16,
+    /// It was read: the cell is not this sync's any more.
+    is_read: bool,
+}
+
+impl Sync {
+    pub(crate) fn alloc(inner: &Arc<Inner>) -> Result<Sync, MailboxError> {
+        let allocated = inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).alloc(&inner.cells);
+        let (index, generation) = allocated.ok_or(MailboxError::NoSyncs { most: SYNCS })?;
+        failpoint!("sync.alloc");
+        Ok(Sync { inner: inner.clone(), index, generation, is_read: false })
+    }
+
+    /// The sync's name, by which the core or another process of the domain writes it ([`super::Attachment::write_sync`]). It goes
+    /// into a message or a call as one word ([`SyncAddress::to_word`]).
+    pub fn address(&self) -> SyncAddress {
+        SyncAddress {
+            client: self.inner.client,
+            pool: SyncPool::Client,
+            index: self.index,
+            generation: self.generation,
+        }
+    }
+
+    /// Waits until the sync is written, and frees it.
+    ///
+    /// # Errors
+    /// `TimedOut`: it is still to be written; `Gone`; `SyncRead` if it was read before.
+    #[inline]
+    pub fn read(&mut self, wait: Wait) -> Result<u64, MailboxError> {
+        let inner = self.inner.clone();
+        inner.watch.wait_for(&inner.arrivals, wait, || self.try_read())
+    }
+
+    /// The value, if it was written; the sync is freed then.
+    ///
+    /// # Errors
+    /// `SyncRead` if it was read before.
+    #[inline]
+    pub fn try_read(&mut self) -> Result<Option<u64>, MailboxError> {
+        if self.is_read {
+            return Err(MailboxError::SyncRead);
+        }
+        let Some(value) = self.cell().and_then(|cell| cell.poll(self.generation)) else { return Ok(None) };
+        failpoint!("sync.read.after_read");
+        self.is_read = true;
+        self.inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.index);
+        Ok(Some(value))
+    }
+
+    /// Gives up: if it was written it is free now, else the write frees it.
+    pub fn cancel(self) {
+        drop(self);
+    }
+
+    fn cell(&self) -> Option<&SyncCell> {
+        self.inner.cells.get(usize::from(self.index))
+    }
+}
+
+impl Drop for Sync {
+    fn drop(&mut self) {
+        if self.is_read {
+            return;
+        }
+        let is_free = self.cell().is_some_and(|cell| cell.cancel(self.generation));
+        failpoint!("sync.cancel.after_cancel");
+        let mut syncs = self.inner.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_free {
+            syncs.free.push(self.index);
+        } else {
+            syncs.cancelled.push(self.index);
+        }
+    }
+}
+
+impl fmt::Debug for Sync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sync").field("address", &self.address()).field("is_read", &self.is_read).finish()
+    }
+}
+
+/// All cells that a client reads; none if the segment is too short.
+pub(crate) fn cells(control: &Arc<Segment>) -> Option<Vec<SyncCell>> {
+    (0..SYNCS).map(|index| SyncCell::new(control, ControlLayout::client_sync(index))).collect()
+}
+
+impl Inner {
+    /// Asks the core to write a sync.
+    pub(crate) fn write_sync(&self, address: SyncAddress, value: u64) -> Result<(), MailboxError> {
+        failpoint!("sync.write.before_push");
+        let head = Descriptor { op: up::SYNC_WRITE, ..Descriptor::default() };
+        let sent = self.send(Signal { head, a: address.to_word(), b: value });
+        failpoint!("sync.write.after_push");
+        sent
+    }
+}

@@ -1,0 +1,123 @@
+//! How long to wait, and how: by looking again, or asleep.
+
+use super::error::MailboxError;
+use super::watcher::Watch;
+use crate::failpoint::failpoint;
+use crate::shared::{HostCondition, Woken};
+use std::time::{Duration, Instant};
+
+/// How a call waits for what is not there yet (Nectar paper, 3.2: "using either polling or blocking").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Looks again and again, and never sleeps: the least delay, for a whole core.
+    Poll,
+    /// Looks for a few microseconds, lets others run a few times, and then sleeps until woken: costs nothing while nothing
+    /// comes.
+    Block,
+    /// As [`Wait::Block`], and gives up at that time. One that has passed already means one look.
+    Until(Instant),
+}
+
+impl Wait {
+    /// [`Wait::Until`] that much later than now; [`Wait::Block`] if that is later than can be said.
+    pub fn at_most(timeout: Duration) -> Wait {
+        Instant::now().checked_add(timeout).map_or(Wait::Block, Wait::Until)
+    }
+}
+
+/// Looks between two of the checks that cost more than a look.
+const LOOKS: u32 = 64;
+/// How long to look before letting others run: a few times what a round trip to a core that is awake takes.
+const SPIN: Duration = Duration::from_micros(5);
+/// How often to let others run before sleeping: on a machine with few cores the other side may need this one.
+const YIELDS: u32 = 4;
+
+impl Watch {
+    /// Calls `look` until it gives something, as `wait` says, asleep on `condition`.
+    ///
+    /// # Errors
+    /// Those of `look`; `TimedOut`; `Gone`, but only after a last look, so that what came before the end is still had.
+    #[inline]
+    pub(crate) fn wait_for<T>(
+        &self,
+        condition: &HostCondition,
+        wait: Wait,
+        mut look: impl FnMut() -> Result<Option<T>, MailboxError>,
+    ) -> Result<T, MailboxError> {
+        match look()? {
+            Some(found) => Ok(found),
+            None => self.wait_longer(condition, wait, &mut look),
+        }
+    }
+
+    fn wait_longer<T>(
+        &self,
+        condition: &HostCondition,
+        wait: Wait,
+        look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
+    ) -> Result<T, MailboxError> {
+        let mut since = None;
+        loop {
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if let Some(found) = look()? {
+                    return Ok(found);
+                }
+            }
+            if self.is_gone() {
+                return look()?.ok_or_else(|| self.gone());
+            }
+            if wait == Wait::Poll {
+                continue;
+            }
+            let now = Instant::now();
+            if matches!(wait, Wait::Until(end) if end <= now) {
+                return look()?.ok_or(MailboxError::TimedOut);
+            }
+            if now.duration_since(*since.get_or_insert(now)) >= SPIN {
+                break;
+            }
+        }
+        for _ in 0..YIELDS {
+            std::thread::yield_now();
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+        }
+        self.sleep_until(condition, wait, look)
+    }
+
+    fn sleep_until<T>(
+        &self,
+        condition: &HostCondition,
+        wait: Wait,
+        look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
+    ) -> Result<T, MailboxError> {
+        loop {
+            let seen = condition.value();
+            let timeout = match wait {
+                Wait::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+                Wait::Poll | Wait::Block => None,
+            };
+            let mut looked = Ok(None);
+            failpoint!("wait.before_sleep");
+            let woken = condition.wait_unless(seen, timeout, || {
+                looked = look();
+                !matches!(looked, Ok(None)) || self.is_gone()
+            });
+            failpoint!("wait.after_sleep");
+            if let Some(found) = looked? {
+                return Ok(found);
+            }
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            if self.is_gone() {
+                return look()?.ok_or_else(|| self.gone());
+            }
+            if woken == Woken::TimedOut {
+                return Err(MailboxError::TimedOut);
+            }
+        }
+    }
+}

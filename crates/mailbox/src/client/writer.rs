@@ -1,0 +1,309 @@
+//! Writing to a mailbox (Nectar paper, 3.3): `begin_put`, `end_put`, and `enqueue` of a message that was begun.
+
+use super::error::MailboxError;
+use super::held::{Granted, HeldMut};
+use super::port::Port;
+use super::signal::SignalSide;
+use super::wait::Wait;
+use crate::failpoint::failpoint;
+use crate::shared::{Descriptor, Reason, down, up};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// The writing side of a mailbox.
+///
+/// A message is written in place: [`Writer::begin_put`] gives a buffer in shared memory, [`Writer::end_put`] makes what it then
+/// holds available to readers. Several may be begun before one is ended, and they may be ended in any order: that is the order
+/// in which they are read.
+///
+/// While the mailbox holds its bound of messages, while the process has its quota of bytes in use, or while the domain's heap is
+/// used up, no buffers are granted, and `begin_put` waits: that is the backpressure of a slow reader.
+pub struct Writer(Side);
+
+enum Side {
+    Rings(RingsWriter),
+    Signals(SignalSide),
+}
+
+impl Writer {
+    pub(crate) fn rings(port: Port) -> Writer {
+        let cached = Vec::with_capacity(crate::shared::SLOTS);
+        Writer(Side::Rings(RingsWriter { cached, large: None, usual: 0, request: Request::None, port }))
+    }
+
+    pub(crate) fn signals(side: SignalSide) -> Writer {
+        Writer(Side::Signals(side))
+    }
+
+    /// Begins a message of `bytes` bytes: a buffer of exactly that length, which holds what was last in that memory. Waits as
+    /// `wait` says while no buffer is to be had.
+    ///
+    /// Up to the size that is granted ahead (4 KiB, unless the mailbox was opened with another) the buffer is at hand and nobody
+    /// is asked; a longer one is asked of the daemon.
+    ///
+    /// # Errors
+    /// `Closed`, `Gone`; `TooLong`; `TimedOut` (what was asked for may still be granted, and is then used by a later call);
+    /// for a signal-queue mailbox `TooManyHeld`.
+    #[inline]
+    pub fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Put, MailboxError> {
+        match &mut self.0 {
+            Side::Rings(rings) => match rings.take_cached(bytes) {
+                Some(held) => Ok(Put(held)),
+                None => rings.begin_put(bytes, wait).map(Put),
+            },
+            Side::Signals(side) => side.begin_put(bytes, wait).map(Put),
+        }
+    }
+
+    /// [`Writer::begin_put`] without waiting for anyone but the daemon's own answer: none if the mailbox is full.
+    ///
+    /// # Errors
+    /// As there; `NoBuffers` and `Quota` if that is what a longer message than those granted ahead is refused for.
+    #[inline]
+    pub fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, MailboxError> {
+        let held = match &mut self.0 {
+            Side::Rings(rings) => match rings.take_cached(bytes) {
+                Some(held) => Some(held),
+                None => rings.try_begin_put(bytes)?,
+            },
+            Side::Signals(side) => side.try_begin_put(bytes)?,
+        };
+        Ok(held.map(Put))
+    }
+
+    /// Ends a message: it is the mailbox's now, in the place of the order that this call has among others. Never waits.
+    ///
+    /// # Errors
+    /// `Closed` or `Gone`: nobody will read it; `Foreign` if it was begun by another writer. Its buffer is given back then.
+    #[inline]
+    pub fn end_put(&mut self, put: Put) -> Result<(), MailboxError> {
+        match &mut self.0 {
+            Side::Rings(rings) => rings.end_put(put.0),
+            Side::Signals(side) => side.end_put(put.0),
+        }
+    }
+
+    /// Ends a message in another mailbox, one that this process has open for writing as number `to`, without copying it.
+    ///
+    /// # Errors
+    /// As [`Writer::end_put`].
+    #[inline]
+    pub fn enqueue(&mut self, put: Put, to: u16) -> Result<(), MailboxError> {
+        match &mut self.0 {
+            Side::Rings(rings) => rings.enqueue(put.0, to),
+            Side::Signals(side) => side.enqueue_put(put.0, to),
+        }
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Side::Rings(rings) => f.debug_struct("Writer").field("port", &rings.port.number).finish_non_exhaustive(),
+            Side::Signals(side) => f.debug_struct("Writer").field("number", &side.number).finish_non_exhaustive(),
+        }
+    }
+}
+
+/// A message being written: exactly as many bytes as were asked for, in place, less what [`Put::adjust`] left out.
+///
+/// Dropping it gives the buffer back unused, from any thread.
+pub struct Put(HeldMut);
+
+impl Put {
+    /// Leaves out `prefix` bytes at the start and `suffix` bytes at the end, without copying.
+    ///
+    /// # Errors
+    /// `TooShort`, and nothing changes, if that is more than there is.
+    #[inline]
+    pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), MailboxError> {
+        self.0.adjust(prefix, suffix)
+    }
+}
+
+impl Deref for Put {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl DerefMut for Put {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+}
+
+impl fmt::Debug for Put {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Put").field("bytes", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A buffer larger than those granted ahead that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Request {
+    /// None is asked for.
+    None,
+    /// So many bytes are asked for, and will be granted once they are to be had.
+    Waits(u32),
+    /// So many bytes are asked for, to be had now or refused.
+    Tries(u32),
+}
+
+/// A writer of a `rings` mailbox.
+struct RingsWriter {
+    /// Buffers granted ahead and not used yet; the one granted last is used first.
+    cached: Vec<Granted>,
+    /// A larger one that was asked for, by a call that has not used it yet.
+    large: Option<Granted>,
+    /// Size of those granted ahead, in bytes; 0 before the first.
+    usual: u32,
+    request: Request,
+    port: Port,
+}
+
+impl RingsWriter {
+    /// A cached buffer, if there is one and it is large enough.
+    #[inline]
+    fn take_cached(&mut self, bytes: usize) -> Option<HeldMut> {
+        let granted = self.cached.pop()?;
+        if bytes > granted.capacity() as usize {
+            self.cached.push(granted);
+            return None;
+        }
+        failpoint!("writer.begin_put.granted");
+        Some(granted.hold(bytes as u32, self.port.reference()))
+    }
+
+    #[inline(never)]
+    fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<HeldMut, MailboxError> {
+        let claim = self.port.claim.clone();
+        let inner = &claim.inner;
+        inner.watch.wait_for(&inner.arrivals, wait, || self.look(bytes, false))
+    }
+
+    #[inline(never)]
+    fn try_begin_put(&mut self, bytes: usize) -> Result<Option<HeldMut>, MailboxError> {
+        let looked = self.look(bytes, true);
+        let asked = matches!(self.request, Request::Tries(_));
+        let outcome = match looked {
+            Ok(None) if asked => {
+                let claim = self.port.claim.clone();
+                let inner = &claim.inner;
+                // The daemon answers in its next turn, with a grant or a refusal.
+                inner.watch.wait_for(&inner.arrivals, Wait::Block, || self.look(bytes, true)).map(Some)
+            }
+            other => other,
+        };
+        match outcome {
+            Err(MailboxError::Full) => Ok(None),
+            Ok(None) => self.port.check().map(|()| None),
+            outcome => outcome,
+        }
+    }
+
+    /// Takes what has been granted; a buffer of at least `bytes`, if there is one. Asks for one if those granted ahead are smaller.
+    fn look(&mut self, bytes: usize, is_try: bool) -> Result<Option<HeldMut>, MailboxError> {
+        if let Some(refused) = self.refill()? {
+            return Err(MailboxError::refused(Reason::from_code(refused.target), bytes, refused.len));
+        }
+        if let Some(held) = self.take_cached(bytes) {
+            return Ok(Some(held));
+        }
+        if let Some(large) = self.large.take() {
+            if bytes > self.usual as usize && bytes <= large.capacity() as usize {
+                failpoint!("writer.begin_put.request_answered");
+                return Ok(Some(large.hold(bytes as u32, self.port.reference())));
+            }
+            // Of a call that gave up waiting, and not what is wanted now.
+            self.port.push(large.entry(up::FREE));
+        }
+        // Whether it is more than what is granted ahead is known once something was.
+        if self.request == Request::None && self.usual != 0 && bytes > self.usual as usize {
+            self.ask(bytes, is_try)?;
+        }
+        Ok(None)
+    }
+
+    fn ask(&mut self, bytes: usize, is_try: bool) -> Result<(), MailboxError> {
+        let Ok(len) = u32::try_from(bytes) else {
+            return Err(MailboxError::refused(Some(Reason::TooLong), bytes, 0));
+        };
+        failpoint!("writer.begin_put.before_request");
+        self.request = if is_try { Request::Tries(len) } else { Request::Waits(len) };
+        self.port.push(Descriptor { op: up::REQUEST, target: u16::from(is_try), len, ..Descriptor::default() });
+        failpoint!("writer.begin_put.after_request");
+        Ok(())
+    }
+
+    /// Takes all entries that have come. A refusal of what was asked for ends it.
+    fn refill(&mut self) -> Result<Option<Descriptor>, MailboxError> {
+        self.port.check()?;
+        while let Some(entry) = self.port.pop() {
+            match entry.op {
+                down::GRANT => self.granted(&entry)?,
+                down::REFUSED if self.request != Request::None => {
+                    self.request = Request::None;
+                    return Ok(Some(entry));
+                }
+                down::CLOSED => {
+                    // What was granted is void: closing takes it back.
+                    self.cached.clear();
+                    self.large = None;
+                    return Err(self.port.close(&entry));
+                }
+                _ => return Err(self.port.broken(&entry)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn granted(&mut self, entry: &Descriptor) -> Result<(), MailboxError> {
+        let Some(granted) = self.port.memory().granted(entry, self.port.number) else {
+            return Err(self.port.broken(entry));
+        };
+        match self.request {
+            Request::Waits(asked) | Request::Tries(asked) if granted.capacity() >= asked => {
+                self.request = Request::None;
+                if let Some(former) = self.large.replace(granted) {
+                    self.port.push(former.entry(up::FREE));
+                }
+            }
+            _ => {
+                self.usual = granted.capacity();
+                self.cached.push(granted);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn end_put(&mut self, held: HeldMut) -> Result<(), MailboxError> {
+        self.check_own(&held)?;
+        failpoint!("writer.end_put.before_push");
+        let (entry, claim) = held.into_entry(up::PUT, 0);
+        self.port.push(entry);
+        failpoint!("writer.end_put.after_push");
+        self.port.keep(claim);
+        Ok(())
+    }
+
+    #[inline]
+    fn enqueue(&mut self, held: HeldMut, to: u16) -> Result<(), MailboxError> {
+        self.check_own(&held)?;
+        failpoint!("writer.enqueue.before_push");
+        let (entry, claim) = held.into_entry(up::ENQUEUE, to);
+        self.port.push(entry);
+        failpoint!("writer.enqueue.after_push");
+        self.port.keep(claim);
+        Ok(())
+    }
+
+    #[inline]
+    fn check_own(&self, held: &HeldMut) -> Result<(), MailboxError> {
+        if held.is_of(&self.port.claim) { self.port.check() } else { Err(MailboxError::Foreign) }
+    }
+}
