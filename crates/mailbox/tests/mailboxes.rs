@@ -157,3 +157,206 @@ fn messages_come_in_order_however_their_puts_overlap() {
         assert_eq!(reader.begin_get(Wait::Until(Instant::now())).unwrap_err(), MailboxError::TimedOut);
     }
 }
+
+/// Writes `count` messages, numbered from 0, through `writer`.
+fn write_numbered(mut writer: Writer, count: u32, bytes: usize) -> JoinHandle<Writer> {
+    std::thread::spawn(move || {
+        for number in 0..count {
+            let mut put = writer.begin_put(bytes, Wait::Block).unwrap();
+            put[..4].copy_from_slice(&number.to_le_bytes());
+            writer.end_put(put).unwrap();
+        }
+        writer
+    })
+}
+
+fn number_of(message: &[u8]) -> u32 {
+    u32::from_le_bytes(*message.first_chunk().unwrap())
+}
+
+#[test]
+fn what_is_written_in_place_is_read_in_place_and_adjusted() {
+    for implementation in BOTH {
+        let daemon = Daemon::new(HostConfig::default());
+        let client = daemon.attach();
+        daemon.create("m", implementation, 16);
+        let ((mut writer, _), (mut reader, _)) = (daemon.writer(&client, "m"), daemon.reader(&client, "m"));
+        // From nothing over what is granted ahead to the longest there may be.
+        for bytes in [0, 1, 64, 4096, 4097, 65_536, 1 << 20, 16 << 20] {
+            let mut put = writer.begin_put(bytes, Wait::Block).unwrap();
+            assert_eq!(put.len(), bytes);
+            for (at, byte) in put.iter_mut().enumerate() {
+                *byte = (at * 7 + bytes) as u8;
+            }
+            writer.end_put(put).unwrap();
+            let message = reader.begin_get(Wait::Block).unwrap();
+            assert_eq!(message.len(), bytes);
+            assert!(message.iter().enumerate().all(|(at, &byte)| byte == (at * 7 + bytes) as u8), "{bytes}");
+            reader.end_get(message);
+        }
+        let too_long = writer.begin_put((16 << 20) + 1, Wait::Block).unwrap_err();
+        assert_eq!(too_long, MailboxError::TooLong { bytes: (16 << 20) + 1, most: 16 << 20 }, "{implementation:?}");
+        assert!(matches!(writer.try_begin_put(usize::MAX), Err(MailboxError::TooLong { .. })));
+
+        let mut put = writer.begin_put(10, Wait::Block).unwrap();
+        put.copy_from_slice(b"0123456789");
+        assert_eq!(put.adjust(5, 6), Err(MailboxError::TooShort { bytes: 10 }));
+        put.adjust(2, 1).unwrap();
+        writer.end_put(put).unwrap();
+        let mut message = reader.begin_get(Wait::Block).unwrap();
+        assert_eq!(&message[..], b"2345678");
+        message.adjust(1, 1).unwrap();
+        assert_eq!(&message[..], b"34567");
+        assert_eq!(message.adjust(usize::MAX, 1), Err(MailboxError::TooShort { bytes: 5 }));
+        message.adjust(5, 0).unwrap();
+        assert!(message.is_empty());
+    }
+}
+
+#[test]
+fn a_message_moves_on_uncopied_as_it_was_adjusted() {
+    for implementation in BOTH {
+        let daemon = Daemon::new(HostConfig::default());
+        let client = daemon.attach();
+        for name in ["a", "b", "c"] {
+            daemon.create(name, implementation, 16);
+        }
+        let ((mut write_a, _), (mut read_a, _)) = (daemon.writer(&client, "a"), daemon.reader(&client, "a"));
+        let ((mut write_b, to_b), (mut read_b, _)) = (daemon.writer(&client, "b"), daemon.reader(&client, "b"));
+        let mut put = write_a.begin_put(8, Wait::Block).unwrap();
+        put.copy_from_slice(b"abcdefgh");
+        let written_at = put.as_ptr();
+        write_a.end_put(put).unwrap();
+        let mut message = read_a.begin_get(Wait::Block).unwrap();
+        assert_eq!(message.as_ptr(), written_at, "not copied");
+        message.adjust(2, 2).unwrap();
+        read_a.enqueue(message, to_b).unwrap();
+        let message = read_b.begin_get(Wait::Block).unwrap();
+        assert_eq!((&message[..], message.as_ptr()), (&b"cdef"[..], written_at.wrapping_add(2)));
+        read_b.end_get(message);
+        // One that was never in the first mailbox may go to the second just so.
+        let mut put = write_a.begin_put(1, Wait::Block).unwrap();
+        put[0] = 1;
+        write_a.enqueue(put, to_b).unwrap();
+        assert_eq!(read_b.begin_get(Wait::Block).unwrap()[..], [1]);
+        assert!(read_a.try_begin_get().unwrap().is_none());
+        // What belongs to another side is refused, and comes home all the same.
+        let put = write_a.begin_put(1, Wait::Block).unwrap();
+        assert_eq!(write_b.end_put(put), Err(MailboxError::Foreign));
+        let put = write_a.begin_put(1, Wait::Block).unwrap();
+        write_a.end_put(put).unwrap();
+        let message = read_a.begin_get(Wait::Block).unwrap();
+        assert_eq!(read_b.enqueue(message, to_b), Err(MailboxError::Foreign));
+        assert!(read_b.try_begin_get().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_full_mailbox_holds_its_writer_up_until_a_message_is_ended() {
+    for implementation in BOTH {
+        let daemon = Daemon::new(HostConfig::default());
+        let client = daemon.attach();
+        daemon.create("m", implementation, 4);
+        let ((mut writer, _), (mut reader, _)) = (daemon.writer(&client, "m"), daemon.reader(&client, "m"));
+        let mut written = 0u32;
+        // What was granted ahead may be used beyond the bound.
+        while let Some(mut put) = writer.try_begin_put(4).unwrap() {
+            put.copy_from_slice(&written.to_le_bytes());
+            writer.end_put(put).unwrap();
+            written += 1;
+            assert!(written <= 4 + 64, "nothing holds it up");
+            daemon.ask(|_| ());
+        }
+        assert!(written >= 4, "{implementation:?}: {written}");
+        assert_eq!(writer.begin_put(4, Wait::Until(Instant::now())).unwrap_err(), MailboxError::TimedOut);
+        assert!(writer.try_begin_put(1 << 20).unwrap().is_none(), "nor one that must be asked for");
+        let more = write_numbered(writer, 1000, 4);
+        for expected in (0..written).chain(0..1000) {
+            let message = reader.begin_get(Wait::Block).unwrap();
+            assert_eq!(number_of(&message), expected);
+            reader.end_get(message);
+        }
+        more.join().unwrap();
+    }
+}
+
+#[test]
+fn what_is_dropped_anywhere_comes_home() {
+    for implementation in BOTH {
+        let daemon = Daemon::new(HostConfig::default());
+        let client = daemon.attach();
+        daemon.create("m", implementation, 2000);
+        let ((writer, _), (mut reader, _)) = (daemon.writer(&client, "m"), daemon.reader(&client, "m"));
+        let (pass, take) = channel();
+        let dropper = std::thread::spawn(move || take.iter().for_each(drop));
+        // More than there are slots: without those that the other thread drops it would not get to the end.
+        let write = write_numbered(writer, 3000, 64);
+        for expected in 0..3000 {
+            let message = reader.begin_get(Wait::Block).unwrap();
+            assert_eq!(number_of(&message), expected);
+            pass.send(message).unwrap();
+        }
+        drop(pass);
+        dropper.join().unwrap();
+        let mut writer = write.join().unwrap();
+        for _ in 0..1000 {
+            let put = writer.begin_put(64, Wait::Block).unwrap();
+            std::thread::scope(|scope| drop(scope.spawn(move || drop(put))));
+        }
+        assert!(reader.try_begin_get().unwrap().is_none());
+        let key = client.1;
+        daemon.until(move |host| {
+            host.mailboxes().iter().all(|mailbox| mailbox.depth == 0) && host.clients()[0].key == key
+        });
+        drop((reader, writer));
+        drop(client);
+        daemon.ask(move |host| host.detach(key));
+        assert_eq!(daemon.ask(|host| host.clients().len()), 0);
+    }
+}
+
+#[test]
+fn a_side_is_unused_when_nothing_of_it_is_left_and_what_was_put_before_it_closed_arrives() {
+    for implementation in BOTH {
+        let daemon = Daemon::new(HostConfig::default());
+        let client = daemon.attach();
+        daemon.create("m", implementation, 100);
+        let unused = Arc::new(Mutex::new(Vec::new()));
+        let noted = unused.clone();
+        client.0.on_unused(move |number| noted.lock().unwrap().push(number));
+        let (mut reader, read_number) = daemon.reader(&client, "m");
+        // Again and again: the port, its rings and its slots are used anew each time.
+        for round in 0..50u32 {
+            let (mut writer, number) = daemon.writer(&client, "m");
+            let mut puts: Vec<_> = (0..3).map(|_| writer.begin_put(4, Wait::Block).unwrap()).collect();
+            let kept = puts.pop().unwrap();
+            for mut put in puts {
+                put.copy_from_slice(&round.to_le_bytes());
+                writer.end_put(put).unwrap();
+            }
+            drop(writer);
+            assert!(unused.lock().unwrap().is_empty(), "{implementation:?}: a put is still there");
+            drop(kept);
+            assert_eq!(std::mem::take(&mut *unused.lock().unwrap()), [number]);
+            daemon.close(&client, number);
+            for _ in 0..2 {
+                assert_eq!(number_of(&reader.begin_get(Wait::Block).unwrap()), round, "{implementation:?}");
+            }
+        }
+        assert!(reader.try_begin_get().unwrap().is_none());
+        drop(reader);
+        assert_eq!(*unused.lock().unwrap(), [read_number]);
+        daemon.close(&client, read_number);
+        assert!(!client.0.is_gone(), "{:?}", client.0.gone());
+        let counters = daemon.ask(|host| host.counters());
+        assert_eq!(counters.violations, 0);
+        assert!(daemon.arrivals.lock().unwrap().is_empty());
+        assert_eq!(daemon.held_bytes(&client), session_bytes(&daemon, &client));
+    }
+}
+
+/// What the session alone has granted ahead, in bytes.
+fn session_bytes(daemon: &Daemon, _of: &(Attachment, ClientKey)) -> u64 {
+    let other = daemon.attach();
+    daemon.held_bytes(&other)
+}

@@ -2,7 +2,7 @@
 
 use super::client::{Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, SignalReader, Signals, Up};
 use super::mailbox::{
-    CoreReader, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
+    CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
 use super::prepared::Prepared;
 use super::slots::Slots;
@@ -164,8 +164,43 @@ impl HostInterface {
         })
     }
 
-    /// Ends a client: all it held is returned, its mailboxes go, who waits for them is told. False if it was gone already.
+    /// Ends a client: what it has ended or enqueued before is carried out, all it held is returned, its mailboxes go, who waits
+    /// for them is told. False if it was gone already.
     pub fn detach(&mut self, key: ClientKey) -> bool {
+        if self.client(key).is_some() {
+            self.finish(key.index() as u32, |_| true);
+        }
+        self.remove_client(key)
+    }
+
+    /// Carries out what lies in those rings of a client whose port `chosen` says: whoever ended a put and then left, or closed
+    /// the mailbox over another ring, has put all the same. No more than the rings hold.
+    fn finish(&mut self, client: u32, chosen: impl Fn(u16) -> bool) {
+        let mut at = 0;
+        while let Some(polled) = self.polled.get(at) {
+            if polled.client != client || !chosen(polled.port) {
+                at += 1;
+                continue;
+            }
+            let port = polled.port;
+            for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
+                // Looked up anew each time: a breach ends the client, and with it its rings.
+                let Some(polled) = self.polled.get_mut(at).filter(|p| (p.client, p.port) == (client, port)) else {
+                    return;
+                };
+                let arrival = match &mut polled.up {
+                    Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
+                    Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
+                };
+                let Some(arrival) = arrival else { break };
+                self.arrivals.extend(arrival);
+            }
+            at += 1;
+        }
+    }
+
+    /// [`HostInterface::detach`], for one whose rings are of no interest any more.
+    pub(super) fn remove_client(&mut self, key: ClientKey) -> bool {
         let index = key.index();
         if self.client(key).is_none() {
             return false;
@@ -185,8 +220,10 @@ impl HostInterface {
                 self.left(origin, len);
             }
         }
-        for open in client.open.iter().flatten() {
-            self.forget_side(index as u32, open);
+        for (number, open) in client.open.iter().enumerate() {
+            if let Some(open) = open {
+                self.forget_side(index as u32, number as u16, open);
+            }
         }
         let owned: Vec<MailboxKey> = self.owned_by(Owner::Client(key.0));
         for mailbox in owned {
@@ -204,15 +241,29 @@ impl HostInterface {
     }
 
     /// A client's end, as seen by a mailbox that it had open.
-    fn forget_side(&mut self, client: u32, open: &Open) {
+    fn forget_side(&mut self, client: u32, number: u16, open: &Open) {
         let Some(mailbox) = self.mailbox_mut(open.mailbox) else { return };
-        mailbox.gets.retain(|(waiting, _)| *waiting != client);
+        // Those of another number that the client has of the same mailbox stay.
+        let (over, stay): (VecDeque<Get>, VecDeque<Get>) =
+            mailbox.gets.drain(..).partition(|get| (get.client, get.number) == (client, number));
+        mailbox.gets = stay;
         let key = open.port.map(|port| PortKey { client, port });
         match (open.side, key) {
             (Side::Write, Some(key)) => drop(mailbox.writer.take_if(|port| *port == key)),
             (Side::Read, Some(key)) => drop(mailbox.reader.take_if(|port| *port == key)),
             (Side::Write, None) => mailbox.writers = mailbox.writers.saturating_sub(1),
             (Side::Read, None) => mailbox.readers = mailbox.readers.saturating_sub(1),
+        }
+        self.refuse_gets(over, Reason::Closed);
+    }
+
+    /// Tells clients that wait for a message that none will come.
+    fn refuse_gets(&mut self, gets: impl IntoIterator<Item = Get>, reason: Reason) {
+        for Get { client, tag, .. } in gets {
+            if let Some(holder) = self.at(client) {
+                holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+            }
+            self.refuse(client, tag, reason);
         }
     }
 
@@ -331,12 +382,7 @@ impl HostInterface {
         for port in mailbox.writer.into_iter().chain(mailbox.reader) {
             self.tell_closed(port, reason);
         }
-        for (client, tag) in mailbox.gets {
-            if let Some(holder) = self.at(client) {
-                holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
-            }
-            self.refuse(client, tag, reason);
-        }
+        self.refuse_gets(mailbox.gets, reason);
         // Allocations that wait for it are refused when they are next looked at.
         self.freed = true;
     }
@@ -485,12 +531,15 @@ impl HostInterface {
     /// # Errors
     /// The client has gone, or nothing is open under that number.
     pub fn close(&mut self, client: ClientKey, number: u16) -> Result<(), HostError> {
+        let port = self.client(client).ok_or(HostError::Gone)?.opened(number).ok().and_then(|open| open.port);
+        // The client has put before it closed, over rings that may not have been looked at since.
+        self.finish(client.index() as u32, |ring| ring == super::mailbox::SIGNALS || Some(ring) == port);
         let holder = self.client_mut(client).ok_or(HostError::Gone)?;
         let open = holder.open.get_mut(number as usize).and_then(Option::take);
         let open = open.ok_or_else(|| HostError::Unknown(format!("number {number}")))?;
         let index = client.index() as u32;
         // Side first: what is returned below must not be delivered to it again.
-        self.forget_side(index, &open);
+        self.forget_side(index, number, &open);
         if let Some(port) = open.port {
             self.polled.retain(|polled| (polled.client, polled.port) != (index, port));
             let taken = self.client_mut(client).and_then(|holder| holder.ports.get_mut(port as usize)?.take());

@@ -88,6 +88,17 @@ pub(crate) enum CoreReader {
     Upcall(u32),
 }
 
+/// A client that waits for a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Get {
+    /// Index of the client.
+    pub(crate) client: u32,
+    /// The client's number for the mailbox.
+    pub(crate) number: u16,
+    /// By which the client knows the answer.
+    pub(crate) tag: u64,
+}
+
 /// One mailbox.
 pub(crate) struct Mailbox {
     /// Empty for the two of a session.
@@ -111,7 +122,7 @@ pub(crate) struct Mailbox {
     pub(crate) writers: u32,
     pub(crate) readers: u32,
     /// Clients that wait for a message, by tag, first come first served.
-    pub(crate) gets: VecDeque<(u32, u64)>,
+    pub(crate) gets: VecDeque<Get>,
     pub(crate) counters: MailboxCounters,
 }
 

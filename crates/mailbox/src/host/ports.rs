@@ -228,17 +228,13 @@ impl HostInterface {
         } else {
             self.grant(key, entry.len).err()
         };
-        if let Some(reason) = refusal
-            && let Some(client) = self.at(client)
-            && let Some(port) = client.port_mut(number)
-        {
-            port.down.push(Descriptor {
-                op: down::REFUSED,
-                target: reason as u16,
-                len: entry.len,
-                ..Descriptor::default()
-            });
-            self.notify(key.client);
+        if let Some(reason) = refusal {
+            let len = self.said_with(reason);
+            if let Some(port) = self.at(client).and_then(|client| client.port_mut(number)) {
+                let target = reason as u16;
+                port.down.push(Descriptor { op: down::REFUSED, target, len, ..Descriptor::default() });
+                self.notify(key.client);
+            }
         }
         Ok(())
     }
@@ -323,7 +319,7 @@ impl HostInterface {
     pub(super) fn breach(&mut self, client: u32, breach: Breach) -> Option<Arrival> {
         let key = self.at(client)?.key;
         self.counters.violations += 1;
-        self.detach(key);
+        self.remove_client(key);
         Some(Arrival::Violation { client: key, reason: breach.to_string() })
     }
 }

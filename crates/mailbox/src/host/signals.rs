@@ -2,7 +2,7 @@
 //! sections 3.2 and 3.4).
 
 use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING};
-use super::mailbox::{MailboxKey, PortKey, SIGNALS, Side};
+use super::mailbox::{Get, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message};
 use super::slots::Breach;
 use super::{Arrival, HostInterface};
@@ -280,7 +280,7 @@ impl HostInterface {
         if waiting >= MAX_WAITING {
             return Err(Breach::TooMany);
         }
-        mailbox.gets.push_back((client, tag));
+        mailbox.gets.push_back(Get { client, number, tag });
         if let Some(holder) = self.at(client) {
             holder.signals.waiting += 1;
         }
@@ -290,15 +290,16 @@ impl HostInterface {
 
     /// Answers a waiting get of the mailbox with a message, which comes back if none can take it.
     pub(super) fn answer_get(&mut self, from: MailboxKey, message: Message) -> Result<(), Message> {
-        let Some((client, tag)) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) else {
+        let Some(get) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) else {
             return Err(message);
         };
+        let Get { client, tag, .. } = get;
         let Some(domain) = self.at(client).map(|client| client.domain) else {
             return self.answer_get(from, message); // gone; who waited behind it is next
         };
         let again = |host: &mut HostInterface, message| {
             if let Some(mailbox) = host.mailbox_mut(from) {
-                mailbox.gets.push_front((client, tag));
+                mailbox.gets.push_front(get);
             }
             Err(message)
         };
@@ -339,7 +340,7 @@ impl HostInterface {
         for mailbox in holder.open.clone().into_iter().flatten().map(|open| open.mailbox) {
             if let Some(mailbox) = self.mailbox_mut(mailbox) {
                 let before = mailbox.gets.len();
-                mailbox.gets.retain(|waiting| *waiting != (client, tag));
+                mailbox.gets.retain(|get| (get.client, get.tag) != (client, tag));
                 cancelled += before - mailbox.gets.len();
             }
         }
@@ -349,10 +350,16 @@ impl HostInterface {
         }
     }
 
+    /// What a refusal's `len` says: the length that there may be, where that was exceeded.
+    pub(super) fn said_with(&self, reason: Reason) -> u32 {
+        if reason == Reason::TooLong { self.config.max_message_bytes } else { 0 }
+    }
+
     /// Answers a request with a refusal.
     pub(super) fn refuse(&mut self, client: u32, tag: u64, reason: Reason) {
+        let len = self.said_with(reason);
         let Some(holder) = self.at(client) else { return };
-        let head = Descriptor { op: down::REFUSED, target: reason as u16, ..Descriptor::default() };
+        let head = Descriptor { op: down::REFUSED, target: reason as u16, len, ..Descriptor::default() };
         holder.signals.down.push(Signal { head, a: tag, b: 0 });
         self.notify(client);
     }
