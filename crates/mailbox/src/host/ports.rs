@@ -174,12 +174,11 @@ impl HostInterface {
         let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
         let (area, tag) = (message.area, message.tag);
         let Some(client) = self.at(to.client) else { return Err(message) };
-        client.messages_out += 1;
-        let notify = !std::mem::replace(&mut client.is_notified, true);
         let Some(port) = client.port_mut(to.port) else { return Err(message) };
         let entry = port.slots.deliver(Message { origin: from, ..message }, range)?;
         port.down.push(Descriptor { op: down::MESSAGE, target: area as u16 | tag << 1, ..entry });
-        if notify {
+        client.messages_out += 1;
+        if !std::mem::replace(&mut client.is_notified, true) {
             self.notified.push(to.client);
         }
         Ok(())
