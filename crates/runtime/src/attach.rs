@@ -1,8 +1,8 @@
 //! Letting processes attach: who may, into which protection domain, and the thread that sees to it off the core.
 //!
-//! The thread takes processes from the attach socket, holds them against the policy, makes what each needs (segments, doorbells) and
-//! hands that over to the context, which only enters it into its tables. A domain's segments are made for its first client and
-//! freed after its last.
+//! The thread takes processes from the attach socket, holds them against the policy, makes what each needs (segments,
+//! doorbells) and hands that over to the context, which only enters it into its tables. A domain's segments are made
+//! for its first client and freed after its last.
 
 use crate::config::{Allowed, AttachConfig};
 use crate::handle::Command;
@@ -75,7 +75,8 @@ impl AttachThread {
     pub(crate) fn start(parts: AttachParts) -> io::Result<AttachThread> {
         let AttachParts { config, host, address, bell, commands, context } = parts;
         let own = (geteuid().as_raw(), getegid().as_raw());
-        // A file that only the daemon's user may write needs no more protection than the policy; with more users it must be open.
+        // A file that only the daemon's user may write needs no more protection than the policy; with more users it
+        // must be open.
         let open_to_others = config.uids != Allowed::Own;
         let listener = AttachListener::bind(&address, open_to_others)?;
         let mut poller = Poller::new()?;

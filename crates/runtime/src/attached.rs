@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Set in the poller's keys of clients' descriptors; below it lies the client's number, and whether readiness is its end.
+/// Set in the poller's keys of clients' descriptors; below it lies the client's number, and whether readiness is its
+/// end.
 const CLIENT: u64 = 1 << 40;
 /// See [`CLIENT`].
 const IS_END: u64 = 1;
@@ -62,8 +63,8 @@ pub(crate) struct Attached {
     /// What could not be given to it yet, in order; the inbox had no room for the first.
     late: VecDeque<Outgoing>,
     late_bytes: u64,
-    /// Its socket, its doorbell and, where there is one, its process: of the daemon's own, so that they can be taken out of the
-    /// poller after the client was detached.
+    /// Its socket, its doorbell and, where there is one, its process: of the daemon's own, so that they can be taken
+    /// out of the poller after the client was detached.
     socket: OwnedFd,
     doorbell: OwnedFd,
     process: Option<OwnedFd>,
@@ -170,7 +171,8 @@ impl Attached {
         Some((label.subscription.into(), label.records.into()))
     }
 
-    /// The end: the client is told the reason, if there is one, and detached unless it was already; what it was owed is freed.
+    /// The end: the client is told the reason, if there is one, and detached unless it was already; what it was owed is
+    /// freed.
     pub(crate) fn end(self, host: &mut HostInterface, poller: &mut Poller, close: Option<Close>) {
         self.unwatch(poller);
         if let Some(Close { again, reason }) = close {

@@ -7,16 +7,16 @@ use crossdock_transport::control::Overflow;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what is
-/// in flight, the tables, and the segments that attached clients share (see [`HostConfig`]).
+/// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what
+/// is in flight, the tables, and the segments that attached clients share (see [`HostConfig`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextConfig {
     /// UDP address to receive on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// What happens when a subscriber's queue is full, unless the subscriber asked for something else.
     pub overflow: Overflow,
-    /// Bound of a subscriber's queue in bytes (queued and unacknowledged), beyond which `overflow` applies. What publishers
-    /// may still send by the credit they already have comes on top.
+    /// Bound of a subscriber's queue in bytes (queued and unacknowledged), beyond which `overflow` applies. What
+    /// publishers may still send by the credit they already have comes on top.
     pub queue_bytes: u64,
     /// Credit of a session: packets that a publisher may send ahead.
     pub window_packets: u32,
@@ -28,8 +28,8 @@ pub struct ContextConfig {
     pub max_subscriptions: u32,
     /// How long records for a subscriber may wait for company while traffic is heavy, in µs.
     pub linger_us: u32,
-    /// How long the context polls before it sleeps, while messages come one by one at shorter intervals than that, in µs;
-    /// 0: never.
+    /// How long the context polls before it sleeps, while messages come one by one at shorter intervals than that, in
+    /// µs; 0: never.
     pub spin_us: u32,
     /// A peer that was silent for so long, though asked, is gone. In ms.
     pub idle_timeout_ms: u32,
@@ -71,8 +71,8 @@ pub struct AttachConfig {
     pub uids: Allowed,
     /// Groups whose processes may.
     pub gids: Allowed,
-    /// Protection domains of several users: a name, and the user ids that trust one another with each other's messages. Every
-    /// user that is in none has a domain of its own.
+    /// Protection domains of several users: a name, and the user ids that trust one another with each other's messages.
+    /// Every user that is in none has a domain of its own.
     pub domains: Vec<(String, Vec<u32>)>,
     /// Huge pages for the domains' segments.
     pub huge_pages: HugePages,

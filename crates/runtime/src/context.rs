@@ -1,9 +1,9 @@
 //! One execution context on a communication core: all it owns, and its loop.
 //!
-//! A turn is: dock (take frames), transport and classification and handlers (in [`crate::dispatch`]), what attached clients' rings
-//! brought (in [`crate::rings`]), outputs (flush, send, acks), timers, requests of the rest of the daemon. Between turns in which nothing came, it naps while traffic is
-//! heavy, so that the next turn finds a fuller dock, and else sleeps in epoll over its socket, its doorbell and those of
-//! its clients.
+//! A turn is: dock (take frames), transport and classification and handlers (in [`crate::dispatch`]), what attached
+//! clients' rings brought (in [`crate::rings`]), outputs (flush, send, acks), timers, requests of the rest of the
+//! daemon. Between turns in which nothing came, it naps while traffic is heavy, so that the next turn finds a fuller
+//! dock, and else sleeps in epoll over its socket, its doorbell and those of its clients.
 
 use crate::attached::{Label, Outgoing};
 use crate::clock::Clock;
@@ -194,8 +194,8 @@ impl Context {
         count
     }
 
-    /// Nothing more is there: nap while traffic is heavy, spin while messages follow one another closely, else sleep until
-    /// something comes or is due.
+    /// Nothing more is there: nap while traffic is heavy, spin while messages follow one another closely, else sleep
+    /// until something comes or is due.
     fn idle(&mut self) {
         match if self.held_up { Idle::Nap } else { self.idler.choose(self.now_ns) } {
             Idle::Nap => nap(Idler::NAP),
@@ -287,6 +287,7 @@ impl Context {
         let publishers = stream.publishers.len() as u32;
         for key in stream.subscriptions.clone() {
             self.flush_subscription(key);
+            self.settle_queue(key);
             self.tell_dropped(key, true);
             let Some(subscription) = self.subscriptions.get(key) else { continue };
             let notice = Notice::StreamEnded { subscription: subscription.number, publishers };

@@ -17,8 +17,8 @@ use crossdock_transport::{ControlMessage, Header, Kind, Notice, PacketError};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// From so many bytes on a batch that passes whole leaves in its own buffer; below, its records are copied together with
-/// others, since a system call costs more than the copy.
+/// From so many bytes on a batch that passes whole leaves in its own buffer; below, its records are copied together
+/// with others, since a system call costs more than the copy.
 const WHOLE_BYTES: usize = 16 << 10;
 /// How often a subscriber is told of dropped records at most, in ns.
 const TELL_INTERVAL_NS: u64 = 100_000_000;
@@ -359,7 +359,8 @@ struct Passed {
     lost: u64,
 }
 
-/// Runs a handler over a batch, its results into `sink`; whether the batch is to leave whole instead, which `may_pass` allows.
+/// Runs a handler over a batch, its results into `sink`; whether the batch is to leave whole instead, which `may_pass`
+/// allows.
 #[inline]
 fn run(
     handler: &mut dyn Handler,

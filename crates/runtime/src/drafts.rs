@@ -1,4 +1,5 @@
-//! Results for an attached subscriber: packed straight into the inbox that its domain reads, which is the one copy of them.
+//! Results for an attached subscriber: packed straight into the inbox that its domain reads, which is the one copy of
+//! them.
 
 use crate::attached::{Attached, Label, Outgoing};
 use crate::counters::{Counters, Drop};
@@ -7,8 +8,8 @@ use crossdock_mailbox::host::{Draft, HostInterface};
 use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_SUPER_BYTES};
 use std::ops::Range;
 
-/// Sizes of drafts in bytes: the next is larger when one was filled and smaller when one left nearly empty, so that a slow stream's
-/// few records do not hold large buffers.
+/// Sizes of drafts in bytes: the next is larger when one was filled and smaller when one left nearly empty, so that a
+/// slow stream's few records do not hold large buffers.
 const DRAFT_BYTES: Range<usize> = 4 << 10..64 << 10;
 
 /// Where a draft's bytes lie.

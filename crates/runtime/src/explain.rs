@@ -3,11 +3,13 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::handle::Command;
-use crate::info::{ClientInfo, ContextInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo};
+use crate::info::{
+    ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
+};
 use crate::streams::Stream;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::Format;
-use crossdock_mailbox::host::{ClientStatus, Owner};
+use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
 use crossdock_query::{Program, QueryError};
 use std::time::Instant;
@@ -163,6 +165,7 @@ impl Context {
             mailboxes: self.host.mailbox_count(),
             max_mailboxes: self.host.config().max_mailboxes,
             detached: self.counters.detached(),
+            domains: self.host.domains().into_iter().map(domain_info).collect(),
         }
     }
 
@@ -186,6 +189,12 @@ impl Context {
         };
         Ok(Explained { info, format: known.format.clone(), sample: known.sample.payload.clone(), program })
     }
+}
+
+fn domain_info(status: DomainStatus) -> DomainInfo {
+    let ((shared_buffers, shared_bytes), (inbox_buffers, inbox_bytes)) = (status.shared, status.inbox);
+    let DomainStatus { name, clients, .. } = status;
+    DomainInfo { name, clients, shared_buffers, shared_bytes, inbox_buffers, inbox_bytes }
 }
 
 /// A plan and what its cost can be measured with, away from the core.

@@ -83,7 +83,8 @@ fn bind_hint(error: &io::Error) -> &'static str {
 #[error("the context has stopped")]
 pub struct Stopped;
 
-/// A handle to a running context. Cheap to clone; the context stops with [`ContextHandle::stop`] or with its last handle.
+/// A handle to a running context. Cheap to clone; the context stops with [`ContextHandle::stop`] or with its last
+/// handle.
 #[derive(Clone, Debug)]
 pub struct ContextHandle {
     shared: Arc<Shared>,
@@ -242,8 +243,8 @@ impl ContextHandle {
         self.ask(|answer| Command::CreateMailbox(name.to_owned(), options, answer))
     }
 
-    /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same name is
-    /// replaced; tasks that run go on as they are.
+    /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same
+    /// name is replaced; tasks that run go on as they are.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -322,8 +323,8 @@ fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
-/// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel charges
-/// about twice a packet's length for it.
+/// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel
+/// charges about twice a packet's length for it.
 fn window_of(receive_buffer_bytes: usize, config: &ContextConfig) -> u32 {
     let packet_bytes = config.packet_bytes.unwrap_or(config.loopback_packet_bytes).max(1) as usize;
     u32::try_from(receive_buffer_bytes / 2 / packet_bytes).unwrap_or(u32::MAX).max(8)

@@ -126,6 +126,25 @@ pub struct ContextInfo {
     pub max_mailboxes: u32,
     /// Clients that were detached, by reason, in name order; only reasons that occurred.
     pub detached: Vec<(String, u64)>,
+    /// What the protection domains hold; the first is the core's own.
+    pub domains: Vec<DomainInfo>,
+}
+
+/// One protection domain: what is in use of its two segments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainInfo {
+    /// Its name.
+    pub name: String,
+    /// Clients in it.
+    pub clients: u32,
+    /// Buffers in use of those that its clients write.
+    pub shared_buffers: u32,
+    /// Their bytes.
+    pub shared_bytes: u64,
+    /// Buffers in use of those that only the daemon writes: what comes from elsewhere.
+    pub inbox_buffers: u32,
+    /// Their bytes.
+    pub inbox_bytes: u64,
 }
 
 /// One client that is attached by shared memory: a row of `crossdock clients`.
@@ -215,7 +234,8 @@ pub struct ExplainInfo {
     pub plan: String,
     /// Where the handler would run.
     pub place: String,
-    /// Records of the stream that the estimate of its cost rests on (the latest that came in); zero when there were none.
+    /// Records of the stream that the estimate of its cost rests on (the latest that came in); zero when there were
+    /// none.
     pub sample_records: u64,
     /// What one record costs in the handler, in ns, measured on the sample; absent without one.
     pub ns_per_record: Option<f64>,

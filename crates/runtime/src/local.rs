@@ -1,9 +1,9 @@
 //! Packets of attached clients' sessions: control messages are carried out, records go to their stream's subscribers.
 //!
-//! A packet lies in memory that its domain's processes can still write. Its header is copied and checked, and that copy is
-//! all that is believed. Where every subscriber takes the stream as it is and is of the publisher's domain, the message is
-//! handed on by reference and its payload neither read nor copied. For all others it is copied once, into a buffer of the
-//! context's own, and from there on goes the way that a packet from the network goes.
+//! A packet lies in memory that its domain's processes can still write. Its header is copied and checked, and that copy
+//! is all that is believed. Where every subscriber takes the stream as it is and is of the publisher's domain, the
+//! message is handed on by reference and its payload neither read nor copied. For all others it is copied once, into a
+//! buffer of the context's own, and from there on goes the way that a packet from the network goes.
 
 use crate::attached::{Attached, Label, Outgoing};
 use crate::context::Context;
@@ -37,6 +37,7 @@ impl Context {
         match Attached::new(&self.host, client, &mut self.poller) {
             Ok(attached) => {
                 self.peers.insert_attached(attached);
+                self.host.limit_session(client, self.queue_bytes / 2);
                 Ok(client)
             }
             Err(error) => {
@@ -116,7 +117,8 @@ impl Context {
         self.distribute(Published { peer: key, client, header, stream, message })
     }
 
-    /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for it now.
+    /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for
+    /// it now.
     fn distribute(&mut self, published: Published) -> Option<Message> {
         let Published { peer, client, header, stream: stream_key, message } = published;
         let Some(stream) = self.streams.get(stream_key) else {
@@ -202,8 +204,8 @@ impl Context {
         attached.send(&mut self.host, Outgoing::Ready(shared, label));
     }
 
-    /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to the handlers of the subscriptions in
-    /// `parts`. False if it is not what its header says; its publisher is sent away then.
+    /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to the handlers of the
+    /// subscriptions in `parts`. False if it is not what its header says; its publisher is sent away then.
     fn distribute_copy(
         &mut self,
         peer: usize,
@@ -248,8 +250,8 @@ impl Context {
         }
     }
 
-    /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that wait for room in
-    /// an inbox, and credit to the publishers that a full queue held back.
+    /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that
+    /// wait for room in an inbox, and credit to the publishers that a full queue held back.
     pub(crate) fn look_after_stragglers(&mut self) {
         if self.stragglers.is_empty() {
             return;

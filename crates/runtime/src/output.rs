@@ -20,7 +20,8 @@ pub(crate) enum Payload {
     Whole { batch: Rc<Batch>, stride: usize, subscription: u32, droppable: bool },
     /// A control message.
     Control(Rc<[u8]>),
-    /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under `number`.
+    /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under
+    /// `number`.
     Message { buffer: Buffer, len: usize, number: u32 },
 }
 
@@ -189,7 +190,8 @@ impl Open {
     }
 }
 
-/// Where a handler's records for one subscription go: into its open super-packet, and from there into its session's queue.
+/// Where a handler's records for one subscription go: into its open super-packet, and from there into its session's
+/// queue.
 pub(crate) struct Packer<'a> {
     pub(crate) open: &'a mut Option<Open>,
     pub(crate) pool: &'a mut Pool,

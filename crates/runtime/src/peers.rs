@@ -174,8 +174,8 @@ impl Peers {
         self.slots.get(key).and_then(Peer::link).filter(|l| l.number == number && l.addr == from).map(|_| key)
     }
 
-    /// Takes in a peer that speaks by packets; returns its key and the session's number. The caller sees to it that there is
-    /// room.
+    /// Takes in a peer that speaks by packets; returns its key and the session's number. The caller sees to it that
+    /// there is room.
     pub(crate) fn insert(&mut self, addr: SocketAddr, nonce: u64, session: Session<Payload, Arrived>) -> (usize, u32) {
         let entry = self.slots.vacant_entry();
         let key = entry.key();

@@ -1,5 +1,5 @@
-//! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit, so that a full
-//! mailbox or a slow reader holds up nothing else of its session.
+//! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit,
+//! so that a full mailbox or a slow reader holds up nothing else of its session.
 
 use crate::context::Context;
 use crate::counters::Drop;
@@ -31,8 +31,8 @@ struct RemoteSide {
     credit: u32,
     /// Of a writer: the most that it may put ahead.
     ahead: u32,
-    /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while there is no
-    /// buffer to send it in.
+    /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while
+    /// there is no buffer to send it in.
     waiting: VecDeque<Waiting>,
 }
 

@@ -3,7 +3,7 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::counters::Drop;
-use crate::peers::Publishing;
+use crate::peers::{Carrier, Publishing};
 use crate::streams::{Sample, StreamFormat};
 use crate::subscriptions::Subscription;
 use crossdock_format::Format;
@@ -18,6 +18,8 @@ const MAX_PUBLISHING: usize = 256;
 const MAX_FORMATS: usize = 64;
 /// Subscription numbers that fit into the descriptors of shared memory; 0 stands there for no subscription.
 const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
+/// Room in a queue for what a subscriber is told at a stream's end, in bytes.
+const NOTICES_BYTES: u64 = 4096;
 /// The longest name of a stream, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -277,19 +279,27 @@ impl Context {
         self.share_queues();
     }
 
-    /// The bound of each queue: the configured one, or an even share of a quarter of the large buffers. A quarter, since a
-    /// unit of 16 KiB may hold one of 64 KiB until it is acknowledged.
+    /// The bound of each queue: the configured one, or an even share of a quarter of the large buffers. A quarter,
+    /// since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged.
     fn share_queues(&mut self) {
         let large_bytes = (self.large_buffers * MAX_SUPER_BYTES) as u64;
         let share = large_bytes / 4 / (self.subscriptions.len().max(1) as u64);
-        self.queue_bytes = self.config.queue_bytes.min(share);
+        let queue_bytes = self.config.queue_bytes.min(share);
+        if queue_bytes != std::mem::replace(&mut self.queue_bytes, queue_bytes) {
+            for (_, peer) in self.peers.iter() {
+                if let Carrier::Memory(attached) = &peer.carrier {
+                    self.host.limit_session(attached.client, queue_bytes / 2);
+                }
+            }
+        }
     }
 
     fn block(&mut self, key: usize) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by += 1;
         if stream.blocked_by == 1 {
-            // Who speaks by packets gets no credit when it next sends some; who is attached has buffers withheld from now on.
+            // Who speaks by packets gets no credit when it next sends some; who is attached has buffers withheld from
+            // now on.
             for publisher in stream.publishers.clone() {
                 if self.peers.attached_mut(publisher).is_some() {
                     self.grant_credit(publisher);
@@ -310,6 +320,14 @@ impl Context {
         }
     }
 
+    /// Before the last that a subscriber is told of a stream: what has to be dropped is dropped now, so that it is told
+    /// before.
+    pub(crate) fn settle_queue(&mut self, key: usize) {
+        if let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) {
+            self.check_peer_queue_with(peer, NOTICES_BYTES);
+        }
+    }
+
     /// After a batch: a subscription's queue is held to its bound by its policy.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
@@ -324,8 +342,13 @@ impl Context {
 
     /// Applies the overflow policies of a peer whose queue is over its bound, and lifts them when it is well below.
     pub(crate) fn check_peer_queue(&mut self, key: usize) {
+        self.check_peer_queue_with(key, 0);
+    }
+
+    /// The same, for a queue that `more` bytes are to join.
+    fn check_peer_queue_with(&mut self, key: usize, more: u64) {
         let Some(peer) = self.peers.get_mut(key) else { return };
-        let bound = self.queue_bytes;
+        let bound = self.queue_bytes.saturating_sub(more);
         while peer.backlog_bytes(&self.host) > bound {
             let Some((number, records)) = peer.drop_oldest(&mut self.host) else { break };
             let hit = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.number == number);

@@ -1,7 +1,7 @@
 //! The turn of the loop over shared memory: what clients' rings brought, and how it is waited for.
 //!
-//! While messages come, the context looks at the rings and at nothing else: no system call, no other queue, and the clock
-//! only now and then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
+//! While messages come, the context looks at the rings and at nothing else: no system call, no other queue, and the
+//! clock only now and then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
 //! [`FULL_TURN_NS`].
 
 use crate::context::{Context, SOCKET};
@@ -54,8 +54,8 @@ impl Context {
         false
     }
 
-    /// Looks at the rings until nothing came for a while, something has to leave by another way, or all else is due a turn.
-    /// Whether more may be there.
+    /// Looks at the rings until nothing came for a while, something has to leave by another way, or all else is due a
+    /// turn. Whether more may be there.
     fn spin_on_rings(&mut self) -> bool {
         let start_ns = self.now_ns;
         let mut seen = self.host.taken();

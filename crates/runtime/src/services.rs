@@ -1,7 +1,9 @@
-//! Services of the host for tasks on the core (Nectar paper, section 3.4): a line of the log, a file, a breakpoint dump.
+//! Services of the host for tasks on the core (Nectar paper, section 3.4): a line of the log, a file, a breakpoint
+//! dump.
 //!
-//! Each of them may wait for a disk, which the core must not. So a task's wish goes through a bounded ring to a thread on a
-//! g-core, and what comes of it comes back through another, as a message for a mailbox. The thread sleeps while there is nothing to do.
+//! Each of them may wait for a disk, which the core must not. So a task's wish goes through a bounded ring to a thread
+//! on a g-core, and what comes of it comes back through another, as a message for a mailbox. The thread sleeps while
+//! there is nothing to do.
 
 mod files;
 
@@ -29,12 +31,12 @@ const FAILED: u64 = 1;
 pub enum Service {
     /// The message is a line of the log. No answer.
     Log,
-    /// The message names a file below the configured directory; after a zero byte may follow where to begin, in bytes, as decimal
-    /// digits. The answer: 8 bytes of zeros and what is in the file, as far as it fits into a message of 64 KiB; or 8 bytes
-    /// with the value 1, little-endian, and the reason as text.
+    /// The message names a file below the configured directory; after a zero byte may follow where to begin, in bytes,
+    /// as decimal digits. The answer: 8 bytes of zeros and what is in the file, as far as it fits into a message of 64
+    /// KiB; or 8 bytes with the value 1, little-endian, and the reason as text.
     ReadFile,
-    /// The message becomes a file in the configured directory, its first 64 KiB. The answer: 8 bytes of zeros and the file's name,
-    /// or as for a file what went wrong.
+    /// The message becomes a file in the configured directory, its first 64 KiB. The answer: 8 bytes of zeros and the
+    /// file's name, or as for a file what went wrong.
     Dump,
 }
 

@@ -1,5 +1,5 @@
-//! Tasks on the core: what runs in the context when a message is put into a mailbox, in place of waking a reader (Nectar
-//! paper, sections 3.3 and 3.5: "reader upcall").
+//! Tasks on the core: what runs in the context when a message is put into a mailbox, in place of waking a reader
+//! (Nectar paper, sections 3.3 and 3.5: "reader upcall").
 //!
 //! A task cannot hold the core: an upcall takes one message and does a bounded amount of work for it. What may wait (a
 //! line of a log, a file) is asked of the host by [`Core::ask`], and its answer comes as a message.
@@ -21,7 +21,8 @@ const MAX_AWAITED: usize = 1024;
 
 /// What runs in the context for each message of a mailbox.
 pub trait Task {
-    /// Takes a message: puts it on, or frees it ([`Core::put`], [`Core::free`]). It must not wait, and its work is bounded.
+    /// Takes a message: puts it on, or frees it ([`Core::put`], [`Core::free`]). It must not wait, and its work is
+    /// bounded.
     fn upcall(&mut self, core: &mut Core<'_>, message: Message);
 }
 
@@ -100,8 +101,8 @@ impl Core<'_> {
         self.host.free(message);
     }
 
-    /// Copies a message's bytes from `offset` on; false if it is not that long. The message may be changed by its writer's
-    /// domain at any time: check the copy, and use that.
+    /// Copies a message's bytes from `offset` on; false if it is not that long. The message may be changed by its
+    /// writer's domain at any time: check the copy, and use that.
     #[inline]
     pub fn read(&self, message: &Message, offset: usize, into: &mut [u8]) -> bool {
         self.host.read(message, offset, into)
@@ -116,7 +117,8 @@ impl Core<'_> {
         self.host.begin_put(to, bytes)
     }
 
-    /// Whether a mailbox holds its bound. A put is taken all the same; a task that makes more messages than it is given looks here.
+    /// Whether a mailbox holds its bound. A put is taken all the same; a task that makes more messages than it is given
+    /// looks here.
     #[must_use]
     pub fn is_full(&self, mailbox: MailboxKey) -> bool {
         self.host.is_full(mailbox)
@@ -132,8 +134,8 @@ impl Core<'_> {
         self.counters.drop(Drop::NoBuffer, 1);
     }
 
-    /// Asks a service of the host, with the first bytes of the message as its argument; the answer comes to the mailbox `reply`, where
-    /// there is one. False if the host has more to do than may wait for it.
+    /// Asks a service of the host, with the first bytes of the message as its argument; the answer comes to the mailbox
+    /// `reply`, where there is one. False if the host has more to do than may wait for it.
     pub fn ask(&mut self, service: Service, message: &Message, reply: Option<MailboxKey>) -> bool {
         let asked = self.services.ask(self.host, self.pool, service, message, reply);
         if !asked {
@@ -142,8 +144,8 @@ impl Core<'_> {
         asked
     }
 
-    /// Has an attached client run a procedure of its own (an upcall into the host); its result comes to the mailbox `reply` as a message
-    /// of 8 bytes, little-endian. False if the client has gone, or takes no more upcalls now.
+    /// Has an attached client run a procedure of its own (an upcall into the host); its result comes to the mailbox
+    /// `reply` as a message of 8 bytes, little-endian. False if the client has gone, or takes no more upcalls now.
     pub fn call(&mut self, client: ClientKey, procedure: u16, argument: u64, reply: Option<MailboxKey>) -> bool {
         if self.awaited.len() >= MAX_AWAITED {
             return false;

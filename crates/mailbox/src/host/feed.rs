@@ -84,6 +84,15 @@ impl HostInterface {
         }
     }
 
+    /// Bounds what a client's session has before it at a time, in bytes (one message in any case): what waits beyond that can still
+    /// be dropped for it.
+    pub fn limit_session(&mut self, client: super::ClientKey, bytes: u64) {
+        let Some(client) = self.client_mut(client) else { return };
+        if let Some(port) = client.port_mut(super::client::SESSION_IN) {
+            port.deliver_bytes = bytes.min(super::lifetime::DELIVER_BYTES);
+        }
+    }
+
     /// Wakes those that sleep and were given something.
     pub(super) fn wake_notified(&mut self) {
         let mut notified = std::mem::take(&mut self.notified);

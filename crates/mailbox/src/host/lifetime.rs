@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Buffers of a session's writer granted ahead, and their size: super-packets.
 const SESSION_AHEAD: (u32, u32) = (8, 64 << 10);
 /// What a reader has before it at most, in bytes (one message in any case): enough to keep it busy while more is brought.
-const DELIVER_BYTES: u64 = 4 << 20;
+pub(super) const DELIVER_BYTES: u64 = 4 << 20;
 /// Grants ahead of a writer: the default, and the most.
 const AHEAD: (u32, u32) = (64, 192);
 /// Their size in bytes: the default, and the most.

@@ -51,7 +51,8 @@ fn copy(setup: &TaskSetup<'_>) -> Made {
     Ok(Box::new(Copy { to: setup.mailbox("to")?, bytes: Vec::new() }))
 }
 
-/// Copies a whole message to the start of `bytes`, which grows as needed; how many bytes, or `None` (counted) for one that is too long.
+/// Copies a whole message to the start of `bytes`, which grows as needed; how many bytes, or `None` (counted) for one
+/// that is too long.
 fn read_all<'a>(core: &mut Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     if message.len() > MAX_STEP_BYTES {
         core.count_too_long();
@@ -121,8 +122,8 @@ impl Task for Discard {
     }
 }
 
-/// `call`: has the client that made the task run its own `procedure`, with a message's first 8 bytes (little-endian, fewer are
-/// filled up with zeros) as the argument; the result goes to the mailbox `to`, where one is named.
+/// `call`: has the client that made the task run its own `procedure`, with a message's first 8 bytes (little-endian,
+/// fewer are filled up with zeros) as the argument; the result goes to the mailbox `to`, where one is named.
 struct Call {
     client: ClientKey,
     procedure: u16,
@@ -171,14 +172,15 @@ fn log(setup: &TaskSetup<'_>) -> Made {
     Ok(Box::new(Ask { service: Service::Log, to: None }))
 }
 
-/// `read_file`: each message is the name of a file below the daemon's configured directory; what is in it goes to the mailbox `to`.
+/// `read_file`: each message is the name of a file below the daemon's configured directory; what is in it goes to the
+/// mailbox `to`.
 fn read_file(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
     Ok(Box::new(Ask { service: Service::ReadFile, to: Some(setup.mailbox("to")?) }))
 }
 
-/// `dump`: each message becomes a file of the daemon's configured directory, for a debugger; its name goes to the mailbox `to`, where
-/// one is named.
+/// `dump`: each message becomes a file of the daemon's configured directory, for a debugger; its name goes to the
+/// mailbox `to`, where one is named.
 fn dump(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
     Ok(Box::new(Ask { service: Service::Dump, to: optional(setup, "to")? }))
