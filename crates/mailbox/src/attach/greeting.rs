@@ -196,7 +196,6 @@ impl Farewell {
     }
 
     /// Reads a packet; none if it is no farewell.
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by attached processes' watcher"))]
     pub(crate) fn decode(packet: &[u8]) -> Option<Farewell> {
         let (again, reason) = packet.strip_prefix(&head(FAREWELL))?.split_first()?;
         Some(Farewell { again: *again == 1, reason: String::from_utf8_lossy(reason).into_owned() })

@@ -20,7 +20,7 @@ use crate::shared::{
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -284,14 +284,14 @@ impl Inner {
     /// Ends the attachment, because the daemon sent what no daemon sends.
     #[cold]
     pub(crate) fn broken(&self, what: &str) -> MailboxError {
-        self.watch.end(&format!("the daemon broke the protocol: {what}"));
+        self.watch.end(&format!("the daemon broke the protocol: {what}"), false);
         self.watch.gone()
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.watch.end("this process detached itself");
+        self.watch.end("this process detached itself", true);
         if let Some(watcher) = self.watcher.take() {
             let _ended = watcher.join();
         }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
     /// The attachment is over: the daemon ended, or it detached this process.
-    #[error("the shared memory of the daemon is gone: {reason}; attach again once the daemon runs")]
+    #[error("the attachment to the daemon is over: {reason}{}", if *.again { "; attach again once the daemon runs" } else { "" })]
     Gone {
         /// Why, as the daemon said it or as this process saw it.
         reason: Arc<str>,
+        /// Whether it makes sense to attach again: the daemon ended, rather than that it does not want this process.
+        again: bool,
     },
     /// The mailbox is gone, or this side of it was closed.
     #[error("the mailbox is closed ({reason}); create it again, or open it again")]

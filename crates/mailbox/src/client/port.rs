@@ -95,12 +95,6 @@ impl Port {
         }
     }
 
-    /// The attachment.
-    #[inline]
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.claim.inner
-    }
-
     /// The segments with messages.
     #[inline]
     pub(crate) fn memory(&self) -> &Memory {

@@ -35,7 +35,7 @@ impl Reader {
     ///
     /// # Errors
     /// `Closed` and `Gone`, once all that came before was had; `TimedOut`, and then no message was taken; for a signal-queue
-    /// mailbox `TooManyHeld`.
+    /// mailbox `TooManyHeld`, if that was so until the time was up.
     #[inline]
     pub fn begin_get(&mut self, wait: Wait) -> Result<Message, MailboxError> {
         match &mut self.0 {

@@ -135,7 +135,21 @@ impl Signals {
     /// Gives a slot of the signal queue back, or on.
     fn push_slot(&mut self, inner: &Inner, head: Descriptor) -> Result<(), MailboxError> {
         self.held = self.held.saturating_sub(1);
-        self.push(inner, Signal { head, a: 0, b: 0 })
+        self.push(inner, Signal { head, a: 0, b: 0 })?;
+        self.say_room(inner);
+        Ok(())
+    }
+
+    /// Slots that this process holds, or has asked for.
+    fn in_use(&self) -> usize {
+        self.asks.len() - self.free.len() + self.held
+    }
+
+    /// Wakes those that wait to be allowed to ask, if one more is allowed now.
+    fn say_room(&self, inner: &Inner) {
+        if self.in_use() + 1 == SIGNAL_SLOTS {
+            inner.arrivals.signal_if_asleep();
+        }
     }
 
     /// Takes all that has come. `own` is the tag of who looks, who need not be woken for it.
@@ -208,9 +222,8 @@ impl Signals {
 
     /// Sends a request that will be answered. Returns its tag.
     fn ask(&mut self, inner: &Inner, head: Descriptor, is_try: bool) -> Result<u64, MailboxError> {
-        let asked = self.asks.len() - self.free.len();
         let too_many = MailboxError::TooManyHeld { most: SIGNAL_SLOTS };
-        if asked + self.held >= SIGNAL_SLOTS {
+        if self.in_use() >= SIGNAL_SLOTS {
             return Err(too_many);
         }
         let Some(at) = self.free.pop() else { return Err(too_many) };
@@ -229,6 +242,7 @@ impl Signals {
         match std::mem::replace(&mut ask.state, State::Free) {
             State::Answered(entry) => {
                 self.free.push(place(tag) as u16);
+                self.say_room(inner);
                 Ok(Some(entry))
             }
             state => {
@@ -336,6 +350,17 @@ impl SignalSide {
         asked
     }
 
+    /// Asks, once this process holds so little that it may.
+    fn wait_to_ask(&self, op: u8, len: u32, wait: Wait) -> Result<u64, MailboxError> {
+        let inner = self.inner();
+        let too_many = MailboxError::TooManyHeld { most: SIGNAL_SLOTS };
+        let asked = inner.watch.wait_for(&inner.arrivals, wait, || match self.ask(op, len, false) {
+            Err(error) if error == too_many => Ok(None),
+            asked => asked.map(Some),
+        });
+        asked.map_err(|error| if error == MailboxError::TimedOut { too_many.clone() } else { error })
+    }
+
     /// Waits for an answer. One that comes after the time is over, but before the core has heard that nobody waits for it
     /// any more, counts.
     fn wait(&mut self, tag: u64, wait: Wait, is_given_up: bool) -> Result<Signal, MailboxError> {
@@ -366,7 +391,7 @@ impl SignalSide {
             let left = self.unsettled.take();
             let tag = match left {
                 Some(tag) => tag,
-                None => self.ask(op, len, false)?,
+                None => self.wait_to_ask(op, len, wait)?,
             };
             let answer = self.wait(tag, wait, left.is_some())?;
             if left.is_some() && !self.serves(&answer, len) {

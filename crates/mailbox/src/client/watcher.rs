@@ -1,6 +1,7 @@
 //! The end of an attachment, noticed: a thread that sleeps on the socket until it hangs up.
 
 use super::error::MailboxError;
+use crate::attach::Farewell;
 use crate::shared::HostCondition;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -9,20 +10,20 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The longest reason that a daemon gives, in bytes.
-const MOST_REASON_BYTES: usize = 512;
+/// The longest farewell of a daemon, in bytes.
+const MOST_FAREWELL_BYTES: usize = 512;
 
 /// Whether an attachment still is, and all that sleep in it.
 pub(crate) struct Watch {
     socket: OwnedFd,
     conditions: Vec<HostCondition>,
     gone: AtomicBool,
-    reason: OnceLock<Arc<str>>,
+    end: OnceLock<(Arc<str>, bool)>,
 }
 
 impl Watch {
     pub(crate) fn new(socket: OwnedFd, conditions: Vec<HostCondition>) -> Watch {
-        Watch { socket, conditions, gone: AtomicBool::new(false), reason: OnceLock::new() }
+        Watch { socket, conditions, gone: AtomicBool::new(false), end: OnceLock::new() }
     }
 
     /// Whether the attachment is over.
@@ -34,7 +35,8 @@ impl Watch {
     /// Why it is over, as an error.
     #[cold]
     pub(crate) fn gone(&self) -> MailboxError {
-        MailboxError::Gone { reason: self.reason.get().cloned().unwrap_or_else(|| Arc::from("it is not attached")) }
+        let (reason, again) = self.end.get().cloned().unwrap_or_else(|| (Arc::from("it never began"), false));
+        MailboxError::Gone { reason, again }
     }
 
     /// Host condition `index`.
@@ -43,10 +45,10 @@ impl Watch {
         self.conditions.get(index)
     }
 
-    /// Ends it: says why, if nothing was said yet, and wakes all who sleep.
+    /// Ends it: says why, and whether it makes sense to attach again, if nothing was said yet; and wakes all who sleep.
     #[cold]
-    pub(crate) fn end(&self, reason: &str) {
-        self.reason.get_or_init(|| Arc::from(reason));
+    pub(crate) fn end(&self, reason: &str, again: bool) {
+        self.end.get_or_init(|| (Arc::from(reason), again));
         self.gone.store(true, Ordering::Release);
         // The daemon sees it at once, and takes back what this process had.
         let _closed = shutdown(&self.socket, Shutdown::Both);
@@ -57,22 +59,22 @@ impl Watch {
 
     /// Sleeps until the daemon hangs up, or [`Watch::end`] was called. What the daemon says last is its reason.
     pub(crate) fn run(&self) {
-        let mut said = None;
+        let mut farewell = None;
         loop {
             let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
             match poll(&mut polled, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return self.end(&format!("its socket cannot be watched: {error}")),
+                Err(error) => return self.end(&format!("its socket cannot be watched: {error}"), true),
             }
-            let mut text = [0; MOST_REASON_BYTES];
-            match recv(&self.socket, &mut text, RecvFlags::DONTWAIT) {
-                Ok((_, bytes)) if bytes > 0 => {
-                    let text = text.get(..bytes.min(MOST_REASON_BYTES)).unwrap_or_default();
-                    said = Some(String::from_utf8_lossy(text).into_owned());
-                }
+            let mut packet = [0; MOST_FAREWELL_BYTES];
+            match recv(&self.socket, &mut packet, RecvFlags::DONTWAIT) {
+                Ok((_, bytes)) if bytes > 0 => farewell = packet.get(..bytes).and_then(Farewell::decode),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Ok(_) | Err(_) => {
-                    return self.end(said.as_deref().unwrap_or("the daemon ended, or ended the attachment"));
+                    return match farewell {
+                        Some(said) => self.end(&said.reason, said.again),
+                        None => self.end("the daemon ended without a word", true),
+                    };
                 }
             }
         }

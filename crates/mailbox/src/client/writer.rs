@@ -43,7 +43,7 @@ impl Writer {
     ///
     /// # Errors
     /// `Closed`, `Gone`; `TooLong`; `TimedOut` (what was asked for may still be granted, and is then used by a later call);
-    /// for a signal-queue mailbox `TooManyHeld`.
+    /// for a signal-queue mailbox `TooManyHeld`, if that was so until the time was up.
     #[inline]
     pub fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Put, MailboxError> {
         match &mut self.0 {
