@@ -2,7 +2,9 @@
 //! atomic bounced between the same cores), a Unix stream, iceoryx2, and the same job over UDP.
 
 mod baselines;
+mod client;
 mod cores;
+mod crossdock;
 mod floor;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx2;
@@ -16,6 +18,7 @@ use crate::cpu::{self, Error};
 use crate::report::{self, Figure, Samples};
 use clap::Args;
 use cores::Cores;
+use crossdock_nectarine::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How the benchmark is run.
@@ -27,6 +30,9 @@ pub(crate) struct Options {
     /// Rounds; each runs every case once, its baseline beside it
     #[arg(long, default_value_t = 5)]
     rounds: u32,
+    /// Millions of records of the broker's job
+    #[arg(long, default_value_t = 12)]
+    millions: u64,
     /// Only this case
     #[arg(long)]
     case: Option<String>,
@@ -54,12 +60,35 @@ struct Step {
 /// What is run in a round, in this order: what is compared stands side by side.
 const STEPS: &[Step] = &[
     Step { name: "atomic_floor", run: baselines::atomic_floor },
+    Step { name: "enqueue_echo_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "polling"], "") },
+    Step { name: "put_get_64", run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling"], "") },
+    Step { name: "put_get_1024", run: |bench| crossdock::round_trips(bench, &["put-get", "1024", "polling"], "") },
+    Step {
+        name: "enqueue_echo_65536",
+        run: |bench| crossdock::round_trips(bench, &["enqueue", "65536", "polling"], ""),
+    },
+    Step { name: "sync", run: crossdock::sync },
     Step { name: "unix_stream_64", run: |bench| baselines::unix_stream(bench, 64, "polling") },
     #[cfg(feature = "iceoryx2")]
     Step { name: "iceoryx2", run: baselines::iceoryx2 },
+    Step {
+        name: "signal_queue",
+        run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling", "--by", "signal-queue"], ""),
+    },
     Step { name: "unix_stream_65536", run: |bench| baselines::unix_stream(bench, 65_536, "polling") },
+    Step { name: "put_get_65536", run: |bench| crossdock::round_trips(bench, &["put-get", "65536", "polling"], "") },
     Step { name: "unix_one_way", run: baselines::unix_one_way },
+    Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, "discard") },
     Step { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
+    Step { name: "rtt_blocking_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "") },
+    Step {
+        name: "rtt_asleep_64",
+        run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "spin_us = 0\n"),
+    },
+    Step { name: "reader_thread", run: crossdock::reader_thread },
+    Step { name: "idle_client", run: crossdock::idle_client },
+    Step { name: "broker_udp", run: |bench| crossdock::broker(bench, Transport::Udp) },
+    Step { name: "broker_local", run: |bench| crossdock::broker(bench, Transport::Shm) },
 ];
 
 /// A line of the result: a step's figure, and the step that it is held against.
@@ -83,14 +112,31 @@ const fn line(
 const FLOOR: Option<(&str, &str)> = Some(("atomic_floor", "atomic_floor"));
 
 const LINES: &[Line] = &[
-    line("unix_stream_64", "rtt_ns_p50", "unix_stream_64", FLOOR),
-    line("unix_stream_65536", "rtt_ns_p50", "unix_stream_65536", FLOOR),
-    line("iceoryx2_64", "rtt_ns_p50", "iceoryx2", FLOOR),
+    line("enqueue_echo_64", "rtt_ns_p50", "enqueue_echo_64", FLOOR),
+    line("put_get_64", "rtt_ns_p50", "put_get_64", FLOOR),
+    line("put_get_1024", "rtt_ns_p50", "put_get_1024", FLOOR),
+    line("enqueue_echo_65536", "rtt_ns_p50", "enqueue_echo_65536", FLOOR),
+    line("sync", "rtt_ns_p50", "sync", FLOOR),
+    line("put_get_64_vs_unix", "rtt_ns_p50", "put_get_64", Some(("unix_stream", "unix_stream_64"))),
+    line("put_get_65536_vs_unix", "rtt_ns_p50", "put_get_65536", Some(("unix_stream", "unix_stream_65536"))),
+    line("put_get_64_vs_iceoryx2", "rtt_ns_p50", "put_get_64", Some(("iceoryx2", "iceoryx2"))),
+    line("rings", "rtt_ns_p50", "put_get_64", Some(("signal_queue", "signal_queue"))),
+    line("one_way_64", "msgs_per_s", "one_way_64", Some(("unix_stream", "unix_one_way"))),
+    line("rtt_blocking_64", "rtt_us_p50", "rtt_blocking_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
+    line("rtt_asleep_64", "rtt_us_p50", "rtt_asleep_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
+    line("upcall", "rtt_us_p50", "rtt_blocking_64", Some(("reader_thread", "reader_thread"))),
+    line("idle_client", "cpu_percent", "idle_client", None),
+    line("idle_client", "daemon_cpu_percent", "idle_client", None),
+    line("broker_local", "msgs_per_daemon_cpu_s", "broker_local", Some(("udp", "broker_udp"))),
+    line("broker_local", "msgs_per_machine_cpu_s", "broker_local", Some(("udp", "broker_udp"))),
+    line("broker_local", "msgs_per_s", "broker_local", Some(("udp", "broker_udp"))),
 ];
 
 /// What the steps are given.
 struct Bench {
     cores: Cores,
+    /// Of flights that the broker's job moves.
+    millions: u64,
 }
 
 impl Bench {
@@ -111,7 +157,7 @@ impl Bench {
 /// Runs the benchmark and prints its figures.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let machine = cpu::machine();
-    let bench = Bench { cores: Cores::choose(options.client_cpu, options.daemon_cpu)? };
+    let bench = Bench { cores: Cores::choose(options.client_cpu, options.daemon_cpu)?, millions: options.millions };
     let cores = bench.cores.relation();
     eprintln!("{machine}\n{cores}");
     let wanted: Vec<&Line> =
@@ -167,7 +213,7 @@ fn samples(table: &Table, step: &'static str, metric: &str) -> Option<Samples> {
 fn unit(metric: &str) -> &'static str {
     match metric {
         "rtt_us_p50" | "rtt_us_p99" => "us",
-        "cpu_percent" => "%",
+        "cpu_percent" | "daemon_cpu_percent" => "%",
         _ => "1/s",
     }
 }

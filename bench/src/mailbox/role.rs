@@ -4,7 +4,7 @@
 #[cfg(feature = "iceoryx2")]
 use super::iceoryx2;
 use super::unix::Waiting;
-use super::{floor, unix};
+use super::{client, floor, unix};
 use crate::cpu::Error;
 use crate::process::end_with_parent;
 use clap::Subcommand;
@@ -28,6 +28,16 @@ pub(crate) enum Role {
     #[cfg(feature = "iceoryx2")]
     /// Sends one message at a time over iceoryx2 and waits for its echo
     Iceoryx2Ping { name: String, cpu: usize },
+    /// Sends one message at a time to a mailbox and waits for the answer in another
+    Ping(client::Ping),
+    /// Hands on every message of a mailbox
+    Answer { addr: String, cpu: usize },
+    /// Sends messages to a mailbox that a task reads
+    OneWay { addr: String, cpu: usize, task: String },
+    /// Has the core write one sync at a time and waits for it
+    Sync { addr: String, cpu: usize },
+    /// Waits for a message that never comes
+    Idle { addr: String },
 }
 
 impl Role {
@@ -43,6 +53,11 @@ impl Role {
             Role::Iceoryx2Echo { name, cpu } => iceoryx2::echo(&name, cpu),
             #[cfg(feature = "iceoryx2")]
             Role::Iceoryx2Ping { name, cpu } => iceoryx2::ping(&name, cpu),
+            Role::Ping(ping) => client::ping(&ping),
+            Role::Answer { addr, cpu } => client::answer(&addr, cpu),
+            Role::OneWay { addr, cpu, task } => client::one_way(&addr, cpu, &task),
+            Role::Sync { addr, cpu } => client::sync(&addr, cpu),
+            Role::Idle { addr } => client::idle(&addr),
         }
     }
 }

@@ -1,0 +1,213 @@
+//! The client process: mailboxes and tasks on the daemon, and the messages that go there and come back.
+
+use super::measure::{BATCH, SINGLE, check, fill, round_trips};
+use super::unix::Waiting;
+use crate::cpu::Error;
+use crate::process::{say, wait_for_go};
+use crossdock_device::pin_to_cpu;
+use crossdock_mailbox::attach::AttachAddr;
+use crossdock_mailbox::client::Attachment;
+use crossdock_nectarine::{
+    Implementation, MailboxOptions, Message, Node, Put, Reader, Transport, Writer, WriterOptions,
+};
+use serde_json::json;
+use std::time::Instant;
+
+/// The mailbox that the client writes and a task on the core (or another process) reads, and the one that is answered in.
+const REQUESTS: &str = "requests";
+const REPLIES: &str = "replies";
+
+/// Messages of a one-way run, of [`ONE_WAY_BYTES`] each: about as long a run as one over a Unix stream.
+const ONE_WAY: u64 = 20_000_000;
+const ONE_WAY_BYTES: usize = 64;
+
+/// What is done with a message on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Work {
+    /// It is handed on: its sender writes a number into it, its receiver looks at that, nobody touches the rest
+    Enqueue,
+    /// Both ways: a message is allocated, every byte filled, every byte read
+    PutGet,
+}
+
+/// Which implementation both mailboxes have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum By {
+    Rings,
+    SignalQueue,
+}
+
+/// A round trip's settings.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Ping {
+    addr: String,
+    cpu: usize,
+    work: Work,
+    bytes: usize,
+    waiting: Waiting,
+    #[arg(long, default_value = "rings")]
+    by: By,
+    /// Nobody on the core answers: another process does, which says when it is ready (a line on standard input)
+    #[arg(long)]
+    no_task: bool,
+}
+
+/// The daemon, by shared memory or not at all.
+fn node(addr: &str) -> Result<Node, Error> {
+    Ok(Node::builder(addr).transport(Transport::Shm).connect()?)
+}
+
+/// A client's two mailboxes.
+struct Ends {
+    writer: Writer,
+    reader: Reader,
+    waiting: Waiting,
+}
+
+impl Ends {
+    #[inline]
+    fn begin_put(&mut self, bytes: usize) -> Result<Put, Error> {
+        if self.waiting == Waiting::Blocking {
+            return Ok(self.writer.begin_put(bytes)?);
+        }
+        loop {
+            if let Some(put) = self.writer.try_begin_put(bytes)? {
+                return Ok(put);
+            }
+        }
+    }
+
+    #[inline]
+    fn begin_get(&mut self) -> Result<Message, Error> {
+        if self.waiting == Waiting::Blocking {
+            return Ok(self.reader.begin_get()?);
+        }
+        loop {
+            if let Some(message) = self.reader.try_begin_get()? {
+                return Ok(message);
+            }
+        }
+    }
+
+    fn enqueue_trip(&mut self, bytes: usize, number: u64) -> Result<(), Error> {
+        let number = number.to_le_bytes();
+        let mut put = self.begin_put(bytes)?;
+        put[..8].copy_from_slice(&number);
+        self.writer.end_put(put)?;
+        let message = self.begin_get()?;
+        if message.len() != bytes || message[..8] != number {
+            return Err("another message came back".into());
+        }
+        self.reader.end_get(message);
+        Ok(())
+    }
+
+    fn put_get_trip(&mut self, bytes: usize, number: u64) -> Result<(), Error> {
+        let mut put = self.begin_put(bytes)?;
+        fill(&mut put, number);
+        self.writer.end_put(put)?;
+        let message = self.begin_get()?;
+        check(&message, bytes, number)?;
+        self.reader.end_get(message);
+        Ok(())
+    }
+}
+
+/// Makes both mailboxes, has a task answer, and times round trips.
+pub(super) fn ping(ping: &Ping) -> Result<(), Error> {
+    let node = node(&ping.addr)?;
+    let implementation = match ping.by {
+        By::Rings => Implementation::Rings,
+        By::SignalQueue => Implementation::SignalQueue,
+    };
+    for name in [REQUESTS, REPLIES] {
+        node.create_mailbox(name, MailboxOptions { implementation, ..MailboxOptions::default() })?;
+    }
+    if ping.no_task {
+        say(&json!({"ready": true}));
+        wait_for_go()?;
+    } else {
+        let task = if ping.work == Work::Enqueue { "echo" } else { "copy" };
+        node.create_task(task, REQUESTS, [("to", REPLIES)])?;
+    }
+    let message_bytes = Some(u32::try_from(ping.bytes)?);
+    let writer = node.writer_with(REQUESTS, WriterOptions { message_bytes, ..WriterOptions::default() })?;
+    let mut ends = Ends { writer, reader: node.reader(REPLIES)?, waiting: ping.waiting };
+    pin_to_cpu(ping.cpu)?;
+    let batch = if ping.waiting == Waiting::Polling && ping.bytes < 1 << 16 { BATCH } else { SINGLE };
+    let batch = if ping.work == Work::Enqueue && ping.waiting == Waiting::Polling { BATCH } else { batch };
+    let (bytes, mut number) = (ping.bytes, 0);
+    round_trips(batch, || {
+        number += 1;
+        match ping.work {
+            Work::Enqueue => ends.enqueue_trip(bytes, number),
+            Work::PutGet => ends.put_get_trip(bytes, number),
+        }
+    })
+}
+
+/// A thread of another process in the place of the task: it waits for messages, asleep, and hands them on.
+pub(super) fn answer(addr: &str, cpu: usize) -> Result<(), Error> {
+    let node = node(addr)?;
+    let mut reader = node.reader(REQUESTS)?;
+    let mut writer = node.writer(REPLIES)?;
+    pin_to_cpu(cpu)?;
+    say(&json!({"ready": true}));
+    // Until the mailboxes go with the client that made them.
+    while let Ok(message) = reader.begin_get() {
+        reader.enqueue(message, &mut writer)?;
+    }
+    Ok(())
+}
+
+/// Puts messages as fast as a task on the core takes them.
+pub(super) fn one_way(addr: &str, cpu: usize, task: &str) -> Result<(), Error> {
+    let node = node(addr)?;
+    node.create_mailbox(REQUESTS, MailboxOptions::default())?;
+    node.create_task(task, REQUESTS, [("", ""); 0])?;
+    let message_bytes = Some(ONE_WAY_BYTES as u32);
+    let mut writer = node.writer_with(REQUESTS, WriterOptions { message_bytes, ..WriterOptions::default() })?;
+    pin_to_cpu(cpu)?;
+    let start = Instant::now();
+    for number in 0..ONE_WAY {
+        let mut put = loop {
+            if let Some(put) = writer.try_begin_put(ONE_WAY_BYTES)? {
+                break put;
+            }
+        };
+        fill(&mut put, number);
+        writer.end_put(put)?;
+    }
+    // What the core has not taken yet is a few hundred messages at most; that it took all is seen in its list afterwards.
+    let elapsed = start.elapsed();
+    say(&json!({"msgs_per_s": ONE_WAY as f64 / elapsed.as_secs_f64(), "messages": ONE_WAY}));
+    wait_for_go()
+}
+
+/// Allocates a sync, has the core write it, reads it: over the signal queue there, in the sync itself back.
+pub(super) fn sync(addr: &str, cpu: usize) -> Result<(), Error> {
+    let attachment = Attachment::connect(&AttachAddr::for_listen(addr.parse()?))?;
+    pin_to_cpu(cpu)?;
+    let mut number = 0;
+    round_trips(BATCH, || {
+        number += 1;
+        let mut sync = attachment.alloc_sync()?;
+        attachment.write_sync(sync.address(), number)?;
+        let value = loop {
+            if let Some(value) = sync.try_read()? {
+                break value;
+            }
+        };
+        if value == number { Ok(()) } else { Err("another value was written".into()) }
+    })
+}
+
+/// Waits for a message that never comes.
+pub(super) fn idle(addr: &str) -> Result<(), Error> {
+    let node = node(addr)?;
+    node.create_mailbox(REPLIES, MailboxOptions::default())?;
+    let mut reader = node.reader(REPLIES)?;
+    say(&json!({"ready": true}));
+    reader.begin_get()?;
+    Err("a message came that nobody sent".into())
+}
