@@ -264,6 +264,22 @@ impl Segment {
         true
     }
 
+    /// Copies `bytes` from `offset` on to offset `at` of `other`, as one copy; false if that is not all inside both, or
+    /// `other` is only to be read, or is this very segment.
+    #[must_use]
+    pub(crate) fn copy_to(&self, offset: usize, other: &Segment, at: usize, bytes: usize) -> bool {
+        let (Some(from), Some(to)) = (self.at(offset, bytes), other.at(at, bytes).filter(|_| other.writable)) else {
+            return false;
+        };
+        if std::ptr::eq(self, other) {
+            return false;
+        }
+        // SAFETY: `at` checked that these bytes are inside the two mappings, which the references keep, which are not the
+        // same range of addresses, and of which the second may be written.
+        unsafe { racy::copy_across(from, to, bytes) };
+        true
+    }
+
     /// The eight bytes `offset` bytes in, as a number, lowest byte first; none if they are not all inside. In one piece
     /// where `offset` is a multiple of eight.
     #[inline]
@@ -273,27 +289,149 @@ impl Segment {
     }
 }
 
-#[cfg(all(test, not(any(loom, miri))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nobody_can_change_its_length_or_its_seals() {
-        let segment = Segment::new(8192).unwrap();
-        let seals = fcntl_get_seals(segment.fd()).unwrap();
-        assert!(seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL));
-        assert!(ftruncate(segment.fd(), 0).is_err());
-        assert!(ftruncate(segment.fd(), 1 << 20).is_err());
-    }
+    use proptest::prelude::*;
 
     #[test]
     fn addresses_outside_are_refused() {
         let segment = Segment::new(4096).unwrap();
         assert!(segment.at(0, 4096).is_some() && segment.at(4096, 0).is_some());
-        for (offset, bytes) in [(0, 4097), (4096, 1), (1, usize::MAX), (usize::MAX, 1)] {
+        let other = Segment::new(8192).unwrap();
+        for (offset, bytes) in [(0, 4097), (4096, 1), (1, 4096), (usize::MAX, 1)] {
             assert!(segment.at(offset, bytes).is_none(), "{offset} + {bytes}");
+            let mut private = vec![7; bytes];
+            assert!(!segment.read_into(offset, &mut private) && private.iter().all(|&byte| byte == 7));
+            assert!(!segment.write_from(offset, &private));
+            assert!(!segment.copy_to(offset, &other, 0, bytes) && !other.copy_to(0, &segment, offset, bytes));
         }
-        assert!(Segment::new(0).is_err());
-        assert!(Segment::new(usize::MAX).is_err());
+        assert!(segment.at(1, usize::MAX).is_none());
+        for offset in [4089, 4096, usize::MAX - 3] {
+            assert_eq!(segment.read_u64(offset), None);
+        }
+        assert_eq!(segment.read_u64(4088), Some(0));
+        assert!(!segment.copy_to(0, &segment, 2048, 8));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 12 } else { 256 }, failure_persistence: None,
+                                            ..ProptestConfig::default() })]
+
+        #[test]
+        fn copies_are_exact_at_any_place_and_length(from in 0usize..40, to in 0usize..40, bytes in 0usize..2200) {
+            let (one, other) = (Segment::new(4096).unwrap(), Segment::new(4096).unwrap());
+            let all: Vec<u8> = (0..4096usize).map(|at| (at * 7 + at / 256) as u8 | 1).collect();
+            prop_assert!(one.write_from(0, &all));
+            prop_assert!(one.copy_to(from, &other, to, bytes));
+            let mut got = vec![0; 4096];
+            prop_assert!(other.read_into(0, &mut got));
+            prop_assert!(got[..to].iter().all(|&byte| byte == 0));
+            prop_assert_eq!(&got[to..to + bytes], &all[from..from + bytes]);
+            prop_assert!(got[to + bytes..].iter().all(|&byte| byte == 0));
+
+            let third = Segment::new(4096).unwrap();
+            prop_assert!(third.write_from(to, &all[from..from + bytes]));
+            let mut part = vec![0; bytes];
+            prop_assert!(third.read_into(to, &mut part) && part == all[from..from + bytes]);
+            prop_assert!(third.read_into(0, &mut got));
+            prop_assert!(got[..to].iter().chain(&got[to + bytes..]).all(|&byte| byte == 0));
+            let number: [u8; 8] = all[from..from + 8].try_into().unwrap();
+            prop_assert_eq!(one.read_u64(from), Some(u64::from_le_bytes(number)));
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod mapping_tests {
+    use super::*;
+    use rustix::mm::{MprotectFlags, mprotect};
+    use std::io::ErrorKind;
+
+    fn copy_of(segment: &Segment) -> OwnedFd {
+        segment.fd().try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn nobody_can_change_its_length_or_its_seals() {
+        for segment in [Segment::new(8192).unwrap(), Segment::new_for_readers(8192).unwrap()] {
+            let seals = fcntl_get_seals(segment.fd()).unwrap();
+            assert!(seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL));
+            assert!(ftruncate(segment.fd(), 0).is_err());
+            assert!(ftruncate(segment.fd(), 1 << 20).is_err());
+            assert!(fcntl_add_seals(segment.fd(), SealFlags::WRITE).is_err());
+        }
+        for bytes in [0, usize::MAX] {
+            assert!(Segment::new(bytes).is_err() && Segment::new_for_readers(bytes).is_err());
+            assert!(Segment::shared(bytes, HugePages::Reserved).is_err());
+        }
+    }
+
+    #[test]
+    fn a_second_mapping_sees_the_same_bytes() {
+        let ours = Segment::shared(8192, HugePages::None).unwrap();
+        let theirs = Segment::map(copy_of(&ours), 8192, true).unwrap();
+        assert!(ours.write_from(5000, b"down") && theirs.write_from(6000, b"up"));
+        let mut got = [0; 4];
+        assert!(theirs.read_into(5000, &mut got) && &got == b"down");
+        assert!(ours.read_into(6000, &mut got) && got.starts_with(b"up"));
+        drop(ours);
+        assert!(theirs.read_into(5000, &mut got) && &got == b"down", "a mapping outlives the one who made it");
+    }
+
+    #[test]
+    fn a_segment_for_readers_is_written_by_its_maker_alone() {
+        let ours = Segment::new_for_readers(8192).unwrap();
+        assert!(ours.write_from(0, b"before"));
+        let refused = Segment::map(copy_of(&ours), 8192, true).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert!(rustix::io::pwrite(ours.fd(), b"by descriptor", 0).is_err());
+        // Not by way of the descriptor's name either.
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&ours.fd()));
+        let again = std::fs::OpenOptions::new().read(true).write(true).open(name);
+        assert!(again.is_err() || Segment::map(again.unwrap().into(), 8192, true).is_err());
+
+        let theirs = Segment::map(copy_of(&ours), 8192, false).unwrap();
+        assert!(!theirs.write_from(0, b"theirs") && !ours.copy_to(0, &theirs, 0, 6));
+        // SAFETY: asks for more rights on a range that `theirs` has mapped; it is refused, or this test fails.
+        let more = unsafe { mprotect(theirs.base.as_ptr().cast(), 8192, MprotectFlags::READ | MprotectFlags::WRITE) };
+        assert_eq!(more, Err(rustix::io::Errno::ACCESS));
+        assert!(ours.write_from(0, b"after!"));
+        let mut got = [0; 6];
+        assert!(theirs.read_into(0, &mut got) && &got == b"after!");
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_or_is_of_another_length_is_not_mapped() {
+        let kinds = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::SHRINK] {
+            let memfd = memfd_create("test", kinds).unwrap();
+            ftruncate(&memfd, 4096).unwrap();
+            fcntl_add_seals(&memfd, seals).unwrap();
+            assert_eq!(Segment::map(memfd, 4096, true).unwrap_err().kind(), ErrorKind::InvalidData);
+        }
+        let segment = Segment::new(8192).unwrap();
+        for bytes in [0, 4096, 8191, 8193, usize::MAX] {
+            assert_eq!(Segment::map(copy_of(&segment), bytes, true).unwrap_err().kind(), ErrorKind::InvalidData);
+        }
+        let plain = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Segment::map(plain.into(), 4096, false).is_err(), "not a memfd at all");
+    }
+
+    #[test]
+    fn huge_pages_are_taken_where_they_can_be_had_and_missed_where_not() {
+        for wanted in [HugePages::None, HugePages::Transparent, HugePages::Reserved] {
+            let segment = Segment::shared((2 << 20) + 1, wanted).unwrap();
+            assert!(segment.bytes() > 2 << 20);
+            match segment.huge_pages() {
+                HugePages::None => {}
+                HugePages::Transparent => assert!(shared_huge_pages_allowed() && wanted != HugePages::None),
+                HugePages::Reserved => assert!(wanted == HugePages::Reserved && segment.bytes() == 4 << 20),
+            }
+            assert!(segment.write_from(2 << 20, &[1]));
+            let theirs = Segment::map(copy_of(&segment), segment.bytes(), true).unwrap();
+            let mut got = [0];
+            assert!(theirs.read_into(2 << 20, &mut got) && got == [1]);
+        }
     }
 }

@@ -7,6 +7,8 @@
 mod bell;
 mod condition;
 mod futex;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod layout;
 mod op;
 mod ring;

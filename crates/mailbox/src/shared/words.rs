@@ -81,16 +81,27 @@ impl<A: Atomic> Words<A> {
 #[cfg(loom)]
 pub(crate) struct Words<A = AtomicU64> {
     cells: Arc<Vec<A>>,
+    turns: Option<Arc<AtomicU32>>,
 }
 
 #[cfg(loom)]
 impl<A: Atomic> Words<A> {
     /// `count` words, zero.
     pub(crate) fn zeroed(count: usize) -> Words<A> {
-        Words { cells: Arc::new((0..count.next_power_of_two()).map(|_| A::zero()).collect()) }
+        Words { cells: Arc::new((0..count.next_power_of_two()).map(|_| A::zero()).collect()), turns: None }
+    }
+
+    /// The same, with every use of a word also an exchange on one more, in no order with anything else. Loom remembers one
+    /// access of a word only, and so leaves out orders in which a thread that loads a word and then changes it meets
+    /// another's load between; exchanges it tries in every order.
+    pub(crate) fn in_every_order(count: usize) -> Words<A> {
+        Words { turns: Some(Arc::new(AtomicU32::new(0))), ..Words::zeroed(count) }
     }
 
     pub(crate) fn word(&self, index: usize) -> &A {
+        if let Some(turns) = &self.turns {
+            turns.fetch_add(1, crate::sync::Ordering::Relaxed);
+        }
         &self.cells[index & (self.cells.len() - 1)]
     }
 
@@ -102,6 +113,6 @@ impl<A: Atomic> Words<A> {
 #[cfg(loom)]
 impl<A> Clone for Words<A> {
     fn clone(&self) -> Words<A> {
-        Words { cells: self.cells.clone() }
+        Words { cells: self.cells.clone(), turns: self.turns.clone() }
     }
 }

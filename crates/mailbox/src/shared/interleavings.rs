@@ -1,0 +1,330 @@
+//! Every interleaving of what the two sides do with the words that they share, by loom: nothing is lost, nothing is seen
+//! twice or too early, and nobody sleeps on.
+
+use super::words::Words;
+use super::{ArmedFlag, BellPage, CoreBell, Descriptor, HostCondition, RingReader, RingWriter, SyncCell, WriteOutcome};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+/// Runs `model` in every interleaving with up to `preemptions` switches that nobody waited for (none: all there are).
+fn check(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(model);
+}
+
+/// Both sides of a ring over fresh words.
+fn ring(entries: usize) -> (RingWriter<Descriptor>, RingReader<Descriptor>) {
+    let words = Words::zeroed(entries * 2);
+    (RingWriter::over(words.clone()).unwrap(), RingReader::over(words).unwrap())
+}
+
+fn next(reader: &mut RingReader<Descriptor>) -> Descriptor {
+    loop {
+        if let Some(entry) = reader.pop() {
+            return entry;
+        }
+        thread::yield_now();
+    }
+}
+
+/// A buffer that belongs to one side at a time, which loom checks.
+struct Buffer(UnsafeCell<u32>);
+
+// SAFETY: who pops the entry that names a buffer owns it; loom finds it if that is not so.
+#[allow(unsafe_code)]
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    #[allow(unsafe_code)]
+    fn set(&self, value: u32) {
+        // SAFETY: as for `Sync`.
+        self.0.with_mut(|place| unsafe { *place = value });
+    }
+
+    #[allow(unsafe_code)]
+    fn get(&self) -> u32 {
+        // SAFETY: as for `Sync`.
+        self.0.with(|place| unsafe { *place })
+    }
+}
+
+/// Messages through `slots` buffers and rings of twice as many entries, there and back, often enough to overwrite entries.
+fn pass_messages(slots: u16, messages: u32) {
+    let (mut up, mut up_end) = ring(2 * usize::from(slots));
+    let (mut down, mut down_end) = ring(2 * usize::from(slots));
+    let buffers: Arc<Vec<Buffer>> = Arc::new((0..slots).map(|_| Buffer(UnsafeCell::new(0))).collect());
+    let theirs = buffers.clone();
+    let client = thread::spawn(move || {
+        for number in 0..messages {
+            let slot = match u16::try_from(number) {
+                Ok(first) if first < slots => first,
+                _ => next(&mut down_end).slot,
+            };
+            theirs[usize::from(slot)].set(number);
+            up.push(Descriptor { slot, offset: number, len: number + 7, ..Descriptor::default() });
+        }
+        assert_eq!(up.position(), u64::from(messages));
+    });
+    for number in 0..messages {
+        let entry = next(&mut up_end);
+        assert_eq!((entry.offset, entry.len), (number, number + 7), "in order, whole");
+        assert_eq!(buffers[usize::from(entry.slot)].get(), number);
+        down.push(Descriptor { slot: entry.slot, ..Descriptor::default() });
+    }
+    assert!(!up_end.is_ready());
+    client.join().unwrap();
+    assert!(up_end.pop().is_none());
+}
+
+#[test]
+fn a_ring_of_one_slot_hands_over_message_and_buffer() {
+    check(None, || pass_messages(1, 3));
+}
+
+#[test]
+fn a_ring_of_two_slots_hands_over_message_and_buffer() {
+    check(Some(3), || pass_messages(2, 5));
+}
+
+#[test]
+fn a_write_and_a_cancel_free_the_sync_once() {
+    check(None, || {
+        let words = Words::in_every_order(2);
+        let (ours, theirs) = (SyncCell::over(words.clone()), SyncCell::over(words));
+        assert!(ours.alloc(1));
+        let writer = thread::spawn(move || theirs.write(1, 77));
+        let freed_by_cancel = ours.cancel(1);
+        // A cell that is free already may live again before the writer is done with the first life.
+        let again = freed_by_cancel && ours.alloc(2);
+        assert_eq!(again, freed_by_cancel);
+        let outcome = writer.join().unwrap();
+        assert_eq!(outcome, if freed_by_cancel { WriteOutcome::Written } else { WriteOutcome::Cancelled });
+        assert_eq!(ours.poll(1), None);
+        assert_eq!(ours.is_free(), !again);
+        assert!(again || ours.alloc(2));
+    });
+}
+
+#[test]
+fn a_value_is_seen_whole_or_not_yet() {
+    check(None, || {
+        let words = Words::in_every_order(2);
+        let (ours, theirs) = (SyncCell::over(words.clone()), SyncCell::over(words));
+        assert!(ours.alloc(1));
+        let writer = thread::spawn(move || theirs.write(1, 10));
+        assert!(ours.poll(1).is_none_or(|value| value == 10));
+        assert_eq!(writer.join().unwrap(), WriteOutcome::Written);
+    });
+}
+
+#[test]
+fn a_sync_gives_each_life_its_own_value() {
+    check(Some(2), || {
+        let words = Words::in_every_order(2);
+        let (ours, theirs) = (SyncCell::over(words.clone()), SyncCell::over(words));
+        assert!(ours.alloc(1));
+        let writer = thread::spawn(move || {
+            assert_eq!(theirs.write(1, 10), WriteOutcome::Written);
+            assert_eq!(theirs.write(1, 11), WriteOutcome::Stale, "a second write of one life");
+            while theirs.write(2, 20) == WriteOutcome::Stale {
+                thread::yield_now();
+            }
+        });
+        for generation in [1, 2] {
+            let value = loop {
+                match ours.poll(generation) {
+                    Some(value) => break value,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(value, u64::from(generation) * 10);
+            assert!(ours.is_free() && ours.poll(generation).is_none());
+            assert!(generation == 2 || ours.alloc(2));
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// What is waited for: with no order of its own, so that only the protocol brings it across.
+#[derive(Clone)]
+struct Published(Arc<AtomicU64>);
+
+impl Published {
+    fn new() -> Published {
+        Published(Arc::new(AtomicU64::new(0)))
+    }
+
+    fn publish(&self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 1
+    }
+}
+
+#[test]
+fn a_sleeper_misses_nothing_that_was_published() {
+    check(None, || {
+        let words: Words<AtomicU32> = Words::zeroed(2);
+        let (ours, theirs) = (HostCondition::over(words.clone()), HostCondition::over(words));
+        let published = Published::new();
+        let publisher = {
+            let published = published.clone();
+            thread::spawn(move || {
+                published.publish();
+                theirs.signal_if_asleep();
+            })
+        };
+        // Ends, or loom finds that everyone sleeps.
+        while !published.is_there() {
+            let seen = ours.value();
+            ours.wait_unless(seen, None, || published.is_there());
+        }
+        publisher.join().unwrap();
+        assert!(!ours.has_sleepers());
+    });
+}
+
+#[test]
+fn every_sleeper_is_woken_by_a_signal() {
+    check(Some(3), || {
+        let words: Words<AtomicU32> = Words::zeroed(2);
+        let sleepers: Vec<_> = (0..2)
+            .map(|_| {
+                let condition = HostCondition::over(words.clone());
+                thread::spawn(move || {
+                    while condition.value() == 0 {
+                        condition.wait(0, None);
+                    }
+                })
+            })
+            .collect();
+        HostCondition::over(words).signal();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+    });
+}
+
+/// What an edge of the doorbell, or a byte in the wake pipe, is to who waits for it.
+#[derive(Clone)]
+struct Doorbell(Arc<(Mutex<bool>, Condvar)>);
+
+impl Doorbell {
+    fn new() -> Doorbell {
+        Doorbell(Arc::new((Mutex::new(false), Condvar::new())))
+    }
+
+    fn ring(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_one();
+    }
+
+    fn await_ring(&self) {
+        let mut rung = self.0.0.lock().unwrap();
+        while !*rung {
+            rung = self.0.1.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// The core's way to sleep, until all of `work` was published.
+fn core_sleeps_until(work: &[Published], page: &BellPage, doorbell: &Doorbell) {
+    let mut seen = vec![false; work.len()];
+    let look = |seen: &mut Vec<bool>| {
+        let before = seen.clone();
+        for (seen, work) in seen.iter_mut().zip(work) {
+            *seen |= work.is_there();
+        }
+        *seen != before
+    };
+    while seen.contains(&false) {
+        page.before_sleep();
+        if !look(&mut seen) {
+            doorbell.await_ring();
+        }
+        page.after_sleep();
+        look(&mut seen);
+    }
+}
+
+#[test]
+fn the_core_hears_of_each_thing_published_by_two_clients() {
+    check(Some(3), || {
+        let (words, doorbell) = (Words::zeroed(1), Doorbell::new());
+        let work = [Published::new(), Published::new()];
+        let clients: Vec<_> = (0..2)
+            .map(|at| {
+                let (bell, doorbell, work) = (CoreBell::over(words.clone()), doorbell.clone(), work[at].clone());
+                thread::spawn(move || {
+                    work.publish();
+                    if bell.must_ring(&mut 0) {
+                        doorbell.ring();
+                    }
+                })
+            })
+            .collect();
+        core_sleeps_until(&work, &BellPage::over(words), &doorbell);
+        for client in clients {
+            client.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_core_hears_of_what_follows_a_ring() {
+    check(None, || {
+        let (words, doorbell) = (Words::zeroed(1), Doorbell::new());
+        let work = [Published::new(), Published::new()];
+        let client = {
+            let (bell, doorbell, work) = (CoreBell::over(words.clone()), doorbell.clone(), work.clone());
+            thread::spawn(move || {
+                let mut rung = 0;
+                for work in work {
+                    work.publish();
+                    if bell.must_ring(&mut rung) {
+                        doorbell.ring();
+                    }
+                }
+            })
+        };
+        core_sleeps_until(&work, &BellPage::over(words), &doorbell);
+        client.join().unwrap();
+    });
+}
+
+#[test]
+fn an_armed_client_finds_a_byte() {
+    check(Some(3), || {
+        let (words, pipe) = (Words::zeroed(1), Doorbell::new());
+        let work = [Published::new(), Published::new()];
+        let core = {
+            let (flag, pipe, work) = (ArmedFlag::over(words.clone()), pipe.clone(), work.clone());
+            thread::spawn(move || {
+                for work in work {
+                    work.publish();
+                    fence(Ordering::SeqCst);
+                    if flag.take() {
+                        pipe.ring();
+                    }
+                }
+            })
+        };
+        let flag = ArmedFlag::over(words);
+        for work in work {
+            while !work.is_there() {
+                flag.arm();
+                if work.is_there() {
+                    flag.disarm();
+                    break;
+                }
+                pipe.await_ring();
+            }
+        }
+        core.join().unwrap();
+    });
+}
