@@ -71,27 +71,11 @@ pub(crate) unsafe fn copy_in(from: &[u8], to: NonNull<u8>) {
     }
 }
 
-/// Copies `bytes` from one such place to another, for instance from a buffer of one domain to one of another.
+/// Copies `bytes`, more than a few, from one place to another.
 ///
 /// # Safety
 /// So many bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
 /// do not overlap.
-pub(crate) unsafe fn copy_across(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
-    if bytes >= LONG_BYTES {
-        // SAFETY: this function's own contract.
-        unsafe { copy_long(from, to, bytes) };
-        return;
-    }
-    let mut private = [0; LONG_BYTES];
-    // SAFETY: this function's own contract.
-    unsafe {
-        copy_out(from, &mut private[..bytes]);
-        copy_in(&private[..bytes], to);
-    }
-}
-
-/// # Safety
-/// As for [`copy_across`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy_long(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
     // SAFETY: it reads and writes just the caller's two ranges; the direction is upwards, as it always is between
@@ -107,8 +91,10 @@ unsafe fn copy_long(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
     }
 }
 
+/// The same where there is no such instruction.
+///
 /// # Safety
-/// As for [`copy_across`].
+/// As above.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn copy_long(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
     let mut private = [0; LONG_BYTES - 1];

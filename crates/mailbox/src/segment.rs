@@ -263,30 +263,6 @@ impl Segment {
         unsafe { racy::copy_in(from, to) };
         true
     }
-
-    /// Copies `bytes` from `offset` on to offset `at` of `other`, as one copy; false if that is not all inside both, or
-    /// `other` is only to be read, or is this very segment.
-    #[must_use]
-    pub(crate) fn copy_to(&self, offset: usize, other: &Segment, at: usize, bytes: usize) -> bool {
-        let (Some(from), Some(to)) = (self.at(offset, bytes), other.at(at, bytes).filter(|_| other.writable)) else {
-            return false;
-        };
-        if std::ptr::eq(self, other) {
-            return false;
-        }
-        // SAFETY: `at` checked that these bytes are inside the two mappings, which the references keep, which are not the
-        // same range of addresses, and of which the second may be written.
-        unsafe { racy::copy_across(from, to, bytes) };
-        true
-    }
-
-    /// The eight bytes `offset` bytes in, as a number, lowest byte first; none if they are not all inside. In one piece
-    /// where `offset` is a multiple of eight.
-    #[inline]
-    pub(crate) fn read_u64(&self, offset: usize) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.read_into(offset, &mut bytes).then(|| u64::from_le_bytes(bytes))
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -298,20 +274,15 @@ mod tests {
     fn addresses_outside_are_refused() {
         let segment = Segment::new(4096).unwrap();
         assert!(segment.at(0, 4096).is_some() && segment.at(4096, 0).is_some());
-        let other = Segment::new(8192).unwrap();
         for (offset, bytes) in [(0, 4097), (4096, 1), (1, 4096), (usize::MAX, 1)] {
             assert!(segment.at(offset, bytes).is_none(), "{offset} + {bytes}");
             let mut private = vec![7; bytes];
             assert!(!segment.read_into(offset, &mut private) && private.iter().all(|&byte| byte == 7));
             assert!(!segment.write_from(offset, &private));
-            assert!(!segment.copy_to(offset, &other, 0, bytes) && !other.copy_to(0, &segment, offset, bytes));
         }
         assert!(segment.at(1, usize::MAX).is_none());
-        for offset in [4089, 4096, usize::MAX - 3] {
-            assert_eq!(segment.read_u64(offset), None);
-        }
-        assert_eq!(segment.read_u64(4088), Some(0));
-        assert!(!segment.copy_to(0, &segment, 2048, 8));
+        let mut all = [7; 4096];
+        assert!(segment.read_into(0, &mut all) && all == [0; 4096], "what is refused writes nothing");
     }
 
     proptest! {
@@ -320,24 +291,16 @@ mod tests {
 
         #[test]
         fn copies_are_exact_at_any_place_and_length(from in 0usize..40, to in 0usize..40, bytes in 0usize..2200) {
-            let (one, other) = (Segment::new(4096).unwrap(), Segment::new(4096).unwrap());
-            let all: Vec<u8> = (0..4096usize).map(|at| (at * 7 + at / 256) as u8 | 1).collect();
-            prop_assert!(one.write_from(0, &all));
-            prop_assert!(one.copy_to(from, &other, to, bytes));
-            let mut got = vec![0; 4096];
-            prop_assert!(other.read_into(0, &mut got));
-            prop_assert!(got[..to].iter().all(|&byte| byte == 0));
-            prop_assert_eq!(&got[to..to + bytes], &all[from..from + bytes]);
-            prop_assert!(got[to + bytes..].iter().all(|&byte| byte == 0));
-
-            let third = Segment::new(4096).unwrap();
-            prop_assert!(third.write_from(to, &all[from..from + bytes]));
-            let mut part = vec![0; bytes];
-            prop_assert!(third.read_into(to, &mut part) && part == all[from..from + bytes]);
-            prop_assert!(third.read_into(0, &mut got));
-            prop_assert!(got[..to].iter().chain(&got[to + bytes..]).all(|&byte| byte == 0));
-            let number: [u8; 8] = all[from..from + 8].try_into().unwrap();
-            prop_assert_eq!(one.read_u64(from), Some(u64::from_le_bytes(number)));
+            let segment = Segment::new(4096).unwrap();
+            let source: Vec<u8> = (0..4096usize).map(|at| (at * 7 + at / 256) as u8 | 1).collect();
+            prop_assert!(segment.write_from(to, &source[from..from + bytes]));
+            let mut all = vec![0; 4096];
+            prop_assert!(segment.read_into(0, &mut all));
+            prop_assert!(all[..to].iter().chain(&all[to + bytes..]).all(|&byte| byte == 0));
+            prop_assert_eq!(&all[to..to + bytes], &source[from..from + bytes]);
+            let mut part = vec![0; from + bytes];
+            prop_assert!(segment.read_into(to, &mut part[from..]));
+            prop_assert_eq!(&part[from..], &source[from..from + bytes]);
         }
     }
 }
@@ -348,6 +311,7 @@ mod mapping_tests {
     use rustix::mm::{MprotectFlags, mprotect};
     use std::io::ErrorKind;
 
+    #[allow(clippy::unwrap_used)] // a test that fails may panic
     fn copy_of(segment: &Segment) -> OwnedFd {
         segment.fd().try_clone_to_owned().unwrap()
     }
@@ -392,7 +356,7 @@ mod mapping_tests {
         assert!(again.is_err() || Segment::map(again.unwrap().into(), 8192, true).is_err());
 
         let theirs = Segment::map(copy_of(&ours), 8192, false).unwrap();
-        assert!(!theirs.write_from(0, b"theirs") && !ours.copy_to(0, &theirs, 0, 6));
+        assert!(!theirs.write_from(0, b"theirs"));
         // SAFETY: asks for more rights on a range that `theirs` has mapped; it is refused, or this test fails.
         let more = unsafe { mprotect(theirs.base.as_ptr().cast(), 8192, MprotectFlags::READ | MprotectFlags::WRITE) };
         assert_eq!(more, Err(rustix::io::Errno::ACCESS));

@@ -2,7 +2,8 @@
 //!
 //! A packet is: magic (8 bytes), version (4), kind (4), then for a welcome client number (4), 4 zero bytes, and the lengths
 //! of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8; for a farewell one
-//! byte, 1 if it makes sense to come back, and its text. All numbers lowest byte first. A welcome carries exactly six descriptors, in the order of [`Handles`].
+//! byte, 1 if it makes sense to come back, and its text. All numbers lowest byte first. A welcome carries exactly six
+//! descriptors, in the order of [`Handles`].
 
 use super::listener::new_socket;
 use super::{AttachAddr, Peer};

@@ -40,7 +40,7 @@ use crate::segment::{HugePages, Segment};
 use crate::shared::{BellPage, SyncAddress};
 use client::{Client, Polled};
 use heap::Heap;
-use mailbox::{CoreReader, Mailbox, PortKey};
+use mailbox::{Mailbox, PortKey};
 use message::{Area, Dropped};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};

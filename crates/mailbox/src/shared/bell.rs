@@ -7,13 +7,7 @@
 use super::words::Words;
 use crate::sync::{Ordering, fence};
 #[cfg(not(loom))]
-use {
-    super::layout::ControlLayout,
-    crate::segment::Segment,
-    crate::sync::Arc,
-    rustix::fd::{AsFd, BorrowedFd, OwnedFd},
-    std::io,
-};
+use {super::layout::ControlLayout, crate::segment::Segment, crate::sync::Arc, rustix::fd::OwnedFd, std::io};
 
 /// Length of the page that says whether the core sleeps.
 pub(crate) const BELL_PAGE_BYTES: usize = 4096;
@@ -116,12 +110,6 @@ impl CoreBell {
         // It fails only if this process filled its eventfd on purpose; then nobody else is hurt.
         let _rang = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
     }
-
-    /// The eventfd.
-    #[cfg(not(loom))]
-    pub(crate) fn doorbell(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
-    }
 }
 
 /// By which a client with its own event loop asks to find a byte in its wake pipe when something was sent to it: a word in
@@ -136,6 +124,7 @@ impl ArmedFlag {
     }
 
     /// The flag in this word.
+    #[cfg(loom)]
     pub(crate) fn over(words: Words) -> ArmedFlag {
         ArmedFlag(words)
     }
@@ -144,11 +133,6 @@ impl ArmedFlag {
     pub(crate) fn arm(&self) {
         self.0.word(0).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-    }
-
-    /// By the client: asks for nothing any more; a byte may come all the same.
-    pub(crate) fn disarm(&self) {
-        self.0.word(0).store(0, Ordering::Relaxed);
     }
 
     /// By the core, after publishing and a `fence(SeqCst)`: whether to write a byte now. One yes for one `arm`.

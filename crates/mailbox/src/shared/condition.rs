@@ -33,6 +33,7 @@ impl HostCondition {
     }
 
     /// The condition in these two words.
+    #[cfg(loom)]
     pub(crate) fn over(words: Words<AtomicU32>) -> HostCondition {
         HostCondition(words)
     }
@@ -95,12 +96,6 @@ impl HostCondition {
             self.wake();
         }
         asleep
-    }
-
-    /// Sleeps until the poll value is no longer `seen`, for `timeout` at most. For what is always signalled by
-    /// [`HostCondition::signal`].
-    pub(crate) fn wait(&self, seen: u32, timeout: Option<Duration>) -> Woken {
-        self.wait_unless(seen, timeout, || self.value() != seen)
     }
 
     /// Sleeps unless `ready`, until the poll value is no longer `seen`, for `timeout` at most. `seen` was loaded before

@@ -1,8 +1,9 @@
 //! Every interleaving of what the two sides do with the words that they share, by loom: nothing is lost, nothing is seen
 //! twice or too early, and nobody sleeps on.
 
+use super::sync::WriteOutcome;
 use super::words::Words;
-use super::{ArmedFlag, BellPage, CoreBell, Descriptor, HostCondition, RingReader, RingWriter, SyncCell, WriteOutcome};
+use super::{ArmedFlag, BellPage, CoreBell, Descriptor, HostCondition, RingReader, RingWriter, SyncCell};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -197,7 +198,7 @@ fn every_sleeper_is_woken_by_a_signal() {
                 let condition = HostCondition::over(words.clone());
                 thread::spawn(move || {
                     while condition.value() == 0 {
-                        condition.wait(0, None);
+                        condition.wait_unless(0, None, || condition.value() != 0);
                     }
                 })
             })
@@ -319,7 +320,6 @@ fn an_armed_client_finds_a_byte() {
             while !work.is_there() {
                 flag.arm();
                 if work.is_there() {
-                    flag.disarm();
                     break;
                 }
                 pipe.await_ring();

@@ -2,11 +2,10 @@
 //! client's process map.
 
 use super::ring::{Descriptor, Entry, Signal};
-use super::sync::SyncPool;
 
 /// Host conditions of a client.
 pub(crate) const CONDITIONS: usize = 32;
-/// Syncs in each of a client's two pools.
+/// Syncs that a client allocates and reads; and as many that the core does, which lie in no shared memory.
 pub(crate) const SYNCS: usize = 256;
 /// Ports of a client: 0 and 1 are its session, the others belong to mailboxes with rings.
 pub(crate) const PORTS: usize = 64;
@@ -42,8 +41,7 @@ const PORT_RING_STRIDE: usize = PORT_RING_BYTES + APART_BYTES;
 const ARMED_AT: usize = 0;
 const CONDITIONS_AT: usize = ARMED_AT + APART_BYTES;
 const CLIENT_SYNCS_AT: usize = CONDITIONS_AT + CONDITIONS * CELL_BYTES;
-const CORE_SYNCS_AT: usize = CLIENT_SYNCS_AT + SYNCS * CELL_BYTES;
-const SIGNAL_UP_AT: usize = CORE_SYNCS_AT + SYNCS * CELL_BYTES;
+const SIGNAL_UP_AT: usize = CLIENT_SYNCS_AT + SYNCS * CELL_BYTES;
 const SIGNAL_DOWN_AT: usize = SIGNAL_UP_AT + SIGNAL_RING_BYTES + APART_BYTES;
 const PORTS_UP_AT: usize = SIGNAL_DOWN_AT + SIGNAL_RING_BYTES + APART_BYTES;
 const PORTS_DOWN_AT: usize = PORTS_UP_AT + PORTS * PORT_RING_STRIDE;
@@ -70,19 +68,6 @@ impl ControlLayout {
     /// Sync `index` of those that the client allocates and reads.
     pub(crate) const fn client_sync(index: usize) -> usize {
         CLIENT_SYNCS_AT + index % SYNCS * CELL_BYTES
-    }
-
-    /// Sync `index` of those that the core allocates and reads.
-    pub(crate) const fn core_sync(index: usize) -> usize {
-        CORE_SYNCS_AT + index % SYNCS * CELL_BYTES
-    }
-
-    /// Sync `index` of `pool`.
-    pub(crate) const fn sync(pool: SyncPool, index: usize) -> usize {
-        match pool {
-            SyncPool::Client => ControlLayout::client_sync(index),
-            SyncPool::Core => ControlLayout::core_sync(index),
-        }
     }
 
     /// The signal queue from the client to the core (the paper's CAB signal queue).
@@ -121,7 +106,6 @@ mod tests {
         let mut areas = vec![(ControlLayout::armed(), 8)];
         areas.extend((0..CONDITIONS).map(|at| (ControlLayout::condition(at), CELL_BYTES)));
         areas.extend((0..SYNCS).map(|at| (ControlLayout::client_sync(at), CELL_BYTES)));
-        areas.extend((0..SYNCS).map(|at| (ControlLayout::core_sync(at), CELL_BYTES)));
         areas.push((ControlLayout::signal_up(), SIGNAL_RING_BYTES));
         areas.push((ControlLayout::signal_taken(), 8));
         areas.push((ControlLayout::signal_down(), SIGNAL_RING_BYTES));
@@ -134,7 +118,7 @@ mod tests {
             assert_eq!(at % if bytes == CELL_BYTES { CELL_BYTES } else { APART_BYTES }, 0, "{at}");
             assert!(at + bytes <= ControlLayout::BYTES);
         }
-        for start in [ControlLayout::condition(0), ControlLayout::client_sync(0), ControlLayout::core_sync(0)] {
+        for start in [ControlLayout::condition(0), ControlLayout::client_sync(0)] {
             assert_eq!(start % APART_BYTES, 0);
         }
         assert_eq!(ControlLayout::BYTES % PAGE_BYTES, 0);
@@ -144,8 +128,7 @@ mod tests {
     fn every_index_there_could_be_lies_inside() {
         for index in [CONDITIONS, SYNCS, PORTS, usize::MAX] {
             assert!(ControlLayout::condition(index) < CLIENT_SYNCS_AT);
-            assert!(ControlLayout::sync(SyncPool::Client, index) < CORE_SYNCS_AT);
-            assert!(ControlLayout::sync(SyncPool::Core, index) < SIGNAL_UP_AT);
+            assert!(ControlLayout::client_sync(index) < SIGNAL_UP_AT);
             assert!(ControlLayout::port_up(index) < PORTS_DOWN_AT);
             assert!(ControlLayout::port_down(index) + PORT_RING_BYTES <= ControlLayout::BYTES);
         }

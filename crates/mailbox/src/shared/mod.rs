@@ -25,5 +25,5 @@ pub(crate) use layout::{
 pub use op::Reason;
 pub(crate) use op::{down, up};
 pub(crate) use ring::{Descriptor, Entry, RingReader, RingWriter, Signal, TakenCount};
+pub(crate) use sync::SyncCell;
 pub use sync::{ConditionAddress, SyncAddress, SyncPool};
-pub(crate) use sync::{SyncCell, WriteOutcome};

@@ -142,6 +142,7 @@ impl<E: Entry> RingWriter<E> {
     }
 
     /// The writer of the ring in `words`, which are zero.
+    #[cfg(loom)]
     pub(crate) fn over(words: Words) -> Option<RingWriter<E>> {
         Place::new(words).map(RingWriter)
     }
@@ -177,6 +178,7 @@ impl<E: Entry> RingReader<E> {
     }
 
     /// The reader of the ring in `words`, of which nothing was read yet.
+    #[cfg(loom)]
     pub(crate) fn over(words: Words) -> Option<RingReader<E>> {
         Place::new(words).map(RingReader)
     }

@@ -4,8 +4,8 @@
 //! Reader and writer may meet at any point: the one that cancels and the one that writes settle by one exchange on the
 //! state who frees the cell. There is no lock, so nobody's death or sleep holds up the other side.
 //!
-//! A cell has one reader, and one writing side that writes at most once at a time: the daemon writes a client's syncs, the
-//! client's process the core's.
+//! A cell has one reader, the client's process, and one writer, the daemon, whoever asks it to write. The core's own syncs
+//! need no cell: they are written by a signal to the core, which is where they are read.
 
 use super::layout::{CONDITIONS, SYNCS};
 use super::words::Words;
@@ -44,6 +44,7 @@ impl SyncCell {
     }
 
     /// The cell in these two words.
+    #[cfg(loom)]
     pub(crate) fn over(words: Words) -> SyncCell {
         SyncCell(words)
     }

@@ -12,11 +12,13 @@ use {crate::segment::Segment, std::ptr::NonNull};
 /// The type is as large as it is aligned, holds any bits, and may be changed at any time by anyone.
 pub(crate) unsafe trait Atomic {
     /// One that is zero.
+    #[cfg(loom)]
     fn zero() -> Self;
 }
 
 // SAFETY: so an `AtomicU64` is.
 unsafe impl Atomic for AtomicU64 {
+    #[cfg(loom)]
     fn zero() -> AtomicU64 {
         AtomicU64::new(0)
     }
@@ -24,6 +26,7 @@ unsafe impl Atomic for AtomicU64 {
 
 // SAFETY: so an `AtomicU32` is.
 unsafe impl Atomic for AtomicU32 {
+    #[cfg(loom)]
     fn zero() -> AtomicU32 {
         AtomicU32::new(0)
     }
