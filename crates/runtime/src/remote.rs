@@ -14,10 +14,8 @@ use std::collections::VecDeque;
 
 /// Sides of mailboxes that one session may have open.
 const MAX_SIDES: usize = 256;
-/// Messages that a remote writer may put, or a remote reader is sent, ahead: the default, and the most.
+/// Messages that a remote writer may put ahead: the default, and the most. So many of 64 KiB may wait for memory.
 const AHEAD: (u32, u32) = (16, 64);
-/// Messages that a reader may have asked for and not been sent.
-const MAX_CREDIT: u32 = 1 << 16;
 
 /// One side of a mailbox that a session over packets has open.
 struct RemoteSide {
@@ -27,10 +25,10 @@ struct RemoteSide {
     number: u16,
     mailbox: MailboxKey,
     side: Side,
-    /// Of a writer: messages that it may put. Of a reader: messages that it takes.
-    credit: u32,
+    /// Of a writer: messages that it may put. Of a reader: messages that it takes, however many it says.
+    credit: u64,
     /// Of a writer: the most that it may put ahead.
-    ahead: u32,
+    ahead: u64,
     /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while
     /// there is no buffer to send it in.
     waiting: VecDeque<Waiting>,
@@ -96,9 +94,10 @@ impl Context {
             return Err(refuse(RefusalCode::Limit, message));
         }
         let number = (0..=u16::MAX).find(|number| !numbers().any(|n| n == *number)).unwrap_or_default();
-        let ahead = ahead.unwrap_or(AHEAD.0).clamp(1, AHEAD.1);
-        let waiting = VecDeque::new();
-        self.remote.sides.push(RemoteSide { peer, number, mailbox, side, credit: ahead, ahead, waiting });
+        let ahead = ahead.unwrap_or(AHEAD.0);
+        let ahead = if side == Side::Write { ahead.clamp(1, AHEAD.1) } else { ahead };
+        let (credit, waiting) = (ahead.into(), VecDeque::new());
+        self.remote.sides.push(RemoteSide { peer, number, mailbox, side, credit, ahead: credit, waiting });
         let implementation = implementation_of(implementation);
         let ahead = (side == Side::Write).then_some(ahead);
         Ok(Reply::MailboxOpened { id, number, port: None, implementation, ahead })
@@ -153,7 +152,7 @@ impl Context {
     /// A reader takes more messages.
     pub(crate) fn get_messages(&mut self, peer: usize, number: u16, messages: u32) {
         if let Some(side) = self.remote.find(peer, number).filter(|side| side.side == Side::Read) {
-            side.credit = side.credit.saturating_add(messages).min(MAX_CREDIT);
+            side.credit = side.credit.saturating_add(messages.into());
         }
     }
 
@@ -202,7 +201,7 @@ impl Context {
             }
             side.credit = side.ahead;
             let (peer, number) = (side.peer, side.number);
-            self.tell(peer, &Notice::MayPut { number, messages: used }.into());
+            self.tell(peer, &Notice::MayPut { number, messages: used as u32 }.into());
         }
     }
 
