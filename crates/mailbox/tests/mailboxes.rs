@@ -360,3 +360,85 @@ fn session_bytes(daemon: &Daemon, _of: &(Attachment, ClientKey)) -> u64 {
     let other = daemon.attach();
     daemon.held_bytes(&other)
 }
+
+#[test]
+fn what_a_daemon_took_and_what_it_left_of_a_session_is_known_after_its_death() {
+    let daemon = Daemon::new(HostConfig::default());
+    let client = daemon.attach();
+    let (mut writer, _reader) = client.0.session().unwrap();
+    let put = |writer: &mut Writer, text: &[u8]| {
+        let mut put = writer.begin_put(text.len() + 2, Wait::Block).unwrap();
+        put[..text.len()].copy_from_slice(text);
+        put.adjust(0, 2).unwrap();
+        writer.end_put(put).unwrap();
+    };
+    for text in [&b"taken"[..], b"this too"] {
+        put(&mut writer, text);
+    }
+    drop(writer.begin_put(9, Wait::Block).unwrap());
+    let arrivals = daemon.arrivals.clone();
+    daemon.until(move |_| arrivals.lock().unwrap().len() == 2);
+    // The core is busy while the rest is put, and then dies.
+    let (go, gone) = channel::<()>();
+    let (stopped, stops) = channel();
+    let busy: Work = Box::new(move |host| {
+        stopped.send(()).unwrap();
+        gone.recv().unwrap();
+        *host = HostInterface::new(HostConfig::default(), BellPage::new().unwrap()).unwrap();
+    });
+    daemon.work.as_ref().unwrap().send(busy).unwrap();
+    stops.recv().unwrap();
+    for text in [&b"left"[..], b"and this"] {
+        put(&mut writer, text);
+    }
+    go.send(()).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !client.0.is_gone() {
+        assert!(Instant::now() < end, "the death was not noticed");
+    }
+    // A buffer that is at hand is still one, and what it holds is not lost either.
+    put(&mut writer, b"late");
+    assert_eq!(writer.untaken(), [&b"left"[..], b"and this", b"late"]);
+    assert!(writer.untaken().is_empty(), "given out once");
+}
+
+#[test]
+fn a_call_that_waits_can_be_interrupted_and_nothing_is_lost_by_it() {
+    for implementation in BOTH {
+        let daemon = Daemon::new(HostConfig::default());
+        let client = daemon.attach();
+        daemon.create("m", implementation, 1);
+        let ((mut writer, _), (mut reader, _)) = (daemon.writer(&client, "m"), daemon.reader(&client, "m"));
+        let interrupter = reader.interrupter();
+        let waiting = std::thread::spawn(move || {
+            let interrupted = reader.begin_get(Wait::Block).unwrap_err();
+            (interrupted, reader)
+        });
+        interrupter.interrupt();
+        let (interrupted, mut reader) = waiting.join().unwrap();
+        assert_eq!(interrupted, MailboxError::Interrupted, "{implementation:?}");
+        assert_eq!(reader.begin_get(Wait::Until(Instant::now())).unwrap_err(), MailboxError::TimedOut);
+        // Set before there is anything to interrupt, it ends the next wait, but no call that need not wait.
+        interrupter.interrupt();
+        let put = writer.begin_put(4, Wait::Block).unwrap();
+        writer.end_put(put).unwrap();
+        daemon.until(|host| host.mailboxes().iter().any(|mailbox| mailbox.puts == 1));
+        drop(reader.begin_get(Wait::Block).or_else(|error| {
+            assert_eq!(error, MailboxError::Interrupted);
+            reader.begin_get(Wait::Block)
+        }));
+        // A writer waits for room that nobody makes.
+        let put = writer.begin_put(4, Wait::Block).unwrap();
+        writer.end_put(put).unwrap();
+        daemon.until(|host| host.mailboxes().iter().any(|mailbox| mailbox.depth == 1));
+        let mut held = Vec::new();
+        while let Some(put) = writer.try_begin_put(4).unwrap() {
+            held.push(put);
+        }
+        let interrupter = writer.interrupter();
+        let waiting = std::thread::spawn(move || writer.begin_put(4, Wait::Poll).map(drop));
+        interrupter.interrupt();
+        assert_eq!(waiting.join().unwrap(), Err(MailboxError::Interrupted), "{implementation:?}");
+        interrupter.interrupt(); // its writer is gone
+    }
+}

@@ -47,8 +47,16 @@ impl Attachment {
     /// # Errors
     /// No daemon there; one that refuses this process, with its reason; one of another version; the system's errors.
     pub fn connect(address: &AttachAddr) -> Result<Attachment, AttachError> {
+        Attachment::connect_within(address, ATTACH_TIMEOUT)
+    }
+
+    /// [`Attachment::connect`] that waits at most `timeout` for each of the daemon's steps.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_within(address: &AttachAddr, timeout: Duration) -> Result<Attachment, AttachError> {
         failpoint!("attach.before_connect");
-        let admitted = connect(address, ATTACH_TIMEOUT)?;
+        let admitted = connect(address, timeout)?;
         failpoint!("attach.after_connect");
         let system = |error| AttachError::System { doing: "mapping what the daemon shares", error };
         let inner = Inner::new(admitted).map_err(system)?;
@@ -86,7 +94,7 @@ impl Attachment {
         let writer = Port::take(&self.0, None, SESSION_OUT).ok()?;
         let reader = Port::take(&self.0, None, SESSION_IN).ok()?;
         failpoint!("session.taken");
-        Some((Writer::rings(writer), Reader::rings(reader)))
+        Some((Writer::session(writer)?, Reader::rings(reader)))
     }
 
     /// The writing side of a mailbox that the daemon has opened for this process as `number`: over `port`, or over the signal

@@ -1,7 +1,9 @@
 //! The claim on one side of a mailbox: kept by its writer or reader and by every message that came by it.
 
 use super::attachment::Inner;
-use std::sync::{Arc, PoisonError};
+use super::wait::Interrupt;
+use std::fmt;
+use std::sync::{Arc, PoisonError, Weak};
 
 /// One side of a mailbox that the daemon opened for this process, for as long as anything of it is in use: closing it takes
 /// the buffers back that it has out, so it may be closed only once there are none.
@@ -11,11 +13,37 @@ pub(crate) struct Claim {
     number: Option<u16>,
     /// Absent over the signal queue.
     port: Option<u16>,
+    /// For a call of this side that waits.
+    pub(crate) interrupt: Interrupt,
+}
+
+/// Makes a call of one writer or reader that waits return `Interrupted`, from another thread.
+#[derive(Clone)]
+pub struct Interrupter(Weak<Claim>);
+
+impl Interrupter {
+    pub(crate) fn new(claim: &Arc<Claim>) -> Interrupter {
+        Interrupter(Arc::downgrade(claim))
+    }
+
+    /// Interrupts the call that waits now, or the next one that would. Nothing, if its writer or reader is gone.
+    pub fn interrupt(&self) {
+        if let Some(claim) = self.0.upgrade() {
+            claim.interrupt.set();
+            claim.inner.arrivals.signal();
+        }
+    }
+}
+
+impl fmt::Debug for Interrupter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupter").finish_non_exhaustive()
+    }
 }
 
 impl Claim {
     pub(crate) fn new(inner: &Arc<Inner>, number: Option<u16>, port: Option<u16>) -> Arc<Claim> {
-        Arc::new(Claim { inner: inner.clone(), number, port })
+        Arc::new(Claim { inner: inner.clone(), number, port, interrupt: Interrupt::default() })
     }
 
     /// The client's number for the side, if it has one.

@@ -42,7 +42,7 @@ impl Condition {
     /// `TimedOut`, `Gone`.
     pub fn wait(&self, seen: u32, wait: Wait) -> Result<u32, MailboxError> {
         let Some(shared) = self.shared() else { return Err(self.inner.watch.gone()) };
-        self.inner.watch.wait_for(shared, wait, || {
+        self.inner.watch.wait_for(shared, wait, None, || {
             failpoint!("condition.wait.before_look");
             let value = shared.value();
             Ok((value != seen).then_some(value))

@@ -52,6 +52,9 @@ pub enum MailboxError {
     /// The time to wait until has come.
     #[error("nothing came until the time was up; ask again, or wait longer")]
     TimedOut,
+    /// An [`Interrupter`](super::Interrupter) was used.
+    #[error("interrupted")]
+    Interrupted,
     /// As many messages as there are slots for are held or asked for.
     #[error("{most} messages are held or asked for already, the most at a time; end puts and gets first")]
     TooManyHeld {

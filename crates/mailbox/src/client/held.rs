@@ -29,6 +29,14 @@ impl Memory {
         Range::new(&self.shared, descriptor, port).map(Granted)
     }
 
+    /// A copy of the bytes that an entry of a put names.
+    pub(crate) fn copy(&self, descriptor: &Descriptor) -> Vec<u8> {
+        let mut bytes = vec![0; descriptor.len as usize];
+        // It lies inside: it was checked when it was granted.
+        let _inside = self.shared.read_into(descriptor.offset as usize, &mut bytes);
+        bytes
+    }
+
     /// The bytes that a MESSAGE names; none if they are not all in the segment that it says.
     #[inline]
     pub(crate) fn delivered(&self, descriptor: &Descriptor, port: u16) -> Option<Range> {

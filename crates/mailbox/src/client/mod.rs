@@ -35,6 +35,7 @@ mod watcher;
 mod writer;
 
 pub use attachment::Attachment;
+pub use claim::Interrupter;
 pub use condition::Condition;
 pub use error::MailboxError;
 pub use reader::{Message, Reader};

@@ -70,6 +70,12 @@ impl Port {
         self.claim.inner.bell.ring_if_asleep(&mut self.rung);
     }
 
+    /// Entries sent to the core so far.
+    #[inline]
+    pub(crate) fn pushed(&self) -> u64 {
+        self.up.position()
+    }
+
     /// The next entry from the core.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Descriptor> {

@@ -1,5 +1,6 @@
 //! Reading from a mailbox (Nectar paper, 3.3): `begin_get`, `end_get`, and `enqueue` of a message to another mailbox.
 
+use super::claim::Interrupter;
 use super::error::MailboxError;
 use super::held::Held;
 use super::port::Port;
@@ -34,7 +35,7 @@ impl Reader {
     /// The next message. Waits as `wait` says while there is none.
     ///
     /// # Errors
-    /// `Closed` and `Gone`, once all that came before was had; `TimedOut`, and then no message was taken; for a signal-queue
+    /// `Closed` and `Gone`, once all that came before was had; `TimedOut` and `Interrupted`, and then no message was taken; for a signal-queue
     /// mailbox `TooManyHeld`, if that was so until the time was up.
     #[inline]
     pub fn begin_get(&mut self, wait: Wait) -> Result<Message, MailboxError> {
@@ -61,6 +62,14 @@ impl Reader {
             Side::Signals(side) => side.try_begin_get()?,
         };
         Ok(held.map(Message))
+    }
+
+    /// Makes a call of this reader that waits return, from another thread.
+    pub fn interrupter(&self) -> Interrupter {
+        match &self.0 {
+            Side::Rings(rings) => Interrupter::new(&rings.port.claim),
+            Side::Signals(side) => side.interrupter(),
+        }
     }
 
     /// Ends a message: its memory is released. Never waits. The same as dropping the message, but quicker; a message of another
@@ -164,7 +173,9 @@ impl RingsReader {
         self.port.check()?;
         let claim = self.port.claim.clone();
         let inner = &claim.inner;
-        inner.watch.wait_for(&inner.arrivals, wait, || self.look())
+        let interrupt = &claim.interrupt;
+        let held = inner.watch.wait_for(&inner.arrivals, wait, Some(interrupt), || self.look());
+        held.map_err(|error| interrupt.name(error))
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 //! tag, so nobody depends on a certain thread to run.
 
 use super::attachment::Inner;
-use super::claim::Claim;
+use super::claim::{Claim, Interrupter};
 use super::error::MailboxError;
 use super::held::{Held, HeldMut, SIGNALS};
 use super::wait::Wait;
@@ -337,6 +337,10 @@ impl SignalSide {
         SignalSide { claim: Claim::new(inner, Some(number), None), number, unsettled: None }
     }
 
+    pub(crate) fn interrupter(&self) -> Interrupter {
+        Interrupter::new(&self.claim)
+    }
+
     fn inner(&self) -> &Inner {
         &self.claim.inner
     }
@@ -354,11 +358,15 @@ impl SignalSide {
     fn wait_to_ask(&self, op: u8, len: u32, wait: Wait) -> Result<u64, MailboxError> {
         let inner = self.inner();
         let too_many = MailboxError::TooManyHeld { most: SIGNAL_SLOTS };
-        let asked = inner.watch.wait_for(&inner.arrivals, wait, || match self.ask(op, len, false) {
+        let interrupt = &self.claim.interrupt;
+        let asked = inner.watch.wait_for(&inner.arrivals, wait, Some(interrupt), || match self.ask(op, len, false) {
             Err(error) if error == too_many => Ok(None),
             asked => asked.map(Some),
         });
-        asked.map_err(|error| if error == MailboxError::TimedOut { too_many.clone() } else { error })
+        asked.map_err(|error| match interrupt.name(error) {
+            MailboxError::TimedOut => too_many.clone(),
+            error => error,
+        })
     }
 
     /// Waits for an answer. One that comes after the time is over, but before the core has heard that nobody waits for it
@@ -367,7 +375,7 @@ impl SignalSide {
         let claim = self.claim.clone();
         let inner = &claim.inner;
         let look = || inner.with_signals(|signals| signals.answer(inner, tag));
-        match inner.watch.wait_for(&inner.arrivals, wait, look) {
+        match inner.watch.wait_for(&inner.arrivals, wait, Some(&claim.interrupt), look) {
             Err(MailboxError::TimedOut) => {}
             outcome => return outcome,
         }
@@ -377,7 +385,7 @@ impl SignalSide {
             inner.send(Signal { head, a: tag, b: 0 })?;
             failpoint!("signal.cancel.after_push");
         }
-        let settled = inner.watch.wait_for(&inner.arrivals, Wait::at_most(SETTLE), look);
+        let settled = inner.watch.wait_for(&inner.arrivals, Wait::at_most(SETTLE), None, look);
         failpoint!("signal.cancel.settled");
         if settled == Err(MailboxError::TimedOut) {
             self.unsettled = Some(tag);
@@ -433,9 +441,9 @@ impl SignalSide {
 
     pub(crate) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<HeldMut, MailboxError> {
         let len = length(bytes)?;
-        let answer = self.request(up::ALLOC, len, wait)?;
+        let answer = self.request(up::ALLOC, len, wait);
         failpoint!("signal.alloc.answered");
-        self.granted(&answer, bytes)
+        answer.and_then(|answer| self.granted(&answer, bytes)).map_err(|error| self.claim.interrupt.name(error))
     }
 
     pub(crate) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<HeldMut>, MailboxError> {
@@ -460,9 +468,9 @@ impl SignalSide {
     }
 
     pub(crate) fn begin_get(&mut self, wait: Wait) -> Result<Held, MailboxError> {
-        let answer = self.request(up::GET, 0, wait)?;
+        let answer = self.request(up::GET, 0, wait);
         failpoint!("signal.get.answered");
-        self.delivered(&answer)
+        answer.and_then(|answer| self.delivered(&answer)).map_err(|error| self.claim.interrupt.name(error))
     }
 
     pub(crate) fn try_begin_get(&mut self) -> Result<Option<Held>, MailboxError> {

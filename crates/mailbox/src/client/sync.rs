@@ -78,7 +78,7 @@ impl Sync {
     #[inline]
     pub fn read(&mut self, wait: Wait) -> Result<u64, MailboxError> {
         let inner = self.inner.clone();
-        inner.watch.wait_for(&inner.arrivals, wait, || self.try_read())
+        inner.watch.wait_for(&inner.arrivals, wait, None, || self.try_read())
     }
 
     /// The value, if it was written; the sync is freed then.

@@ -65,7 +65,7 @@ fn next(attachment: &Weak<Inner>, watch: &super::watcher::Watch) -> Option<Signa
             Ok(signals.upcalls.pop_front())
         })
     };
-    watch.wait_for(condition, Wait::Block, look).ok()
+    watch.wait_for(condition, Wait::Block, None, look).ok()
 }
 
 /// Sends an upcall's result, and a credit for the next one.

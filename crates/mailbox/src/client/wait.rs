@@ -4,6 +4,7 @@ use super::error::MailboxError;
 use super::watcher::Watch;
 use crate::failpoint::failpoint;
 use crate::shared::{HostCondition, Woken};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How a call waits for what is not there yet (Nectar paper, 3.2: "using either polling or blocking").
@@ -32,21 +33,49 @@ const SPIN: Duration = Duration::from_micros(5);
 /// How often to let others run before sleeping: on a machine with few cores the other side may need this one.
 const YIELDS: u32 = 4;
 
+/// Whether a wait is to end before its time.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt(AtomicBool);
+
+impl Interrupt {
+    /// Ends the wait that is, or the next one; who sleeps must be woken after this.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it is set.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// The error of a call that gave up waiting: it is asked for once for each time that it was set.
+    #[cold]
+    pub(crate) fn name(&self, error: MailboxError) -> MailboxError {
+        if error == MailboxError::TimedOut && self.0.swap(false, Ordering::SeqCst) {
+            return MailboxError::Interrupted;
+        }
+        error
+    }
+}
+
 impl Watch {
     /// Calls `look` until it gives something, as `wait` says, asleep on `condition`.
     ///
     /// # Errors
-    /// Those of `look`; `TimedOut`; `Gone`, but only after a last look, so that what came before the end is still had.
+    /// Those of `look`; `TimedOut`, also when it is interrupted; `Gone`, but only after a last look, so that what came before the
+    /// end is still had.
     #[inline]
     pub(crate) fn wait_for<T>(
         &self,
         condition: &HostCondition,
         wait: Wait,
+        interrupt: Option<&Interrupt>,
         mut look: impl FnMut() -> Result<Option<T>, MailboxError>,
     ) -> Result<T, MailboxError> {
         match look()? {
             Some(found) => Ok(found),
-            None => self.wait_longer(condition, wait, &mut look),
+            None => self.wait_longer(condition, wait, interrupt, &mut look),
         }
     }
 
@@ -54,6 +83,7 @@ impl Watch {
         &self,
         condition: &HostCondition,
         wait: Wait,
+        interrupt: Option<&Interrupt>,
         look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
     ) -> Result<T, MailboxError> {
         let mut since = None;
@@ -66,6 +96,9 @@ impl Watch {
             }
             if self.is_gone() {
                 return look()?.ok_or_else(|| self.gone());
+            }
+            if interrupt.is_some_and(Interrupt::is_set) {
+                return Err(MailboxError::TimedOut);
             }
             if wait == Wait::Poll {
                 continue;
@@ -84,13 +117,14 @@ impl Watch {
                 return Ok(found);
             }
         }
-        self.sleep_until(condition, wait, look)
+        self.sleep_until(condition, wait, interrupt, look)
     }
 
     fn sleep_until<T>(
         &self,
         condition: &HostCondition,
         wait: Wait,
+        interrupt: Option<&Interrupt>,
         look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
     ) -> Result<T, MailboxError> {
         loop {
@@ -103,7 +137,7 @@ impl Watch {
             failpoint!("wait.before_sleep");
             let woken = condition.wait_unless(seen, timeout, || {
                 looked = look();
-                !matches!(looked, Ok(None)) || self.is_gone()
+                !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set)
             });
             failpoint!("wait.after_sleep");
             if let Some(found) = looked? {
@@ -115,7 +149,7 @@ impl Watch {
             if self.is_gone() {
                 return look()?.ok_or_else(|| self.gone());
             }
-            if woken == Woken::TimedOut {
+            if woken == Woken::TimedOut || interrupt.is_some_and(Interrupt::is_set) {
                 return Err(MailboxError::TimedOut);
             }
         }

@@ -1,12 +1,14 @@
 //! Writing to a mailbox (Nectar paper, 3.3): `begin_put`, `end_put`, and `enqueue` of a message that was begun.
 
+use super::claim::Interrupter;
 use super::error::MailboxError;
 use super::held::{Granted, HeldMut};
 use super::port::Port;
 use super::signal::SignalSide;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
-use crate::shared::{Descriptor, Reason, down, up};
+use crate::shared::{Descriptor, Reason, TakenCount, down, up};
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -27,8 +29,13 @@ enum Side {
 
 impl Writer {
     pub(crate) fn rings(port: Port) -> Writer {
-        let cached = Vec::with_capacity(crate::shared::SLOTS);
-        Writer(Side::Rings(RingsWriter { cached, large: None, usual: 0, request: Request::None, port }))
+        Writer(Side::Rings(RingsWriter::new(port, None)))
+    }
+
+    /// Of a session: it remembers what the daemon has not taken yet.
+    pub(crate) fn session(port: Port) -> Option<Writer> {
+        let taken = TakenCount::of_session(&port.claim.inner.control)?;
+        Some(Writer(Side::Rings(RingsWriter::new(port, Some(Box::new(Sent { taken, puts: VecDeque::new() }))))))
     }
 
     pub(crate) fn signals(side: SignalSide) -> Writer {
@@ -42,7 +49,7 @@ impl Writer {
     /// is asked; a longer one is asked of the daemon.
     ///
     /// # Errors
-    /// `Closed`, `Gone`; `TooLong`; `TimedOut` (what was asked for may still be granted, and is then used by a later call);
+    /// `Closed`, `Gone`; `TooLong`; `Interrupted`, `TimedOut` (what was asked for may still be granted, and is then used by a later call);
     /// for a signal-queue mailbox `TooManyHeld`, if that was so until the time was up.
     #[inline]
     pub fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Put, MailboxError> {
@@ -71,15 +78,34 @@ impl Writer {
         Ok(held.map(Put))
     }
 
+    /// Makes a call of this writer that waits return, from another thread.
+    pub fn interrupter(&self) -> Interrupter {
+        match &self.0 {
+            Side::Rings(rings) => Interrupter::new(&rings.port.claim),
+            Side::Signals(side) => side.interrupter(),
+        }
+    }
+
     /// Ends a message: it is the mailbox's now, in the place of the order that this call has among others. Never waits.
     ///
     /// # Errors
-    /// `Closed` or `Gone`: nobody will read it; `Foreign` if it was begun by another writer. Its buffer is given back then.
+    /// `Closed` or `Gone`: nobody will read it (a session's writer says neither: see [`Writer::untaken`]); `Foreign` if it was
+    /// begun by another writer. Its buffer is given back then.
     #[inline]
     pub fn end_put(&mut self, put: Put) -> Result<(), MailboxError> {
         match &mut self.0 {
             Side::Rings(rings) => rings.end_put(put.0),
             Side::Signals(side) => side.end_put(put.0),
+        }
+    }
+
+    /// Of a session whose daemon is gone: copies of what was put and never taken, in order, to be sent again elsewhere. What was
+    /// taken is not among them, even if the daemon died over it: its memory may hold something else by now. Of other
+    /// writers: nothing.
+    pub fn untaken(&mut self) -> Vec<Vec<u8>> {
+        match &mut self.0 {
+            Side::Rings(rings) => rings.untaken(),
+            Side::Signals(_) => Vec::new(),
         }
     }
 
@@ -162,10 +188,43 @@ struct RingsWriter {
     /// Size of those granted ahead, in bytes; 0 before the first.
     usual: u32,
     request: Request,
+    /// Of a session: what was put and not taken yet.
+    sent: Option<Box<Sent>>,
     port: Port,
 }
 
+/// What a session's writer has put and the daemon has not taken, as far as it has said.
+struct Sent {
+    taken: TakenCount,
+    /// Which of the ring's entries each is, counted from 1, and the entry.
+    puts: VecDeque<(u64, Descriptor)>,
+}
+
+impl Sent {
+    /// Notes a put; forgets those that were taken.
+    #[inline]
+    fn note(&mut self, number: u64, entry: Descriptor) {
+        let taken = self.taken.load();
+        while self.puts.front().is_some_and(|(number, _)| *number <= taken) {
+            self.puts.pop_front();
+        }
+        self.puts.push_back((number, entry));
+    }
+}
+
 impl RingsWriter {
+    fn new(port: Port, sent: Option<Box<Sent>>) -> RingsWriter {
+        let cached = Vec::with_capacity(crate::shared::SLOTS);
+        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, port }
+    }
+
+    fn untaken(&mut self) -> Vec<Vec<u8>> {
+        let Some(sent) = self.sent.take() else { return Vec::new() };
+        let (taken, memory) = (sent.taken.load(), self.port.memory());
+        let left = sent.puts.iter().filter(|(number, _)| *number > taken);
+        left.map(|(_, entry)| memory.copy(entry)).collect()
+    }
+
     /// A cached buffer, if there is one and it is large enough.
     #[inline]
     fn take_cached(&mut self, bytes: usize) -> Option<HeldMut> {
@@ -182,7 +241,9 @@ impl RingsWriter {
     fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<HeldMut, MailboxError> {
         let claim = self.port.claim.clone();
         let inner = &claim.inner;
-        inner.watch.wait_for(&inner.arrivals, wait, || self.look(bytes, false))
+        let interrupt = &claim.interrupt;
+        let held = inner.watch.wait_for(&inner.arrivals, wait, Some(interrupt), || self.look(bytes, false));
+        held.map_err(|error| interrupt.name(error))
     }
 
     #[inline(never)]
@@ -194,7 +255,9 @@ impl RingsWriter {
                 let claim = self.port.claim.clone();
                 let inner = &claim.inner;
                 // The daemon answers in its next turn, with a grant or a refusal.
-                inner.watch.wait_for(&inner.arrivals, Wait::Block, || self.look(bytes, true)).map(Some)
+                let interrupt = Some(&claim.interrupt);
+                let held = inner.watch.wait_for(&inner.arrivals, Wait::Block, interrupt, || self.look(bytes, true));
+                held.map(Some).map_err(|error| claim.interrupt.name(error))
             }
             other => other,
         };
@@ -282,10 +345,17 @@ impl RingsWriter {
 
     #[inline]
     fn end_put(&mut self, held: HeldMut) -> Result<(), MailboxError> {
-        self.check_own(&held)?;
+        if self.sent.is_none() {
+            self.check_own(&held)?;
+        } else if !held.is_of(&self.port.claim) {
+            return Err(MailboxError::Foreign);
+        }
         failpoint!("writer.end_put.before_push");
         let (entry, claim) = held.into_entry(up::PUT, 0);
         self.port.push(entry);
+        if let Some(sent) = &mut self.sent {
+            sent.note(self.port.pushed(), entry);
+        }
         failpoint!("writer.end_put.after_push");
         self.port.keep(claim);
         Ok(())

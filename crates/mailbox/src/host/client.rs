@@ -5,7 +5,8 @@ use super::slots::{Breach, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
-    ArmedFlag, ControlLayout, Descriptor, HostCondition, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, TakenCount,
+    ArmedFlag, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal,
+    TakenCount,
 };
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -175,7 +176,38 @@ impl Client {
 /// A ring that clients fill and the core polls.
 pub(crate) enum Up {
     Port(RingReader<Descriptor>),
+    Session(SessionReader),
     Signals(SignalReader),
+}
+
+/// A session's ring to the core, and the word by which the client knows what was taken of it: if the core dies, the rest is to
+/// be sent again.
+pub(crate) struct SessionReader {
+    ring: RingReader<Descriptor>,
+    taken: TakenCount,
+}
+
+impl SessionReader {
+    /// That of a client with this control segment; none if that is too short.
+    pub(crate) fn new(control: &Arc<Segment>) -> Option<SessionReader> {
+        let ring = RingReader::new(control, ControlLayout::port_up(SESSION_OUT.into()), PORT_ENTRIES)?;
+        Some(SessionReader { ring, taken: TakenCount::of_session(control)? })
+    }
+
+    /// The next entry. The client is told before anything is done with it: a buffer that may come to hold something else must
+    /// not be taken for a message that was left.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Descriptor> {
+        let entry = self.ring.pop()?;
+        self.taken.store(self.ring.position());
+        Some(entry)
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ring.is_ready()
+    }
 }
 
 /// A client's signal queue to the core, and how far the client knows that it was taken.

@@ -1,6 +1,8 @@
 //! Beginnings and ends: of clients, of mailboxes, of their sides.
 
-use super::client::{Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, SignalReader, Signals, Up};
+use super::client::{
+    Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, SessionReader, SignalReader, Signals, Up,
+};
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
@@ -190,6 +192,7 @@ impl HostInterface {
                 };
                 let arrival = match &mut polled.up {
                     Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
+                    Up::Session(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
                     Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
                 };
                 let Some(arrival) = arrival else { break };
@@ -490,7 +493,12 @@ impl HostInterface {
         if !cleared {
             return Err(HostError::Gone);
         }
-        let up = RingReader::new(&holder.control, up_at, PORT_ENTRIES).ok_or(HostError::Gone)?;
+        let up = if number == SESSION_OUT {
+            SessionReader::new(&holder.control).map(Up::Session)
+        } else {
+            RingReader::new(&holder.control, up_at, PORT_ENTRIES).map(Up::Port)
+        };
+        let up = up.ok_or(HostError::Gone)?;
         let down = RingWriter::new(&holder.control, down_at, PORT_ENTRIES).ok_or(HostError::Gone)?;
         let is_writer = side == Side::Write;
         let port = Port {
@@ -512,7 +520,7 @@ impl HostInterface {
         }
         holder.ports[at] = Some(Box::new(port));
         let key = PortKey { client: client.index() as u32, port: number };
-        self.polled.push(Polled { up: Up::Port(up), client: key.client, port: number });
+        self.polled.push(Polled { up, client: key.client, port: number });
         if let Some(mailbox) = self.mailbox_mut(mailbox) {
             match side {
                 Side::Write => mailbox.writer = Some(key),

@@ -309,6 +309,7 @@ impl HostInterface {
             let (client, port) = (polled.client, polled.port);
             let arrival = match &mut polled.up {
                 client::Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
+                client::Up::Session(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
                 client::Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
             };
             let Some(arrival) = arrival else {
@@ -342,6 +343,7 @@ impl HostInterface {
     pub fn is_quiet(&self) -> bool {
         let ready = |polled: &Polled| match &polled.up {
             client::Up::Port(ring) => ring.is_ready(),
+            client::Up::Session(ring) => ring.is_ready(),
             client::Up::Signals(ring) => ring.is_ready(),
         };
         self.arrivals.is_empty() && !self.polled.iter().any(ready)

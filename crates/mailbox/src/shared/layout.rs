@@ -91,6 +91,12 @@ impl ControlLayout {
         PORTS_UP_AT + port % PORTS * PORT_RING_STRIDE
     }
 
+    /// The word by which the core says how many entries it has taken from the ring of the session's port to the core: behind that
+    /// ring, where nothing else is.
+    pub(crate) const fn session_taken() -> usize {
+        PORTS_UP_AT + PORT_RING_BYTES
+    }
+
     /// The ring from the core to the client of port `port`.
     pub(crate) const fn port_down(port: usize) -> usize {
         PORTS_DOWN_AT + port % PORTS * PORT_RING_STRIDE
@@ -109,7 +115,9 @@ mod tests {
         areas.push((ControlLayout::signal_up(), SIGNAL_RING_BYTES));
         areas.push((ControlLayout::signal_taken(), 8));
         areas.push((ControlLayout::signal_down(), SIGNAL_RING_BYTES));
-        areas.extend((0..PORTS).map(|port| (ControlLayout::port_up(port), PORT_RING_BYTES)));
+        areas.push((ControlLayout::port_up(0), PORT_RING_BYTES));
+        areas.push((ControlLayout::session_taken(), 8));
+        areas.extend((1..PORTS).map(|port| (ControlLayout::port_up(port), PORT_RING_BYTES)));
         areas.extend((0..PORTS).map(|port| (ControlLayout::port_down(port), PORT_RING_BYTES)));
         for pair in areas.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");

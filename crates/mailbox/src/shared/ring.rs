@@ -213,7 +213,7 @@ impl<E: Entry> RingReader<E> {
 }
 
 /// How many entries of a ring its reader has taken, as it says now and then: for a writer whose entries nobody answers and no
-/// slot bounds.
+/// slot bounds, or one that must know what is left when the reader dies.
 pub(crate) struct TakenCount(Words);
 
 impl TakenCount {
@@ -221,6 +221,12 @@ impl TakenCount {
     #[cfg(not(loom))]
     pub(crate) fn new(control: &Arc<Segment>) -> Option<TakenCount> {
         Words::new(control, ControlLayout::signal_taken(), 1).map(TakenCount)
+    }
+
+    /// The count of the session's ring to the core; none if the control segment is too short.
+    #[cfg(not(loom))]
+    pub(crate) fn of_session(control: &Arc<Segment>) -> Option<TakenCount> {
+        Words::new(control, ControlLayout::session_taken(), 1).map(TakenCount)
     }
 
     /// By the writer: entries taken so far, at least. Their places may be written again.
