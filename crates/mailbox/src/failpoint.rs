@@ -116,3 +116,22 @@ macro_rules! failpoint {
     };
 }
 pub(crate) use failpoint;
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::FAILPOINTS;
+    use std::collections::BTreeSet;
+
+    /// A name that stands in the list and nowhere else would never be passed.
+    #[test]
+    fn the_list_names_every_place_and_no_other() {
+        let mut found = BTreeSet::new();
+        for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/client")).unwrap() {
+            let Ok(text) = std::fs::read_to_string(file.unwrap().path()) else { continue };
+            found.extend(text.split("failpoint!(\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+        let listed: BTreeSet<String> = FAILPOINTS.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(listed.len(), FAILPOINTS.len(), "a name stands twice in the list");
+        assert_eq!(found, listed);
+    }
+}

@@ -45,7 +45,12 @@ impl Condition {
         self.inner.watch.wait_for(shared, wait, None, || {
             failpoint!("condition.wait.before_look");
             let value = shared.value();
-            Ok((value != seen).then_some(value))
+            match value != seen {
+                // The end of the attachment moves it on too.
+                true if self.inner.watch.is_gone() => Err(self.inner.watch.gone()),
+                true => Ok(Some(value)),
+                false => Ok(None),
+            }
         })
     }
 

@@ -43,3 +43,6 @@ pub use signal::ErrorSignal;
 pub use sync::Sync;
 pub use wait::Wait;
 pub use writer::{Put, Writer};
+
+#[cfg(test)]
+mod tests;

@@ -542,7 +542,11 @@ impl Drop for SignalSide {
     fn drop(&mut self) {
         if let Some(tag) = self.unsettled.take() {
             let (inner, claim) = (&self.claim.inner, self.claim.clone());
-            let _left = inner.with_signals(|signals| signals.abandon(inner, tag, claim));
+            // The answer may be there.
+            let _left = inner.with_signals(|signals| {
+                signals.abandon(inner, tag, claim)?;
+                signals.drain(inner, None)
+            });
         }
     }
 }

@@ -1,0 +1,164 @@
+//! The client's side against a daemon that the test plays by hand: every entry of the rings in the open, in any order, late,
+//! or wrong.
+
+mod ports;
+mod signals;
+
+use super::{Attachment, MailboxError, Wait};
+use crate::attach::{AttachAddr, AttachListener};
+use crate::host::{ClientKey, DomainSegments, Parcel, Prepared};
+use crate::shared::{
+    BellPage, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal,
+    SyncAddress, SyncCell, TakenCount, down,
+};
+use crate::{HugePages, Reason};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const SEGMENT_BYTES: u32 = 1 << 20;
+
+/// A daemon of which every byte is the test's to choose.
+struct Fake {
+    prepared: Prepared,
+    domain: Arc<DomainSegments>,
+    signal_up: RingReader<Signal>,
+    signal_down: RingWriter<Signal>,
+    taken: TakenCount,
+    arrivals: HostCondition,
+    upcalled: HostCondition,
+}
+
+/// One port of it.
+struct FakePort {
+    up: RingReader<Descriptor>,
+    down: RingWriter<Descriptor>,
+    arrivals: HostCondition,
+}
+
+/// An attachment, and the daemon that it is to.
+fn attach() -> (Attachment, Fake) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("crossdock-fake-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let address = AttachAddr::Abstract(name);
+    let listener = AttachListener::bind(&address, true).unwrap();
+    let connect = std::thread::spawn(move || Attachment::connect(&address).unwrap());
+    let (peer, socket) = loop {
+        match listener.accept().unwrap() {
+            Some(asker) => break asker,
+            None => std::thread::yield_now(),
+        }
+    };
+    let bytes = u64::from(SEGMENT_BYTES);
+    let domain = Arc::new(DomainSegments::new("fake", bytes, bytes, HugePages::None).unwrap());
+    let (prepared, parcel): (Prepared, Parcel) =
+        Prepared::new(peer, socket, &domain, &BellPage::new().unwrap()).unwrap();
+    parcel.send(ClientKey::new(1, 7)).unwrap();
+    let control = &prepared.control;
+    let condition = |index| HostCondition::new(control, ControlLayout::condition(index)).unwrap();
+    let mut fake = Fake {
+        signal_up: RingReader::new(control, ControlLayout::signal_up(), SIGNAL_ENTRIES).unwrap(),
+        signal_down: RingWriter::new(control, ControlLayout::signal_down(), SIGNAL_ENTRIES).unwrap(),
+        taken: TakenCount::new(control).unwrap(),
+        arrivals: condition(0),
+        upcalled: condition(1),
+        domain,
+        prepared,
+    };
+    let attachment = connect.join().unwrap();
+    for _ in 0..super::signal::MAX_ERRORS {
+        assert_eq!(fake.next_signal(), super::signal::listen(crate::shared::up::LISTEN_ERRORS));
+    }
+    (attachment, fake)
+}
+
+impl Fake {
+    fn port(&self, number: usize) -> FakePort {
+        let control = &self.prepared.control;
+        FakePort {
+            up: RingReader::new(control, ControlLayout::port_up(number), PORT_ENTRIES).unwrap(),
+            down: RingWriter::new(control, ControlLayout::port_down(number), PORT_ENTRIES).unwrap(),
+            arrivals: HostCondition::new(control, ControlLayout::condition(0)).unwrap(),
+        }
+    }
+
+    /// The next signal of the client, which is to come.
+    fn next_signal(&mut self) -> Signal {
+        let signal = eventually(|| self.signal_up.pop());
+        self.taken.store(self.signal_up.position());
+        signal
+    }
+
+    /// Sends a signal and wakes who sleeps, as the core's turn does.
+    fn send(&mut self, signal: Signal) {
+        self.signal_down.push(signal);
+        self.arrivals.signal_if_asleep();
+    }
+
+    fn answer(&mut self, tag: u64, head: Descriptor) {
+        self.send(Signal { head, a: tag, b: 0 });
+    }
+
+    fn write_sync(&mut self, address: SyncAddress, value: u64) {
+        let at = ControlLayout::client_sync(address.index.into());
+        SyncCell::new(&self.prepared.control, at).unwrap().write(address.generation, value);
+        self.arrivals.signal_if_asleep();
+    }
+
+    /// Writes into one of the domain's segments, as another process or the core does.
+    fn fill(&self, is_inbox: bool, offset: u32, bytes: &[u8]) {
+        let segment = if is_inbox { self.domain.inbox() } else { self.domain.shared() };
+        assert!(segment.write_from(offset as usize, bytes));
+    }
+
+    fn bytes_at(&self, offset: u32, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        assert!(self.domain.shared().read_into(offset as usize, &mut bytes));
+        bytes
+    }
+}
+
+impl FakePort {
+    fn send(&mut self, entry: Descriptor) {
+        self.down.push(entry);
+        self.arrivals.signal_if_asleep();
+    }
+
+    /// The next entry of the client, which is to come.
+    fn next(&mut self) -> Descriptor {
+        eventually(|| self.up.pop())
+    }
+}
+
+fn grant(slot: u16, offset: u32, len: u32) -> Descriptor {
+    Descriptor { op: down::GRANT, slot, generation: slot + 100, target: 0, offset, len }
+}
+
+fn message(slot: u16, offset: u32, len: u32, area: u16) -> Descriptor {
+    Descriptor { op: down::MESSAGE, slot, generation: slot + 100, target: area, offset, len }
+}
+
+fn refused(reason: Reason) -> Descriptor {
+    Descriptor { op: down::REFUSED, target: reason.code(), ..Descriptor::default() }
+}
+
+/// What `look` gives at last. It has to, soon.
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it did not come");
+        std::thread::yield_now();
+    }
+}
+
+/// A time that has passed already.
+fn now() -> Wait {
+    Wait::Until(Instant::now())
+}
+
+fn is_gone(error: &MailboxError, says: &str) -> bool {
+    matches!(error, MailboxError::Gone { reason, .. } if reason.contains(says))
+}
