@@ -163,6 +163,7 @@ impl Context {
             if !self.take_commands() {
                 break;
             }
+            self.host.collect_dropped();
             self.host.end_turn();
             self.notice_ends();
             self.counters.turns += 1;

@@ -136,7 +136,7 @@ impl Peers {
 
     /// Whether every number that a session can have is taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.slots.len() >= 1 << SLOT_BITS
+        self.slots.vacant_key() >= 1 << SLOT_BITS
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Peer)> {

@@ -16,7 +16,7 @@ const QUIET_NS: u64 = 5_000;
 /// Looks at the rings between two looks at the clock.
 const LOOKS: u32 = 32;
 /// Messages taken from the rings at the beginning of a turn, at most.
-const DRAIN: u32 = 256;
+const DRAIN: u32 = 64;
 /// How often a context that never sleeps looks for clients that are gone, in ns.
 const ENDS_EVERY_NS: u64 = 1_000_000;
 

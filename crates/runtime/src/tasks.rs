@@ -9,8 +9,8 @@ mod builtin;
 use crate::context::Context;
 use crate::counters::{Counters, Drop};
 use crate::services::{Service, Services};
-use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
+use crossdock_mailbox::{ConditionAddress, Pool, Reason, SyncAddress};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,6 +80,7 @@ pub struct Core<'a> {
     awaited: &'a mut Slab<Awaited>,
     counters: &'a mut Counters,
     mailbox: MailboxKey,
+    client: Option<ClientKey>,
 }
 
 impl Core<'_> {
@@ -124,14 +125,36 @@ impl Core<'_> {
         self.host.is_full(mailbox)
     }
 
-    /// Counts a message that was dropped because it was longer than the task can take.
-    pub fn count_too_long(&mut self) {
+    /// Drops a message that is longer than the task can take: it is counted, and the client that made the task is told.
+    pub fn drop_too_long(&mut self, message: Message) {
         self.counters.drop(Drop::TooLong, 1);
+        self.tell_error(Reason::TooLong, message.len() as u64);
+        self.free(message);
     }
 
-    /// Counts a message that was dropped because there was no memory for what the task would have made of it.
-    pub fn count_no_memory(&mut self) {
+    /// The same for one of which nothing could be made for want of memory.
+    pub fn drop_for_memory(&mut self, message: Message) {
         self.counters.drop(Drop::NoBuffer, 1);
+        self.tell_error(Reason::NoBuffers, message.len() as u64);
+        self.free(message);
+    }
+
+    /// Tells the client that made the task, if it was one, of an error that no call of its own would find.
+    pub fn tell_error(&mut self, reason: Reason, detail: u64) {
+        if let Some(client) = self.client {
+            self.host.tell_error(client, reason, detail);
+        }
+    }
+
+    /// Writes a client's sync (paper, section 3.4).
+    #[inline]
+    pub fn write_sync(&mut self, sync: SyncAddress, value: u64) {
+        self.host.write_sync(sync, value);
+    }
+
+    /// Signals a client's condition (paper, section 3.2).
+    pub fn signal(&mut self, condition: ConditionAddress) {
+        self.host.signal(condition);
     }
 
     /// Asks a service of the host, with the first bytes of the message as its argument; the answer comes to the mailbox
@@ -140,6 +163,7 @@ impl Core<'_> {
         let asked = self.services.ask(self.host, self.pool, service, message, reply);
         if !asked {
             self.counters.drop(Drop::ServiceBusy, 1);
+            self.tell_error(Reason::Full, message.len() as u64);
         }
         asked
     }
@@ -169,6 +193,8 @@ struct Awaited {
 struct Running {
     name: String,
     mailbox: MailboxKey,
+    /// Who made it, if an attached client did.
+    client: Option<ClientKey>,
     task: Box<dyn Task>,
 }
 
@@ -221,7 +247,7 @@ impl Tasks {
         };
         let client = host.clients().into_iter().map(|c| c.key).find(|key| by == Owner::Client(key.number()));
         let task = factory(&TaskSetup { arguments, host, client }).map_err(TaskError::Arguments)?;
-        let upcall = self.running.insert(Running { name: name.to_owned(), mailbox, task });
+        let upcall = self.running.insert(Running { name: name.to_owned(), mailbox, client, task });
         host.attach_upcall(mailbox, upcall as u32).map_err(|error| {
             self.running.remove(upcall);
             TaskError::Mailbox(error)
@@ -255,6 +281,7 @@ impl Context {
             awaited,
             counters: &mut self.counters,
             mailbox,
+            client: running.client,
         };
         running.task.upcall(&mut core, message);
     }

@@ -113,7 +113,6 @@ impl HostInterface {
         }
         notified.clear();
         self.notified = notified;
-        self.collect_dropped();
     }
 
     /// Tells a port's client that its mailbox is gone.

@@ -360,9 +360,13 @@ impl HostInterface {
         self.bell.after_sleep();
     }
 
-    /// Wakes the clients that sleep and were given something; to be called once the rings are empty.
+    /// Gives clients what became theirs since the last look at the rings, and wakes those that sleep and were given something; to be
+    /// called once the rings are empty, and before the core sleeps.
     #[inline]
     pub fn end_turn(&mut self) {
+        if self.freed || !self.hungry.is_empty() {
+            self.feed();
+        }
         if !self.notified.is_empty() {
             self.wake_notified();
         }
@@ -424,9 +428,16 @@ impl HostInterface {
             return Err(HostError::TooLong { bytes, most });
         }
         let none = HostError::NoBuffers { bytes, key: "inbox_bytes" };
+        let inbox = |domains: &mut [Option<Domain>]| -> Option<u32> {
+            domains.get_mut(domain as usize)?.as_mut()?.heaps[Area::Inbox as usize].alloc(bytes as u32)
+        };
+        let buffer = inbox(&mut self.domains).or_else(|| {
+            self.collect_dropped();
+            inbox(&mut self.domains)
+        });
+        let Some(buffer) = buffer else { return Err(none) };
         let owner = self.domains.get_mut(domain as usize).and_then(Option::as_mut).ok_or(HostError::Gone)?;
         let heap = &mut owner.heaps[Area::Inbox as usize];
-        let Some(buffer) = heap.alloc(bytes as u32) else { return Err(none) };
         let (start, _) = heap.range(buffer);
         let message = Message { domain, area: Area::Inbox, buffer, start, len: bytes as u32, ..Message::NONE };
         message.draft(&heap.segment, &self.dropped).ok_or(none)
@@ -565,8 +576,8 @@ impl HostInterface {
         domain.take_if(unused);
     }
 
-    /// Takes back the buffers of drafts that were dropped.
-    fn collect_dropped(&mut self) {
+    /// Takes back the buffers of drafts that were dropped unfinished; to be called now and then.
+    pub fn collect_dropped(&mut self) {
         let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
         for (domain, buffer) in dropped {
             self.free(Message { domain, area: Area::Inbox, buffer, ..Message::NONE });

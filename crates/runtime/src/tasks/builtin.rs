@@ -51,11 +51,9 @@ fn copy(setup: &TaskSetup<'_>) -> Made {
     Ok(Box::new(Copy { to: setup.mailbox("to")?, bytes: Vec::new() }))
 }
 
-/// Copies a whole message to the start of `bytes`, which grows as needed; how many bytes, or `None` (counted) for one
-/// that is too long.
-fn read_all<'a>(core: &mut Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+/// Copies a whole message to the start of `bytes`, which grows as needed; `None` for one that is too long for a step.
+fn read_all<'a>(core: &Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     if message.len() > MAX_STEP_BYTES {
-        core.count_too_long();
         return None;
     }
     if bytes.len() < message.len() {
@@ -65,18 +63,26 @@ fn read_all<'a>(core: &mut Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) 
     core.read(message, 0, bytes).then_some(&*bytes)
 }
 
-impl Task for Copy {
-    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
-        if let Some(bytes) = read_all(core, &message, &mut self.bytes) {
-            match core.begin_put(self.to, bytes.len()) {
-                Ok(mut draft) => {
-                    draft.copy_from_slice(bytes);
-                    core.put(self.to, draft.finish(bytes.len()));
-                }
-                Err(_) => core.count_no_memory(),
-            }
+/// Answers a message with a new one that holds `bytes`, and frees it.
+#[inline]
+fn answer(core: &mut Core<'_>, to: MailboxKey, message: Message, bytes: &[u8]) {
+    match core.begin_put(to, bytes.len()) {
+        Ok(mut draft) => {
+            draft.copy_from_slice(bytes);
+            core.put(to, draft.finish(bytes.len()));
+            core.free(message);
         }
-        core.free(message);
+        Err(_) => core.drop_for_memory(message),
+    }
+}
+
+impl Task for Copy {
+    #[inline]
+    fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
+        match read_all(core, &message, &mut self.bytes) {
+            Some(bytes) => answer(core, self.to, message, bytes),
+            None => core.drop_too_long(message),
+        }
     }
 }
 
@@ -93,17 +99,13 @@ fn sum(setup: &TaskSetup<'_>) -> Made {
 
 impl Task for Sum {
     fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
-        if let Some(bytes) = read_all(core, &message, &mut self.bytes) {
-            let sum: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
-            match core.begin_put(self.to, size_of::<u64>()) {
-                Ok(mut draft) => {
-                    draft.copy_from_slice(&sum.to_le_bytes());
-                    core.put(self.to, draft.finish(size_of::<u64>()));
-                }
-                Err(_) => core.count_no_memory(),
+        match read_all(core, &message, &mut self.bytes) {
+            Some(bytes) => {
+                let sum: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
+                answer(core, self.to, message, &sum.to_le_bytes());
             }
+            None => core.drop_too_long(message),
         }
-        core.free(message);
     }
 }
 

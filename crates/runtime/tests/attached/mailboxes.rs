@@ -1,6 +1,7 @@
 //! Mailboxes, tasks, services, calls.
 
 use crate::session::{Session, await_that, get, patience, put, start};
+use crossdock_mailbox::Reason;
 use crossdock_mailbox::client::Wait;
 use crossdock_mailbox::host::{MailboxKey, Message};
 use crossdock_runtime::tasks::{Core, Task, TaskSetup, procedure};
@@ -73,8 +74,14 @@ fn every_built_in_task_does_what_it_says() {
         writer
     };
     let copied = vec![7; 1 << 20];
-    let _open = ask(&mut session, "copy", &copied);
+    let mut open = ask(&mut session, "copy", &copied);
     assert_eq!(get(&mut replies), copied);
+    // Longer than a step may be: dropped, counted, and told.
+    put(&mut open, &[7; (1 << 20) + 1]).unwrap();
+    await_that("the error", || {
+        session.attachment.errors().iter().any(|e| e.reason == Some(Reason::TooLong) && e.detail == (1 << 20) + 1)
+    });
+    assert_eq!(context.context().unwrap().dropped, [("record_too_long".to_owned(), 1)]);
     let _open = ask(&mut session, "sum", &[255; 3]);
     assert_eq!(get(&mut replies), 765u64.to_le_bytes());
     let _open = ask(&mut session, "discard", b"gone");
