@@ -112,6 +112,26 @@ Examples:
   crossdock contexts --json")]
     Contexts(List),
 
+    /// Lists the processes that are attached to the daemon by shared memory
+    #[command(after_help = "\
+Examples:
+  crossdock clients
+  crossdock clients --json | jq '[.pid, .bytes_held, .waits]'
+
+`put` and `got` are messages, `held` the buffers in the process's hands now;
+`waits` says how often it was left to wait for one.")]
+    Clients(List),
+
+    /// Lists the daemon's mailboxes
+    #[command(after_help = "\
+Examples:
+  crossdock mailboxes
+  crossdock mailboxes --json | jq 'select(.waits > 0) | .address'
+
+`messages` and `bytes` are what lies in a mailbox, and its bounds; `waits` says
+how often a writer was left to wait because of them.")]
+    Mailboxes(List),
+
     /// Prints a shell's completions
     #[command(after_help = "\
 Examples:

@@ -1,6 +1,8 @@
-//! `streams`, `subscriptions`, `formats`, `contexts` and `explain`: what the daemon says of itself.
+//! `streams`, `subscriptions`, `formats`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
-use crossdock_runtime::info::{ContextInfo, ExplainInfo, FormatInfo, StreamInfo, SubscriptionInfo};
+use crossdock_runtime::info::{
+    ClientInfo, ContextInfo, ExplainInfo, FormatInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Explain, List};
@@ -8,7 +10,7 @@ use crate::failure::Outcome;
 use crate::http::ExplainRequest;
 use crate::http::client::Client;
 use crate::out;
-use crate::quantity::{bytes, count};
+use crate::quantity::{bytes, count, counted};
 use crate::table::{Side, Width, render};
 
 /// `crossdock streams`.
@@ -112,12 +114,106 @@ pub(crate) fn contexts(arguments: &List) -> Outcome {
     out::print(texts.join("\n"))
 }
 
+/// `crossdock clients`.
+pub(crate) fn clients(arguments: &List) -> Outcome {
+    #[derive(Deserialize)]
+    struct Answer {
+        clients: Vec<ClientInfo>,
+    }
+    let Answer { clients } = client(arguments)?.get("/v1/clients")?;
+    if arguments.json {
+        return objects(&clients);
+    }
+    table(
+        &CLIENT_HEADINGS,
+        clients.iter().map(client_row),
+        "no clients: `crossdock subscribe` on this machine is one while it runs",
+    )
+}
+
+const CLIENT_HEADINGS: [(&str, Side); 7] = [
+    ("client", Side::Left),
+    ("domain", Side::Left),
+    ("uses", Side::Left),
+    ("put", Side::Right),
+    ("got", Side::Right),
+    ("held", Side::Right),
+    ("waits", Side::Right),
+];
+
+fn client_row(client: &ClientInfo) -> Vec<String> {
+    vec![
+        format!("{} (pid {} {})", client.id, client.pid, client.process),
+        client.domain.clone(),
+        uses(client),
+        count(client.messages_in),
+        count(client.messages_out),
+        bytes(client.bytes_held),
+        count(client.waits),
+    ]
+}
+
+/// What a client is there for.
+fn uses(client: &ClientInfo) -> String {
+    let mut uses: Vec<String> = client.publishes.iter().map(|stream| format!("publishes {stream}")).collect();
+    let sides = [(client.subscriptions, "subscription"), (client.mailboxes, "mailbox side")];
+    uses.extend(sides.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(number.into(), what)));
+    if uses.is_empty() { "-".to_owned() } else { uses.join(", ") }
+}
+
+/// `crossdock mailboxes`.
+pub(crate) fn mailboxes(arguments: &List) -> Outcome {
+    #[derive(Deserialize)]
+    struct Answer {
+        mailboxes: Vec<MailboxInfo>,
+    }
+    let Answer { mailboxes } = client(arguments)?.get("/v1/mailboxes")?;
+    if arguments.json {
+        return objects(&mailboxes);
+    }
+    table(
+        &MAILBOX_HEADINGS,
+        mailboxes.iter().map(mailbox_row),
+        "no mailboxes: programs make them, or [[mailbox]] in the daemon's configuration",
+    )
+}
+
+const MAILBOX_HEADINGS: [(&str, Side); 7] = [
+    ("mailbox", Side::Left),
+    ("owner", Side::Left),
+    ("read by", Side::Left),
+    ("messages", Side::Right),
+    ("bytes", Side::Right),
+    ("waits", Side::Right),
+    ("dropped", Side::Left),
+];
+
+fn mailbox_row(mailbox: &MailboxInfo) -> Vec<String> {
+    let readers = match &mailbox.upcall {
+        Some(task) => format!("task {task}"),
+        None => counted(mailbox.readers.into(), "reader"),
+    };
+    let dropped: Vec<String> =
+        mailbox.dropped.iter().map(|(reason, number)| format!("{} {reason}", count(*number))).collect();
+    vec![
+        mailbox.address.clone(),
+        mailbox.owner.clone(),
+        readers,
+        format!("{} of {}", count(mailbox.depth.into()), count(mailbox.bound_messages.into())),
+        format!("{} of {}", bytes(mailbox.bytes), bytes(mailbox.bound_bytes)),
+        count(mailbox.waits),
+        if dropped.is_empty() { "0".to_owned() } else { dropped.join(", ") },
+    ]
+}
+
 /// A context's counters, one a line: there are few contexts and many counters.
 fn context_text(context: &ContextInfo) -> String {
     let of = |used: u64, bound: u64| format!("{} of {}", count(used), count(bound));
     let mut rows = vec![
         ["address".to_owned(), context.address.clone()],
         ["sessions".to_owned(), of(context.sessions.into(), context.max_sessions.into())],
+        ["clients attached".to_owned(), of(context.clients.into(), context.max_clients.into())],
+        ["mailboxes".to_owned(), of(context.mailboxes.into(), context.max_mailboxes.into())],
         ["buffers in use".to_owned(), of(context.buffers_in_use, context.buffers)],
         ["memory of the buffers".to_owned(), bytes(context.buffer_bytes)],
         ["turns of the loop".to_owned(), count(context.turns)],
@@ -132,6 +228,7 @@ fn context_text(context: &ContextInfo) -> String {
         ["batches passed whole".to_owned(), count(context.batches_whole)],
     ];
     rows.extend(context.dropped.iter().map(|(reason, number)| [format!("dropped: {reason}"), count(*number)]));
+    rows.extend(context.detached.iter().map(|(reason, number)| [format!("detached: {reason}"), count(*number)]));
     let headings = [("context", Side::Left), ("", Side::Right)];
     render(&headings, rows.into_iter().map(Vec::from), Width::of_stdout())
 }
@@ -180,6 +277,70 @@ fn table(headings: &[(&str, Side)], rows: impl Iterator<Item = Vec<String>>, emp
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn lines(headings: &[(&str, Side)], row: Vec<String>) -> String {
+        let text = render(headings, [row], Width::Columns(80));
+        assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
+        text
+    }
+
+    #[test]
+    fn a_client_says_what_it_is_there_for() {
+        let mut client = ClientInfo {
+            id: 4_294_967_295,
+            pid: 4_194_304,
+            process: "departures-board".into(),
+            uid: 1000,
+            domain: "uid 1000".into(),
+            messages_in: 123_456_789,
+            messages_out: 987_654_321,
+            bytes_held: 67_000_000,
+            waits: 12_345,
+            ..ClientInfo::default()
+        };
+        assert_eq!(uses(&client), "-");
+        (client.publishes, client.subscriptions, client.mailboxes) = (vec!["A".into(), "B".into()], 1, 2);
+        assert_eq!(uses(&client), "publishes A, publishes B, 1 subscription, 2 mailbox sides");
+        let text = lines(&CLIENT_HEADINGS, client_row(&client));
+        assert!(text.contains(" 123,456,789 ") && text.contains(" 63.90 "), "{text}");
+    }
+
+    #[test]
+    fn a_mailbox_says_who_reads_it_and_what_it_dropped() {
+        let mut mailbox = MailboxInfo {
+            address: "a-host.example.org/requests-of-departures".into(),
+            owner: "client 4294967295 (pid 4194304 departures-board)".into(),
+            readers: 1,
+            depth: 1024,
+            bound_messages: 1024,
+            bytes: 33_554_432,
+            bound_bytes: 33_554_432,
+            waits: 123_456,
+            ..MailboxInfo::default()
+        };
+        assert_eq!(mailbox_row(&mailbox)[2..4], ["1 reader", "1,024 of 1,024"]);
+        assert_eq!(mailbox_row(&mailbox)[6], "0");
+        (mailbox.upcall, mailbox.dropped) = (Some("echo".into()), vec![("closed".into(), 1200), ("full".into(), 1)]);
+        assert_eq!(mailbox_row(&mailbox)[2], "task echo");
+        assert_eq!(mailbox_row(&mailbox)[6], "1,200 closed, 1 full");
+        lines(&MAILBOX_HEADINGS, mailbox_row(&mailbox));
+    }
+
+    #[test]
+    fn a_context_shows_what_is_attached_and_why_it_no_longer_is() {
+        let context = ContextInfo {
+            clients: 2,
+            max_clients: 1024,
+            mailboxes: 3,
+            max_mailboxes: 4096,
+            detached: vec![("violation".into(), 1)],
+            ..ContextInfo::default()
+        };
+        let text = context_text(&context);
+        let has = |name: &str, value: &str| text.lines().any(|line| line.starts_with(name) && line.ends_with(value));
+        assert!(has("clients attached", "2 of 1,024") && has("mailboxes", "3 of 4,096"), "{text}");
+        assert!(has("detached: violation", " 1"), "{text}");
+    }
 
     #[test]
     fn a_plan_shows_what_is_known_of_its_cost() {

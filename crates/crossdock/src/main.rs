@@ -44,6 +44,8 @@ fn run(command: Command) -> Outcome {
         Command::Streams(arguments) => lists::streams(&arguments),
         Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
         Command::Contexts(arguments) => lists::contexts(&arguments),
+        Command::Clients(arguments) => lists::clients(&arguments),
+        Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Completions { shell } => completions(shell),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossdock_format::Format;
-use crossdock_runtime::{ContextConfig, ContextHandle};
+use crossdock_runtime::{ContextHandle, Stopped};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::Serve;
@@ -40,7 +40,8 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     if let Some(listen) = arguments.listen {
         config.context.set_listen(listen);
     }
-    let streams = read_schemas(&config.stream, arguments.config.as_deref())?;
+    let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    let streams = read_schemas(&config.stream, directory)?;
     start_log(config.log.level);
     let interrupt = Interrupt::install()?;
     interrupt.arm();
@@ -57,22 +58,25 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let tcp = tcp.transpose()?;
     let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
 
-    let context_config = ContextConfig::from(&config.context);
+    let context_config = config.of_context(directory);
     let buffer_bytes = context_config.buffer_bytes;
     let context = ContextHandle::start(context_config).map_err(|error| Failure::failed(error.to_string()))?;
-    for (name, format) in &streams {
-        declare(&context, name, format)?;
-    }
+    context.log_to(|line| tracing::info!(line, "a task says"));
+    declare(&context, &streams, &config)?;
     let server = Server::start(context.clone(), unix, tcp)?;
+    let attach = context.attach_addr();
     let udp = context.udp_info();
     tracing::info!(
         address = %context.local_addr(),
+        attach = attach.map_or_else(|| "off".to_owned(), ToString::to_string),
         socket = %path.display(),
         http = http.map_or_else(|| "off".to_owned(), |http| http.to_string()),
         buffers = bytes(buffer_bytes),
         gso = udp.cuts_in_kernel,
         gro = udp.joins_in_kernel,
         streams = streams.len(),
+        mailboxes = config.mailbox.len(),
+        tasks = config.task.len(),
         "serving"
     );
 
@@ -91,8 +95,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
 }
 
 /// Reads the schema files of the streams that are configured.
-fn read_schemas(streams: &[StreamSection], config: Option<&Path>) -> Outcome<Vec<(String, Format)>> {
-    let directory = config.and_then(Path::parent).unwrap_or(Path::new(""));
+fn read_schemas(streams: &[StreamSection], directory: &Path) -> Outcome<Vec<(String, Format)>> {
     let read = |stream: &StreamSection| {
         let format = schema::read(&directory.join(&stream.schema))?;
         Ok((stream.name.clone(), format))
@@ -100,13 +103,27 @@ fn read_schemas(streams: &[StreamSection], config: Option<&Path>) -> Outcome<Vec
     streams.iter().map(read).collect()
 }
 
-fn declare(context: &ContextHandle, name: &str, format: &Format) -> Outcome {
-    let refused = |why: &str| Failure::usage(format!("the configured stream `{name}` cannot be declared: {why}"));
-    match context.declare_stream(name, format) {
+/// Makes what is to be there from the start.
+fn declare(context: &ContextHandle, streams: &[(String, Format)], config: &Config) -> Outcome {
+    let refused =
+        |what: String, why: String| Failure::usage(format!("the configured {what} cannot be declared: {why}"));
+    let done = |what: String, declared: Result<Result<(), String>, Stopped>| match declared {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(why)) => Err(refused(&why)),
-        Err(stopped) => Err(refused(&stopped.to_string())),
+        Ok(Err(why)) => Err(refused(what, why)),
+        Err(stopped) => Err(refused(what, stopped.to_string())),
+    };
+    for (name, format) in streams {
+        done(format!("stream `{name}`"), context.declare_stream(name, format))?;
     }
+    for mailbox in &config.mailbox {
+        let declared = context.create_mailbox(&mailbox.name, mailbox.options());
+        done(format!("mailbox `{}`", mailbox.name), declared)?;
+    }
+    for task in &config.task {
+        let declared = context.create_task(&task.task, &task.mailbox, &task.arguments);
+        done(format!("task `{}` of mailbox `{}`", task.task, task.mailbox), declared)?;
+    }
+    Ok(())
 }
 
 fn start_log(level: Level) {

@@ -1,6 +1,6 @@
 //! Tables for people: as wide as the terminal, unwrapped where the output is not a terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle};
 use console::Term;
 
 /// Which side a column's text keeps to.
@@ -43,13 +43,25 @@ pub(crate) fn render(headings: &[(&str, Side)], rows: impl IntoIterator<Item = V
         Width::Unbounded => TableStyle::new(),
     });
     table.set_header(headings.iter().map(|(heading, _)| *heading));
+    // What each column cannot be narrower than without cutting a number in two.
+    let mut least: Vec<u16> = headings.iter().map(|(heading, side)| side.least(heading)).collect();
     for row in rows {
+        for ((least, cell), (_, side)) in least.iter_mut().zip(&row).zip(headings) {
+            *least = side.least(cell).max(*least);
+        }
         table.add_row(row.iter().map(|cell| plain(cell)));
     }
-    for (column, (_, side)) in table.column_iter_mut().zip(headings) {
-        column.set_padding((0, 2));
+    let fits = match width {
+        Width::Columns(columns) => least.iter().map(|least| u32::from(*least)).sum::<u32>() <= columns.into(),
+        Width::Unbounded => false,
+    };
+    for ((column, (_, side)), least) in table.column_iter_mut().zip(headings).zip(least) {
+        column.set_padding((0, GAP));
         if matches!(side, Side::Right) {
             column.set_cell_alignment(CellAlignment::Right);
+            if fits {
+                column.set_constraint(ColumnConstraint::LowerBoundary(comfy_table::Width::Fixed(least)));
+            }
         }
     }
     match width {
@@ -66,6 +78,25 @@ pub(crate) fn render(headings: &[(&str, Side)], rows: impl IntoIterator<Item = V
         text.push('\n');
     }
     text
+}
+
+/// Columns between two cells.
+const GAP: u16 = 2;
+
+/// As much of a text as is to stand on one line, at least.
+const LEAST_TEXT: u16 = 8;
+
+impl Side {
+    /// The columns that a cell needs: those of its longest number, or of a little text; and the gap.
+    fn least(self, cell: &str) -> u16 {
+        let longest = match self {
+            Side::Left => LEAST_TEXT,
+            Side::Right => {
+                cell.split(' ').map(|word| word.chars().count()).max().unwrap_or(0).try_into().unwrap_or(u16::MAX)
+            }
+        };
+        longest.saturating_add(GAP)
+    }
 }
 
 /// Narrower than this no table can be read anyway.
@@ -96,6 +127,26 @@ mod tests {
         let text = render(&HEADINGS, rows(), Width::Columns(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.lines().count() > 4, "the long query wraps:\n{text}");
+    }
+
+    #[test]
+    fn numbers_stay_whole_while_text_wraps() {
+        let headings = [("stream", Side::Left), ("records", Side::Right), ("query", Side::Left), ("of", Side::Right)];
+        let row = || {
+            vec![
+                "departures of all".into(),
+                "123,456,789".into(),
+                "SELECT * FROM departures".into(),
+                "1 of 1,024".into(),
+            ]
+        };
+        let text = render(&headings, [row()], Width::Columns(44));
+        assert!(text.contains(" 123,456,789 ") && text.contains("1,024\n"), "{text}");
+        // Where even that is too wide, it fits all the same.
+        for columns in [0, 20, 40, 41] {
+            let text = render(&headings, [row()], Width::Columns(columns));
+            assert_eq!(text.lines().find(|line| line.chars().count() > 41), None, "{text}");
+        }
     }
 
     #[test]

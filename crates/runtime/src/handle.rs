@@ -59,6 +59,14 @@ pub enum StartError {
         /// What the system says, with the address.
         source: io::Error,
     },
+    /// The attach socket could not be had.
+    #[error("processes could not attach at {address}: {source}{hint}", hint = attach_hint(source))]
+    Attach {
+        /// Its address, configured or made from the one that is received on.
+        address: AttachAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refused memory, a thread or the like.
     #[error("cannot start the context: {what}: {source}")]
     System {
@@ -75,6 +83,13 @@ fn bind_hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => " (the address must be one of this machine's)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges; choose another with `listen`)",
         _ => "",
+    }
+}
+
+fn attach_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (choose another `address` in [attach])",
+        _ => " (choose another `address` in [attach], or let nobody attach with `enabled = false`)",
     }
 }
 
@@ -138,15 +153,17 @@ impl ContextHandle {
         }
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
         let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
-        let (services, service_thread) = services::start(&config.services, doorbell.clone())
+        // The thread before its work: should anything below fail, it is told to end before its end is waited for.
+        let (service_thread, services) = services::start(&config.services, doorbell.clone())
             .map_err(system("the services of tasks ([services])"))?;
         let attach = config.attach.enabled.then(|| {
             let address = config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
             let (config, host) = (config.attach.clone(), config.host.clone());
             let (commands, context) = (commands.clone(), doorbell.clone());
-            AttachThread::start(AttachParts { config, host, address, bell, commands, context })
+            let parts = AttachParts { config, host, address: address.clone(), bell, commands, context };
+            AttachThread::start(parts).map_err(|source| StartError::Attach { address, source })
         });
-        let attach = attach.transpose().map_err(system("the attach socket (`address` in [attach])"))?;
+        let attach = attach.transpose()?;
         let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
         let run = move || {
             if let Some(cpu) = pin_cpu {

@@ -105,7 +105,7 @@ impl ServiceThread {
 ///
 /// # Errors
 /// The system's: a configured directory that cannot be opened, or no thread.
-pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::io::Result<(Services, ServiceThread)> {
+pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::io::Result<(ServiceThread, Services)> {
     let files = Files::open(config)?;
     let (wishes, mut wished) = ring(WISHES);
     // Every wish has its place among the answers, so that none has to wait.
@@ -132,7 +132,7 @@ pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::
     };
     let thread = std::thread::Builder::new().name("g-core-services".into()).spawn(run)?;
     let services = Services { wishes, answers, thread: thread.thread().clone(), asked: false };
-    Ok((services, ServiceThread { thread: Some(thread), log }))
+    Ok((ServiceThread { thread: Some(thread), log }, services))
 }
 
 /// Does what was asked, on the thread.

@@ -7,6 +7,8 @@
 //! | `GET /v1/subscriptions` | `{"subscriptions":[…]}` |
 //! | `GET /v1/formats` | `{"formats":[…]}` |
 //! | `GET /v1/contexts` | `{"contexts":[…]}` |
+//! | `GET /v1/clients` | `{"clients":[…]}` |
+//! | `GET /v1/mailboxes` | `{"mailboxes":[…]}` |
 //! | `POST /v1/explain` with `{"sql":"…"}` | the plan, or 400 |
 //!
 //! Whatever goes wrong is answered by `{"error":{"message":"…","hint":"…"}}` with a fitting status; a query's error also has

@@ -116,6 +116,8 @@ fn routes(context: ContextHandle) -> Router {
         .route("/v1/subscriptions", get(subscriptions))
         .route("/v1/formats", get(formats))
         .route("/v1/contexts", get(contexts))
+        .route("/v1/clients", get(clients))
+        .route("/v1/mailboxes", get(mailboxes))
         .route("/v1/explain", post(explain))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -150,6 +152,14 @@ async fn contexts(State(context): State<ContextHandle>) -> Response {
     answer(ask(context, |context| Ok(json!({ "contexts": [context.context()?] }))).await)
 }
 
+async fn clients(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(json!({ "clients": context.clients()? }))).await)
+}
+
+async fn mailboxes(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(json!({ "mailboxes": context.mailboxes()? }))).await)
+}
+
 async fn explain(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
     let wanted = r#"POST a JSON object, such as {"sql":"SELECT * FROM A"}"#;
     let body = match body {
@@ -168,7 +178,8 @@ async fn explain(State(context): State<ContextHandle>, body: Result<Bytes, Bytes
 }
 
 async fn unknown_path(uri: Uri) -> Response {
-    let known = "known: /v1/health, /v1/streams, /v1/subscriptions, /v1/formats, /v1/contexts, /v1/explain";
+    let known = "known: /v1/health, /v1/streams, /v1/subscriptions, /v1/formats, /v1/contexts, /v1/clients, \
+                 /v1/mailboxes, /v1/explain";
     error(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), known)
 }
 

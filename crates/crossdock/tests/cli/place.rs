@@ -52,7 +52,7 @@ impl Place {
         Place::with_configured_daemon("")
     }
 
-    /// The same, with more lines for its `[context]`.
+    /// The same, with more lines for its `[context]`, or for sections behind that.
     pub(crate) fn with_configured_daemon(context: &str) -> (Place, Daemon) {
         let mut place = Place::new();
         place.write("a.schema", FLIGHTS_SCHEMA);
@@ -83,7 +83,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock"));
         command.args(arguments).current_dir(self.directory.path());
         command.env("CROSSDOCK_ADDRESS", &self.address).env("CROSSDOCK_SOCKET", self.socket());
-        command.env_remove("CROSSDOCK_CONFIG").env_remove("COLUMNS");
+        command.env_remove("CROSSDOCK_CONFIG").env_remove("CROSSDOCK_TRANSPORT").env_remove("COLUMNS");
         command.stdin(Stdio::null());
         command
     }

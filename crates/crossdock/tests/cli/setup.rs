@@ -76,6 +76,8 @@ fn help_has_an_example_for_every_command() {
         "streams",
         "subscriptions",
         "contexts",
+        "clients",
+        "mailboxes",
         "completions",
     ];
     let overview = place.run(["--help"]).with_code(0).stdout;

@@ -4,7 +4,9 @@ use super::{AttachAddr, Peer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -49,7 +51,7 @@ impl AttachListener {
         let named = address.to_socket_addr()?;
         match (bind(&socket, &named), address) {
             (Err(Errno::ADDRINUSE), AttachAddr::Path(path)) => {
-                remove_if_stale(path, address)?;
+                remove_if_stale(path, &named)?;
                 bind(&socket, &named)?;
             }
             (result, _) => result?,
@@ -103,13 +105,13 @@ pub(super) fn new_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
 }
 
 /// Removes the socket at `path` if nobody listens on it any more.
-fn remove_if_stale(path: &Path, address: &AttachAddr) -> io::Result<()> {
-    let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{address}: {why}")));
+fn remove_if_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return in_use("something else than a socket has that name; remove it or choose another");
+        return in_use("something else than a socket has that name");
     }
     let probe = new_socket(SocketFlags::NONBLOCK)?;
-    match connect(&probe, &address.to_socket_addr()?) {
+    match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path),
         _ => in_use("someone listens there already"),
     }

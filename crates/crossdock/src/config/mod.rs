@@ -1,0 +1,339 @@
+//! `crossdock.toml`: every key, its default, and errors that say where and what was meant.
+
+mod complaint;
+mod context;
+mod host;
+mod values;
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crossdock_runtime::ContextConfig;
+use serde::Deserialize;
+
+pub(crate) use self::context::ContextSection;
+pub(crate) use self::host::{AttachSection, HostSection, MailboxSection, NodeSection, ServicesSection, TaskSection};
+use self::values::{auto_or_path, off_or_loopback};
+use crate::failure::{Failure, Outcome};
+
+/// The example, which documents every key; its defaults are the program's, which a test sees to.
+pub(crate) const EXAMPLE: &str = include_str!("../../crossdock.example.toml");
+
+/// The sections that stand once.
+const SECTIONS: [&str; 7] = ["context", "host", "attach", "node", "services", "control", "log"];
+
+/// The daemon's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// The execution context.
+    pub(crate) context: ContextSection,
+    /// The bounds of what attached processes use.
+    pub(crate) host: HostSection,
+    /// Who may attach by shared memory.
+    pub(crate) attach: AttachSection,
+    /// This node's name, and other nodes.
+    pub(crate) node: NodeSection,
+    /// What tasks may ask of the host.
+    pub(crate) services: ServicesSection,
+    /// The HTTP API.
+    pub(crate) control: ControlSection,
+    /// What is logged.
+    pub(crate) log: LogSection,
+    /// Streams that are there from the start.
+    pub(crate) stream: Vec<StreamSection>,
+    /// Mailboxes that are there from the start.
+    pub(crate) mailbox: Vec<MailboxSection>,
+    /// Tasks that run from the start.
+    pub(crate) task: Vec<TaskSection>,
+}
+
+/// `[control]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ControlSection {
+    /// The Unix socket of the HTTP API; the usual place when absent.
+    #[serde(deserialize_with = "auto_or_path")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The loopback TCP address of the HTTP API, if it has one.
+    #[serde(deserialize_with = "off_or_loopback")]
+    pub(crate) http: Option<SocketAddr>,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogSection {
+    /// The least that is logged.
+    pub(crate) level: Level,
+}
+
+/// A level of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// Only what stops something from working.
+    Error,
+    /// Also what should not be.
+    Warn,
+    /// Also starts, stops and addresses.
+    #[default]
+    Info,
+    /// Also every request to the HTTP API.
+    Debug,
+}
+
+/// `[[stream]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamSection {
+    /// The stream's name.
+    pub(crate) name: String,
+    /// The file with its fields; relative to the configuration's directory.
+    pub(crate) schema: PathBuf,
+}
+
+impl Config {
+    /// Reads the file.
+    pub(crate) fn read(path: &Path) -> Outcome<Config> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format!("cannot read the configuration {}: {error}", path.display()))
+                .hint("`crossdock serve --print-config > crossdock.toml` makes one to start from")
+        })?;
+        Config::parse(&text, path)
+    }
+
+    /// Reads the text of the file at `path`.
+    fn parse(text: &str, path: &Path) -> Outcome<Config> {
+        let config: Config = toml::from_str(text).map_err(|error| complaint::complaint(&error, text, path))?;
+        match config.contradiction() {
+            Some(why) => Err(Failure::usage(format!("{}: {why}", path.display()))),
+            None => Ok(config),
+        }
+    }
+
+    /// The context's settings. Paths are relative to `directory`, the one where the file is.
+    pub(crate) fn of_context(&self, directory: &Path) -> ContextConfig {
+        let mut config = ContextConfig {
+            node: self.node.name.clone(),
+            nodes: self.node.peer.iter().map(|peer| (peer.name.clone(), peer.address)).collect(),
+            attach: self.attach.settings(&self.host),
+            host: self.host.bounds(),
+            services: self.services.settings(directory),
+            ..ContextConfig::default()
+        };
+        self.context.apply(&mut config);
+        config
+    }
+
+    /// What does not go together, each key being right for itself.
+    fn contradiction(&self) -> Option<String> {
+        let mut nodes: BTreeSet<&str> = self.node.peer.iter().map(|peer| peer.name.as_str()).collect();
+        if nodes.len() < self.node.peer.len() || !nodes.insert(&self.node.name) {
+            return Some("[node]: two nodes have the same name, so that it stands for neither".to_owned());
+        }
+        let named: BTreeSet<&str> = self.mailbox.iter().map(|mailbox| mailbox.name.as_str()).collect();
+        if named.len() < self.mailbox.len() {
+            return Some("[[mailbox]]: two mailboxes have the same name".to_owned());
+        }
+        if let Some(task) = self.task.iter().find(|task| !named.contains(task.mailbox.as_str())) {
+            return Some(format!(
+                "[[task]]: `{}` takes its messages from mailbox `{}`, and no [[mailbox]] has that name",
+                task.task, task.mailbox
+            ));
+        }
+        self.host.contradiction()
+    }
+}
+
+impl Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaint::keys_of;
+    use super::*;
+    use crossdock_runtime::{Allowed, Overflow};
+
+    fn refused(text: &str) -> String {
+        match Config::parse(text, Path::new("crossdock.toml")) {
+            Ok(config) => panic!("{text} was taken as {config:?}"),
+            Err(failure) => failure.text(),
+        }
+    }
+
+    /// The example with its keys no longer commented out: `#key = value` and `#[section]`, without a space behind `#`.
+    fn uncommented() -> String {
+        let bare = |line: &str| match line.strip_prefix('#') {
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest.to_owned() + "\n",
+            _ => line.to_owned() + "\n",
+        };
+        EXAMPLE.lines().map(bare).collect()
+    }
+
+    #[test]
+    fn an_empty_file_and_the_example_give_the_defaults() {
+        let defaults = Config::default();
+        for text in ["", EXAMPLE, &uncommented()] {
+            let config =
+                Config::parse(text, Path::new("example")).unwrap_or_else(|failure| panic!("{}", failure.text()));
+            assert_eq!(config, defaults);
+        }
+        assert_eq!(defaults.of_context(Path::new("")), ContextConfig::default());
+    }
+
+    #[test]
+    fn the_example_has_every_key() {
+        let text = uncommented();
+        let example: toml::Table = text.parse().unwrap();
+        for section in SECTIONS {
+            let keys = keys_of(section);
+            assert!(!keys.is_empty(), "{section}");
+            let shown = example[section].as_table().unwrap();
+            let is_shown =
+                |key: &String| shown.contains_key(key) || EXAMPLE.contains(&format!("# [[{section}.{key}]]\n"));
+            assert!(keys.iter().all(is_shown), "[{section}] has {keys:?}, the example {shown:?}");
+        }
+        for section in ["stream", "mailbox", "task", "node.peer"] {
+            let keys = keys_of(&format!("[{section}]"));
+            assert!(!keys.is_empty(), "{section}");
+            let (_, shown) = EXAMPLE.split_once(&format!("# [[{section}]]\n")).unwrap();
+            let shown: Vec<&str> = shown.lines().take_while(|line| line.starts_with("# ")).collect();
+            for key in keys {
+                assert!(shown.iter().any(|line| line.starts_with(&format!("# {key} = "))), "{section} {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_example_fits_a_screen() {
+        assert_eq!(EXAMPLE.lines().find(|line| line.chars().count() > 100), None);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_its_place_and_the_one_that_was_meant() {
+        let text = refused("# mine\n[context]\nlisten = \"127.0.0.1:1\"\n  overfow = \"block\"\n");
+        assert!(
+            text.starts_with("crossdock.toml:4:3: unknown key `overfow`\n    overfow = \"block\"\n    ^\n"),
+            "{text}"
+        );
+        assert!(text.contains("hint: did you mean `overflow`? known: listen, "), "{text}");
+    }
+
+    #[test]
+    fn a_key_in_the_wrong_section_is_told_where_it_belongs() {
+        let text = refused("listen = \"127.0.0.1:1\"\n");
+        assert!(text.starts_with("crossdock.toml:1:1: unknown key `listen`"), "{text}");
+        assert!(text.ends_with("hint: `listen` belongs into [context]"), "{text}");
+    }
+
+    #[test]
+    fn wrong_values_are_told_what_is_right() {
+        for (text, place, told) in [
+            ("[context]\noverflow = \"blok\"", ":2:12: ", "did you mean `block`?"),
+            ("[context]\nqueue_bytes = 1", ":2:15: ", "from 65536 to"),
+            ("[context]\nqueue_bytes = \"1 MiB\"", ":2:15: ", "expected an integer"),
+            ("[context]\nmax_sessions = -1", ":2:16: ", "expected an integer from 1"),
+            ("[context]\npin_cpu = \"all\"", ":2:11: ", "\"none\""),
+            ("[context]\npacket_bytes = 9", ":2:16: ", "\"auto\""),
+            ("[context]\nlisten = \"localhost\"", ":2:10: ", "socket address"),
+            ("[context]\ngso = 1", ":2:7: ", "bool"),
+            ("[control]\nhttp = \"0.0.0.0:80\"", ":2:8: ", "loopback"),
+            ("[control]\nhttp = \"there\"", ":2:8: ", "127.0.0.1:7441"),
+            ("[control]\nsocket = \"\"", ":2:10: ", "path"),
+            ("[host]\nmax_clients = 5000", ":2:15: ", "from 1 to 4096"),
+            ("[host]\nshared_bytes = 5_000_000_000", ":2:16: ", "from 1048576 to 4292870144"),
+            ("[host]\nmax_message_bytes = 33554432", ":2:21: ", "to 16777216"),
+            ("[host]\nhuge_pages = \"reservd\"", ":2:14: ", "did you mean `reserved`?"),
+            ("[host]\nmax_clinets = 1", ":2:1: ", "did you mean `max_clients`?"),
+            ("[context]\nmax_clients = 1", ":2:1: ", "`max_clients` belongs into [host]"),
+            ("[attach]\nenabled = \"yes\"", ":2:11: ", "bool"),
+            ("[attach]\naddress = \"here\"", ":2:11: ", "unix:PATH or unix:@NAME"),
+            ("[attach]\nadress = \"auto\"", ":2:1: ", "did you mean `address`?"),
+            ("[attach]\nuids = \"all\"", ":2:8: ", "\"any\" or a list of numeric ids"),
+            ("[attach]\nuids = [\"root\"]", ":2:9: ", "u32"),
+            ("[attach]\ngids = [-1]", ":2:9: ", "u32"),
+            ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 stands twice"),
+            ("[attach.domains]\ndesks = 7", ":2:9: ", "sequence"),
+            ("[node]\nname = \"a/b\"", ":2:8: ", "no `/`"),
+            ("[[node.peer]]\nname = \"east\"\naddress = \"east:7440\"", ":3:11: ", "socket address"),
+            ("[services]\nfiles = \"\"", ":2:9: ", "\"off\" or a path"),
+            ("[[mailbox]]\nname = \"\"", ":2:8: ", "1 to 255 bytes"),
+            ("[[mailbox]]\nname = \"a\"\nimplementation = \"ring\"", ":3:18: ", "did you mean `rings`?"),
+            ("[[mailbox]]\nname = \"a\"\nbound_messages = 0", ":3:18: ", "from 1 to"),
+            ("[[mailbox]]\nname = \"a\"\nbound = 4", ":3:1: ", "known: name, implementation, bound_messages"),
+            ("[[task]]\ntask = \"echo\"", ":1:1: ", "mailbox"),
+            ("[log]\nlevel = \"loud\"", ":2:9: ", "known: error, warn, info, debug"),
+            ("[[stream]]\nname = \"A\"", ":1:1: ", "schema"),
+            ("[context\n", ":1:9: ", ""),
+            ("a = 1\na = 2\n", ":2:1: ", "duplicate"),
+        ] {
+            let found = refused(text);
+            assert!(found.contains(place) && found.contains(told), "{text} gave {found}");
+        }
+    }
+
+    #[test]
+    fn what_is_configured_reaches_the_context() {
+        let text = "[context]\nlisten = \"[::1]:9\"\npacket_bytes = 1400\npin_cpu = 1\noverflow = \"disconnect\"\n";
+        let config = Config::parse(text, Path::new("c")).unwrap_or_default();
+        let context = config.of_context(Path::new(""));
+        assert_eq!((context.packet_bytes, context.pin_cpu), (Some(1400), Some(1)));
+        assert_eq!((context.listen, context.overflow), ("[::1]:9".parse().unwrap(), Overflow::Disconnect));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_said() {
+        for (text, told) in [
+            ("[host]\nclient_bytes = 1_048_576", "`client_bytes` is 1048576, and could never hold a message"),
+            ("[[mailbox]]\nname = \"a\"\n[[mailbox]]\nname = \"a\"", "two mailboxes have the same name"),
+            ("[[task]]\ntask = \"echo\"\nmailbox = \"a\"", "takes its messages from mailbox `a`, and no [[mailbox]]"),
+            (
+                "[node]\nname = \"a\"\n[[node.peer]]\nname = \"a\"\naddress = \"10.0.0.1:7440\"",
+                "two nodes have the same name",
+            ),
+        ] {
+            let found = refused(text);
+            assert!(found.starts_with("crossdock.toml: [") && found.contains(told), "{text} gave {found}");
+        }
+    }
+
+    #[test]
+    fn who_may_attach_and_what_is_shared_reaches_the_context() {
+        let text = "[host]\nmax_clients = 3\nhuge_pages = \"none\"\n[attach]\naddress = \"unix:@there\"\nuids = [0, 7]\n\
+                    gids = \"own\"\ndomains = { desks = [7, 8] }\n[node]\nname = \"west\"\n\
+                    [[node.peer]]\nname = \"east\"\naddress = \"10.0.0.2:7440\"\n\
+                    [services]\nfiles = \"files\"\ndumps = \"/dumps\"\n";
+        let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
+        let context = config.of_context(Path::new("/etc/crossdock"));
+        assert_eq!((context.host.max_clients, context.attach.huge_pages), (3, crossdock_mailbox::HugePages::None));
+        assert_eq!((context.attach.uids, context.attach.gids), (Allowed::List(vec![0, 7]), Allowed::Own));
+        assert_eq!(context.attach.domains, [("desks".to_owned(), vec![7, 8])]);
+        assert_eq!(context.attach.address.map(|address| address.to_string()).as_deref(), Some("unix:@there"));
+        assert_eq!((context.node.as_str(), context.nodes.len()), ("west", 1));
+        assert_eq!(context.services.files, Some("/etc/crossdock/files".into()));
+        assert_eq!(context.services.dumps, Some("/dumps".into()));
+    }
+
+    #[test]
+    fn mailboxes_and_tasks_are_read_with_their_arguments() {
+        let text = "[[mailbox]]\nname = \"in\"\nimplementation = \"signal_queue\"\nbound_messages = 5\n\
+                    [[mailbox]]\nname = \"out\"\n\
+                    [[task]]\ntask = \"echo\"\nmailbox = \"in\"\narguments = { to = \"out\" }\n";
+        let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
+        let options = config.mailbox[0].options();
+        assert_eq!((options.implementation.name(), options.bound_messages), ("signal_queue", Some(5)));
+        assert_eq!(config.mailbox[1].options(), crossdock_mailbox::host::MailboxOptions::default());
+        assert_eq!(config.task[0].arguments["to"], "out");
+    }
+}
