@@ -1,6 +1,7 @@
 //! What can go wrong, in words for the application's user.
 
 use crossdock_format::RecordError;
+use crossdock_mailbox::client::MailboxError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::io;
 
@@ -21,6 +22,17 @@ pub enum Error {
         /// The address.
         addr: String,
         /// What was seen.
+        reason: String,
+    },
+    /// Shared memory was asked for, and the daemon cannot be attached to.
+    #[error(
+        "no shared memory with the daemon at {addr}: {reason} (it must run on this machine, with attaching enabled for this \
+         user in [attach] of its configuration; or let packets carry the messages, with the transport `udp` or `auto`)"
+    )]
+    NotAttached {
+        /// The address.
+        addr: String,
+        /// What was tried, and what came of it.
         reason: String,
     },
     /// The query does not parse or does not fit its stream.
@@ -88,6 +100,20 @@ pub enum Error {
     /// A message was ended by another writer than the one that began it.
     #[error("the message was begun by another writer: end it there")]
     Foreign,
+    /// What is asked for needs shared memory, and this node is reached by packets.
+    #[error(
+        "{what} need shared memory, and the node at {addr} is reached by packets: use mailboxes, or run on its machine and \
+         see that it lets this process attach"
+    )]
+    NotLocal {
+        /// What was asked for.
+        what: &'static str,
+        /// The node's address.
+        addr: String,
+    },
+    /// An operation in shared memory failed for another reason.
+    #[error("{0}")]
+    Memory(MailboxError),
     /// A mailbox that was open is gone.
     #[error("mailbox `{mailbox}` is closed: {reason} (create it, or open it, again)")]
     MailboxClosed {
@@ -141,11 +167,24 @@ impl Error {
             Error::Closed(reason) => Error::Closed(reason.clone()),
             Error::Lost { addr, reason } => Error::Lost { addr: addr.clone(), reason: reason.clone() },
             Error::NoDaemon { addr, reason } => Error::NoDaemon { addr: addr.clone(), reason: reason.clone() },
+            Error::NotAttached { addr, reason } => Error::NotAttached { addr: addr.clone(), reason: reason.clone() },
             Error::Query(message) => Error::Query(message.clone()),
             Error::UnknownStream(message) => Error::UnknownStream(message.clone()),
             Error::Malformed(message) => Error::Malformed(message.clone()),
             Error::Refused(reason) => Error::Refused(reason.clone()),
             other => Error::Closed(other.to_string()),
+        }
+    }
+}
+
+impl From<MailboxError> for Error {
+    fn from(error: MailboxError) -> Error {
+        match error {
+            MailboxError::Gone { reason, .. } => Error::Closed(reason.to_string()),
+            MailboxError::TooShort { bytes } => Error::TooShort { bytes },
+            MailboxError::Foreign => Error::Foreign,
+            MailboxError::Interrupted => Error::Interrupted,
+            other => Error::Memory(other),
         }
     }
 }

@@ -1,13 +1,36 @@
 //! What arrives from the daemon.
 
 use crossdock_mailbox::Buffer;
+use crossdock_mailbox::client::Message;
+use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{Header, Implementation, Notice};
+
+/// Where bytes lie that arrived.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// In a buffer of this process's own.
+    Own(Buffer),
+    /// In memory shared with the daemon, which gets it back when this is dropped.
+    Shared(Message),
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Own(buffer) => buffer,
+            Bytes::Shared(message) => message,
+        }
+    }
+}
 
 /// A run of packets that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) buffer: Buffer,
+    pub(crate) bytes: Bytes,
     pub(crate) header: Header,
     pub(crate) spans: Vec<PayloadSpan>,
 }
@@ -15,8 +38,19 @@ pub(crate) struct Arrived {
 impl Arrived {
     /// The payloads of its packets, in order.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
-        self.spans.iter().map(|span| &self.buffer[span.range()])
+        self.spans.iter().map(|span| &self.bytes[span.range()])
     }
+}
+
+/// What a carrier has heard.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// The daemon granted a session.
+    Welcome,
+    /// In-order packets; those in sequence so far end before `end_seq`.
+    Packets { arrived: Arrived, end_seq: u64 },
+    /// The daemon ended the session, or refused one.
+    Close(Close),
 }
 
 /// What is there for the application, in order.

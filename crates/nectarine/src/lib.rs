@@ -44,6 +44,7 @@ mod error;
 mod incoming;
 mod keeper;
 mod link;
+mod memory;
 mod node;
 mod outgoing;
 mod packing;
@@ -54,6 +55,8 @@ mod subscriber;
 mod udp;
 mod watch;
 
+pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, Sync, Wait};
+pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Implementation, Overflow};
 pub use error::Error;
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};

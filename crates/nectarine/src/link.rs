@@ -5,23 +5,28 @@
 //! carrier's descriptor, until [`Link::due_ns`].
 
 use crate::error::Error;
-use crate::incoming::{Answer, Arrived, Incoming, Opened};
-use crate::outgoing::Outgoing;
-use crate::settings::{Place, Settings};
-use crate::udp::{Heard, IDLE_TIMEOUT_NS, Udp};
+use crate::incoming::{Answer, Arrived, Heard, Incoming, Opened};
+use crate::memory::Memory;
+use crate::outgoing::{Outgoing, PacketBuffer};
+use crate::settings::{Place, Settings, Transport};
+use crate::udp::{IDLE_TIMEOUT_NS, Udp};
 use crossdock_device::Idler;
-use crossdock_mailbox::BufferMut;
+use crossdock_mailbox::client::Attachment;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Reply, Request, SuperPacket};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The first pause between two tries to come back, and the longest, in ns.
 const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 /// How long one try to come back dials before it counts as failed, in ns.
 const DIAL_NS: u64 = 2_000_000_000;
+/// How long each of a daemon's steps may take when this process tries to attach again.
+const ATTACH_AGAIN: Duration = Duration::from_millis(500);
+/// Arrivals that wait for the application before more are taken from shared memory, where they wait as well.
+const INBOX: usize = 64;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
 /// sleep and a wake-up take.
 const SPIN_NS: u64 = 30_000;
@@ -53,6 +58,8 @@ enum Carrier {
     Nothing,
     /// Packets.
     Packets(Box<Udp>),
+    /// Shared memory.
+    Memory(Box<Memory>),
 }
 
 /// One session with the daemon.
@@ -158,7 +165,7 @@ impl Link {
     pub(crate) fn resent(&self) -> u64 {
         match &self.carrier {
             Carrier::Packets(udp) => udp.resent(),
-            Carrier::Nothing => 0,
+            Carrier::Memory(_) | Carrier::Nothing => 0,
         }
     }
 
@@ -166,24 +173,80 @@ impl Link {
     pub(crate) fn descriptor(&self) -> (u64, Option<BorrowedFd<'_>>) {
         let fd = match &self.carrier {
             Carrier::Packets(udp) => udp.as_fd(),
-            Carrier::Nothing => None,
+            // Of one that is over it is readable for ever.
+            Carrier::Memory(memory) if self.is_up() => Some(memory.as_fd()),
+            Carrier::Memory(_) | Carrier::Nothing => None,
         };
         (self.descriptor, fd)
     }
 
-    /// Begins to connect, by the best way there is.
+    /// The way that the session goes, or the last one went: not [`Transport::Auto`], once there was one.
+    pub(crate) fn transport(&self) -> Transport {
+        match &self.carrier {
+            Carrier::Packets(_) => Transport::Udp,
+            Carrier::Memory(_) => Transport::Shm,
+            Carrier::Nothing => self.settings.transport,
+        }
+    }
+
+    /// The attachment, where the session goes by shared memory.
+    pub(crate) fn attachment(&self) -> Option<&Attachment> {
+        match &self.carrier {
+            Carrier::Memory(memory) => Some(memory.attachment()),
+            Carrier::Packets(_) | Carrier::Nothing => None,
+        }
+    }
+
+    /// Before a thread sleeps on the descriptor: whether it must look once more at what has come, since that wakes nobody.
+    pub(crate) fn arm(&self) -> bool {
+        match &self.carrier {
+            Carrier::Memory(memory) => {
+                memory.arm();
+                true
+            }
+            Carrier::Packets(_) | Carrier::Nothing => false,
+        }
+    }
+
+    /// Whether to look at what has come costs no system call.
+    #[inline]
+    pub(crate) fn hears_freely(&self) -> bool {
+        matches!(self.carrier, Carrier::Memory(_))
+    }
+
+    /// Begins to connect, by the best way there is: shared memory, if a daemon lets this process attach.
+    ///
+    /// # Errors
+    /// There is no way, or the system refuses what it needs.
     fn connect(&mut self, now_ns: u64, timeout_ns: u64) -> Result<(), Error> {
-        if let Some(peer) = self.place.packets {
-            if !matches!(self.carrier, Carrier::Packets(_)) {
-                self.carrier = Carrier::Packets(Box::new(Udp::open(peer)?));
-                self.descriptor += 1;
+        let timeout = if self.sessions == 0 { Duration::from_nanos(timeout_ns) } else { ATTACH_AGAIN };
+        // Zero would mean without an end.
+        let timeout = timeout.max(Duration::from_millis(1));
+        let attached = Memory::attach(&self.place.shared, self.sessions + 1, timeout);
+        match (attached, self.place.packets) {
+            (Ok(memory), _) => {
+                self.carry(Carrier::Memory(Box::new(memory)));
+                self.come_up();
             }
-            if let Carrier::Packets(udp) = &mut self.carrier {
-                udp.dial(now_ns);
+            (Err(_), Some(peer)) => {
+                if !matches!(self.carrier, Carrier::Packets(_)) {
+                    self.carry(Carrier::Packets(Box::new(Udp::open(peer)?)));
+                }
+                if let Carrier::Packets(udp) = &mut self.carrier {
+                    udp.dial(now_ns);
+                }
+                self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
             }
-            self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
+            (Err(reason), None) => {
+                return Err(Error::NotAttached { addr: self.settings.addr.clone(), reason });
+            }
         }
         Ok(())
+    }
+
+    fn carry(&mut self, carrier: Carrier) {
+        self.carrier = carrier;
+        self.descriptor += 1;
     }
 
     /// A request's number; never [`NOBODY`].
@@ -231,6 +294,7 @@ impl Link {
         while let Some(unit) = self.backlog.pop_front() {
             let handed = match &mut self.carrier {
                 Carrier::Packets(udp) => udp.enqueue(unit),
+                Carrier::Memory(memory) => memory.enqueue(unit),
                 Carrier::Nothing => Err(unit),
             };
             if let Err(unit) = handed {
@@ -246,31 +310,36 @@ impl Link {
         waiting
             + match &self.carrier {
                 Carrier::Packets(udp) => udp.backlog_bytes(),
-                Carrier::Nothing => 0,
+                Carrier::Memory(_) | Carrier::Nothing => 0,
             }
     }
 
     /// Whether more may be sent before what waits has gone.
     pub(crate) fn has_room(&self) -> bool {
-        self.backlog_bytes() < BACKLOG_BYTES
+        match &self.carrier {
+            // What waits, waits for memory.
+            Carrier::Memory(_) => self.backlog.is_empty(),
+            Carrier::Packets(_) | Carrier::Nothing => self.backlog_bytes() < BACKLOG_BYTES,
+        }
     }
 
     /// An empty packet to fill with records; `None` while there is no room for one.
-    pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<BufferMut>> {
+    pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
         if !self.is_up() || !self.has_room() {
             return None;
         }
         match &mut self.carrier {
             Carrier::Packets(udp) => udp.begin_packet(),
+            Carrier::Memory(memory) => memory.begin_packet(),
             Carrier::Nothing => None,
         }
     }
 
     /// Puts a packet of records behind all else.
-    pub(crate) fn end_packet(&mut self, packet: SuperPacket<BufferMut>, stream: u32, format: u64) {
+    pub(crate) fn end_packet(&mut self, packet: SuperPacket<PacketBuffer>, stream: u32, format: u64) {
         let packet = match &mut self.carrier {
             Carrier::Packets(udp) => udp.shrink(packet),
-            Carrier::Nothing => packet,
+            Carrier::Memory(_) | Carrier::Nothing => packet,
         };
         self.enqueue(Outgoing::Records { packet, stream, format });
     }
@@ -304,6 +373,12 @@ impl Link {
         let mut heard = std::mem::take(&mut self.heard);
         let received = match &mut self.carrier {
             Carrier::Packets(udp) => udp.receive(now_ns, &mut self.idler, &mut heard),
+            Carrier::Memory(memory) => {
+                if self.inbox.len() < INBOX && self.state == State::Up {
+                    memory.receive(now_ns, &mut self.idler, &mut heard);
+                }
+                Ok(())
+            }
             Carrier::Nothing => Ok(()),
         };
         if let Err(error) = received {
@@ -422,11 +497,13 @@ impl Link {
     fn lose(&mut self, reason: String) {
         let left = match &mut self.carrier {
             Carrier::Packets(udp) => udp.lose(),
+            Carrier::Memory(memory) => memory.lose(),
             Carrier::Nothing => Vec::new(),
         };
         let left = left.into_iter().chain(self.backlog.drain(..));
         let kept: VecDeque<Outgoing> = left.filter_map(Outgoing::again).map(Outgoing::Again).collect();
         self.backlog = kept;
+        self.descriptor += 1;
         self.changed = true;
         if self.settings.reconnect {
             self.lost_because = reason;
@@ -446,7 +523,8 @@ impl Link {
             State::Up => {
                 let there = match &mut self.carrier {
                     Carrier::Packets(udp) => udp.on_timer(now_ns),
-                    Carrier::Nothing => true,
+                    // Nothing is presumed from time: the daemon's end is told.
+                    Carrier::Memory(_) | Carrier::Nothing => true,
                 };
                 if !there {
                     self.lose(format!("nothing was heard for {} s", IDLE_TIMEOUT_NS / 1_000_000_000));
@@ -487,7 +565,7 @@ impl Link {
     pub(crate) fn due_ns(&self) -> u64 {
         let carrier_ns = match &self.carrier {
             Carrier::Packets(udp) => udp.due_ns(),
-            Carrier::Nothing => u64::MAX,
+            Carrier::Memory(_) | Carrier::Nothing => u64::MAX,
         };
         match self.state {
             State::Dialling { until_ns } => carrier_ns.min(until_ns),
@@ -504,7 +582,8 @@ impl Link {
                 self.backlog.is_empty()
                     && match &self.carrier {
                         Carrier::Packets(udp) => udp.is_settled(),
-                        Carrier::Nothing => true,
+                        // A daemon takes what was put also from a process that has gone.
+                        Carrier::Memory(_) | Carrier::Nothing => true,
                     }
             }
             State::Ended => true,
@@ -512,12 +591,13 @@ impl Link {
         }
     }
 
-    /// Tells the daemon that the session is over.
+    /// Ends the link, and tells the daemon. By shared memory that is told by letting go of it, once the application has let go
+    /// of what it still has in its hands.
     pub(crate) fn say_close(&mut self) {
-        if self.is_up()
-            && let Carrier::Packets(udp) = &mut self.carrier
-        {
-            udp.say_close();
+        match &mut self.carrier {
+            Carrier::Packets(udp) if self.state == State::Up => udp.say_close(),
+            Carrier::Memory(_) => self.carry(Carrier::Nothing),
+            Carrier::Packets(_) | Carrier::Nothing => {}
         }
         self.state = State::Ended;
     }

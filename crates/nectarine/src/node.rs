@@ -1,6 +1,7 @@
 //! Mailboxes and tasks on a named node, local or remote (Nectar paper, sections 3.3 and 3.5): one interface, whichever way the
 //! messages go.
 
+mod local;
 mod post;
 mod reader;
 mod remote;
@@ -11,13 +12,17 @@ pub use writer::{Put, Writer, WriterOptions};
 
 use crate::error::Error;
 use crate::incoming::{Answer, Opened};
+use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Interrupter};
+use crate::shared::{Client, Interrupter, Shared};
+use crossdock_mailbox::client::{Attachment, Condition, Sync, Wait};
+use crossdock_mailbox::{ConditionAddress, SyncAddress};
 use crossdock_transport::{Implementation, Request, Side};
+use local::{LocalReader, LocalWriter};
 use post::{AHEAD, Place};
 use reader::ReaderSide;
 use remote::{RemoteReader, RemoteWriter};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use writer::WriterSide;
 
@@ -44,7 +49,9 @@ impl NodeBuilder {
         client.shared.lock().post = Some(Post::default());
         client.wait(None, |inner| inner.link.is_up().then_some(()))?;
         let interrupter = client.interrupter();
-        let core = Core { settings: self.settings, client: Mutex::new(client), interrupter, name: OnceLock::new() };
+        let shared = Arc::clone(&client.shared);
+        let client = Mutex::new(client);
+        let core = Core { settings: self.settings, shared, client, interrupter, name: OnceLock::new() };
         Ok(Node { core: Arc::new(core) })
     }
 }
@@ -73,6 +80,7 @@ pub struct Node {
 /// What the clones of a node share.
 struct Core {
     settings: Settings,
+    shared: Arc<Shared>,
     /// For requests; one waits at a time.
     client: Mutex<Client>,
     interrupter: Interrupter,
@@ -190,8 +198,15 @@ impl Node {
     /// As [`Node::writer`].
     pub fn writer_with(&self, mailbox: &str, options: WriterOptions) -> Result<Writer, Error> {
         let WriterOptions { message_bytes, ahead } = options;
-        let (place, _) = self.core.open(mailbox, Side::Write, message_bytes, ahead)?;
-        Ok(Writer(WriterSide::Remote(RemoteWriter::new(self.core.clone(), place)?)))
+        let (place, opened, attachment) = self.core.open(mailbox, Side::Write, message_bytes, ahead)?;
+        let core = self.core.clone();
+        Ok(Writer(match attachment {
+            Some(attachment) => {
+                let writer = attachment.writer(opened.number, opened.port)?;
+                WriterSide::Local(LocalWriter { writer, side: local::Side::new(core, place) })
+            }
+            None => WriterSide::Remote(RemoteWriter::new(core, place)?),
+        }))
     }
 
     /// Opens a mailbox for reading.
@@ -208,8 +223,80 @@ impl Node {
     /// As [`Node::reader`].
     pub fn reader_with(&self, mailbox: &str, options: ReaderOptions) -> Result<Reader, Error> {
         let ahead = options.ahead.unwrap_or(AHEAD).max(1);
-        let (place, _) = self.core.open(mailbox, Side::Read, None, Some(ahead))?;
-        Ok(Reader(ReaderSide::Remote(RemoteReader::new(self.core.clone(), place)?)))
+        let (place, opened, attachment) = self.core.open(mailbox, Side::Read, None, Some(ahead))?;
+        let core = self.core.clone();
+        Ok(Reader(match attachment {
+            Some(attachment) => {
+                let reader = attachment.reader(opened.number, opened.port)?;
+                ReaderSide::Local(LocalReader { reader, side: local::Side::new(core, place) })
+            }
+            None => ReaderSide::Remote(RemoteReader::new(core, place)?),
+        }))
+    }
+
+    /// Allocates a sync (Nectar paper, section 3.4): a word that is written once, by whoever has its address, and waited for.
+    ///
+    /// # Errors
+    /// The node is reached by packets; all syncs are in use; the connection is gone.
+    pub fn sync(&self) -> Result<Sync, Error> {
+        Ok(self.core.attachment("syncs")?.alloc_sync()?)
+    }
+
+    /// Writes a sync, of this process or of another one of its protection domain.
+    ///
+    /// # Errors
+    /// The node is reached by packets; the connection is gone.
+    pub fn write_sync(&self, address: SyncAddress, value: u64) -> Result<(), Error> {
+        Ok(self.core.attachment("syncs")?.write_sync(address, value)?)
+    }
+
+    /// Allocates a host condition (Nectar paper, section 3.2): a value that each signal changes, to be polled or waited for.
+    ///
+    /// # Errors
+    /// The node is reached by packets; all conditions are in use; the connection is gone.
+    pub fn condition(&self) -> Result<Condition, Error> {
+        Ok(self.core.attachment("host conditions")?.condition()?)
+    }
+
+    /// Signals a host condition, of this process or of another one of its protection domain.
+    ///
+    /// # Errors
+    /// The node is reached by packets; the connection is gone.
+    pub fn signal(&self, address: ConditionAddress) -> Result<(), Error> {
+        Ok(self.core.attachment("host conditions")?.signal(address)?)
+    }
+
+    /// The small remote call (Nectar paper, section 3.2): calls a procedure of the daemon's core, and waits for its result.
+    ///
+    /// # Errors
+    /// The node is reached by packets; the connection is gone.
+    pub fn call(&self, procedure: u16, argument: u64) -> Result<u64, Error> {
+        Ok(self.core.attachment("calls of a core")?.call(procedure, argument, Wait::Block)?)
+    }
+
+    /// Serves the core's calls into this process, each in turn, by a thread of its own: `serve` is given procedure and argument,
+    /// and returns the result. It serves the session that stands now.
+    ///
+    /// # Errors
+    /// The node is reached by packets; they are served already; the connection is gone.
+    pub fn on_upcall(&self, serve: impl FnMut(u16, u64) -> u64 + Send + 'static) -> Result<(), Error> {
+        Ok(self.core.attachment("upcalls")?.on_upcall(serve)?)
+    }
+
+    /// What this node's session shares with the daemon, for what is not shown here, such as a descriptor for an event loop of the
+    /// application's own ([`Attachment::arm`]; a request to the node, such as [`Node::create_mailbox`], uses it too: arm it again
+    /// after one).
+    ///
+    /// # Errors
+    /// The node is reached by packets; the connection is gone.
+    pub fn attachment(&self) -> Result<Attachment, Error> {
+        self.core.attachment("attachments")
+    }
+
+    /// The way that its messages go now: [`Transport::Shm`] or [`Transport::Udp`].
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.core.shared.lock().link.transport()
     }
 
     /// Makes a request that waits ([`Node::create_mailbox`] and its like) return, from another thread.
@@ -256,14 +343,27 @@ impl Core {
         Ok((answer, session))
     }
 
-    /// Opens a side of a mailbox.
+    /// The attachment of the session that stands.
+    fn attachment(&self, what: &'static str) -> Result<Attachment, Error> {
+        let inner = self.shared.lock();
+        if let Some(fault) = inner.link.fault() {
+            return Err(fault);
+        }
+        if !inner.link.is_up() {
+            return Err(inner.link.lost());
+        }
+        let attachment = inner.link.attachment().cloned();
+        attachment.ok_or_else(|| Error::NotLocal { what, addr: self.settings.addr.clone() })
+    }
+
+    /// Opens a side of a mailbox; with the attachment, if its messages go by shared memory.
     fn open(
         &self,
         mailbox: &str,
         side: Side,
         message_bytes: Option<u32>,
         ahead: Option<u32>,
-    ) -> Result<(Place, Opened), Error> {
+    ) -> Result<(Place, Opened, Option<Attachment>), Error> {
         let name = mailbox.to_owned();
         let (answer, session) = self.ask_after(|post, id| {
             if side == Side::Read {
@@ -274,7 +374,18 @@ impl Core {
         let Answer::Opened(opened) = answer else {
             return Err(Error::Malformed("the daemon did not say what it opened".to_owned()));
         };
-        Ok((Place { session, number: opened.number, mailbox: mailbox.to_owned() }, opened))
+        let attachment = {
+            let inner = self.shared.lock();
+            if inner.link.session() != session || !inner.link.is_up() {
+                return Err(inner.link.lost());
+            }
+            inner.link.attachment().cloned()
+        };
+        if let Some(attachment) = &attachment {
+            let shared = Arc::downgrade(&self.shared);
+            attachment.on_unused(move |number| close(&shared, session, number));
+        }
+        Ok((Place { session, number: opened.number, mailbox: mailbox.to_owned() }, opened, attachment))
     }
 
     /// A node's address and name.
@@ -287,12 +398,25 @@ impl Core {
     }
 }
 
+/// Closes a side of a mailbox by shared memory, once nothing of it is in use any more.
+fn close(shared: &Weak<Shared>, session: u64, number: u16) {
+    let Some(shared) = shared.upgrade() else { return };
+    let mut inner = shared.lock();
+    if inner.link.session() == session {
+        inner.link.ask(Request::CloseMailbox { id: NOBODY, number });
+        inner.link.transmit();
+    }
+}
+
 impl Drop for Core {
     fn drop(&mut self) {
         let client = self.client.get_mut().unwrap_or_else(PoisonError::into_inner);
-        client.shared.lock().link.ask(Request::Terminate);
+        if client.shared.lock().link.attachment().is_none() {
+            client.shared.lock().link.ask(Request::Terminate);
+        }
         // Nobody is there to take an error any more.
         let _ = client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
+        // An attachment lasts as long as messages of it are in the application's hands.
         client.shared.lock().link.say_close();
     }
 }

@@ -3,16 +3,48 @@
 use crossdock_device::{Device, Sent};
 use crossdock_format::record_len;
 use crossdock_mailbox::BufferMut;
+use crossdock_mailbox::client::Put;
 use crossdock_transport::{HEADER_BYTES, Header, Kind, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+
+/// Where a packet of records is filled.
+#[derive(Debug)]
+pub(crate) enum PacketBuffer {
+    /// In memory of this process's own.
+    Own(BufferMut),
+    /// In memory shared with the daemon, granted for this session.
+    Shared { put: Put, session: u64 },
+}
+
+impl Deref for PacketBuffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            PacketBuffer::Own(buffer) => buffer,
+            PacketBuffer::Shared { put, .. } => put,
+        }
+    }
+}
+
+impl DerefMut for PacketBuffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            PacketBuffer::Own(buffer) => buffer,
+            PacketBuffer::Shared { put, .. } => put,
+        }
+    }
+}
 
 /// An outgoing unit, kept until the daemon has it.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given.
-    Records { packet: SuperPacket<BufferMut>, stream: u32, format: u64 },
+    Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
     /// Records that a lost session left over: they are packed anew for the next one.
     Again(Again),
     /// A control message.
@@ -82,7 +114,7 @@ impl Outgoing {
 
 impl Again {
     /// Packs as many of its records as fit.
-    pub(crate) fn pack<B: std::ops::DerefMut<Target = [u8]>>(&mut self, packet: &mut SuperPacket<B>) {
+    pub(crate) fn pack<B: DerefMut<Target = [u8]>>(&mut self, packet: &mut SuperPacket<B>) {
         while let Some(rest) = self.records.get(self.done..)
             && let Some(record) = record_len(rest).and_then(|len| rest.get(..len))
             && packet.push(record)

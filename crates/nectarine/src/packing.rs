@@ -1,7 +1,7 @@
 //! Records of a publisher that wait for company.
 
 use crate::link::Link;
-use crossdock_mailbox::BufferMut;
+use crate::outgoing::PacketBuffer;
 use crossdock_transport::SuperPacket;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) struct Packing {
     stream: u32,
     format: u64,
     linger_ns: u64,
-    open: Option<SuperPacket<BufferMut>>,
+    open: Option<SuperPacket<PacketBuffer>>,
     flush_ns: u64,
 }
 

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::packing::Packing;
-use crate::settings::{Settings, setting_methods};
+use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::{Client, Inner, Interrupter};
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
@@ -206,6 +206,12 @@ impl Publisher {
         send(&mut inner);
         self.client.look_after(&inner);
         inner.link.fault().map_or(Ok(()), Err)
+    }
+
+    /// The way that the records go now: [`Transport::Shm`] or [`Transport::Udp`].
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.client.shared.lock().link.transport()
     }
 
     /// What was published so far.

@@ -1,7 +1,8 @@
 //! What the builders have in common: where the daemon is, by which way to reach it, and how long to try.
 
 use crate::error::Error;
-use std::net::{SocketAddr, ToSocketAddrs};
+use crossdock_mailbox::attach::{AttachAddr, candidates};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 /// How an application and its daemon exchange messages.
@@ -89,6 +90,8 @@ pub(crate) use setting_methods;
 /// Where a daemon is to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
+    /// Where it can be attached to, if this process may share memory with it; the likeliest first.
+    pub(crate) shared: Vec<AttachAddr>,
     /// Where it takes packets, if it may be spoken to by packets.
     pub(crate) packets: Option<SocketAddr>,
 }
@@ -101,14 +104,38 @@ impl Place {
     pub(crate) fn of(settings: &Settings) -> Result<Place, Error> {
         let addr = &settings.addr;
         let wrong = |reason: &str| Error::Address { addr: addr.clone(), reason: reason.to_owned() };
-        let plain = addr.strip_prefix("udp://").unwrap_or(addr);
+        if addr.starts_with("unix:") {
+            if settings.transport == Transport::Udp {
+                return Err(wrong("by packets a daemon is reached at host:port"));
+            }
+            return Ok(Place { shared: vec![addr.parse().map_err(|reason: String| wrong(&reason))?], packets: None });
+        }
+        let plain = addr.strip_prefix("udp://");
+        let transport = match (plain, settings.transport) {
+            (Some(_), Transport::Shm) => {
+                return Err(wrong("udp:// means packets, and only shared memory was asked for"));
+            }
+            (Some(_), Transport::Auto) => Transport::Udp,
+            (_, transport) => transport,
+        };
+        let plain = plain.unwrap_or(addr);
         if plain.contains("://") {
             return Err(wrong("only udp:// is known"));
         }
-        let mut found = plain.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?;
-        let packets = found.next().ok_or_else(|| wrong("the name stands for no address"))?;
-        Ok(Place { packets: Some(packets) })
+        let found: Vec<SocketAddr> = plain.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?.collect();
+        let first = *found.first().ok_or_else(|| wrong("the name stands for no address"))?;
+        let mut shared = Vec::new();
+        if transport != Transport::Udp {
+            // Of another machine's address, who listens under its name here is not its daemon.
+            shared.extend(found.into_iter().filter(|addr| is_own(addr.ip())).flat_map(candidates));
+        }
+        Ok(Place { shared, packets: (transport != Transport::Shm).then_some(first) })
     }
+}
+
+/// Whether an address is this machine's: just those can be bound, and port 0 disturbs nobody.
+fn is_own(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -121,5 +148,40 @@ mod tests {
             assert_eq!(transport.to_string().parse(), Ok(transport));
         }
         assert!("tcp".parse::<Transport>().unwrap_err().contains("auto, shm, udp"));
+    }
+
+    fn place(addr: &str, transport: Transport) -> Result<(Vec<String>, Option<String>), String> {
+        let place = Place::of(&Settings { transport, ..Settings::new(addr) }).map_err(|error| error.to_string())?;
+        let shared = place.shared.iter().map(ToString::to_string).collect();
+        Ok((shared, place.packets.map(|addr| addr.to_string())))
+    }
+
+    #[test]
+    fn an_address_says_by_which_ways_a_daemon_is_reached() {
+        let (shared, packets) = place("127.0.0.1:7440", Transport::Auto).unwrap();
+        assert_eq!(shared.first().map(String::as_str), Some("unix:@crossdock-shm-127.0.0.1:7440"));
+        assert_eq!(packets.as_deref(), Some("127.0.0.1:7440"));
+        assert_eq!(place("127.0.0.1:7440", Transport::Shm), Ok((shared, None)));
+        let by_packets = Ok((Vec::new(), Some("127.0.0.1:7440".to_owned())));
+        assert_eq!(place("127.0.0.1:7440", Transport::Udp), by_packets);
+        assert_eq!(place("udp://127.0.0.1:7440", Transport::Auto), by_packets);
+        assert_eq!(place("unix:@here", Transport::Auto), Ok((vec!["unix:@here".to_owned()], None)));
+        // TEST-NET-1: nobody's, so none of this machine's sockets is asked.
+        assert_eq!(place("192.0.2.1:7440", Transport::Auto), Ok((Vec::new(), Some("192.0.2.1:7440".to_owned()))));
+        assert_eq!(place("192.0.2.1:7440", Transport::Shm), Ok((Vec::new(), None)));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_words() {
+        for (addr, transport, words) in [
+            ("unix:/run/crossdock.sock", Transport::Udp, "host:port"),
+            ("unix:", Transport::Auto, "names nothing"),
+            ("udp://127.0.0.1:1", Transport::Shm, "only shared memory"),
+            ("tcp://127.0.0.1:1", Transport::Auto, "only udp://"),
+            ("nowhere", Transport::Auto, "nowhere"),
+        ] {
+            let error = place(addr, transport).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::packing::Packing;
 use crate::settings::Settings;
 use crate::watch::Watch;
 use crossdock_device::{Doorbell, Idle, Idler, nap};
+use crossdock_mailbox::client;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -113,13 +114,31 @@ pub(crate) struct Waker {
 
 /// Makes a call that waits return [`Error::Interrupted`], from another thread (a handler of Ctrl-C).
 #[derive(Clone)]
-pub struct Interrupter(Arc<Waker>);
+pub struct Interrupter(Waiter);
+
+/// Who waits, and how.
+#[derive(Clone)]
+enum Waiter {
+    /// On a link.
+    Link(Arc<Waker>),
+    /// In shared memory, for a mailbox.
+    Memory(client::Interrupter),
+}
 
 impl Interrupter {
+    pub(crate) fn local(interrupter: client::Interrupter) -> Interrupter {
+        Interrupter(Waiter::Memory(interrupter))
+    }
+
     /// Interrupts the call that waits now, or the next one that would.
     pub fn interrupt(&self) {
-        self.0.interrupted.store(true, Ordering::Release);
-        self.0.bell.ring();
+        match &self.0 {
+            Waiter::Link(waker) => {
+                waker.interrupted.store(true, Ordering::Release);
+                waker.bell.ring();
+            }
+            Waiter::Memory(interrupter) => interrupter.interrupt(),
+        }
     }
 }
 
@@ -162,11 +181,12 @@ impl Client {
     ) -> Result<Option<T>, Error> {
         let mut until_ns = None;
         let mut receive = false;
+        let mut armed = false;
         loop {
             let mut inner = self.shared.lock();
             inner.woke(&self.waker);
             // The socket is read when the poller says so, which saves the system call that would find nothing.
-            if receive {
+            if receive || inner.link.hears_freely() {
                 inner.drive();
             } else {
                 inner.drive_without_receiving();
@@ -205,7 +225,10 @@ impl Client {
                     drop(inner);
                     std::thread::yield_now();
                 }
+                // What came before it was armed wakes nobody: one more look.
+                Idle::Sleep if !std::mem::replace(&mut armed, true) && inner.link.arm() => {}
                 Idle::Sleep => {
+                    armed = false;
                     let pause_ns = until_ns.min(inner.due_ns()).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
                     self.watch.watch(&inner.link);
                     inner.asleep.push(Arc::clone(&self.waker));
@@ -252,6 +275,6 @@ impl Client {
     }
 
     pub(crate) fn interrupter(&self) -> Interrupter {
-        Interrupter(Arc::clone(&self.waker))
+        Interrupter(Waiter::Link(Arc::clone(&self.waker)))
     }
 }

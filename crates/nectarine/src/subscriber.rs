@@ -1,11 +1,11 @@
 //! Receiving what a query selects.
 
 use crate::error::Error;
-use crate::incoming::{Arrived, Incoming};
-use crate::settings::{Settings, setting_methods};
+use crate::incoming::{Arrived, Bytes, Incoming};
+use crate::link::NOBODY;
+use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::{Client, Interrupter};
 use crossdock_format::{Format, Record, record_len};
-use crossdock_mailbox::Buffer;
 use crossdock_transport::control::Overflow;
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
@@ -107,10 +107,14 @@ pub enum Event {
 }
 
 /// Records that arrived together, read in place. They hold a buffer until they are dropped.
+///
+/// By shared memory the place may be one that other processes of the same protection domain (by default: of the same user) can
+/// write. They are trusted to leave alone what they have handed over, as the domain's processes trust one another in all else.
+/// Each record was checked when it arrived; what a process of another domain sent lies where no client can write.
 #[derive(Debug)]
 pub struct Records {
     format: Format,
-    buffer: Buffer,
+    bytes: Bytes,
     payloads: Vec<Range<usize>>,
     count: usize,
 }
@@ -137,7 +141,7 @@ impl Records {
     /// The records' bytes, in order; each was checked when it arrived.
     pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
         self.payloads.iter().flat_map(|payload| {
-            let mut rest = &self.buffer[payload.clone()];
+            let mut rest = &self.bytes[payload.clone()];
             std::iter::from_fn(move || {
                 let (record, after) = rest.split_at_checked(record_len(rest)?)?;
                 rest = after;
@@ -267,17 +271,23 @@ impl Subscriber {
 
     /// Checks records that arrived.
     fn records(&self, arrived: Arrived) -> Result<Records, Error> {
-        let Arrived { buffer, header, spans } = arrived;
+        let Arrived { bytes, header, spans } = arrived;
         let Some(format) = self.formats.iter().find(|f| f.id().0 == header.format) else {
             return Err(Error::Malformed(format!("format {:016x} was never announced", header.format)));
         };
         let payloads: Vec<Range<usize>> = spans.iter().map(crossdock_transport::header::PayloadSpan::range).collect();
         let mut count = 0;
         for payload in &payloads {
-            let checked = format.check_records(&buffer[payload.clone()], |_, _| {});
+            let checked = format.check_records(&bytes[payload.clone()], |_, _| {});
             count += checked.map_err(|error| Error::Malformed(error.to_string()))?;
         }
-        Ok(Records { format: format.clone(), buffer, payloads, count })
+        Ok(Records { format: format.clone(), bytes, payloads, count })
+    }
+
+    /// The way that the records come now: [`Transport::Shm`] or [`Transport::Udp`].
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.client.shared.lock().link.transport()
     }
 
     /// Makes a waiting call return, from another thread.
@@ -289,7 +299,12 @@ impl Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        self.client.shared.lock().link.say_close();
+        let link = &mut self.client.shared.lock().link;
+        if link.attachment().is_some() {
+            // The attachment lasts as long as records of it are in the application's hands; the subscription does not.
+            link.ask(Request::Unsubscribe { id: NOBODY, subscription: SUBSCRIPTION });
+        }
+        link.say_close();
     }
 }
 

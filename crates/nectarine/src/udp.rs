@@ -1,10 +1,10 @@
 //! The way by packets: a UDP socket towards the daemon, and the session over it.
 
 use crate::error::Error;
-use crate::incoming::Arrived;
-use crate::outgoing::{Again, Outgoing};
+use crate::incoming::{Arrived, Bytes, Heard};
+use crate::outgoing::{Again, Outgoing, PacketBuffer};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
-use crossdock_mailbox::{Buffer, BufferMut, Pool, PoolConfig};
+use crossdock_mailbox::{Buffer, Pool, PoolConfig};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::{Dialler, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
@@ -21,17 +21,6 @@ const CHARGED_BYTES: usize = 16 << 10;
 pub(crate) const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
-
-/// What was heard on the socket.
-#[derive(Debug)]
-pub(crate) enum Heard {
-    /// The daemon granted a session.
-    Welcome,
-    /// In-order packets; those in sequence so far end before `end_seq`.
-    Packets { arrived: Arrived, end_seq: u64 },
-    /// The daemon ended the session, or refused one.
-    Close(Close),
-}
 
 /// Where the conversation stands.
 enum Talk {
@@ -117,17 +106,17 @@ impl Udp {
     }
 
     /// An empty super-packet to fill; `None` while no session stands, or when buffers are short.
-    pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<BufferMut>> {
+    pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
         let packet_bytes = self.session()?.packet_bytes();
-        Some(SuperPacket::new(self.pool.alloc(MAX_SUPER_BYTES)?, packet_bytes))
+        Some(SuperPacket::new(PacketBuffer::Own(self.pool.alloc(MAX_SUPER_BYTES)?), packet_bytes))
     }
 
     /// A few records move to a small buffer, so that they do not hold a large one until they are acknowledged.
-    pub(crate) fn shrink(&mut self, packet: SuperPacket<BufferMut>) -> SuperPacket<BufferMut> {
+    pub(crate) fn shrink(&mut self, packet: SuperPacket<PacketBuffer>) -> SuperPacket<PacketBuffer> {
         let len = packet.len();
         let small = if len <= MAX_SUPER_BYTES / 4 { self.pool.alloc(len) } else { None };
         match small {
-            Some(small) => packet.copied_to(small),
+            Some(small) => packet.copied_to(PacketBuffer::Own(small)),
             None => packet,
         }
     }
@@ -138,8 +127,16 @@ impl Udp {
     /// The unit, when no session stands or buffers are short.
     pub(crate) fn enqueue(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
         let Talk::Up(session) = &mut self.talk else { return Err(unit) };
+        let fits = |packet: &SuperPacket<PacketBuffer>| {
+            let short = packet.stride() <= session.packet_bytes() || packet.packets().len() == 1;
+            short && matches!(packet.buffer(), PacketBuffer::Own(_))
+        };
         let unit = match unit {
             Outgoing::Again(again) => return self.enqueue_again(again),
+            // Of a session by shared memory, or of one with longer packets.
+            Outgoing::Records { ref packet, .. } if !fits(packet) => {
+                return unit.again().map_or(Ok(()), |again| self.enqueue_again(again));
+            }
             unit => unit,
         };
         let (packets, bytes) = unit.size();
@@ -225,7 +222,7 @@ impl Udp {
                 match run.header.kind {
                     Kind::Data | Kind::Control | Kind::Message => {
                         let spans = run.spans(spans).to_vec();
-                        let arrived = Arrived { buffer: buffer.clone(), header: run.header, spans };
+                        let arrived = Arrived { bytes: Bytes::Own(buffer.clone()), header: run.header, spans };
                         let mut ready = Vec::new();
                         let first = run.header.seq;
                         session.receiver.arrive(first, run.packets, arrived, now_ns, |a, skip| ready.push((a, skip)));

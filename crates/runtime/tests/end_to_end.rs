@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_nectarine::{Error, Event, Overflow, Publisher, Subscriber};
+use crossdock_nectarine::{Error, Event, Overflow, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -54,10 +54,9 @@ fn collect(subscriber: &mut Subscriber) -> (Vec<u64>, u64) {
     }
 }
 
-#[test]
-fn everybody_gets_what_they_asked_for_in_order() {
+fn everybody_gets_what_they_asked_for_in_order(way: Transport) {
     let (context, addr) = start(|_| {});
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
     let queries = [
         "SELECT * FROM N",
         "SELECT * FROM N WHERE grp < 5",
@@ -66,7 +65,7 @@ fn everybody_gets_what_they_asked_for_in_order() {
         "SELECT * FROM N",
     ];
     let mut subscribers: Vec<Subscriber> =
-        queries.iter().map(|sql| Subscriber::builder(&addr).sql(*sql).connect().unwrap()).collect();
+        queries.iter().map(|sql| Subscriber::builder(&addr).transport(way).sql(*sql).connect().unwrap()).collect();
     const COUNT: u64 = 200_000;
     let reader = std::thread::spawn(move || {
         let mut readers = Vec::new();
@@ -107,11 +106,10 @@ fn collect_any(subscriber: &mut Subscriber) -> Vec<u64> {
     }
 }
 
-#[test]
-fn a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing() {
+fn a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing(way: Transport) {
     let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
-    let mut slow = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let mut slow = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").connect().unwrap();
     const COUNT: u64 = 150_000;
     let publishing = std::thread::spawn(move || {
         publish(&mut publisher, 0, COUNT);
@@ -127,11 +125,10 @@ fn a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing() {
     publishing.join().unwrap();
 }
 
-#[test]
-fn drop_oldest_holds_nobody_and_says_what_is_lost() {
+fn drop_oldest_holds_nobody_and_says_what_is_lost(way: Transport) {
     let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
-    let builder = Subscriber::builder(&addr).sql("SELECT * FROM N");
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let builder = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N");
     let mut slow = builder.overflow(Overflow::DropOldest).connect().unwrap();
     const COUNT: u64 = 150_000;
     publish(&mut publisher, 0, COUNT);
@@ -144,11 +141,10 @@ fn drop_oldest_holds_nobody_and_says_what_is_lost() {
     assert_eq!(context.subscriptions().unwrap()[0].dropped, dropped);
 }
 
-#[test]
-fn disconnect_ends_the_slow_one_with_a_reason() {
+fn disconnect_ends_the_slow_one_with_a_reason(way: Transport) {
     let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
-    let builder = Subscriber::builder(&addr).sql("SELECT * FROM N");
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let builder = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N");
     let mut slow = builder.overflow(Overflow::Disconnect).connect().unwrap();
     publish(&mut publisher, 0, 150_000);
     publisher.finish().unwrap();
@@ -162,20 +158,20 @@ fn disconnect_ends_the_slow_one_with_a_reason() {
 
     // Nothing of it is left: who subscribes next gets every record once.
     assert!(context.subscriptions().unwrap().is_empty());
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
-    let mut next = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let mut next = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").connect().unwrap();
     assert_eq!(context.streams().unwrap()[0].subscriptions, 1);
     publish(&mut publisher, 0, 100);
     publisher.finish().unwrap();
     assert_eq!(collect(&mut next).0, (0..100).collect::<Vec<_>>());
 }
 
-#[test]
-fn notices_take_no_credit_for_good() {
+fn notices_take_no_credit_for_good(way: Transport) {
     let (_context, addr) = start(|_| {});
-    let connect = || Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let connect = || Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
     connect().finish().unwrap();
-    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM N WHERE grp = 7").connect().unwrap();
+    let mut subscriber =
+        Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N WHERE grp = 7").connect().unwrap();
     // More publishers come and go than the subscriber's credit has packets; each end is a notice.
     for _ in 0..600 {
         let mut publisher = connect();
@@ -193,13 +189,12 @@ fn notices_take_no_credit_for_good() {
     assert_eq!(records.unwrap().len(), 1);
 }
 
-#[test]
-fn requests_that_cannot_be_are_refused_in_words() {
+fn requests_that_cannot_be_are_refused_in_words(way: Transport) {
     let (_context, addr) = start(|_| {});
-    let ask = |sql: &str| Subscriber::builder(&addr).sql(sql).connect().map(drop).unwrap_err();
+    let ask = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().map(drop).unwrap_err();
     let error = ask("SELECT * FROM nowhere");
     assert!(matches!(error, Error::UnknownStream(_)), "{error}");
-    let _publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let _publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
     let error = ask("SELECT nmber FROM N");
     assert!(error.is_usage() && error.to_string().contains("did you mean `number`"), "{error}");
     assert!(ask("SELECT * FROM N WHERE number = 'x'").is_usage());
@@ -211,11 +206,10 @@ fn requests_that_cannot_be_are_refused_in_words() {
     assert!(matches!(error, Error::Address { .. }), "{error}");
 }
 
-#[test]
-fn a_restarted_daemon_is_found_again() {
+fn a_restarted_daemon_is_found_again(way: Transport) {
     let (context, addr) = start(|_| {});
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
-    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().unwrap();
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let mut subscriber = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").connect().unwrap();
     publish(&mut publisher, 0, 10);
     publisher.flush().unwrap();
     let mut found = Vec::new();
@@ -237,20 +231,19 @@ fn a_restarted_daemon_is_found_again() {
     assert!(numbers.ends_with(&(10..20).collect::<Vec<_>>()), "{numbers:?}");
 }
 
-#[test]
-fn who_waits_for_a_stream_misses_nothing_of_it() {
+fn who_waits_for_a_stream_misses_nothing_of_it(way: Transport) {
     let (context, addr) = start(|_| {});
     let waiting = std::thread::spawn({
         let addr = addr.clone();
         move || {
-            let builder = Subscriber::builder(&addr).sql("SELECT * FROM N WHERE grp < 5");
+            let builder = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N WHERE grp < 5");
             collect(&mut builder.wait_for_stream(Duration::from_secs(20)).connect().unwrap()).0
         }
     });
     let misfit = std::thread::spawn({
         let addr = addr.clone();
         move || {
-            let builder = Subscriber::builder(&addr).sql("SELECT nothing FROM N");
+            let builder = Subscriber::builder(&addr).transport(way).sql("SELECT nothing FROM N");
             builder.wait_for_stream(Duration::from_secs(20)).connect().map(drop).unwrap_err()
         }
     });
@@ -258,15 +251,39 @@ fn who_waits_for_a_stream_misses_nothing_of_it() {
         std::thread::yield_now();
     }
     // A stream that is only waited for is none yet.
-    let error = Subscriber::builder(&addr).sql("SELECT * FROM N").connect().map(drop).unwrap_err();
+    let error = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").connect().map(drop).unwrap_err();
     assert!(matches!(error, Error::UnknownStream(_)), "{error}");
     let wait = Duration::from_millis(1);
-    let error = Subscriber::builder(&addr).sql("SELECT * FROM M").wait_for_stream(wait).connect().map(drop);
+    let error =
+        Subscriber::builder(&addr).transport(way).sql("SELECT * FROM M").wait_for_stream(wait).connect().map(drop);
     assert!(matches!(error, Err(Error::UnknownStream(_))));
 
-    let mut publisher = Publisher::builder(&addr).stream("N").format(&numbers()).connect().unwrap();
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
     publish(&mut publisher, 0, 1000);
     publisher.finish().unwrap();
     assert_eq!(waiting.join().unwrap(), (0..1000).filter(|n| n % 10 < 5).collect::<Vec<_>>());
     assert!(matches!(misfit.join().unwrap(), Error::Query(_)));
 }
+
+/// Each test, once by each way that messages can go.
+macro_rules! by_either_way {
+    ($($test:ident),* $(,)?) => {
+        mod packets {
+            $(#[test] fn $test() { super::$test(super::Transport::Udp); })*
+        }
+        mod memory {
+            $(#[test] fn $test() { super::$test(super::Transport::Shm); })*
+        }
+    };
+}
+
+by_either_way!(
+    everybody_gets_what_they_asked_for_in_order,
+    a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing,
+    drop_oldest_holds_nobody_and_says_what_is_lost,
+    disconnect_ends_the_slow_one_with_a_reason,
+    notices_take_no_credit_for_good,
+    requests_that_cannot_be_are_refused_in_words,
+    a_restarted_daemon_is_found_again,
+    who_waits_for_a_stream_misses_nothing_of_it,
+);

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_nectarine::{Error, Event, Publisher, Subscriber};
+use crossdock_nectarine::{Error, Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
@@ -95,8 +95,9 @@ fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
 #[test]
 fn what_is_no_packet_is_counted_by_reason_and_dropped() {
     let (context, addr) = start();
-    let mut publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
-    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    let mut publisher =
+        Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
+    let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
 
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
@@ -160,7 +161,7 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
     let format = format();
     let announce = Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe() };
     assert_eq!(raw.ask(announce), Reply::Done { id: 1 });
-    let mut subscriber = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
     raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
     let (_, payload) = raw.receive(|kind| kind == Kind::Close);
     let close = Close::decode(&payload);
@@ -207,11 +208,24 @@ fn tables_that_are_full_say_so() {
     let (context, addr) = start_with(|c| {
         (c.max_sessions, c.max_streams, c.max_subscriptions) = (2, 1, 1);
     });
-    let _publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
-    let error = Publisher::builder(&addr).stream("B").format(&format()).connect().map(drop).unwrap_err();
+    let _publisher =
+        Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
+    let error = Publisher::builder(&addr)
+        .transport(Transport::Udp)
+        .stream("B")
+        .format(&format())
+        .connect()
+        .map(drop)
+        .unwrap_err();
     assert!(matches!(&error, Error::Refused(why) if why.contains("1 streams")), "{error}");
-    let _subscriber = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
-    let error = Publisher::builder(&addr).stream("A").format(&format()).connect().map(drop).unwrap_err();
+    let _subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
+    let error = Publisher::builder(&addr)
+        .transport(Transport::Udp)
+        .stream("A")
+        .format(&format())
+        .connect()
+        .map(drop)
+        .unwrap_err();
     assert!(matches!(&error, Error::Closed(why) if why.contains("2 sessions")), "{error}");
     await_dropped(&context, "session_limit", 1);
 }
@@ -237,7 +251,8 @@ fn a_subscriber_that_died_holds_nobody_up() {
     let (context, addr) = start_with(|c| {
         (c.queue_bytes, c.idle_timeout_ms) = (1 << 20, 600_000);
     });
-    let mut publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
+    let mut publisher =
+        Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
     let subscribe =
@@ -286,8 +301,9 @@ fn who_asks_on_and_on_without_taking_the_answers_is_sent_away() {
 #[test]
 fn few_buffers_and_many_subscriptions_still_let_data_in() {
     let (_context, addr) = start_with(|c| c.buffer_bytes = 4 << 20);
-    let mut publisher = Publisher::builder(&addr).stream("A").format(&format()).connect().unwrap();
-    let connect = || Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    let mut publisher =
+        Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
+    let connect = || Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
     let mut subscribers: Vec<Subscriber> = (0..40).map(|_| connect()).collect();
     let mut row = RecordBuilder::new(&format());
     row.set(0, Value::Uint(7)).unwrap();

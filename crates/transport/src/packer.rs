@@ -179,6 +179,12 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
         self.limit.saturating_sub(HEADER_BYTES)
     }
 
+    /// The buffer that it is in.
+    #[must_use]
+    pub fn buffer(&self) -> &B {
+        &self.buffer
+    }
+
     /// The buffer, for another use.
     #[must_use]
     pub fn into_buffer(self) -> B {

@@ -6,9 +6,10 @@ use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::outgoing::Outgoing;
 use crate::shared::{Client, Shared};
+use crossdock_mailbox::client::Wait;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A side of a mailbox, with an end of the link of its own: so the sides may be used by different threads.
 struct Open {
@@ -98,10 +99,10 @@ impl RemoteWriter {
     }
 
     /// `None` when the time is over.
-    pub(super) fn begin_put(&mut self, bytes: usize, timeout: Option<Duration>) -> Result<Option<RemotePut>, Error> {
+    pub(super) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Option<RemotePut>, Error> {
         check_length(bytes)?;
         let Open { client, place, .. } = &mut self.0;
-        let may_put = client.wait(timeout, |inner| place.may_put(inner))?.transpose()?;
+        let may_put = client.wait(timeout(wait), |inner| place.may_put(inner))?.transpose()?;
         Ok(may_put.map(|()| self.new_put(bytes)))
     }
 
@@ -138,6 +139,14 @@ impl RemoteWriter {
             Err(error) => Some(Err(error)),
         });
         settled?.unwrap_or(Ok(()))
+    }
+}
+
+/// How long to wait at most.
+fn timeout(wait: Wait) -> Option<Duration> {
+    match wait {
+        Wait::Poll | Wait::Block => None,
+        Wait::Until(end) => Some(end.saturating_duration_since(Instant::now())),
     }
 }
 
@@ -192,9 +201,9 @@ impl RemoteReader {
     }
 
     /// `None` when the time is over.
-    pub(super) fn begin_get(&mut self, timeout: Option<Duration>) -> Result<Option<RemoteMessage>, Error> {
+    pub(super) fn begin_get(&mut self, wait: Wait) -> Result<Option<RemoteMessage>, Error> {
         let Open { client, place, .. } = &mut self.0;
-        let message = client.wait(timeout, |inner| place.get(inner))?.transpose()?;
+        let message = client.wait(timeout(wait), |inner| place.get(inner))?.transpose()?;
         Ok(message.map(|bytes| self.message(bytes)))
     }
 

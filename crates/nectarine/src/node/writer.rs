@@ -1,8 +1,10 @@
 //! Writing into a mailbox of a node.
 
+use super::local::LocalWriter;
 use super::remote::{RemotePut, RemoteWriter};
 use crate::error::Error;
 use crate::shared::Interrupter;
+use crossdock_mailbox::client::{self, Wait};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -19,12 +21,13 @@ pub struct WriterOptions {
 /// The writing side of a mailbox.
 ///
 /// A message is begun, filled in place, and ended; several may be begun before one is ended, and they are read in the order
-/// in which they were ended. By shared memory the place is the one that the reader reads. Over packets it is memory of this
+/// in which they were ended. By shared memory the place is the one in which the reader reads. Over packets it is memory of this
 /// process, and a message is at most one packet long (65,472 bytes).
 pub struct Writer(pub(super) WriterSide);
 
 /// The way that its messages go.
 pub(super) enum WriterSide {
+    Local(LocalWriter),
     Remote(RemoteWriter),
 }
 
@@ -35,10 +38,8 @@ impl Writer {
     /// The message is longer than one may be, the mailbox or the connection is gone, or the call was interrupted.
     #[inline]
     pub fn begin_put(&mut self, bytes: usize) -> Result<Put, Error> {
-        match &mut self.0 {
-            // Without a time-out it never comes back empty-handed.
-            WriterSide::Remote(writer) => writer.begin_put(bytes, None)?.map(Put::remote).ok_or(Error::Interrupted),
-        }
+        // Without a time-out it never comes back empty-handed.
+        self.begin_put_by(bytes, Wait::Block)?.ok_or(Error::Interrupted)
     }
 
     /// [`Writer::begin_put`] that gives up after `timeout`: `None`.
@@ -46,9 +47,20 @@ impl Writer {
     /// # Errors
     /// As there.
     pub fn begin_put_timeout(&mut self, bytes: usize, timeout: Duration) -> Result<Option<Put>, Error> {
-        match &mut self.0 {
-            WriterSide::Remote(writer) => Ok(writer.begin_put(bytes, Some(timeout))?.map(Put::remote)),
-        }
+        self.begin_put_by(bytes, Wait::at_most(timeout))
+    }
+
+    /// [`Writer::begin_put`] that waits as it is told; `None` when its time is over. Over packets, [`Wait::Poll`] is
+    /// [`Wait::Block`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn begin_put_by(&mut self, bytes: usize, wait: Wait) -> Result<Option<Put>, Error> {
+        Ok(match &mut self.0 {
+            WriterSide::Local(writer) => writer.begin_put(bytes, wait)?.map(Put::local),
+            WriterSide::Remote(writer) => writer.begin_put(bytes, wait)?.map(Put::remote),
+        })
     }
 
     /// [`Writer::begin_put`] that waits for nobody: `None` if it would have to.
@@ -57,9 +69,10 @@ impl Writer {
     /// As there.
     #[inline]
     pub fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, Error> {
-        match &mut self.0 {
-            WriterSide::Remote(writer) => Ok(writer.try_begin_put(bytes)?.map(Put::remote)),
-        }
+        Ok(match &mut self.0 {
+            WriterSide::Local(writer) => writer.try_begin_put(bytes)?.map(Put::local),
+            WriterSide::Remote(writer) => writer.try_begin_put(bytes)?.map(Put::remote),
+        })
     }
 
     /// Ends a message: it is in the mailbox, or on its way there, behind those that were ended before. Never waits.
@@ -69,7 +82,9 @@ impl Writer {
     #[inline]
     pub fn end_put(&mut self, put: Put) -> Result<(), Error> {
         match (&mut self.0, put.0) {
+            (WriterSide::Local(writer), PutSide::Local(put)) => writer.end_put(put),
             (WriterSide::Remote(writer), PutSide::Remote(put)) => writer.end_put(put),
+            _ => Err(Error::Foreign),
         }
     }
 
@@ -89,6 +104,7 @@ impl Writer {
     /// The mailbox or the connection is gone, or the call was interrupted.
     pub fn flush(&mut self) -> Result<(), Error> {
         match &mut self.0 {
+            WriterSide::Local(_) => Ok(()),
             WriterSide::Remote(writer) => writer.flush(),
         }
     }
@@ -97,6 +113,7 @@ impl Writer {
     #[must_use]
     pub fn mailbox(&self) -> &str {
         match &self.0 {
+            WriterSide::Local(writer) => writer.side.mailbox(),
             WriterSide::Remote(writer) => writer.mailbox(),
         }
     }
@@ -105,6 +122,7 @@ impl Writer {
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
         match &self.0 {
+            WriterSide::Local(writer) => Interrupter::local(writer.writer.interrupter()),
             WriterSide::Remote(writer) => writer.client().interrupter(),
         }
     }
@@ -122,10 +140,16 @@ pub struct Put(PutSide);
 
 /// Where its bytes are.
 enum PutSide {
+    Local(client::Put),
     Remote(RemotePut),
 }
 
 impl Put {
+    #[inline]
+    fn local(put: client::Put) -> Put {
+        Put(PutSide::Local(put))
+    }
+
     fn remote(put: RemotePut) -> Put {
         Put(PutSide::Remote(put))
     }
@@ -137,6 +161,7 @@ impl Put {
     #[inline]
     pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
         match &mut self.0 {
+            PutSide::Local(put) => Ok(put.adjust(prefix, suffix)?),
             PutSide::Remote(put) => put.adjust(prefix, suffix),
         }
     }
@@ -148,6 +173,7 @@ impl Deref for Put {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
+            PutSide::Local(put) => put,
             PutSide::Remote(put) => put.bytes(),
         }
     }
@@ -157,6 +183,7 @@ impl DerefMut for Put {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
+            PutSide::Local(put) => put,
             PutSide::Remote(put) => put.bytes_mut(),
         }
     }

@@ -1,0 +1,105 @@
+//! The sides of a mailbox whose messages go by shared memory: the host interface's own, in this interface's words.
+
+use super::Core;
+use super::post::Place;
+use crate::error::Error;
+use crossdock_mailbox::client::{self, MailboxError, Message, Put, Wait};
+use std::sync::Arc;
+
+/// What both sides keep beside the side itself.
+pub(super) struct Side {
+    core: Arc<Core>,
+    place: Place,
+}
+
+impl Side {
+    pub(super) fn new(core: Arc<Core>, place: Place) -> Side {
+        Side { core, place }
+    }
+
+    pub(super) fn mailbox(&self) -> &str {
+        &self.place.mailbox
+    }
+
+    /// Whether messages can be handed from one to the other within the attachment.
+    fn is_with(&self, other: &Side) -> bool {
+        Arc::ptr_eq(&self.core, &other.core) && self.place.session == other.place.session
+    }
+
+    #[cold]
+    fn error(&self, error: MailboxError) -> Error {
+        match error {
+            MailboxError::Gone { reason, again: true } => {
+                Error::Lost { addr: self.core.settings.addr.clone(), reason: reason.to_string() }
+            }
+            MailboxError::Closed { reason } => {
+                Error::MailboxClosed { mailbox: self.place.mailbox.clone(), reason: reason.to_string() }
+            }
+            other => other.into(),
+        }
+    }
+
+    /// What there is; none when the time is over.
+    #[inline]
+    fn unless_late<T>(&self, result: Result<T, MailboxError>) -> Result<Option<T>, Error> {
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(MailboxError::TimedOut) => Ok(None),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+}
+
+/// The writing side.
+pub(super) struct LocalWriter {
+    pub(super) writer: client::Writer,
+    pub(super) side: Side,
+}
+
+impl LocalWriter {
+    #[inline]
+    pub(super) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Option<Put>, Error> {
+        let put = self.writer.begin_put(bytes, wait);
+        self.side.unless_late(put)
+    }
+
+    #[inline]
+    pub(super) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, Error> {
+        self.writer.try_begin_put(bytes).map_err(|error| self.side.error(error))
+    }
+
+    #[inline]
+    pub(super) fn end_put(&mut self, put: Put) -> Result<(), Error> {
+        self.writer.end_put(put).map_err(|error| self.side.error(error))
+    }
+}
+
+/// The reading side.
+pub(super) struct LocalReader {
+    pub(super) reader: client::Reader,
+    pub(super) side: Side,
+}
+
+impl LocalReader {
+    #[inline]
+    pub(super) fn begin_get(&mut self, wait: Wait) -> Result<Option<Message>, Error> {
+        let message = self.reader.begin_get(wait);
+        self.side.unless_late(message)
+    }
+
+    #[inline]
+    pub(super) fn try_begin_get(&mut self) -> Result<Option<Message>, Error> {
+        self.reader.try_begin_get().map_err(|error| self.side.error(error))
+    }
+
+    /// Whether `enqueue` to that writer's mailbox moves a message without a copy.
+    #[inline]
+    pub(super) fn can_enqueue(&self, to: &LocalWriter) -> bool {
+        self.side.is_with(&to.side)
+    }
+
+    #[inline]
+    pub(super) fn enqueue(&mut self, message: Message, to: &LocalWriter) -> Result<(), Error> {
+        self.reader.enqueue(message, to.side.place.number).map_err(|error| self.side.error(error))
+    }
+}
