@@ -352,7 +352,10 @@ impl HostInterface {
     /// Tells clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be
     /// looked at once more before sleeping.
     pub fn before_sleep(&mut self) {
-        self.bell.before_sleep();
+        // Nobody rings where nobody is.
+        if self.attached > 0 {
+            self.bell.before_sleep();
+        }
     }
 
     /// Tells clients that the core is awake.

@@ -1,8 +1,13 @@
 //! Waking a core that sleeps, and a client that waits in its own event loop.
 //!
 //! The core's page says whether it sleeps; clients can only read it. After publishing, a client rings the core's doorbell
-//! (an eventfd of its own) if the core sleeps, once each sleep. While the core is awake, a message costs its sender a fence
-//! and the load of a line that nobody writes.
+//! (an eventfd of its own) if the core sleeps, once each sleep. While the core is awake, a message costs its sender the load
+//! of a line that nobody writes.
+//!
+//! Between publishing and that load there has to be a fence, and one between the core's word and its last look at the rings.
+//! A fence waits until what was published has reached the other core, which takes longer than all else that a message costs its
+//! sender. So where the kernel can (`membarrier`), the core that goes to sleep has it fence every processor that runs a
+//! client, and clients that registered for it leave theirs out.
 
 use super::words::Words;
 use crate::sync::{Ordering, fence};
@@ -15,8 +20,12 @@ pub(crate) const BELL_PAGE_BYTES: usize = 4096;
 /// The core's own side: says when it sleeps. In a page that clients map to read only.
 ///
 /// The word counts both ways of going: odd while the core sleeps. It has 64 bits so that no client can mistake a later sleep
-/// for the one it rang in.
-pub struct BellPage(Words);
+/// for the one it rang in. A second word says whether the core makes the clients' fences.
+pub struct BellPage {
+    words: Words,
+    /// Whether the core makes the clients' fences.
+    fences: bool,
+}
 
 impl BellPage {
     /// Makes the page, for a core that is awake.
@@ -26,33 +35,41 @@ impl BellPage {
     #[cfg(not(loom))]
     pub fn new() -> io::Result<BellPage> {
         let segment = Arc::new(Segment::new_for_readers(BELL_PAGE_BYTES)?);
-        let words = Words::new(&segment, 0, 1).ok_or_else(|| io::Error::other("the bell's word is not in its page"))?;
-        Ok(BellPage(words))
+        let words: Words =
+            Words::new(&segment, 0, 2).ok_or_else(|| io::Error::other("the bell's words are not in its page"))?;
+        // What succeeds once does so always.
+        let fences = barrier::fence_registered();
+        words.word(1).store(fences.into(), Ordering::Release);
+        Ok(BellPage { words, fences })
     }
 
     /// The page in this word.
     #[cfg(loom)]
     pub(crate) fn over(words: Words) -> BellPage {
-        BellPage(words)
+        BellPage { words, fences: false }
     }
 
     /// The page's segment, for its descriptor.
     #[cfg(not(loom))]
     pub(crate) fn segment(&self) -> &Arc<Segment> {
-        self.0.segment()
+        self.words.segment()
     }
 
     /// Before sleeping. After it the core looks at all its rings once more, and sleeps only if they are empty; in any case
     /// it then calls [`BellPage::after_sleep`].
     pub fn before_sleep(&self) {
-        let epoch = self.0.word(0);
+        let epoch = self.words.word(0);
         epoch.store(epoch.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        #[cfg(not(loom))]
+        if self.fences {
+            let _fenced = barrier::fence_registered();
+        }
     }
 
     /// After sleeping, or not sleeping after all: nobody need ring.
     pub fn after_sleep(&self) {
-        let epoch = self.0.word(0);
+        let epoch = self.words.word(0);
         let before = epoch.load(Ordering::Relaxed);
         epoch.store(before.wrapping_add(before & 1), Ordering::Relaxed);
     }
@@ -61,6 +78,9 @@ impl BellPage {
 /// A client's side of the core's bell.
 pub(crate) struct CoreBell {
     page: Words,
+    /// Whether this process makes its fences itself.
+    #[cfg(not(loom))]
+    fences: bool,
     #[cfg(not(loom))]
     doorbell: OwnedFd,
 }
@@ -70,7 +90,9 @@ impl CoreBell {
     /// page is too short.
     #[cfg(not(loom))]
     pub(crate) fn new(page: &Arc<Segment>, doorbell: OwnedFd) -> Option<CoreBell> {
-        Some(CoreBell { page: Words::new(page, 0, 1)?, doorbell })
+        let page: Words = Words::new(page, 0, 2)?;
+        let fences = page.word(1).load(Ordering::Acquire) != 1 || !barrier::register();
+        Some(CoreBell { page, fences, doorbell })
     }
 
     /// The bell of the core whose page is this word.
@@ -83,6 +105,13 @@ impl CoreBell {
     /// it was told to ring in.
     #[inline]
     pub(crate) fn must_ring(&self, rung: &mut u64) -> bool {
+        #[cfg(not(loom))]
+        match self.fences {
+            true => fence(Ordering::SeqCst),
+            // The processor's part is done by the core before it sleeps, at the latest between its word and its last look.
+            false => std::sync::atomic::compiler_fence(Ordering::SeqCst),
+        }
+        #[cfg(loom)]
         fence(Ordering::SeqCst);
         let epoch = self.page.word(0).load(Ordering::Relaxed);
         if epoch & 1 == 0 || epoch == *rung {
@@ -109,6 +138,34 @@ impl CoreBell {
     pub(crate) fn ring(&self) {
         // It fails only if this process filled its eventfd on purpose; then nobody else is hurt.
         let _rang = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
+    }
+}
+
+/// The kernel's `membarrier`, of the kind that reaches other processes (Linux 4.16).
+#[cfg(not(any(loom, miri)))]
+mod barrier {
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    /// Has every processor that runs a process that registered make a full fence. False if the kernel cannot.
+    pub(super) fn fence_registered() -> bool {
+        membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+    }
+
+    /// Registers this process. False if the kernel cannot.
+    pub(super) fn register() -> bool {
+        membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+    }
+}
+
+/// The stand-in for miri, which knows no such call.
+#[cfg(miri)]
+mod barrier {
+    pub(super) fn fence_registered() -> bool {
+        false
+    }
+
+    pub(super) fn register() -> bool {
+        false
     }
 }
 
