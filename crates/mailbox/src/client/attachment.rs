@@ -300,6 +300,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.watch.end("this process detached itself", true);
+        self.watch.hang_up();
         if let Some(watcher) = self.watcher.take() {
             let _ended = watcher.join();
         }

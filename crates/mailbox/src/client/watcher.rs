@@ -50,16 +50,18 @@ impl Watch {
     pub(crate) fn end(&self, reason: &str, again: bool) {
         self.end.get_or_init(|| (Arc::from(reason), again));
         self.gone.store(true, Ordering::Release);
-        // The daemon sees it at once, and takes back what this process had.
-        let _closed = shutdown(&self.socket, Shutdown::Both);
         for condition in &self.conditions {
             condition.signal();
         }
     }
 
-    /// Sleeps until the daemon hangs up, or [`Watch::end`] was called. What the daemon says last is its reason.
+    /// Tells the daemon that nothing of its memory is in use here any more. Not before: a daemon that lives on hands it to others.
+    pub(crate) fn hang_up(&self) {
+        let _closed = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Sleeps until the daemon says farewell or hangs up, or [`Watch::hang_up`] was called.
     pub(crate) fn run(&self) {
-        let mut farewell = None;
         loop {
             let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
             match poll(&mut polled, None) {
@@ -68,14 +70,13 @@ impl Watch {
             }
             let mut packet = [0; MOST_FAREWELL_BYTES];
             match recv(&self.socket, &mut packet, RecvFlags::DONTWAIT) {
-                Ok((_, bytes)) if bytes > 0 => farewell = packet.get(..bytes).and_then(Farewell::decode),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Ok(_) | Err(_) => {
-                    return match farewell {
-                        Some(said) => self.end(&said.reason, said.again),
-                        None => self.end("the daemon ended without a word", true),
-                    };
+                Ok((_, bytes)) if bytes > 0 => {
+                    if let Some(said) = packet.get(..bytes).and_then(Farewell::decode) {
+                        return self.end(&said.reason, said.again);
+                    }
                 }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Ok(_) | Err(_) => return self.end("the daemon ended without a word", true),
             }
         }
     }

@@ -393,6 +393,25 @@ fn garbage_on_the_signal_queue_ends_the_attachment() {
 }
 
 #[test]
+fn after_a_farewell_the_memory_stays_in_use_until_the_last_message_is_dropped() {
+    let (attachment, fake) = attach();
+    let (mut reader, mut port) = (attachment.reader(8, Some(3)).unwrap(), fake.port(3));
+    fake.fill(false, 64, b"held");
+    port.send(message(0, 64, 4, 0));
+    let held = reader.begin_get(Wait::Block).unwrap();
+    let farewell = crate::attach::Farewell { again: true, reason: "restarting".to_owned() };
+    farewell.say(std::os::fd::AsFd::as_fd(&fake.prepared.socket));
+    assert!(is_gone(&reader.begin_get(Wait::Block).unwrap_err(), "restarting"));
+    drop((reader, attachment));
+    let mut byte = [0];
+    let mut heard = || rustix::net::recv(&fake.prepared.socket, &mut byte, rustix::net::RecvFlags::DONTWAIT);
+    assert_eq!(heard(), Err(rustix::io::Errno::AGAIN), "still attached");
+    assert_eq!(held[..], *b"held");
+    drop(held);
+    assert_eq!(eventually(|| heard().ok()).1, 0);
+}
+
+#[test]
 fn an_attachment_ends_with_the_last_of_its_parts() {
     let (attachment, mut fake) = attach();
     attachment.on_upcall(|_, _| 0).unwrap();
