@@ -359,6 +359,59 @@ fn the_signal_queue_serves_many_writers_and_readers() {
 }
 
 #[test]
+fn who_waits_for_a_full_mailbox_or_holds_all_it_may_holds_up_no_other() {
+    let mut world = World::new(1);
+    let (mut a, a_key) = world.attach(0);
+    let (mut b, b_key) = world.attach(0);
+    world.create("full", Implementation::SignalQueue, 1);
+    world.create("open", Implementation::SignalQueue, 1000);
+    let (full, _) = world.open(&mut a, a_key, "full", Side::Write);
+    let (open, _) = world.open(&mut a, a_key, "open", Side::Write);
+    let mut granted = |world: &mut World, number| {
+        a.push_signal((ALLOC, 0, 0, number, 0, 10), u64::from(number), 0);
+        world.quiet_turn();
+        let granted = a.pop_signal().map(|(head, tag, _)| (head, tag));
+        granted.inspect(|(head, tag)| {
+            assert_eq!((head.0, *tag), (GRANT, u64::from(number)));
+            a.push_signal((SIGNAL_PUT, head.1, head.2, number, head.4, 1), 0, 0);
+            world.quiet_turn();
+        })
+    };
+    assert!(granted(&mut world, full).is_some());
+    assert!(granted(&mut world, full).is_none(), "it waits");
+    // As many as a client can hold, and one more.
+    for _ in 0..257 {
+        assert!(granted(&mut world, open).is_some());
+    }
+    let (a_reads, _) = world.open(&mut a, a_key, "open", Side::Read);
+    let (b_reads, _) = world.open(&mut b, b_key, "open", Side::Read);
+    for tag in 0..256 {
+        a.push_signal((GET, 0, 0, a_reads, 0, 0), tag, 0);
+        world.quiet_turn();
+        assert_eq!(a.pop_signal().map(|(head, ..)| head.0), Some(MESSAGE));
+    }
+    b.push_signal((GET, 0, 0, b_reads, 0, 0), 7, 0);
+    world.quiet_turn();
+    assert_eq!(b.pop_signal().map(|(head, ..)| head.0), Some(MESSAGE));
+    a.push_signal((GET, 0, 0, a_reads, 0, 0), 8, 0);
+    world.quiet_turn();
+    b.push_signal((GET, 0, 0, b_reads, 0, 0), 9, 0);
+    world.quiet_turn();
+    let mut draft = world.host.begin_put(world.host.find("open").unwrap(), 1).unwrap();
+    draft[0] = 1;
+    world.host.put(world.host.find("open").unwrap(), draft.finish(1));
+    world.quiet_turn();
+    assert_eq!(a.pop_signal().map(|(head, tag, _)| (head.0, head.3, tag)), Some((REFUSED, Reason::Quota as u16, 8)));
+    assert_eq!(b.pop_signal().map(|(head, tag, _)| (head.0, tag)), Some((MESSAGE, 9)));
+    world.host.detach(a_key);
+    world.host.detach(b_key);
+    for name in ["full", "open"] {
+        world.host.delete(Owner::Daemon, name).unwrap();
+    }
+    assert_eq!(world.in_use(), (0, 0));
+}
+
+#[test]
 fn syncs_conditions_and_calls_reach_their_domain_and_nobody_elses() {
     let mut world = World::new(2);
     let (mut a, a_key) = world.attach(0);

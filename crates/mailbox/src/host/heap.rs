@@ -16,6 +16,8 @@ const SMALL_BYTES: u32 = 64 << 10;
 const CLASSES: usize = 11;
 /// Buffers that a size keeps at most, so that what one size held is there for others.
 const KEPT: usize = 256;
+/// Buffers of one heap at most: what the tables can name.
+const MAX_BUFFERS: u32 = 1 << 18;
 /// Larger buffers are rounded up to whole pages.
 const PAGE_BYTES: u32 = 4096;
 
@@ -44,6 +46,9 @@ pub(crate) struct Heap {
     bytes_in_use: u64,
 }
 
+/// The heaps of a domain: over its shared segment, and over its inbox.
+pub(crate) type Heaps = [Heap; 2];
+
 /// The kept size that `bytes` belong to.
 fn class(bytes: u32) -> Option<usize> {
     if bytes > SMALL_BYTES {
@@ -53,6 +58,11 @@ fn class(bytes: u32) -> Option<usize> {
 }
 
 impl Heap {
+    /// The heaps of a domain with these segments.
+    pub(crate) fn of_domain(shared: &Arc<Segment>, inbox: &Arc<Segment>) -> Heaps {
+        [shared, inbox].map(|segment| Heap::new(segment.clone(), MAX_BUFFERS))
+    }
+
     /// A heap over all of a segment (up to 4 GiB of it), for at most `buffers` buffers.
     pub(crate) fn new(segment: Arc<Segment>, buffers: u32) -> Heap {
         let units = u32::try_from(segment.bytes()).unwrap_or(u32::MAX) / UNIT_BYTES;

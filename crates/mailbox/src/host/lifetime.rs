@@ -318,6 +318,7 @@ impl HostInterface {
             reader: None,
             writers: 0,
             readers: 0,
+            last_reader: None,
             gets: VecDeque::new(),
             counters: MailboxCounters::default(),
         });
@@ -467,7 +468,7 @@ impl HostInterface {
                 if let Some(mailbox) = self.mailbox_mut(key) {
                     match side {
                         Side::Write => mailbox.writers += 1,
-                        Side::Read => mailbox.readers += 1,
+                        Side::Read => (mailbox.readers, mailbox.last_reader) = (mailbox.readers + 1, Some(client)),
                     }
                 }
             }

@@ -1,5 +1,6 @@
 //! A mailbox: a queue of messages with an address, its bound, and who reads and writes it (Nectar paper, section 3.3).
 
+use super::client::ClientKey;
 use super::message::Message;
 use std::collections::VecDeque;
 
@@ -121,6 +122,8 @@ pub(crate) struct Mailbox {
     /// Writers and readers over the signal queue, and sessions of the network.
     pub(crate) writers: u32,
     pub(crate) readers: u32,
+    /// The client that opened it last to read it over the signal queue.
+    pub(crate) last_reader: Option<ClientKey>,
     /// Clients that wait for a message, by tag, first come first served.
     pub(crate) gets: VecDeque<Get>,
     pub(crate) counters: MailboxCounters,

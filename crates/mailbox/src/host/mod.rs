@@ -36,10 +36,10 @@ pub use mailbox::{Implementation, MailboxKey, MailboxOptions, Owner, Side};
 pub use message::{Draft, Message};
 pub use prepared::{DomainSegments, Parcel, Prepared};
 
-use crate::segment::{HugePages, Segment};
+use crate::segment::HugePages;
 use crate::shared::{BellPage, SyncAddress};
 use client::{Client, Polled};
-use heap::Heap;
+use heap::{Heap, Heaps};
 use mailbox::{Mailbox, PortKey};
 use message::{Area, Dropped};
 use slab::Slab;
@@ -50,9 +50,6 @@ use std::sync::{Arc, PoisonError};
 const BURST: u32 = 32;
 /// Entries taken by one look at the rings at most, so that clients that write to one another without an end do not keep the core.
 const LOOK: u64 = 1024;
-/// Buffers of one heap at most: what the tables can name.
-const MAX_BUFFERS: u32 = 1 << 18;
-
 /// Every bound of the host interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -204,8 +201,8 @@ pub enum Arrival {
 struct Domain {
     name: String,
     /// Whoever attaches clients finds them by these again, as long as the domain lives.
-    _segments: Arc<DomainSegments>,
-    heaps: [Heap; 2],
+    segments: Arc<DomainSegments>,
+    heaps: Heaps,
     clients: u32,
 }
 
@@ -549,10 +546,12 @@ impl HostInterface {
         Some(&self.domains.get(message.domain as usize)?.as_ref()?.heaps[message.area as usize])
     }
 
-    /// The domain where a mailbox's messages will be read, as far as that is known: its reader's, else its owner's.
+    /// The domain where a mailbox's messages will be read, as far as that is known: its reader's, else that of the client that
+    /// opened it last to read it, else its owner's.
     fn home_of(&self, mailbox: MailboxKey) -> u16 {
         let Some(mailbox) = self.mailbox(mailbox) else { return 0 };
         let reader = mailbox.reader.and_then(|port| self.clients.get(port.client as usize)?.as_deref());
+        let reader = reader.or_else(|| self.client(mailbox.last_reader?));
         let owner = match mailbox.owner {
             Owner::Client(number) => self.client(ClientKey(number)),
             Owner::Daemon | Owner::Session(_) => None,
@@ -561,9 +560,8 @@ impl HostInterface {
     }
 
     fn add_domain(&mut self, segments: &Arc<DomainSegments>) -> u16 {
-        let heap = |segment: &Arc<Segment>| Heap::new(segment.clone(), MAX_BUFFERS);
-        let heaps = [heap(segments.shared()), heap(segments.inbox())];
-        let domain = Domain { name: segments.name().to_owned(), _segments: segments.clone(), heaps, clients: 0 };
+        let heaps = segments.take_heaps();
+        let domain = Domain { name: segments.name().to_owned(), segments: segments.clone(), heaps, clients: 0 };
         let at = self.domains.iter().position(Option::is_none).unwrap_or(self.domains.len());
         if at == self.domains.len() {
             self.domains.push(None);
@@ -576,7 +574,9 @@ impl HostInterface {
     fn forget_domain(&mut self, at: u16) {
         let Some(domain) = self.domains.get_mut(at as usize) else { return };
         let unused = |d: &mut Domain| d.clients == 0 && d.heaps.iter().all(|heap| heap.in_use() == 0);
-        domain.take_if(unused);
+        if let Some(Domain { segments, heaps, .. }) = domain.take_if(unused) {
+            segments.keep_heaps(heaps);
+        }
     }
 
     /// Takes back the buffers of drafts that were dropped unfinished; to be called now and then.

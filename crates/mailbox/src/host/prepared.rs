@@ -1,22 +1,31 @@
 //! What a client needs to be there, made off the core: its domain's segments, its control segment, its doorbells.
 
 use super::client::ClientKey;
+use super::heap::{Heap, Heaps};
 use crate::attach::{Handles, Peer, Welcome};
 use crate::segment::{HugePages, Segment};
 use crate::shared::{BellPage, ControlLayout};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The two segments of a protection domain. They live as long as someone holds them: the daemon keeps them for the domain's
 /// clients, and whoever attaches clients may keep a `Weak` to find them again.
-#[derive(Debug)]
 pub struct DomainSegments {
     name: String,
     shared: Arc<Segment>,
     inbox: Arc<Segment>,
+    /// The tables of their heaps, unless a host interface uses them: megabytes, so they are made here, off the core.
+    heaps: Mutex<Option<Heaps>>,
+}
+
+impl fmt::Debug for DomainSegments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DomainSegments").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl DomainSegments {
@@ -35,12 +44,24 @@ impl DomainSegments {
         };
         let shared = Arc::new(Segment::shared(length(shared_bytes)?, huge_pages)?);
         let inbox = Arc::new(Segment::shared_for_readers(length(inbox_bytes)?, huge_pages)?);
-        Ok(DomainSegments { name: name.to_owned(), shared, inbox })
+        let heaps = Mutex::new(Some(Heap::of_domain(&shared, &inbox)));
+        Ok(DomainSegments { name: name.to_owned(), shared, inbox, heaps })
     }
 
     /// The domain's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Heaps over both that nothing is in use of.
+    pub(crate) fn take_heaps(&self) -> Heaps {
+        let kept = self.heaps.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.unwrap_or_else(|| Heap::of_domain(&self.shared, &self.inbox))
+    }
+
+    /// Keeps heaps of which nothing is in use any more for the domain's next client.
+    pub(crate) fn keep_heaps(&self, heaps: Heaps) {
+        *self.heaps.lock().unwrap_or_else(PoisonError::into_inner) = Some(heaps);
     }
 
     pub(crate) fn shared(&self) -> &Arc<Segment> {

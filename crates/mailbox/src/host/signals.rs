@@ -155,7 +155,10 @@ impl HostInterface {
         } else if u64::from(bytes) > quota {
             Reason::Quota
         } else if !holder.signals.allocs.is_empty() && entry.b & 1 == 0 {
-            return self.wait_alloc(client, (tag, number, bytes));
+            // Behind those that wait already, unless they wait for other mailboxes.
+            self.wait_alloc(client, (tag, number, bytes))?;
+            self.feed_signals(client);
+            return Ok(());
         } else {
             match self.grant_signal(client, tag, open.mailbox, bytes) {
                 Ok(()) => return Ok(()),
@@ -197,12 +200,14 @@ impl HostInterface {
         }
     }
 
-    /// Grants the allocations that a client waits for, in order; false if one has to go on waiting.
+    /// Grants the allocations that a client waits for, in order; false if one has to go on waiting. Those for a full mailbox hold
+    /// up no others: what these are for may be what empties it.
     pub(super) fn feed_signals(&mut self, client: u32) -> bool {
+        let mut held_up = 0;
         while let Some(holder) = self.at(client) {
-            let Some(&(tag, number, bytes)) = holder.signals.allocs.front() else {
-                holder.signals.is_hungry = false;
-                return true;
+            let Some(&(tag, number, bytes)) = holder.signals.allocs.get(held_up) else {
+                holder.signals.is_hungry = held_up > 0;
+                return held_up == 0;
             };
             let open = holder.opened(number);
             let outcome = match open {
@@ -212,10 +217,15 @@ impl HostInterface {
             match outcome {
                 Ok(()) => {}
                 Err(Reason::Closed) => self.refuse(client, tag, Reason::Closed),
+                Err(Reason::Full) => {
+                    held_up += 1;
+                    continue;
+                }
+                // Whoever came later would take what this one lacks.
                 Err(_) => return false,
             }
             if let Some(holder) = self.at(client) {
-                holder.signals.allocs.pop_front();
+                holder.signals.allocs.remove(held_up);
                 holder.signals.waiting -= 1;
             }
         }
@@ -285,50 +295,54 @@ impl HostInterface {
             holder.signals.waiting += 1;
         }
         self.pump(open.mailbox);
+        let Some(mailbox) = self.mailbox_mut(open.mailbox).filter(|_| entry.b & 1 == 1) else { return Ok(()) };
+        if let Some(at) = mailbox.gets.iter().rposition(|get| (get.client, get.tag) == (client, tag)) {
+            // There is a message, but no memory yet for a copy in the reader's domain.
+            mailbox.gets.remove(at);
+            if let Some(holder) = self.at(client) {
+                holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+            }
+            self.refuse(client, tag, Reason::Empty);
+        }
         Ok(())
     }
 
     /// Answers a waiting get of the mailbox with a message, which comes back if none can take it.
-    pub(super) fn answer_get(&mut self, from: MailboxKey, message: Message) -> Result<(), Message> {
-        let Some(get) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) else {
-            return Err(message);
-        };
-        let Get { client, tag, .. } = get;
-        let Some(domain) = self.at(client).map(|client| client.domain) else {
-            return self.answer_get(from, message); // gone; who waited behind it is next
-        };
-        let again = |host: &mut HostInterface, message| {
-            if let Some(mailbox) = host.mailbox_mut(from) {
-                mailbox.gets.push_front(get);
+    pub(super) fn answer_get(&mut self, from: MailboxKey, mut message: Message) -> Result<(), Message> {
+        // Those that are gone or hold as much as they may are passed over: who waits behind them is next.
+        while let Some(get) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) {
+            let Get { client, tag, .. } = get;
+            let Some(domain) = self.at(client).map(|client| client.domain) else { continue };
+            if message.domain != domain {
+                message = match self.cross(message, domain, from) {
+                    Ok(copy) => copy,
+                    Err(message) => {
+                        if let Some(mailbox) = self.mailbox_mut(from) {
+                            mailbox.gets.push_front(get);
+                        }
+                        return Err(message);
+                    }
+                };
             }
-            Err(message)
-        };
-        let message = if message.domain == domain {
-            message
-        } else {
-            match self.cross(message, domain, from) {
-                Ok(copy) => copy,
-                Err(message) => return again(self, message),
-            }
-        };
-        let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
-        let Some(holder) = self.at(client) else { return Err(message) };
-        holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
-        let area = message.area as u16;
-        match holder.signals.slots.deliver(Message { origin: from, ..message }, range) {
-            Ok(head) => {
-                holder.messages_out += 1;
-                let head = Descriptor { op: down::MESSAGE, target: area, ..head };
-                holder.signals.down.push(Signal { head, a: tag, b: 0 });
-                self.notify(client);
-                Ok(())
-            }
-            Err(message) => {
-                // It holds as many messages as it may: it has to end some before it asks for more.
-                self.refuse(client, tag, Reason::Quota);
-                Err(message)
+            let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
+            let Some(holder) = self.at(client) else { continue };
+            holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+            let area = message.area as u16;
+            match holder.signals.slots.deliver(Message { origin: from, ..message }, range) {
+                Ok(head) => {
+                    holder.messages_out += 1;
+                    let head = Descriptor { op: down::MESSAGE, target: area, ..head };
+                    holder.signals.down.push(Signal { head, a: tag, b: 0 });
+                    self.notify(client);
+                    return Ok(());
+                }
+                Err(back) => {
+                    message = back;
+                    self.refuse(client, tag, Reason::Quota);
+                }
             }
         }
+        Err(message)
     }
 
     /// A client no longer waits for an allocation or a get. If it was answered meanwhile, the answer stands.
