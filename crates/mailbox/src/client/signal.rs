@@ -434,8 +434,8 @@ impl SignalSide {
                 self.inner().give_back(SIGNALS, answer.head);
                 false
             }
-            // A refusal other than what was to come of giving it up holds for this call too.
-            _ => Reason::from_code(answer.head.target) != Some(Reason::Cancelled),
+            // What was refused to the earlier call may be had by this one, unless the mailbox is gone.
+            _ => matches!(Reason::from_code(answer.head.target), Some(Reason::Closed | Reason::Shutdown)),
         }
     }
 

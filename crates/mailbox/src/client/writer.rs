@@ -179,6 +179,17 @@ enum Request {
     Tries(u32),
 }
 
+impl Request {
+    /// What a call for so many bytes asks for; none for more than can be said.
+    fn of(bytes: usize, is_try: bool) -> Request {
+        match u32::try_from(bytes) {
+            Ok(len) if is_try => Request::Tries(len),
+            Ok(len) => Request::Waits(len),
+            Err(_) => Request::None,
+        }
+    }
+}
+
 /// A writer of a `rings` mailbox.
 struct RingsWriter {
     /// Buffers granted ahead and not used yet; the one granted last is used first.
@@ -270,8 +281,11 @@ impl RingsWriter {
 
     /// Takes what has been granted; a buffer of at least `bytes`, if there is one. Asks for one if those granted ahead are smaller.
     fn look(&mut self, bytes: usize, is_try: bool) -> Result<Option<HeldMut>, MailboxError> {
-        if let Some(refused) = self.refill()? {
-            return Err(MailboxError::refused(Reason::from_code(refused.target), bytes, refused.len));
+        while let Some((asked, refused)) = self.refill()? {
+            // That of a call that gave up waiting says nothing about this one.
+            if asked == Request::of(bytes, is_try) {
+                return Err(MailboxError::refused(Reason::from_code(refused.target), bytes, refused.len));
+            }
         }
         if let Some(held) = self.take_cached(bytes) {
             return Ok(Some(held));
@@ -296,21 +310,21 @@ impl RingsWriter {
             return Err(MailboxError::refused(Some(Reason::TooLong), bytes, 0));
         };
         failpoint!("writer.begin_put.before_request");
-        self.request = if is_try { Request::Tries(len) } else { Request::Waits(len) };
+        self.request = Request::of(bytes, is_try);
         self.port.push(Descriptor { op: up::REQUEST, target: u16::from(is_try), len, ..Descriptor::default() });
         failpoint!("writer.begin_put.after_request");
         Ok(())
     }
 
-    /// Takes all entries that have come. A refusal of what was asked for ends it.
-    fn refill(&mut self) -> Result<Option<Descriptor>, MailboxError> {
+    /// Takes all entries that have come. A refusal of what was asked for ends it; what that was.
+    fn refill(&mut self) -> Result<Option<(Request, Descriptor)>, MailboxError> {
         self.port.check()?;
         while let Some(entry) = self.port.pop() {
             match entry.op {
                 down::GRANT => self.granted(&entry)?,
                 down::REFUSED if self.request != Request::None => {
-                    self.request = Request::None;
-                    return Ok(Some(entry));
+                    let asked = std::mem::replace(&mut self.request, Request::None);
+                    return Ok(Some((asked, entry)));
                 }
                 down::CLOSED => {
                     // What was granted is void: closing takes it back.
