@@ -1,0 +1,321 @@
+//! A client that does what it is told, word by word: in a thread of this process or in a process of its own, so that a test of
+//! mailboxes need not care where their ends are.
+
+use super::LONG;
+use super::client::{Client, soon};
+use crossdock_mailbox::client::{Message, Put, Reader, Wait, Writer};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Tells a process of its own where to attach; see [`start_process`].
+const ADDRESS: &str = "CROSSDOCK_TEST_ADDRESS";
+
+/// The test that is what a process of its own runs.
+const PROCESS_TEST: &str = "a_process_of_its_own";
+
+/// Starts this test binary again, in a process whose standard input is the other end of the stream. There it runs test
+/// `a_process_of_its_own`, which every test binary that does this has.
+pub(crate) fn start_process(address: &str, set: &[(&str, &str)]) -> (Child, UnixStream) {
+    let (here, there) = UnixStream::pair().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([PROCESS_TEST, "--exact", "--nocapture", "--test-threads=1"]).env(ADDRESS, address);
+    command.envs(set.iter().copied()).stdin(OwnedFd::from(there)).stdout(Stdio::null());
+    here.set_read_timeout(Some(LONG)).unwrap();
+    (command.spawn().unwrap(), here)
+}
+
+/// In a process that was started so: where to attach, and the stream to who started it. None in any other.
+pub(crate) fn started() -> Option<(String, UnixStream)> {
+    let address = std::env::var(ADDRESS).ok()?;
+    let stream = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    Some((address, UnixStream::from(stream)))
+}
+
+/// Content of a message: told apart by `seed`, and no two stretches of it alike.
+pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = (at as u64 * 7 + (at as u64 >> 8) + seed * 31) as u8;
+    }
+}
+
+/// What a reader says of bytes that it sees: their length, and a sum that is another one for other bytes.
+pub(crate) fn mark(bytes: &[u8]) -> String {
+    let sum = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{}:{sum:x}", bytes.len())
+}
+
+/// What a reader says of the bytes `from..to` of a message of that content.
+pub(crate) fn mark_of(seed: u64, from: usize, to: usize) -> String {
+    let mut bytes = vec![0; to];
+    fill(&mut bytes, seed);
+    mark(&bytes[from..])
+}
+
+/// The agent, for the test's thread.
+pub(crate) struct Agent {
+    stream: BufReader<UnixStream>,
+    process: Option<Child>,
+}
+
+impl Agent {
+    /// In a thread of this process.
+    pub(crate) fn here(address: &str) -> Agent {
+        let (stream, other) = UnixStream::pair().unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let address = address.to_owned();
+        std::thread::Builder::new().name("agent".to_owned()).spawn(move || serve(&address, other)).unwrap();
+        Agent { stream: BufReader::new(stream), process: None }
+    }
+
+    /// In a process of its own.
+    pub(crate) fn elsewhere(address: &str) -> Agent {
+        let (process, stream) = start_process(address, &[]);
+        Agent { stream: BufReader::new(stream), process: Some(process) }
+    }
+
+    /// Gives an order; [`Agent::answer`] is what became of it.
+    pub(crate) fn order(&mut self, order: &str) {
+        writeln!(self.stream.get_mut(), "{order}").unwrap();
+    }
+
+    /// What became of the last order.
+    #[track_caller]
+    pub(crate) fn answer(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        if let Err(error) = self.stream.read_line(&mut line) {
+            panic!("an agent does not answer: {error}");
+        }
+        match line.trim_end_matches('\n').split_once(' ') {
+            Some(("ok", said)) => Ok(said.to_owned()),
+            Some(("no", why)) => Err(why.to_owned()),
+            _ => panic!("an agent answers `{line}`"),
+        }
+    }
+
+    /// Whether the last order is still being carried out.
+    pub(crate) fn is_busy(&mut self) -> bool {
+        self.stream.get_ref().set_nonblocking(true).unwrap();
+        let arrived = self.stream.fill_buf().map(<[u8]>::len);
+        self.stream.get_ref().set_nonblocking(false).unwrap();
+        arrived.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    /// Gives an order and waits for its outcome.
+    #[track_caller]
+    pub(crate) fn try_to(&mut self, order: &str) -> Result<String, String> {
+        self.order(order);
+        self.answer()
+    }
+
+    /// Gives an order that must succeed.
+    #[track_caller]
+    pub(crate) fn does(&mut self, order: &str) -> String {
+        self.try_to(order).unwrap_or_else(|why| panic!("`{order}` failed: {why}"))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ended = self.stream.get_ref().shutdown(std::net::Shutdown::Both);
+        if let Some(mut process) = self.process.take() {
+            let ended = process.wait().unwrap();
+            assert!(ended.success() || std::thread::panicking(), "an agent failed");
+        }
+    }
+}
+
+/// Carries out orders until there are no more.
+pub(crate) fn serve(address: &str, stream: UnixStream) {
+    let mut hands = Hands {
+        client: Client::attach(&address.parse().unwrap()),
+        writers: HashMap::new(),
+        readers: HashMap::new(),
+        puts: HashMap::new(),
+        messages: HashMap::new(),
+    };
+    let mut answers = stream.try_clone().unwrap();
+    for order in BufReader::new(stream).lines().map_while(Result::ok) {
+        let outcome = hands.obey(&order).map_or_else(|why| format!("no {why}"), |said| format!("ok {said}"));
+        if writeln!(answers, "{outcome}").is_err() {
+            return;
+        }
+    }
+}
+
+/// What an agent has in its hands: sides of mailboxes by the mailbox's name, puts and messages by a number.
+struct Hands {
+    client: Client,
+    writers: HashMap<String, (Writer, u16)>,
+    readers: HashMap<String, (Reader, u16)>,
+    puts: HashMap<u32, Put>,
+    messages: HashMap<u32, Message>,
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> T {
+    word.parse().unwrap_or_else(|_| panic!("`{word}` is no number"))
+}
+
+fn wait(word: &str) -> Wait {
+    match word {
+        "block" => Wait::Block,
+        "poll" => Wait::Poll,
+        "now" => Wait::Until(Instant::now()),
+        _ => panic!("wait `{word}`"),
+    }
+}
+
+impl Hands {
+    /// Carries out one order. An error is a [`crossdock_mailbox::client::MailboxError`] as it is debugged, or what the core
+    /// said.
+    fn obey(&mut self, order: &str) -> Result<String, String> {
+        let words: Vec<&str> = order.split(' ').collect();
+        match words[0] {
+            "write" | "read" | "close-writer" | "close-reader" | "create" => self.obey_open(&words),
+            "begin-put" | "try-put" | "fill" | "cut-put" | "end-put" | "move-put" | "put" | "pour" => {
+                self.obey_put(&words)
+            }
+            _ => self.obey_get(&words),
+        }
+    }
+
+    fn obey_open(&mut self, words: &[&str]) -> Result<String, String> {
+        match *words {
+            ["write", name] => {
+                let writer = self.client.writer(name)?;
+                self.writers.insert(name.to_owned(), writer);
+            }
+            ["read", name] => {
+                let reader = self.client.reader(name)?;
+                self.readers.insert(name.to_owned(), reader);
+            }
+            ["close-writer", name] => {
+                let (writer, number) = self.writers.remove(name).unwrap();
+                drop(writer);
+                self.client.close(number);
+            }
+            ["close-reader", name] => {
+                let (reader, number) = self.readers.remove(name).unwrap();
+                drop(reader);
+                self.client.close(number);
+            }
+            _ => return self.client.ask(&words.join(" ")),
+        }
+        Ok(String::new())
+    }
+
+    fn obey_put(&mut self, words: &[&str]) -> Result<String, String> {
+        let told = |error| format!("{error:?}");
+        let to = words.last().and_then(|name| self.writers.get(*name)).map(|(_, number)| *number);
+        let mut writer = words.get(1).and_then(|name| self.writers.get_mut(*name)).map(|(writer, _)| writer);
+        let mut writer = || writer.take().unwrap();
+        match *words {
+            ["begin-put", _, id, len, how] => {
+                let put = writer().begin_put(number(len), wait(how)).map_err(told)?;
+                self.puts.insert(number(id), put);
+            }
+            ["try-put", _, id, len] => match writer().try_begin_put(number(len)).map_err(told)? {
+                Some(put) => drop(self.puts.insert(number(id), put)),
+                None => return Ok("none".to_owned()),
+            },
+            ["fill", id, seed] => fill(self.puts.get_mut(&number(id)).unwrap(), number(seed)),
+            ["cut-put", id, prefix, suffix] => {
+                self.puts.get_mut(&number(id)).unwrap().adjust(number(prefix), number(suffix)).map_err(told)?;
+            }
+            ["end-put", _, id] => writer().end_put(self.puts.remove(&number(id)).unwrap()).map_err(told)?,
+            ["move-put", _, id, _] => {
+                writer().enqueue(self.puts.remove(&number(id)).unwrap(), to.unwrap()).map_err(told)?;
+            }
+            ["put", _, seed, len] => {
+                let writer = writer();
+                let mut put = writer.begin_put(number(len), Wait::Block).map_err(told)?;
+                fill(&mut put, number(seed));
+                writer.end_put(put).map_err(told)?;
+            }
+            // So many messages that say who wrote them and as which.
+            ["pour", _, from, count] => {
+                let writer = writer();
+                for at in 0..number::<u32>(count) {
+                    let text = format!("{from}:{at}");
+                    let mut put = writer.begin_put(text.len(), Wait::Block).map_err(told)?;
+                    put.copy_from_slice(text.as_bytes());
+                    writer.end_put(put).map_err(told)?;
+                }
+            }
+            _ => panic!("order `{words:?}`"),
+        }
+        Ok(String::new())
+    }
+
+    fn obey_get(&mut self, words: &[&str]) -> Result<String, String> {
+        let told = |error| format!("{error:?}");
+        let to = words.last().and_then(|name| self.writers.get(*name)).map(|(_, number)| *number);
+        let mut reader = words.get(1).and_then(|name| self.readers.get_mut(*name)).map(|(reader, _)| reader);
+        let mut reader = || reader.take().unwrap();
+        match *words {
+            ["get", _, id, how] => {
+                let message = reader().begin_get(wait(how)).map_err(told)?;
+                let seen = mark(&message);
+                self.messages.insert(number(id), message);
+                return Ok(seen);
+            }
+            ["try-get", _, id] => {
+                let Some(message) = reader().try_begin_get().map_err(told)? else { return Ok("none".to_owned()) };
+                let seen = mark(&message);
+                self.messages.insert(number(id), message);
+                return Ok(seen);
+            }
+            ["look", id] => return Ok(mark(&self.messages[&number(id)])),
+            ["place", id] => return Ok(place(self.messages[&number(id)].as_ptr())),
+            ["place-of-put", id] => return Ok(place(self.puts[&number(id)].as_ptr())),
+            ["cut", id, prefix, suffix] => {
+                self.messages.get_mut(&number(id)).unwrap().adjust(number(prefix), number(suffix)).map_err(told)?;
+            }
+            ["end-get", _, id] => reader().end_get(self.messages.remove(&number(id)).unwrap()),
+            ["move", _, id, _] => {
+                let message = self.messages.remove(&number(id)).unwrap();
+                reader().enqueue(message, to.unwrap()).map_err(told)?;
+            }
+            // On another thread.
+            ["drop", id] => {
+                let held = (self.puts.remove(&number(id)), self.messages.remove(&number(id)));
+                assert!(held.0.is_some() || held.1.is_some());
+                std::thread::spawn(move || drop(held)).join().unwrap();
+            }
+            // Gets messages up to an empty one; what they say.
+            ["drain", _] => {
+                let (reader, mut said) = (reader(), Vec::new());
+                loop {
+                    let message = reader.begin_get(soon()).map_err(told)?;
+                    let text = String::from_utf8(message.to_vec()).unwrap();
+                    reader.end_get(message);
+                    if text.is_empty() {
+                        return Ok(said.join(" "));
+                    }
+                    said.push(text);
+                }
+            }
+            _ => panic!("order `{words:?}`"),
+        }
+        Ok(String::new())
+    }
+}
+
+/// Where an address is in shared memory, as all processes see it: the segment's file, the byte in it, and how this process has
+/// it mapped.
+fn place(address: *const u8) -> String {
+    let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    for line in std::fs::read_to_string("/proc/self/maps").unwrap().lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = fields[0].split_once('-').map(|(start, end)| (hex(start), hex(end))).unwrap();
+        if (start..end).contains(&address.addr()) {
+            return format!("file {} byte {} {}", fields[4], address.addr() - start + hex(fields[2]), fields[1]);
+        }
+    }
+    panic!("{address:?} is not mapped");
+}
