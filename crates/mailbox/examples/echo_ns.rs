@@ -1,0 +1,204 @@
+//! What a message costs between a process and the core, without a daemon around it: a client's thread and a core's thread of
+//! one process, each tied to a core of its own, beside a bare atomic that goes to and fro between the same two cores.
+//!
+//! `cargo run --release -p crossdock-mailbox --example echo_ns`
+
+use crossdock_mailbox::attach::{AttachAddr, AttachListener};
+use crossdock_mailbox::client::{Attachment, Wait};
+use crossdock_mailbox::host::{
+    Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, MailboxKey, MailboxOptions, Owner, PortOptions,
+    Prepared, Side,
+};
+use crossdock_mailbox::{BellPage, HugePages};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Round trips that are timed together.
+const TRIPS: u32 = 20_000;
+/// Times that they are.
+const ROUNDS: usize = 21;
+
+fn pin(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    if rustix::thread::sched_setaffinity(None, &set).is_err() {
+        eprintln!("core {core} cannot be had: the figures are of wherever the threads ran");
+    }
+}
+
+/// The median time of a round trip in ns.
+fn timed(mut trip: impl FnMut()) -> f64 {
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            (0..TRIPS).for_each(|_| trip());
+            start.elapsed().as_nanos() as f64 / f64::from(TRIPS)
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
+}
+
+fn floor() -> f64 {
+    let word = Arc::new(AtomicU64::new(0));
+    let other = word.clone();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        pin(1);
+        let _heard = ready.send(());
+        let mut seen = 1;
+        while !stopped.load(Ordering::Relaxed) {
+            if other.load(Ordering::Acquire) == seen {
+                other.store(seen + 1, Ordering::Release);
+                seen += 2;
+            }
+        }
+    });
+    let _heard = is_ready.recv();
+    pin(0);
+    let mut next = 1;
+    let ns = timed(|| {
+        word.store(next, Ordering::Release);
+        while word.load(Ordering::Acquire) != next + 1 {
+            std::hint::spin_loop();
+        }
+        next += 2;
+    });
+    stop.store(true, Ordering::Relaxed);
+    let _joined = thread.join();
+    ns
+}
+
+/// What the core does with a request.
+const ECHO: u32 = 0;
+const COPY: u32 = 1;
+const DISCARD: u32 = 2;
+
+struct Core {
+    host: HostInterface,
+    replies: Option<MailboxKey>,
+}
+
+impl Core {
+    fn turn(&mut self) {
+        while let Some(arrival) = self.host.poll() {
+            let Arrival::Upcall { upcall, message, .. } = arrival else { continue };
+            match (upcall, self.replies) {
+                (ECHO, Some(replies)) => self.host.put(replies, message),
+                (COPY, Some(replies)) => {
+                    let mut bytes = [0; 1024];
+                    let bytes = &mut bytes[..message.len().min(1024)];
+                    self.host.read(&message, 0, bytes);
+                    let sum = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+                    self.host.free(message);
+                    if let Ok(mut draft) = self.host.begin_put(replies, bytes.len()) {
+                        draft.fill(sum);
+                        self.host.put(replies, draft.finish(usize::MAX));
+                    }
+                }
+                (_, _) => {
+                    let mut bytes = [0; 64];
+                    self.host.read(&message, 0, &mut bytes);
+                    std::hint::black_box(bytes);
+                    self.host.free(message);
+                }
+            }
+        }
+        self.host.end_turn();
+    }
+}
+
+fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16>); 4]>, stop: &AtomicBool) {
+    let run = || -> Result<(), Box<dyn Error>> {
+        let listener = AttachListener::bind(address, false)?;
+        let config = HostConfig::default();
+        let domain = DomainSegments::new("one", config.shared_bytes, config.inbox_bytes, HugePages::None)?;
+        let (domain, bell) = (Arc::new(domain), BellPage::new()?);
+        let mut core = Core { host: HostInterface::new(config, BellPage::new()?)?, replies: None };
+        let (peer, socket) = loop {
+            if let Some(came) = listener.accept()? {
+                break came;
+            }
+            std::thread::yield_now();
+        };
+        let (prepared, parcel) = Prepared::new(peer, socket, &domain, &bell)?;
+        let client: ClientKey = core.host.admit(prepared, 0)?;
+        for (name, upcall) in [("echo", Some(ECHO)), ("copy", Some(COPY)), ("discard", Some(DISCARD)), ("replies", None)] {
+            let key = core.host.create(Owner::Daemon, name, MailboxOptions::default())?;
+            match upcall {
+                Some(upcall) => core.host.attach_upcall(key, upcall)?,
+                None => core.replies = Some(key),
+            }
+        }
+        let mut sides = [(0, None); 4];
+        for (at, name) in ["echo", "copy", "discard", "replies"].into_iter().enumerate() {
+            let side = if name == "replies" { Side::Read } else { Side::Write };
+            let side = core.host.open(client, name, side, PortOptions::default())?;
+            sides[at] = (side.number, side.port);
+        }
+        parcel.send(client)?;
+        opened.send(sides)?;
+        pin(1);
+        while !stop.load(Ordering::Relaxed) {
+            core.turn();
+            std::hint::spin_loop();
+        }
+        Ok(())
+    };
+    if let Err(error) = run() {
+        eprintln!("the core: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let floor = floor();
+    println!("atomic floor       {floor:8.1} ns");
+    let address = AttachAddr::Abstract(format!("crossdock-echo-ns-{}", std::process::id()));
+    let (opened, sides) = std::sync::mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (at, stopped) = (address.clone(), stop.clone());
+    let thread = std::thread::spawn(move || core(&at, &opened, &stopped));
+    let attachment = loop {
+        match Attachment::connect(&address) {
+            Ok(attachment) => break attachment,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let sides = sides.recv()?;
+    pin(0);
+    let mut reader = attachment.reader(sides[3].0, sides[3].1)?;
+    for (name, side, bytes) in [("enqueue_echo_64", 0, 64), ("put_get_64", 1, 64), ("put_get_1024", 1, 1024)] {
+        let mut writer = attachment.writer(sides[side].0, sides[side].1)?;
+        let mut sum = 0u64;
+        let ns = timed(|| {
+            let Ok(mut put) = writer.begin_put(bytes, Wait::Poll) else { return };
+            if side == 1 {
+                put.fill(7);
+            }
+            let _ended = writer.end_put(put);
+            let Ok(message) = reader.begin_get(Wait::Poll) else { return };
+            if side == 1 {
+                sum += message.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            }
+            reader.end_get(message);
+        });
+        std::hint::black_box(sum);
+        println!("{name:18} {ns:8.1} ns, {:5.2} times the floor", ns / floor);
+    }
+    let mut writer = attachment.writer(sides[2].0, sides[2].1)?;
+    let ns = timed(|| {
+        if let Ok(mut put) = writer.begin_put(64, Wait::Poll) {
+            put.fill(7);
+            let _ended = writer.end_put(put);
+        }
+    });
+    println!("one_way_64         {ns:8.1} ns, {:.1} M/s", 1e3 / ns);
+    stop.store(true, Ordering::Relaxed);
+    let _joined = thread.join();
+    Ok(())
+}
