@@ -78,6 +78,15 @@ const ECHO: u32 = 0;
 const COPY: u32 = 1;
 const DISCARD: u32 = 2;
 
+/// The mailboxes, and the upcalls of those that the core reads.
+const SIDES: [(&str, Option<u32>); 5] = [
+    ("echo", Some(ECHO)),
+    ("copy", Some(COPY)),
+    ("copy long", Some(COPY)),
+    ("discard", Some(DISCARD)),
+    ("replies", None),
+];
+
 struct Core {
     host: HostInterface,
     replies: Option<MailboxKey>,
@@ -112,7 +121,7 @@ impl Core {
     }
 }
 
-fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16>); 4]>, stop: &AtomicBool) {
+fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16>); SIDES.len()]>, stop: &AtomicBool) {
     let run = || -> Result<(), Box<dyn Error>> {
         let listener = AttachListener::bind(address, false)?;
         let config = HostConfig::default();
@@ -127,16 +136,16 @@ fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16
         };
         let (prepared, parcel) = Prepared::new(peer, socket, &domain, &bell)?;
         let client: ClientKey = core.host.admit(prepared, 0)?;
-        for (name, upcall) in [("echo", Some(ECHO)), ("copy", Some(COPY)), ("discard", Some(DISCARD)), ("replies", None)] {
+        for (name, upcall) in SIDES {
             let key = core.host.create(Owner::Daemon, name, MailboxOptions::default())?;
             match upcall {
                 Some(upcall) => core.host.attach_upcall(key, upcall)?,
                 None => core.replies = Some(key),
             }
         }
-        let mut sides = [(0, None); 4];
-        for (at, name) in ["echo", "copy", "discard", "replies"].into_iter().enumerate() {
-            let side = if name == "replies" { Side::Read } else { Side::Write };
+        let mut sides = [(0, None); SIDES.len()];
+        for (at, (name, upcall)) in SIDES.into_iter().enumerate() {
+            let side = if upcall.is_none() { Side::Read } else { Side::Write };
             let side = core.host.open(client, name, side, PortOptions::default())?;
             sides[at] = (side.number, side.port);
         }
@@ -171,18 +180,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let sides = sides.recv()?;
     pin(0);
-    let mut reader = attachment.reader(sides[3].0, sides[3].1)?;
-    for (name, side, bytes) in [("enqueue_echo_64", 0, 64), ("put_get_64", 1, 64), ("put_get_1024", 1, 1024)] {
+    let mut reader = attachment.reader(sides[4].0, sides[4].1)?;
+    for (name, side, bytes) in [("enqueue_echo_64", 0, 64), ("put_get_64", 1, 64), ("put_get_1024", 2, 1024)] {
         let mut writer = attachment.writer(sides[side].0, sides[side].1)?;
         let mut sum = 0u64;
         let ns = timed(|| {
             let Ok(mut put) = writer.begin_put(bytes, Wait::Poll) else { return };
-            if side == 1 {
+            if side > 0 {
                 put.fill(7);
             }
             let _ended = writer.end_put(put);
             let Ok(message) = reader.begin_get(Wait::Poll) else { return };
-            if side == 1 {
+            if side > 0 {
                 sum += message.iter().map(|byte| u64::from(*byte)).sum::<u64>();
             }
             reader.end_get(message);
@@ -190,7 +199,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::hint::black_box(sum);
         println!("{name:18} {ns:8.1} ns, {:5.2} times the floor", ns / floor);
     }
-    let mut writer = attachment.writer(sides[2].0, sides[2].1)?;
+    let mut writer = attachment.writer(sides[3].0, sides[3].1)?;
     let ns = timed(|| {
         if let Ok(mut put) = writer.begin_put(64, Wait::Poll) {
             put.fill(7);
