@@ -200,6 +200,7 @@ impl World {
     }
 
     fn turn(&mut self) {
+        self.host.rested();
         while let Some(arrival) = self.host.poll() {
             match arrival {
                 Arrival::Session { message, .. } | Arrival::Upcall { message, .. } => {

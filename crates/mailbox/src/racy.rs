@@ -129,3 +129,27 @@ unsafe fn bytes_in(from: &[u8], to: NonNull<u8>) {
         unsafe { AtomicU8::from_ptr(to.add(at).as_ptr()) }.store(*byte, Ordering::Relaxed);
     }
 }
+
+/// Asks for the cache line of `place`, to be read soon. A hint: any address will do.
+#[inline]
+pub(crate) fn prefetch(place: NonNull<u8>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint that faults at no address; every x86-64 has SSE.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.as_ptr().cast_const().cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _no_hint = place;
+}
+
+/// Asks for the cache line of `place`, to be written soon, out of whatever other core's cache has it. A hint: any address will do.
+#[inline]
+pub(crate) fn prefetch_to_write(place: NonNull<u8>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint that faults at no address; processors without this one take it for a no-op.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(place.as_ptr().cast_const().cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _no_hint = place;
+}

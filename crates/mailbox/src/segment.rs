@@ -243,6 +243,14 @@ impl Segment {
         Some(unsafe { self.base.add(offset) })
     }
 
+    /// Says that the bytes from `offset` on are about to be read.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: usize) {
+        if let Some(place) = self.at(offset, 0) {
+            racy::prefetch(place);
+        }
+    }
+
     /// Copies what lies `offset` bytes in to `to`, each byte loaded once; false if that is not all inside. Others may
     /// write meanwhile: then each byte is an old or a new one, and nothing worse.
     #[inline]

@@ -26,7 +26,8 @@ impl Wait {
     }
 }
 
-/// Looks between two of the checks that cost more than a look.
+/// Looks between two of the checks that cost more than a look. Without a pause (`spin_loop`) between two looks: on many
+/// processors that takes as long as a message is under way.
 const LOOKS: u32 = 64;
 /// How long to look before letting others run: a few times what a round trip to a core that is awake takes.
 const SPIN: Duration = Duration::from_micros(5);
@@ -89,7 +90,6 @@ impl Watch {
         let mut since = None;
         loop {
             for _ in 0..LOOKS {
-                std::hint::spin_loop();
                 if let Some(found) = look()? {
                     return Ok(found);
                 }

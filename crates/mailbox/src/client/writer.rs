@@ -367,6 +367,10 @@ impl RingsWriter {
         failpoint!("writer.end_put.before_push");
         let (entry, claim) = held.into_entry(up::PUT, 0);
         self.port.push(entry);
+        if let Some(next) = self.cached.last() {
+            // While the message is under way, its successor's memory comes here.
+            next.prefetch(entry.len);
+        }
         if let Some(sent) = &mut self.sent {
             sent.note(self.port.pushed(), entry);
         }

@@ -6,7 +6,7 @@ use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
     ArmedFlag, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal,
-    TakenCount,
+    TakenCount, up,
 };
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -249,4 +249,30 @@ pub(crate) struct Polled {
     /// Index of the client.
     pub(crate) client: u32,
     pub(crate) port: u16,
+    /// What it brought last was a buffer given back, for which nobody waits.
+    pub(crate) is_lazy: bool,
+}
+
+/// An entry of a polled ring.
+pub(crate) enum Taken {
+    /// With the one behind it, if that is there and about a message too: its bytes can be on their way meanwhile.
+    Descriptor(Descriptor, Option<Descriptor>),
+    Signal(Signal),
+}
+
+impl Polled {
+    /// Takes the next entry.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Taken> {
+        match &mut self.up {
+            Up::Port(ring) => {
+                let entry = ring.pop()?;
+                self.is_lazy = entry.op == up::FREE;
+                let next = if entry.op == up::PUT { ring.peek() } else { None };
+                Some(Taken::Descriptor(entry, next))
+            }
+            Up::Session(ring) => ring.pop().map(|entry| Taken::Descriptor(entry, None)),
+            Up::Signals(ring) => ring.pop().map(Taken::Signal),
+        }
+    }
 }

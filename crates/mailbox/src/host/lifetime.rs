@@ -133,7 +133,12 @@ impl HostInterface {
         if let Some(domain) = self.domains[domain as usize].as_mut() {
             domain.clients += 1;
         }
-        self.polled.push(Polled { up: Up::Signals(up), client: index as u32, port: super::mailbox::SIGNALS });
+        self.polled.push(Polled {
+            up: Up::Signals(up),
+            client: index as u32,
+            port: super::mailbox::SIGNALS,
+            is_lazy: false,
+        });
         self.open_session(key)?;
         Ok(key)
     }
@@ -191,8 +196,8 @@ impl HostInterface {
                     return;
                 };
                 let arrival = match &mut polled.up {
-                    Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
-                    Up::Session(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
+                    Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry, None)),
+                    Up::Session(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry, None)),
                     Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
                 };
                 let Some(arrival) = arrival else { break };
@@ -521,7 +526,7 @@ impl HostInterface {
         }
         holder.ports[at] = Some(Box::new(port));
         let key = PortKey { client: client.index() as u32, port: number };
-        self.polled.push(Polled { up, client: key.client, port: number });
+        self.polled.push(Polled { up, client: key.client, port: number, is_lazy: false });
         if let Some(mailbox) = self.mailbox_mut(mailbox) {
             match side {
                 Side::Write => mailbox.writer = Some(key),

@@ -50,6 +50,11 @@ use std::sync::{Arc, PoisonError};
 const BURST: u32 = 32;
 /// Entries taken by one look at the rings at most, so that clients that write to one another without an end do not keep the core.
 const LOOK: u64 = 1024;
+/// A ring that brought nothing but buffers given back is looked at once in so many looks: a line that the core does not have
+/// before it is the client's to write at once, where it would have to be fetched from the core's cache first, and the client's
+/// next message would wait behind that.
+const LAZY_LOOKS: u32 = 32;
+
 /// Every bound of the host interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
@@ -221,6 +226,8 @@ pub struct HostInterface {
     polled: Vec<Polled>,
     cursor: usize,
     burst: u32,
+    /// Looks until the lazy rings are looked at again.
+    until_lazy: u32,
     /// Entries taken from rings so far.
     taken: u64,
     /// What is for the context besides what the rings hold.
@@ -266,6 +273,7 @@ impl HostInterface {
             polled: Vec::new(),
             cursor: 0,
             burst: 0,
+            until_lazy: 0,
             taken: 0,
             arrivals: VecDeque::new(),
             notified: Vec::new(),
@@ -304,16 +312,16 @@ impl HostInterface {
             }
             let polled = &mut self.polled[self.cursor];
             let (client, port) = (polled.client, polled.port);
-            let arrival = match &mut polled.up {
-                client::Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
-                client::Up::Session(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry)),
-                client::Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
-            };
-            let Some(arrival) = arrival else {
+            let taken = if polled.is_lazy && self.until_lazy > 0 { None } else { polled.pop() };
+            let Some(taken) = taken else {
                 self.cursor += 1;
                 self.burst = 0;
                 quiet += 1;
                 continue;
+            };
+            let arrival = match taken {
+                client::Taken::Descriptor(entry, next) => self.take_descriptor(client, port, &entry, next.as_ref()),
+                client::Taken::Signal(entry) => self.take_signal(client, &entry),
             };
             quiet = 0;
             self.taken += 1;
@@ -326,8 +334,15 @@ impl HostInterface {
                 return arrival;
             }
         }
+        self.until_lazy = if self.until_lazy == 0 { LAZY_LOOKS } else { self.until_lazy - 1 };
         self.feed();
         self.arrivals.pop_front()
+    }
+
+    /// Says that the core did something else since it last looked at the rings: then all of them are looked at.
+    #[inline]
+    pub fn rested(&mut self) {
+        self.until_lazy = 0;
     }
 
     /// Entries taken from clients' rings so far: that it grew tells that something came, also where none of it was for the context.
@@ -357,6 +372,7 @@ impl HostInterface {
 
     /// Tells clients that the core is awake.
     pub fn after_sleep(&mut self) {
+        self.rested();
         self.bell.after_sleep();
     }
 

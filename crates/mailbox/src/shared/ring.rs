@@ -206,6 +206,20 @@ impl<E: Entry> RingReader<E> {
         self.0.words.word(self.0.next).load(Ordering::Acquire) as u8 == self.0.lap
     }
 
+    /// The next entry, if it was written, without taking it: its words may be others when it is taken.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<E> {
+        let mut words = [0; MOST_WORDS];
+        words[0] = self.0.words.word(self.0.next).load(Ordering::Acquire);
+        if words[0] as u8 != self.0.lap {
+            return None;
+        }
+        for (at, word) in words.iter_mut().enumerate().take(E::WORDS).skip(1) {
+            *word = self.0.words.word(self.0.next + at).load(Ordering::Relaxed);
+        }
+        Some(E::decode(words))
+    }
+
     /// Entries read so far.
     pub(crate) fn position(&self) -> u64 {
         self.0.passed
