@@ -79,7 +79,13 @@ fn keep(shared: &Shared, mut watch: Watch) {
                 pause_ns = TICK_NS.min(inner.due_ns().saturating_sub(now_ns));
             } else {
                 inner.drive();
-                watch.watch(&inner.link);
+                if inner.link.hears_freely() {
+                    // Nobody asks whether this process is there: shared memory has no time-outs. What is sent meanwhile
+                    // waits in the rings; to be woken for it would cost the core a system call each time.
+                    watch.look_away();
+                } else {
+                    watch.watch(&inner.link);
+                }
                 pause_ns = inner.due_ns().saturating_sub(inner.link.now_ns()).min(LONGEST_NS);
             }
             inner.keeper_ns = now_ns.saturating_add(pause_ns);
