@@ -135,3 +135,46 @@ mod tests {
         assert_eq!(found, listed);
     }
 }
+
+#[cfg(all(test, feature = "failpoints", not(any(loom, miri))))]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod process_tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    /// Tells the test that is run again as a process of its own to pass failpoints.
+    const PASSING: &str = "CROSSDOCK_TEST_PASSING";
+
+    #[test]
+    fn passing_process() {
+        if std::env::var(PASSING).is_ok() {
+            for _ in 0..3 {
+                pass("one");
+                pass("other");
+            }
+        }
+    }
+
+    fn dies_by(failpoint: &str) -> Option<i32> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "failpoint::process_tests::passing_process"]).stdout(Stdio::null());
+        command.env(PASSING, "").env("CROSSDOCK_FAILPOINT", failpoint).status().unwrap().signal()
+    }
+
+    #[test]
+    fn a_process_dies_at_its_failpoint_and_nowhere_else() {
+        for failpoint in ["one", "other", "other:1", "one:3"] {
+            assert_eq!(dies_by(failpoint), Some(9), "{failpoint}");
+        }
+        for failpoint in ["third", "one:4", "one:0", "one:x", "", "on"] {
+            assert_eq!(dies_by(failpoint), None, "{failpoint}");
+        }
+    }
+
+    #[test]
+    fn listed_is_what_stands_in_the_list() {
+        assert!(FAILPOINTS.iter().all(|name| is_listed(name)));
+        assert!(!is_listed("") && !is_listed("attach") && !is_listed("arm.armed.not"));
+    }
+}

@@ -1,9 +1,9 @@
 //! Copies out of and into memory that other processes may write at the same time.
 //!
 //! Rust gives a meaning to such an access only if it is atomic, so short copies are loops of relaxed atomic loads or
-//! stores, a word of eight bytes a step, which the processor runs as plain ones. Long ones are the processor's own string
-//! move: what an instruction in assembly reads is whatever is there, and the compiler assumes nothing about it. It is as
-//! fast as `memcpy`, and more than twice as fast as the loop where the bytes come from another core or from memory.
+//! stores, a word of eight bytes a step, which the processor runs as plain ones. Long ones are x86's own string move: what
+//! an instruction in assembly reads is whatever is there, and the compiler assumes nothing about it. It is as fast as
+//! `memcpy`, and more than twice as fast as the loop where the bytes come from another core or from memory.
 //!
 //! What is copied is then private, and what it is checked for stays true.
 
@@ -13,7 +13,8 @@ use crate::sync::mapped::{AtomicU8, AtomicU64};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// From this length on the string move, which takes some time to start, is the faster.
+/// From this length on (bytes) the string move, which takes some time to start, is the faster.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LONG_BYTES: usize = 512;
 
 /// Bytes up to the next address that a word may lie at.
@@ -28,9 +29,10 @@ fn to_aligned(address: NonNull<u8>) -> usize {
 /// So many bytes from `from` on are mapped, and stay so meanwhile.
 #[inline]
 pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     if to.len() >= LONG_BYTES {
         // SAFETY: the caller's range; `to` may be written, and is this process's own.
-        unsafe { copy_long(from, NonNull::from(&mut *to).cast(), to.len()) };
+        unsafe { string_move(from, NonNull::from(&mut *to).cast(), to.len()) };
         return;
     }
     let (head, rest) = to.split_at_mut(to_aligned(from).min(to.len()));
@@ -52,9 +54,10 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
 /// So many bytes from `to` on are mapped, and stay so meanwhile, and may be written.
 #[inline]
 pub(crate) unsafe fn copy_in(from: &[u8], to: NonNull<u8>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     if from.len() >= LONG_BYTES {
         // SAFETY: the caller's range; `from` is this process's own, and not in it.
-        unsafe { copy_long(NonNull::from(from).cast(), to, from.len()) };
+        unsafe { string_move(NonNull::from(from).cast(), to, from.len()) };
         return;
     }
     let (head, rest) = from.split_at(to_aligned(to).min(from.len()));
@@ -71,13 +74,13 @@ pub(crate) unsafe fn copy_in(from: &[u8], to: NonNull<u8>) {
     }
 }
 
-/// Copies `bytes`, more than a few, from one place to another.
+/// Copies `bytes` from one place to another by the processor's own means.
 ///
 /// # Safety
 /// So many bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
 /// do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn copy_long(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
+unsafe fn string_move(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
     // SAFETY: it reads and writes just the caller's two ranges; the direction is upwards, as it always is between
     // functions. It is fenced by nothing, like relaxed accesses: whoever hands over a buffer does so by an atomic.
     unsafe {
@@ -88,25 +91,6 @@ unsafe fn copy_long(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
             inout("rdi") to.as_ptr() => _,
             options(nostack, preserves_flags)
         );
-    }
-}
-
-/// The same where there is no such instruction.
-///
-/// # Safety
-/// As above.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-unsafe fn copy_long(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
-    let mut private = [0; LONG_BYTES - 1];
-    let mut done = 0;
-    while done < bytes {
-        let part = &mut private[..(LONG_BYTES - 1).min(bytes - done)];
-        // SAFETY: `part` of the caller's ranges; shorter than what would come back here.
-        unsafe {
-            copy_out(from.add(done), part);
-            copy_in(part, to.add(done));
-        }
-        done += part.len();
     }
 }
 

@@ -188,27 +188,10 @@ impl Segment {
     }
 }
 
-/// What only a process among others needs, so that what uses it builds under miri too.
 #[cfg(miri)]
 impl Segment {
-    pub(crate) fn shared(bytes: usize, _wanted: HugePages) -> io::Result<Segment> {
-        Segment::new(bytes)
-    }
-
     pub(crate) fn new_for_readers(bytes: usize) -> io::Result<Segment> {
         Segment::new(bytes)
-    }
-
-    pub(crate) fn shared_for_readers(bytes: usize, _wanted: HugePages) -> io::Result<Segment> {
-        Segment::new(bytes)
-    }
-
-    pub(crate) fn map(_memfd: rustix::fd::OwnedFd, _bytes: usize, _writable: bool) -> io::Result<Segment> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-
-    pub(crate) fn fd(&self) -> rustix::fd::BorrowedFd<'_> {
-        rustix::stdio::stdin()
     }
 }
 

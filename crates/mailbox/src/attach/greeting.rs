@@ -235,6 +235,8 @@ fn decode(packet: &[u8]) -> Result<Greeting, String> {
             Ok(Greeting::Welcome(welcome))
         }
         WELCOME => Err(truncated()),
+        // The first word of a daemon that ended the attachment before it had begun.
+        FAREWELL => Ok(Greeting::Refusal(Farewell::decode(packet).ok_or_else(truncated)?.reason)),
         REFUSAL => Ok(Greeting::Refusal(String::from_utf8_lossy(&packet[HEAD_BYTES..]).into_owned())),
         kind => Err(format!("its answer is of kind {kind}, which this program does not know")),
     }
@@ -260,7 +262,12 @@ pub(crate) fn connect(address: &AttachAddr, timeout: Duration) -> Result<Admitte
         set_socket_timeout(&socket, direction, Some(timeout))
             .map_err(|errno| system("limiting waits")(errno.into()))?;
     }
-    rustix::net::connect(&socket, &address.to_socket_addr().map_err(absent)?).map_err(|errno| absent(errno.into()))?;
+    let named = address.to_socket_addr().map_err(absent)?;
+    while let Err(errno) = rustix::net::connect(&socket, &named) {
+        if errno != Errno::INTR {
+            return Err(absent(errno.into()));
+        }
+    }
     let daemon = Peer::of(socket.as_fd()).map_err(system("asking who the daemon is"))?;
     let foreign = |what: String| AttachError::Foreign { address: address.clone(), what };
     let mut packet = [0; MOST_BYTES];
@@ -309,8 +316,18 @@ fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> io::Result<(usize, Vec<
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
 mod tests {
     use super::*;
+    use crate::attach::AttachListener;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::fstat;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn welcome() -> Welcome {
+        Welcome { client: 7, control_bytes: 1 << 40, shared_bytes: 2, inbox_bytes: u64::MAX }
+    }
 
     #[test]
     fn a_farewell_reads_back_and_nothing_else_is_one() {
@@ -322,5 +339,143 @@ mod tests {
         for other in [&b"bye"[..], b"", &encode_refusal("no"), &head(FAREWELL)] {
             assert_eq!(Farewell::decode(other), None);
         }
+    }
+
+    #[test]
+    fn packets_read_back_and_what_is_none_says_why() {
+        assert_eq!(decode(&welcome().encode()), Ok(Greeting::Welcome(welcome())));
+        assert_eq!(decode(&encode_refusal("no room")), Ok(Greeting::Refusal("no room".to_owned())));
+        assert_eq!(decode(&encode_refusal("")), Ok(Greeting::Refusal(String::new())));
+        let long = encode_refusal(&"ü".repeat(1000));
+        assert_eq!(long.len(), MOST_BYTES);
+        assert_eq!(decode(&long), Ok(Greeting::Refusal("ü".repeat((MOST_BYTES - HEAD_BYTES) / 2))));
+        let bye = Farewell { again: true, reason: "restarting".to_owned() };
+        assert_eq!(decode(&bye.encode()), Ok(Greeting::Refusal(bye.reason)));
+
+        let with = |at: usize, byte: u8| {
+            let mut packet = welcome().encode();
+            packet[at] = byte;
+            decode(&packet).unwrap_err()
+        };
+        assert_eq!(with(0, b'X'), "it is not a crossdock daemon");
+        assert_eq!(with(8, 9), "it shares memory by version 9 of the rules, this program by version 1");
+        assert!(with(12, 9).contains("kind 9"));
+        for len in 0..WELCOME_BYTES {
+            assert!(decode(&welcome().encode()[..len]).is_err(), "{len}");
+        }
+        assert!(decode(&head(FAREWELL)).is_err());
+    }
+
+    /// What one gets who asks a daemon that does `answer` with its socket; what that returns is kept until then.
+    #[cfg(not(miri))]
+    fn asked<K>(name: &str, timeout: Duration, answer: impl FnOnce(OwnedFd) -> K) -> Result<Admitted, AttachError> {
+        let address = AttachAddr::Abstract(format!("crossdock-test-{name}-{}", std::process::id()));
+        let listener = AttachListener::bind(&address, false).unwrap();
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| connect(&address, timeout));
+            let (_peer, socket) = loop {
+                match listener.accept().unwrap() {
+                    Some(came) => break came,
+                    None => std::thread::yield_now(),
+                }
+            };
+            let _kept = answer(socket);
+            client.join().unwrap()
+        })
+    }
+
+    #[cfg(not(miri))]
+    fn files() -> [OwnedFd; HANDLES] {
+        std::array::from_fn(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap())
+    }
+
+    #[cfg(not(miri))]
+    fn send_with(socket: BorrowedFd<'_>, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(10))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(fds.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(fds)));
+        sendmsg(socket, &[IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_welcome_brings_its_descriptors_in_order() {
+        let pipe = rustix::pipe::pipe().unwrap();
+        let [control, shared, inbox, bell, doorbell, _] = files();
+        let ours = [&control, &shared, &inbox, &bell, &doorbell, &pipe.0];
+        // Eventfds share an inode; what is written to one is read from its copy.
+        for (value, file) in (1u64..).zip(&ours[..5]) {
+            rustix::io::write(file, &value.to_ne_bytes()).unwrap();
+        }
+        let admitted = asked("welcome", TIMEOUT, |socket| {
+            let [control, shared, inbox, bell, doorbell, wake] = ours.map(|file| file.as_fd());
+            welcome().send(socket.as_fd(), &Handles { control, shared, inbox, bell, doorbell, wake }).unwrap();
+        })
+        .unwrap();
+        assert_eq!(admitted.welcome, welcome());
+        assert_eq!(admitted.daemon.pid, std::process::id());
+        let Handles { control, shared, inbox, bell, doorbell, wake } = admitted.handles;
+        for (value, file) in (1u64..).zip([control, shared, inbox, bell, doorbell]) {
+            let mut bytes = [0; 8];
+            rustix::io::read(&file, &mut bytes).unwrap();
+            assert_eq!(u64::from_ne_bytes(bytes), value);
+            assert!(rustix::io::fcntl_getfd(&file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        }
+        assert_eq!(fstat(&wake).unwrap().st_ino, fstat(&pipe.0).unwrap().st_ino);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_refusal_brings_its_reason() {
+        let error = asked("refusal", TIMEOUT, |socket| refuse(socket.as_fd(), "user 1000 may not attach")).unwrap_err();
+        assert!(matches!(&error, AttachError::Refused { reason, .. } if reason == "user 1000 may not attach"));
+        assert!(error.to_string().ends_with("refused: user 1000 may not attach"), "{error}");
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn what_is_no_daemon_is_told_apart() {
+        let files = files();
+        let fds: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
+        let more: Vec<_> = fds.iter().chain(&fds[..2]).copied().collect();
+        let packet = welcome().encode();
+        let says = |name, packet: &[u8], fds: &[BorrowedFd<'_>]| {
+            let error = asked(name, TIMEOUT, |socket| send_with(socket.as_fd(), packet, fds)).unwrap_err();
+            assert!(matches!(error, AttachError::Foreign { .. }), "{error:?}");
+            error.to_string()
+        };
+        assert!(says("few", &packet, &fds[..5]).contains("without all of its descriptors"));
+        assert!(says("none", &packet, &[]).contains("without all of its descriptors"));
+        assert!(says("many", &packet, &more).contains("without all of its descriptors"));
+        assert!(says("garbage", b"HTTP/1.1 400 Bad Request", &fds).contains("not a crossdock daemon"));
+        assert!(says("long", &[b'x'; 4000], &[]).contains("not a crossdock daemon"));
+        let error = asked("mute", TIMEOUT, drop).unwrap_err();
+        assert!(error.to_string().contains("hung up without a word"), "{error}");
+        let error = asked("silent", Duration::from_millis(1), |socket| socket).unwrap_err();
+        assert!(error.to_string().contains("said nothing within 1ms"), "{error}");
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn nobody_there_is_its_own_error() {
+        let address = AttachAddr::Abstract(format!("crossdock-test-nobody-{}", std::process::id()));
+        let error = connect(&address, TIMEOUT).unwrap_err();
+        assert!(matches!(&error, AttachError::Absent { .. }));
+        assert!(error.to_string().contains("is it running"), "{error}");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_client_that_is_gone_is_an_error_and_no_signal() {
+        use rustix::net::{AddressFamily, SocketType, socketpair};
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        drop(theirs);
+        let files = files();
+        let [control, shared, inbox, bell, doorbell, wake] = files.each_ref().map(OwnedFd::as_fd);
+        assert!(welcome().send(ours.as_fd(), &Handles { control, shared, inbox, bell, doorbell, wake }).is_err());
+        refuse(ours.as_fd(), "too late");
+        Farewell { again: false, reason: String::new() }.say(ours.as_fd());
     }
 }

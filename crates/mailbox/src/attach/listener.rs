@@ -116,3 +116,128 @@ fn remove_if_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
         _ => in_use("someone listens there already"),
     }
 }
+
+#[cfg(all(test, not(miri)))]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A directory of this test's own, removed after it.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new() -> Directory {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("crossdock-listener-{}-{number}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Directory(path)
+        }
+
+        fn address(&self) -> AttachAddr {
+            AttachAddr::Path(self.0.join("attach"))
+        }
+
+        fn mode(&self) -> u32 {
+            fs::metadata(self.0.join("attach")).unwrap().permissions().mode() & 0o7777
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _removed = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn connected(address: &AttachAddr) -> OwnedFd {
+        let socket = new_socket(SocketFlags::empty()).unwrap();
+        connect(&socket, &address.to_socket_addr().unwrap()).unwrap();
+        socket
+    }
+
+    #[test]
+    fn the_kernel_says_who_asks() {
+        let directory = Directory::new();
+        let name = AttachAddr::Abstract(format!("crossdock-test-who-{}", std::process::id()));
+        for address in [directory.address(), name] {
+            let listener = AttachListener::bind(&address, false).unwrap();
+            assert_eq!(listener.address(), &address);
+            assert!(listener.accept().unwrap().is_none(), "nobody asks, nobody waits");
+            let _client = connected(&address);
+            let (peer, socket) = listener.accept().unwrap().unwrap();
+            assert_eq!(peer.pid, std::process::id());
+            assert_eq!((peer.uid, peer.gid), (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()));
+            assert!(peer.is_in_group(peer.gid) && peer.groups.iter().all(|&group| peer.is_in_group(group)));
+            let own = fs::read_to_string(format!("/proc/{}/comm", peer.pid)).unwrap();
+            assert_eq!(peer.process, own.trim_end());
+            assert!(peer.pidfd.is_some());
+            let flags = rustix::fs::fcntl_getfl(&socket).unwrap();
+            assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
+            assert!(rustix::io::fcntl_getfd(&socket).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        }
+    }
+
+    #[test]
+    fn one_that_gave_up_is_still_told_apart() {
+        let address = AttachAddr::Abstract(format!("crossdock-test-gone-{}", std::process::id()));
+        let listener = AttachListener::bind(&address, false).unwrap();
+        drop(connected(&address));
+        let _second = connected(&address);
+        for _ in 0..2 {
+            assert!(listener.accept().unwrap().is_some());
+        }
+        assert!(listener.accept().unwrap().is_none());
+        assert_eq!(AttachListener::bind(&address, false).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_file_is_open_to_whom_it_should_be_and_goes_with_its_listener() {
+        let directory = Directory::new();
+        let address = directory.address();
+        for (open_to_others, mode) in [(false, 0o600), (true, 0o666)] {
+            let listener = AttachListener::bind(&address, open_to_others).unwrap();
+            assert_eq!(directory.mode(), mode);
+            let error = AttachListener::bind(&address, true).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrInUse, "someone listens: {error}");
+            assert_eq!(directory.mode(), mode);
+            drop(listener);
+            assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_dead_daemons_file_is_taken_over_and_anything_else_is_not() {
+        let directory = Directory::new();
+        let address = directory.address();
+        let path = directory.0.join("attach");
+        let dead = new_socket(SocketFlags::empty()).unwrap();
+        bind(&dead, &address.to_socket_addr().unwrap()).unwrap();
+        listen(&dead, 1).unwrap();
+        drop(dead);
+        assert!(path.exists(), "what SIGKILL leaves");
+        let listener = AttachListener::bind(&address, false).unwrap();
+        let _client = connected(&address);
+
+        // Its file is replaced under it: the other's stays.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        drop(listener);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        assert_eq!(AttachListener::bind(&address, false).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert_eq!(AttachListener::bind(&address, false).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_an_error() {
+        let address = AttachAddr::Path("/proc/no/such/place".into());
+        assert_eq!(AttachListener::bind(&address, false).unwrap_err().kind(), ErrorKind::NotFound);
+        let address = AttachAddr::Path("x".repeat(200).into());
+        assert!(AttachListener::bind(&address, false).is_err());
+    }
+}

@@ -202,3 +202,46 @@ impl ArmedFlag {
         armed
     }
 }
+
+#[cfg(all(test, not(any(loom, miri))))]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn a_sleeping_core_is_rung_once_by_each_client() {
+        let page = BellPage::new().unwrap();
+        let theirs = page.segment().fd().try_clone_to_owned().unwrap();
+        let theirs = Arc::new(Segment::map(theirs, BELL_PAGE_BYTES, false).unwrap());
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let count = |doorbell: &OwnedFd| {
+            let mut bytes = [0; 8];
+            rustix::io::read(doorbell, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+        };
+        let bell = CoreBell::new(&theirs, doorbell.try_clone().unwrap()).unwrap();
+        let (mut one, mut other) = (0, 0);
+        assert!(!bell.ring_if_asleep(&mut one), "awake");
+        for _ in 0..3 {
+            page.before_sleep();
+            assert!(bell.ring_if_asleep(&mut one) && !bell.ring_if_asleep(&mut one), "once each sleep");
+            assert!(bell.ring_if_asleep(&mut other));
+            assert_eq!(count(&doorbell), 2);
+            page.after_sleep();
+            page.after_sleep();
+            assert!(!bell.ring_if_asleep(&mut one));
+        }
+        bell.ring();
+        assert_eq!(count(&doorbell), 1);
+    }
+
+    #[test]
+    fn an_armed_flag_is_taken_once() {
+        let control = Arc::new(Segment::new(ControlLayout::BYTES).unwrap());
+        let (ours, theirs) = (ArmedFlag::new(&control).unwrap(), ArmedFlag::new(&control).unwrap());
+        assert!(!theirs.take());
+        ours.arm();
+        ours.arm();
+        assert!(theirs.take() && !theirs.take());
+    }
+}

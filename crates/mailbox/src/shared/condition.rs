@@ -114,3 +114,101 @@ impl HostCondition {
         woken
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn condition(segment: &Arc<Segment>) -> HostCondition {
+        HostCondition::new(segment, 0).unwrap()
+    }
+
+    #[test]
+    fn a_signal_moves_the_poll_value_on() {
+        let segment = Arc::new(Segment::new(64).unwrap());
+        let (ours, theirs) = (condition(&segment), condition(&segment));
+        assert_eq!(ours.value(), 0);
+        assert!(!theirs.signal(), "nobody sleeps");
+        theirs.signal_value();
+        assert_eq!(ours.value(), 2);
+        assert!(!theirs.signal_if_asleep());
+        assert_eq!(ours.value(), 2, "nothing to say to someone awake");
+    }
+
+    #[test]
+    fn nobody_sleeps_who_need_not() {
+        let segment = Arc::new(Segment::new(64).unwrap());
+        let condition = condition(&segment);
+        assert_eq!(condition.wait_unless(0, None, || true), Woken::Ready);
+        condition.signal();
+        assert_eq!(condition.wait_unless(0, None, || false), Woken::Perhaps, "signalled since");
+        assert!(!condition.has_sleepers());
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_time_is_over() {
+        let segment = Arc::new(Segment::new(64).unwrap());
+        let condition = condition(&segment);
+        let wait = |time| loop {
+            match condition.wait_unless(0, Some(time), || false) {
+                Woken::Perhaps => {} // disturbed
+                other => return other,
+            }
+        };
+        assert_eq!(wait(Duration::ZERO), Woken::TimedOut);
+        assert_eq!(wait(Duration::from_millis(2)), Woken::TimedOut);
+        assert!(!condition.has_sleepers());
+    }
+
+    #[test]
+    fn a_condition_outside_its_segment_is_not_made() {
+        let segment = Arc::new(Segment::new(4096).unwrap());
+        assert!(HostCondition::new(&segment, 4088).is_some());
+        for at in [4092, 4096, 2, usize::MAX] {
+            assert!(HostCondition::new(&segment, at).is_none());
+        }
+    }
+
+    /// One counts up for the other in turn, each asleep until it is its turn.
+    #[test]
+    fn two_threads_wake_each_other() {
+        let turns: u64 = if cfg!(miri) { 20 } else { 5000 };
+        let (one, other) = (Arc::new(Segment::new(64).unwrap()), Arc::new(Segment::new(64).unwrap()));
+        let count = AtomicU64::new(0);
+        let take_turns = |wakes: &Arc<Segment>, sleeps: &Arc<Segment>, parity: u64| {
+            let (wakes, sleeps) = (condition(wakes), condition(sleeps));
+            for turn in (parity..turns).step_by(2) {
+                let is_turn = || count.load(Ordering::Relaxed) == turn;
+                while !is_turn() {
+                    let seen = sleeps.value();
+                    sleeps.wait_unless(seen, None, is_turn);
+                }
+                count.store(turn + 1, Ordering::Relaxed);
+                wakes.signal_if_asleep();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| take_turns(&one, &other, 0));
+            scope.spawn(|| take_turns(&other, &one, 1));
+        });
+        assert_eq!(count.into_inner(), turns);
+    }
+
+    #[test]
+    fn one_signal_wakes_all_who_sleep() {
+        let segment = Arc::new(Segment::new(64).unwrap());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let condition = condition(&segment);
+                    while condition.value() == 0 {
+                        condition.wait_unless(0, None, || condition.value() != 0);
+                    }
+                });
+            }
+            condition(&segment).signal();
+        });
+    }
+}

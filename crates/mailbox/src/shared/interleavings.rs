@@ -2,22 +2,45 @@
 //! twice or too early, and nobody sleeps on.
 
 use super::sync::WriteOutcome;
-use super::words::Words;
+use super::words::{Atomic, Words};
 use super::{ArmedFlag, BellPage, CoreBell, Descriptor, HostCondition, RingReader, RingWriter, SyncCell};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// Runs `model` in every interleaving with up to `preemptions` switches that nobody waited for (none: all there are).
-fn check(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.check(model);
+/// Runs `model` twice: in the interleavings that loom finds worth trying, with up to `preemptions` switches that nobody
+/// waited for (none: as many as there are), and in every order of every use of a word, with up to `strict_preemptions`.
+fn check(
+    preemptions: Option<usize>,
+    strict_preemptions: Option<usize>,
+    model: impl Fn(Order) + Copy + Sync + Send + 'static,
+) {
+    for (order, bound) in [(Order::Loom, preemptions), (Order::Every, strict_preemptions)] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = bound;
+        builder.check(move || model(order));
+    }
+}
+
+/// Which orders are tried; see [`Words::in_every_order`].
+#[derive(Clone, Copy)]
+enum Order {
+    Loom,
+    Every,
+}
+
+impl Order {
+    fn words<A: Atomic>(self, count: usize) -> Words<A> {
+        match self {
+            Order::Loom => Words::zeroed(count),
+            Order::Every => Words::in_every_order(count),
+        }
+    }
 }
 
 /// Both sides of a ring over fresh words.
-fn ring(entries: usize) -> (RingWriter<Descriptor>, RingReader<Descriptor>) {
-    let words = Words::zeroed(entries * 2);
+fn ring(order: Order, entries: usize) -> (RingWriter<Descriptor>, RingReader<Descriptor>) {
+    let words = order.words(entries * 2);
     (RingWriter::over(words.clone()).unwrap(), RingReader::over(words).unwrap())
 }
 
@@ -52,9 +75,9 @@ impl Buffer {
 }
 
 /// Messages through `slots` buffers and rings of twice as many entries, there and back, often enough to overwrite entries.
-fn pass_messages(slots: u16, messages: u32) {
-    let (mut up, mut up_end) = ring(2 * usize::from(slots));
-    let (mut down, mut down_end) = ring(2 * usize::from(slots));
+fn pass_messages(order: Order, slots: u16, messages: u32) {
+    let (mut up, mut up_end) = ring(order, 2 * usize::from(slots));
+    let (mut down, mut down_end) = ring(order, 2 * usize::from(slots));
     let buffers: Arc<Vec<Buffer>> = Arc::new((0..slots).map(|_| Buffer(UnsafeCell::new(0))).collect());
     let theirs = buffers.clone();
     let client = thread::spawn(move || {
@@ -81,18 +104,18 @@ fn pass_messages(slots: u16, messages: u32) {
 
 #[test]
 fn a_ring_of_one_slot_hands_over_message_and_buffer() {
-    check(None, || pass_messages(1, 3));
+    check(None, Some(4), |order| pass_messages(order, 1, 3));
 }
 
 #[test]
 fn a_ring_of_two_slots_hands_over_message_and_buffer() {
-    check(Some(3), || pass_messages(2, 5));
+    check(Some(3), Some(3), |order| pass_messages(order, 2, 5));
 }
 
 #[test]
 fn a_write_and_a_cancel_free_the_sync_once() {
-    check(None, || {
-        let words = Words::in_every_order(2);
+    check(None, None, |order| {
+        let words = order.words(2);
         let (ours, theirs) = (SyncCell::over(words.clone()), SyncCell::over(words));
         assert!(ours.alloc(1));
         let writer = thread::spawn(move || theirs.write(1, 77));
@@ -110,8 +133,8 @@ fn a_write_and_a_cancel_free_the_sync_once() {
 
 #[test]
 fn a_value_is_seen_whole_or_not_yet() {
-    check(None, || {
-        let words = Words::in_every_order(2);
+    check(None, None, |order| {
+        let words = order.words(2);
         let (ours, theirs) = (SyncCell::over(words.clone()), SyncCell::over(words));
         assert!(ours.alloc(1));
         let writer = thread::spawn(move || theirs.write(1, 10));
@@ -122,8 +145,8 @@ fn a_value_is_seen_whole_or_not_yet() {
 
 #[test]
 fn a_sync_gives_each_life_its_own_value() {
-    check(Some(2), || {
-        let words = Words::in_every_order(2);
+    check(None, Some(4), |order| {
+        let words = order.words(2);
         let (ours, theirs) = (SyncCell::over(words.clone()), SyncCell::over(words));
         assert!(ours.alloc(1));
         let writer = thread::spawn(move || {
@@ -168,8 +191,8 @@ impl Published {
 
 #[test]
 fn a_sleeper_misses_nothing_that_was_published() {
-    check(None, || {
-        let words: Words<AtomicU32> = Words::zeroed(2);
+    check(None, None, |order| {
+        let words: Words<AtomicU32> = order.words(2);
         let (ours, theirs) = (HostCondition::over(words.clone()), HostCondition::over(words));
         let published = Published::new();
         let publisher = {
@@ -191,8 +214,8 @@ fn a_sleeper_misses_nothing_that_was_published() {
 
 #[test]
 fn every_sleeper_is_woken_by_a_signal() {
-    check(Some(3), || {
-        let words: Words<AtomicU32> = Words::zeroed(2);
+    check(Some(3), Some(2), |order| {
+        let words: Words<AtomicU32> = order.words(2);
         let sleepers: Vec<_> = (0..2)
             .map(|_| {
                 let condition = HostCondition::over(words.clone());
@@ -255,8 +278,8 @@ fn core_sleeps_until(work: &[Published], page: &BellPage, doorbell: &Doorbell) {
 
 #[test]
 fn the_core_hears_of_each_thing_published_by_two_clients() {
-    check(Some(3), || {
-        let (words, doorbell) = (Words::zeroed(1), Doorbell::new());
+    check(Some(3), Some(3), |order| {
+        let (words, doorbell) = (order.words(1), Doorbell::new());
         let work = [Published::new(), Published::new()];
         let clients: Vec<_> = (0..2)
             .map(|at| {
@@ -278,8 +301,8 @@ fn the_core_hears_of_each_thing_published_by_two_clients() {
 
 #[test]
 fn the_core_hears_of_what_follows_a_ring() {
-    check(None, || {
-        let (words, doorbell) = (Words::zeroed(1), Doorbell::new());
+    check(None, Some(3), |order| {
+        let (words, doorbell) = (order.words(1), Doorbell::new());
         let work = [Published::new(), Published::new()];
         let client = {
             let (bell, doorbell, work) = (CoreBell::over(words.clone()), doorbell.clone(), work.clone());
@@ -300,8 +323,8 @@ fn the_core_hears_of_what_follows_a_ring() {
 
 #[test]
 fn an_armed_client_finds_a_byte() {
-    check(Some(3), || {
-        let (words, pipe) = (Words::zeroed(1), Doorbell::new());
+    check(Some(4), Some(4), |order| {
+        let (words, pipe) = (order.words(1), Doorbell::new());
         let work = [Published::new(), Published::new()];
         let core = {
             let (flag, pipe, work) = (ArmedFlag::over(words.clone()), pipe.clone(), work.clone());

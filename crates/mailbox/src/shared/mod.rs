@@ -11,6 +11,8 @@ mod futex;
 mod interleavings;
 mod layout;
 mod op;
+#[cfg(all(test, not(any(loom, miri))))]
+mod processes;
 mod ring;
 mod sync;
 mod words;

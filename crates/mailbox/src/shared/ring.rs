@@ -255,3 +255,181 @@ impl TakenCount {
         self.0.word(0).store(taken, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const ENTRIES: usize = 4;
+
+    fn cases() -> ProptestConfig {
+        let usual = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+        if cfg!(miri) { ProptestConfig { cases: 6, ..usual } } else { usual }
+    }
+
+    fn ring<E: Entry>(entries: usize) -> (Arc<Segment>, RingWriter<E>, RingReader<E>) {
+        let segment = Arc::new(Segment::new(64 + entries * E::WORDS * 8).unwrap());
+        let (writer, reader) = (RingWriter::new(&segment, 64, entries), RingReader::new(&segment, 64, entries));
+        (segment, writer.unwrap(), reader.unwrap())
+    }
+
+    fn descriptor() -> impl Strategy<Value = Descriptor> {
+        (any::<u8>(), any::<[u16; 3]>(), any::<[u32; 2]>()).prop_map(
+            |(op, [slot, generation, target], [offset, len])| Descriptor { op, slot, generation, target, offset, len },
+        )
+    }
+
+    fn signal() -> impl Strategy<Value = Signal> {
+        (descriptor(), any::<[u64; 2]>()).prop_map(|(head, [a, b])| Signal { head, a, b })
+    }
+
+    #[test]
+    fn an_entry_lies_in_its_words_as_the_contract_says() {
+        let entry = Descriptor { op: 1, slot: 0x0302, generation: 0x0504, target: 0x0706, offset: 0x0b0a_0908, len: 9 };
+        assert_eq!(entry.encode(), [0x0706_0504_0302_0100, 0x0000_0009_0b0a_0908, 0, 0]);
+        let signal = Signal { head: entry, a: 10, b: 11 };
+        assert_eq!(signal.encode(), [0x0706_0504_0302_0100, 0x0000_0009_0b0a_0908, 10, 11]);
+        let (segment, mut writer, _) = ring::<Descriptor>(ENTRIES);
+        writer.push(entry);
+        let mut bytes = [0; 16];
+        assert!(segment.read_into(64, &mut bytes));
+        assert_eq!(bytes, [1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 9, 0, 0, 0], "lap 1 in the lowest byte");
+    }
+
+    #[test]
+    fn a_ring_outside_its_segment_is_not_made() {
+        let segment = Arc::new(Segment::new(4096).unwrap());
+        for (at, entries) in [
+            (4096, 4),
+            (4096 - 32, 4),
+            (8, 256),
+            (0, 3),
+            (0, 0),
+            (4, 4),
+            (usize::MAX, 4),
+            (0, usize::MAX),
+            (0, 1 << 63),
+        ] {
+            assert!(RingWriter::<Descriptor>::new(&segment, at, entries).is_none(), "{at} {entries}");
+            assert!(RingReader::<Signal>::new(&segment, at, entries).is_none(), "{at} {entries}");
+        }
+        assert!(RingWriter::<Descriptor>::new(&segment, 0, 256).is_some());
+        assert!(RingReader::<Signal>::new(&segment, 4096 - 128, 4).is_some());
+    }
+
+    #[test]
+    fn laps_go_around_many_times() {
+        let (_segment, mut writer, mut reader) = ring::<Descriptor>(ENTRIES);
+        let total = ENTRIES as u32 * u32::from(LAPS) * 2 + 3;
+        for number in 0..total {
+            assert!(!reader.is_ready() && reader.pop().is_none(), "{number}");
+            writer.push(Descriptor { offset: number, ..Descriptor::default() });
+            assert!(reader.is_ready());
+            assert_eq!(reader.pop().unwrap().offset, number);
+        }
+        assert_eq!((writer.position(), reader.position()), (total.into(), total.into()));
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_descriptor_and_signal_come_out_as_they_went_in(
+            descriptors in prop::collection::vec(descriptor(), 1..ENTRIES),
+            signals in prop::collection::vec(signal(), 1..ENTRIES),
+        ) {
+            let (_segment, mut writer, mut reader) = ring(ENTRIES);
+            descriptors.iter().for_each(|&entry| writer.push(entry));
+            for entry in descriptors {
+                prop_assert_eq!(reader.pop(), Some(entry));
+            }
+            let (_segment, mut writer, mut reader) = ring(ENTRIES);
+            signals.iter().for_each(|&entry| writer.push(entry));
+            for entry in signals {
+                prop_assert_eq!(reader.pop(), Some(entry));
+            }
+        }
+
+        #[test]
+        fn a_ring_is_a_queue(steps in prop::collection::vec(any::<bool>(), 0..200), before in 0usize..ENTRIES * 300) {
+            let (_segment, mut writer, mut reader) = ring::<Signal>(ENTRIES);
+            let before = if cfg!(miri) { before % 16 } else { before };
+            for _ in 0..before {
+                writer.push(Signal::default());
+                prop_assert_eq!(reader.pop(), Some(Signal::default()));
+            }
+            let (mut model, mut next) = (VecDeque::new(), 0);
+            for push in steps {
+                if push && model.len() < ENTRIES {
+                    next += 1;
+                    let entry = Signal { a: next, b: !next, ..Signal::default() };
+                    writer.push(entry);
+                    model.push_back(entry);
+                } else {
+                    prop_assert_eq!(reader.is_ready(), !model.is_empty());
+                    prop_assert_eq!(reader.pop(), model.pop_front());
+                }
+                prop_assert_eq!(writer.position() - reader.position(), model.len() as u64);
+            }
+        }
+
+        /// A hostile writer writes what it likes where it likes: the reader reads something, one entry a call, and soon
+        /// finds no more if the writer stops.
+        #[test]
+        fn garbage_is_read_as_entries_and_no_worse(
+            writes in prop::collection::vec((0usize..ENTRIES * 2, any::<u64>(), 0u8..4), 0..100),
+        ) {
+            let (_segment, writer, mut reader) = ring::<Descriptor>(ENTRIES);
+            for (at, word, lap) in writes {
+                // The lap that is waited for, now and then: else hardly anything would be read.
+                let word = if lap == 0 { word } else { word & !0xff | u64::from(reader.0.lap) };
+                writer.0.words.word(at).store(word, Ordering::Relaxed);
+                let (ready, position) = (reader.is_ready(), reader.position());
+                let entry = reader.pop();
+                prop_assert_eq!(entry.is_some(), ready);
+                prop_assert_eq!(reader.position(), position + u64::from(ready));
+            }
+            let more = std::iter::from_fn(|| reader.pop()).take(ENTRIES + 1).count();
+            prop_assert!(more <= ENTRIES, "words that nobody changes are read once around");
+        }
+    }
+
+    #[test]
+    fn everything_crosses_between_threads_in_order() {
+        let total: u32 = if cfg!(miri) { 100 } else { 100_000 };
+        let (_up, mut up, mut up_end) = ring::<Signal>(ENTRIES);
+        let (_down, mut down, mut down_end) = ring::<Descriptor>(ENTRIES);
+        let echo = std::thread::spawn(move || {
+            for number in 0..total {
+                let entry = loop {
+                    match up_end.pop() {
+                        Some(entry) => break entry,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                assert_eq!((entry.head.offset, entry.a, entry.b), (number, !u64::from(number), u64::from(number) << 7));
+                down.push(entry.head);
+            }
+        });
+        let (mut sent, mut back) = (0, 0);
+        while back < total {
+            // Half the entries, as slots would bound it.
+            while sent < total && sent - back < ENTRIES as u32 / 2 {
+                let head = Descriptor { offset: sent, ..Descriptor::default() };
+                up.push(Signal { head, a: !u64::from(sent), b: u64::from(sent) << 7 });
+                sent += 1;
+            }
+            match down_end.pop() {
+                Some(entry) => {
+                    assert_eq!(entry.offset, back);
+                    back += 1;
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+        echo.join().unwrap();
+    }
+}

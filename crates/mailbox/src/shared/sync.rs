@@ -175,3 +175,105 @@ impl ConditionAddress {
         (word >> 32 < CONDITIONS as u64).then_some(ConditionAddress { client: word as u32, index: (word >> 32) as u16 })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cell() -> SyncCell {
+        SyncCell::new(&Arc::new(Segment::new(64).unwrap()), 16).unwrap()
+    }
+
+    #[test]
+    fn a_value_is_handed_over_once() {
+        let cell = cell();
+        assert!(cell.is_free() && cell.poll(0).is_none());
+        assert_eq!(cell.write(0, 1), WriteOutcome::Stale, "nobody waits");
+        assert!(cell.alloc(5) && !cell.alloc(6), "one reader");
+        assert_eq!(cell.poll(5), None);
+        assert_eq!(cell.write(4, 9), WriteOutcome::Stale, "an earlier life");
+        assert_eq!(cell.write(5, 77), WriteOutcome::Written);
+        assert_eq!(cell.write(5, 78), WriteOutcome::Stale, "written already");
+        assert_eq!((cell.poll(4), cell.poll(5), cell.poll(5)), (None, Some(77), None));
+        assert!(cell.is_free() && cell.alloc(u16::MAX));
+        assert_eq!(cell.write(5, 79), WriteOutcome::Stale);
+        assert_eq!(cell.write(u16::MAX, u64::MAX), WriteOutcome::Written);
+        assert_eq!(cell.poll(u16::MAX), Some(u64::MAX));
+    }
+
+    #[test]
+    fn a_cancelled_sync_is_freed_by_its_write() {
+        let cell = cell();
+        assert!(cell.alloc(1) && !cell.cancel(1) && !cell.is_free());
+        assert!(!cell.alloc(2), "the write is still to come");
+        assert_eq!(cell.poll(1), None);
+        assert_eq!(cell.write(2, 3), WriteOutcome::Stale);
+        assert_eq!(cell.write(1, 3), WriteOutcome::Cancelled);
+        assert!(cell.is_free() && cell.alloc(2));
+        assert_eq!(cell.write(1, 3), WriteOutcome::Stale);
+        assert_eq!(cell.write(2, 4), WriteOutcome::Written);
+        assert!(cell.cancel(2) && cell.is_free(), "written before: nothing more will come");
+    }
+
+    #[test]
+    fn a_cell_outside_its_segment_is_not_made() {
+        let segment = Arc::new(Segment::new(4096).unwrap());
+        assert!(SyncCell::new(&segment, 4080).is_some());
+        for at in [4088, 4096, 4, usize::MAX] {
+            assert!(SyncCell::new(&segment, at).is_none());
+        }
+    }
+
+    #[test]
+    fn an_address_lies_in_its_word_as_the_contract_says() {
+        let address = SyncAddress { client: 0x0403_0201, pool: SyncPool::Core, index: 0x82, generation: 0x0807 };
+        assert_eq!(address.to_word(), 0x0807_0105_0403_0201);
+        let address = ConditionAddress { client: 0x0403_0201, index: 5 };
+        assert_eq!(address.to_word(), 0x0005_0403_0201);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 20 } else { 256 }, failure_persistence: None,
+                                            ..ProptestConfig::default() })]
+
+        #[test]
+        fn addresses_read_back_and_no_word_names_a_place_outside(
+            client: u32, core: bool, index in 0..SYNCS as u16, generation: u16, condition in 0..CONDITIONS as u16, word: u64,
+        ) {
+            let pool = if core { SyncPool::Core } else { SyncPool::Client };
+            let address = SyncAddress { client, pool, index, generation };
+            prop_assert_eq!(SyncAddress::from_word(address.to_word()), Some(address));
+            let address = ConditionAddress { client, index: condition };
+            prop_assert_eq!(ConditionAddress::from_word(address.to_word()), Some(address));
+            if let Some(address) = SyncAddress::from_word(word) {
+                prop_assert!(usize::from(address.index) < SYNCS && address.to_word() == word);
+            }
+            if let Some(address) = ConditionAddress::from_word(word) {
+                prop_assert!(usize::from(address.index) < CONDITIONS && address.to_word() == word);
+            }
+        }
+
+        /// Whatever the other side left in the words, either side's operation ends and leaves the other's bounds alone.
+        #[test]
+        fn garbage_in_a_cell_hurts_nobody(words: [u64; 2], generation: u16, value: u64) {
+            let operations: [fn(&SyncCell, u16, u64) -> bool; 4] = [
+                |cell, generation, _| cell.alloc(generation),
+                |cell, generation, value| cell.write(generation, value) == WriteOutcome::Written,
+                |cell, generation, _| cell.poll(generation).is_some(),
+                |cell, generation, _| cell.cancel(generation),
+            ];
+            for operation in operations {
+                let segment = Arc::new(Segment::new(64).unwrap());
+                let cell = SyncCell::new(&segment, 16).unwrap();
+                cell.0.word(0).store(words[0] % 4 | words[0] & !0xff, Ordering::Relaxed);
+                cell.0.word(1).store(words[1], Ordering::Relaxed);
+                let _any = operation(&cell, generation, value);
+                let mut all = [0; 64];
+                prop_assert!(segment.read_into(0, &mut all));
+                prop_assert!(all[..16].iter().chain(&all[32..]).all(|&byte| byte == 0));
+            }
+        }
+    }
+}
