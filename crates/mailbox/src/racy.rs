@@ -1,9 +1,9 @@
 //! Copies out of and into memory that other processes may write at the same time.
 //!
 //! Rust gives a meaning to such an access only if it is atomic, so short copies are loops of relaxed atomic loads or
-//! stores, a word of eight bytes a step, which the processor runs as plain ones. Long ones are x86's own string move: what
-//! an instruction in assembly reads is whatever is there, and the compiler assumes nothing about it. It is as fast as
-//! `memcpy`, and more than twice as fast as the loop where the bytes come from another core or from memory.
+//! stores, a word of eight bytes a step, which the processor runs as plain ones. Long ones are x86's own string move:
+//! what an instruction in assembly reads is whatever is there, and the compiler assumes nothing about it. It is as fast
+//! as `memcpy`, and more than twice as fast as the loop where the bytes come from another core or from memory.
 //!
 //! What is copied is then private, and what it is checked for stays true.
 

@@ -1,8 +1,8 @@
 //! A segment: a span of memory over a sealed memfd, mapped once for as long as anything in it is in use.
 //!
 //! It is sealed against growing and shrinking before anyone else could hold its descriptor, so a process that maps it
-//! cannot make a later access of the daemon fault. It holds message bytes, rings and words to wait on; who owns which part
-//! of it is written in private memory ([`crate::heap`]).
+//! cannot make a later access of the daemon fault. It holds message bytes, rings and words to wait on; who owns which
+//! part of it is written in private memory ([`crate::heap`]).
 
 #![allow(unsafe_code)]
 
@@ -71,8 +71,8 @@ impl Segment {
         Segment::shared_for_readers(bytes, HugePages::Transparent)
     }
 
-    /// Makes a segment of at least `bytes` that only this mapping can write: whoever else gets its descriptor can map it
-    /// to read and nothing more, whatever it tries (Linux 5.1).
+    /// Makes a segment of at least `bytes` that only this mapping can write: whoever else gets its descriptor can map
+    /// it to read and nothing more, whatever it tries (Linux 5.1).
     pub(crate) fn shared_for_readers(bytes: usize, wanted: HugePages) -> io::Result<Segment> {
         let segment = Segment::mapped_new(bytes, wanted)?;
         // Only now: the seal lets stand what is mapped already, and refuses to map or write by descriptor afterwards.

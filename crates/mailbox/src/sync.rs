@@ -12,7 +12,8 @@ pub(crate) use loom::sync::{
     atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// Atomics that may lie over mapped memory, which loom's cannot: for the bytes of messages, where it has nothing to find.
+/// Atomics that may lie over mapped memory, which loom's cannot: for the bytes of messages, where it has nothing to
+/// find.
 pub(crate) mod mapped {
     pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64};
 }

@@ -13,8 +13,8 @@ const MOST_NAME_BYTES: usize = 107;
 /// The name of a daemon's attach socket: `unix:@NAME` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AttachAddr {
-    /// In the kernel's own name space: no file, gone with its daemon. Any process of the machine (strictly: of its network
-    /// name space) can ask to attach, which is then settled by its credentials.
+    /// In the kernel's own name space: no file, gone with its daemon. Any process of the machine (strictly: of its
+    /// network name space) can ask to attach, which is then settled by its credentials.
     Abstract(String),
     /// A file. Who may not write it cannot even ask.
     Path(PathBuf),
@@ -64,8 +64,8 @@ impl FromStr for AttachAddr {
     }
 }
 
-/// The attach addresses at which the daemon with UDP address `address` may be found, the likeliest first: its own, and if
-/// that IP address is this machine's, those of a daemon that listens on all addresses of the machine.
+/// The attach addresses at which the daemon with UDP address `address` may be found, the likeliest first: its own, and
+/// if that IP address is this machine's, those of a daemon that listens on all addresses of the machine.
 pub fn candidates(address: SocketAddr) -> Vec<AttachAddr> {
     let mut listens = vec![address];
     // An address can be bound exactly if it is this machine's; port 0 disturbs nobody.

@@ -1,9 +1,9 @@
 //! What the daemon says to a process that attaches: welcome, with descriptors, or a refusal, with its reason.
 //!
-//! A packet is: magic (8 bytes), version (4), kind (4), then for a welcome client number (4), 4 zero bytes, and the lengths
-//! of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8; for a farewell one
-//! byte, 1 if it makes sense to come back, and its text. All numbers lowest byte first. A welcome carries exactly six
-//! descriptors, in the order of [`Handles`].
+//! A packet is: magic (8 bytes), version (4), kind (4), then for a welcome client number (4), 4 zero bytes, and the
+//! lengths of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8; for a
+//! farewell one byte, 1 if it makes sense to come back, and its text. All numbers lowest byte first. A welcome carries
+//! exactly six descriptors, in the order of [`Handles`].
 
 use super::listener::new_socket;
 use super::{AttachAddr, Peer};
@@ -178,7 +178,8 @@ fn with_text(mut packet: Vec<u8>, text: &str) -> Vec<u8> {
 /// Why a daemon ends an attachment: the last that it says, before it hangs up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Farewell {
-    /// Whether it makes sense to come back: the daemon ends or restarts, rather than that it does not want this process.
+    /// Whether it makes sense to come back: the daemon ends or restarts, rather than that it does not want this
+    /// process.
     pub again: bool,
     /// In words.
     pub reason: String,
@@ -203,8 +204,8 @@ impl Farewell {
     }
 }
 
-/// Tells the process at the other end of `socket` why it may not attach, without waiting. If it cannot be told, it sees the
-/// socket close.
+/// Tells the process at the other end of `socket` why it may not attach, without waiting. If it cannot be told, it sees
+/// the socket close.
 pub fn refuse(socket: BorrowedFd<'_>, reason: &str) {
     let _sent = send(socket, &encode_refusal(reason), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

@@ -41,8 +41,8 @@ impl Drop for SocketFile {
 }
 
 impl AttachListener {
-    /// Listens at `address`. A file can be used by this process's user only, or by everyone if `open_to_others`; one that is
-    /// left from a daemon that is gone is taken over.
+    /// Listens at `address`. A file can be used by this process's user only, or by everyone if `open_to_others`; one
+    /// that is left from a daemon that is gone is taken over.
     ///
     /// # Errors
     /// `AddrInUse` if another daemon listens there, or something else than a socket is there; else the kernel's error.
@@ -75,8 +75,8 @@ impl AttachListener {
         &self.address
     }
 
-    /// Takes the next process that asks to attach, with its socket, which never blocks this process; none if nobody asks
-    /// now. Wait for the next by polling [`AttachListener::as_fd`] for input.
+    /// Takes the next process that asks to attach, with its socket, which never blocks this process; none if nobody
+    /// asks now. Wait for the next by polling [`AttachListener::as_fd`] for input.
     ///
     /// # Errors
     /// The kernel's, such as too many open files: then the asker waits on.

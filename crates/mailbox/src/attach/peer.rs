@@ -53,7 +53,8 @@ impl Peer {
 /// Reads a socket option that is an array of 32-bit words; returns how many there were.
 fn socket_option(socket: BorrowedFd<'_>, option: libc::c_int, into: &mut [u32]) -> io::Result<usize> {
     let mut bytes = libc::socklen_t::try_from(size_of_val(into)).map_err(io::Error::other)?;
-    // SAFETY: the kernel writes `bytes` bytes at most, which `into` has, and says in `bytes` how many; any bits are a u32.
+    // SAFETY: the kernel writes `bytes` bytes at most, which `into` has, and says in `bytes` how many; any bits are a
+    // u32.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &raw mut bytes)
     };
@@ -86,8 +87,8 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(pidfd[0].cast_signed()) })
 }
 
-/// The process that has number `pid` now. If the one that connected is gone, that may be another; the socket's hang-up says
-/// so then.
+/// The process that has number `pid` now. If the one that connected is gone, that may be another; the socket's hang-up
+/// says so then.
 fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)

@@ -1,8 +1,8 @@
 //! Host conditions (Nectar 1990, 3.1): a poll value that a signal moves on, waited for by polling or asleep.
 //!
 //! A sleeper counts itself, looks once more, and sleeps on the poll value; a signaller first publishes, then looks for
-//! sleepers. The fences between make that either the sleeper sees what was published, or the signaller sees the sleeper. A
-//! signaller who finds nobody asleep pays for one fence and one load.
+//! sleepers. The fences between make that either the sleeper sees what was published, or the signaller sees the
+//! sleeper. A signaller who finds nobody asleep pays for one fence and one load.
 
 use super::futex;
 use super::words::Words;
@@ -86,8 +86,8 @@ impl HostCondition {
         asleep
     }
 
-    /// Wakes all who sleep, after something was published that they look for themselves; leaves even the poll value alone
-    /// if nobody does. True if any did.
+    /// Wakes all who sleep, after something was published that they look for themselves; leaves even the poll value
+    /// alone if nobody does. True if any did.
     #[inline]
     pub(crate) fn signal_if_asleep(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Every interleaving of what the two sides do with the words that they share, by loom: nothing is lost, nothing is seen
-//! twice or too early, and nobody sleeps on.
+//! Every interleaving of what the two sides do with the words that they share, by loom: nothing is lost, nothing is
+//! seen twice or too early, and nobody sleeps on.
 
 use super::sync::WriteOutcome;
 use super::words::{Atomic, Words};
@@ -74,7 +74,8 @@ impl Buffer {
     }
 }
 
-/// Messages through `slots` buffers and rings of twice as many entries, there and back, often enough to overwrite entries.
+/// Messages through `slots` buffers and rings of twice as many entries, there and back, often enough to overwrite
+/// entries.
 fn pass_messages(order: Order, slots: u16, messages: u32) {
     let (mut up, mut up_end) = ring(order, 2 * usize::from(slots));
     let (mut down, mut down_end) = ring(order, 2 * usize::from(slots));

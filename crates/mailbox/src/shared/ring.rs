@@ -1,11 +1,13 @@
-//! Rings between the daemon and a client, one writer and one reader each, whose entries say themselves whether they are new.
+//! Rings between the daemon and a client, one writer and one reader each, whose entries say themselves whether they are
+//! new.
 //!
 //! The first word of an entry carries the *lap*: how often the writer has been around the ring. The reader looks at the
-//! next entry's first word and nowhere else, so that a message costs the move of one cache line from core to core; an index
-//! of its own for the writer would cost a second.
+//! next entry's first word and nowhere else, so that a message costs the move of one cache line from core to core; an
+//! index of its own for the writer would cost a second.
 //!
-//! There is no way to be full: who may write an entry owns a slot or a credit for it, and a ring holds twice the slots. A
-//! client that writes more than it owns overwrites its own entries, and the daemon then finds slots that are not there.
+//! There is no way to be full: who may write an entry owns a slot or a credit for it, and a ring holds twice the slots.
+//! A client that writes more than it owns overwrites its own entries, and the daemon then finds slots that are not
+//! there.
 
 use super::words::Words;
 use crate::sync::Ordering;
@@ -134,8 +136,8 @@ impl<E: Entry> Place<E> {
 pub(crate) struct RingWriter<E>(Place<E>);
 
 impl<E: Entry> RingWriter<E> {
-    /// The writer of the ring of `entries` (a power of two) that begins `at` bytes into `segment` and was never written;
-    /// none if it is not inside.
+    /// The writer of the ring of `entries` (a power of two) that begins `at` bytes into `segment` and was never
+    /// written; none if it is not inside.
     #[cfg(not(loom))]
     pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingWriter<E>> {
         Place::in_segment(segment, at, entries).map(RingWriter)
@@ -170,8 +172,8 @@ impl<E: Entry> RingWriter<E> {
 pub(crate) struct RingReader<E>(Place<E>);
 
 impl<E: Entry> RingReader<E> {
-    /// The reader of the ring of `entries` (a power of two) that begins `at` bytes into `segment`, of which nothing was read
-    /// yet; none if it is not inside.
+    /// The reader of the ring of `entries` (a power of two) that begins `at` bytes into `segment`, of which nothing was
+    /// read yet; none if it is not inside.
     #[cfg(not(loom))]
     pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingReader<E>> {
         Place::in_segment(segment, at, entries).map(RingReader)
@@ -226,8 +228,8 @@ impl<E: Entry> RingReader<E> {
     }
 }
 
-/// How many entries of a ring its reader has taken, as it says now and then: for a writer whose entries nobody answers and no
-/// slot bounds, or one that must know what is left when the reader dies.
+/// How many entries of a ring its reader has taken, as it says now and then: for a writer whose entries nobody answers
+/// and no slot bounds, or one that must know what is left when the reader dies.
 pub(crate) struct TakenCount(Words);
 
 impl TakenCount {

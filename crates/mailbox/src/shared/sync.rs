@@ -4,8 +4,8 @@
 //! Reader and writer may meet at any point: the one that cancels and the one that writes settle by one exchange on the
 //! state who frees the cell. There is no lock, so nobody's death or sleep holds up the other side.
 //!
-//! A cell has one reader, the client's process, and one writer, the daemon, whoever asks it to write. The core's own syncs
-//! need no cell: they are written by a signal to the core, which is where they are read.
+//! A cell has one reader, the client's process, and one writer, the daemon, whoever asks it to write. The core's own
+//! syncs need no cell: they are written by a signal to the core, which is where they are read.
 
 use super::layout::{CONDITIONS, SYNCS};
 use super::words::Words;
@@ -57,7 +57,8 @@ impl SyncCell {
         turned.map(|_| ())
     }
 
-    /// By the reader: makes the cell wait for a value. False if it is not free: a cancelled one that no write has freed.
+    /// By the reader: makes the cell wait for a value. False if it is not free: a cancelled one that no write has
+    /// freed.
     #[inline]
     pub(crate) fn alloc(&self, generation: u16) -> bool {
         let found = self.0.word(0).load(Ordering::Acquire);
@@ -94,8 +95,8 @@ impl SyncCell {
         Some(value)
     }
 
-    /// By the reader: wants no value any more. True if the cell is free now, because it was written; else the write frees
-    /// it when it comes.
+    /// By the reader: wants no value any more. True if the cell is free now, because it was written; else the write
+    /// frees it when it comes.
     pub(crate) fn cancel(&self, generation: u16) -> bool {
         if self.turn(state(generation, PENDING), state(generation, CANCELLED)).is_ok() {
             return false;
@@ -118,8 +119,8 @@ pub enum SyncPool {
     Core,
 }
 
-/// The name of one life of one sync, as it stands in a word: client in the low 32 bits, then 1 bit of pool, 15 of index,
-/// 16 of generation.
+/// The name of one life of one sync, as it stands in a word: client in the low 32 bits, then 1 bit of pool, 15 of
+/// index, 16 of generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SyncAddress {
     /// The client's number.
@@ -240,7 +241,8 @@ mod tests {
 
         #[test]
         fn addresses_read_back_and_no_word_names_a_place_outside(
-            client: u32, core: bool, index in 0..SYNCS as u16, generation: u16, condition in 0..CONDITIONS as u16, word: u64,
+            client: u32, core: bool, index in 0..SYNCS as u16, generation: u16, condition in 0..CONDITIONS as u16,
+            word: u64,
         ) {
             let pool = if core { SyncPool::Core } else { SyncPool::Client };
             let address = SyncAddress { client, pool, index, generation };
@@ -267,7 +269,7 @@ mod tests {
             for operation in operations {
                 let segment = Arc::new(Segment::new(64).unwrap());
                 let cell = SyncCell::new(&segment, 16).unwrap();
-                cell.0.word(0).store(words[0] % 4 | words[0] & !0xff, Ordering::Relaxed);
+                cell.0.word(0).store((words[0] % 4) | (words[0] & !0xff), Ordering::Relaxed);
                 cell.0.word(1).store(words[1], Ordering::Relaxed);
                 let _any = operation(&cell, generation, value);
                 let mut all = [0; 64];

@@ -49,8 +49,8 @@ unsafe impl<A: Sync> Sync for Words<A> {}
 
 #[cfg(not(loom))]
 impl<A: Atomic> Words<A> {
-    /// `count` words from `at` bytes on; none if `count` is not a power of two, `at` not a multiple of a word's bytes, or
-    /// they are not all inside the segment.
+    /// `count` words from `at` bytes on; none if `count` is not a power of two, `at` not a multiple of a word's bytes,
+    /// or they are not all inside the segment.
     pub(crate) fn new(segment: &Arc<Segment>, at: usize, count: usize) -> Option<Words<A>> {
         if !count.is_power_of_two() || !at.is_multiple_of(size_of::<A>()) {
             return None;
@@ -67,9 +67,9 @@ impl<A: Atomic> Words<A> {
     /// The word at `index`, which is taken modulo the number of words.
     #[inline]
     pub(crate) fn word(&self, index: usize) -> &A {
-        // SAFETY: the mask keeps the index below the count that `new` checked against the segment, which this value keeps
-        // mapped; segments start on eight bytes and `at` is a multiple of a word's, so the word is aligned. It holds a
-        // value whatever its bits, and others may change it at any time, as `Atomic` promises.
+        // SAFETY: the mask keeps the index below the count that `new` checked against the segment, which this value
+        // keeps mapped; segments start on eight bytes and `at` is a multiple of a word's, so the word is aligned. It
+        // holds a value whatever its bits, and others may change it at any time, as `Atomic` promises.
         unsafe { self.base.add(index & self.mask).as_ref() }
     }
 
@@ -94,9 +94,9 @@ impl<A: Atomic> Words<A> {
         Words { cells: Arc::new((0..count.next_power_of_two()).map(|_| A::zero()).collect()), turns: None }
     }
 
-    /// The same, with every use of a word also an exchange on one more, in no order with anything else. Loom remembers one
-    /// access of a word only, and so leaves out orders in which a thread that loads a word and then changes it meets
-    /// another's load between; exchanges it tries in every order.
+    /// The same, with every use of a word also an exchange on one more, in no order with anything else. Loom remembers
+    /// one access of a word only, and so leaves out orders in which a thread that loads a word and then changes it
+    /// meets another's load between; exchanges it tries in every order.
     pub(crate) fn in_every_order(count: usize) -> Words<A> {
         Words { turns: Some(Arc::new(AtomicU32::new(0))), ..Words::zeroed(count) }
     }
