@@ -8,9 +8,12 @@
 //! * [`bell`]: the sleep/wake protocol that a doorbell is built on.
 //! * `shared`: what the daemon and attached processes both see: rings, syncs, host conditions, bells.
 //! * [`attach`]: the Unix socket by which a process gets at all that.
+//! * [`host`]: the daemon's side of it, with every table.
+//! * [`client`]: an attached process's side of it.
 //!
 //! Every table that says who owns what (free lists, reference counts, generations, classes) is private memory of the
-//! daemon. A segment holds bytes of messages and nothing else, so a process that maps it can at worst spoil messages.
+//! daemon. A segment holds bytes of messages, or one client's rings and words to wait on, of which each is loaded once
+//! and checked; so a process that maps it can at worst spoil its own domain's messages.
 
 #![deny(unsafe_code)]
 // The model checkers' builds lack both sides that `shared` serves.
