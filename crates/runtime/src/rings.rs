@@ -134,11 +134,21 @@ impl Context {
             }
         }
         for number in ended.drain(..) {
+            self.take_last_packets(number);
             if let Some(key) = self.peers.of_client(number) {
                 self.remove_peer(key, "gone", None);
             }
         }
         self.scratch.ended = ended;
         by_arrival
+    }
+
+    /// Takes what a client's session had put before its end: it may be noticed sooner than that.
+    fn take_last_packets(&mut self, number: u32) {
+        let attached = self.peers.of_client(number).and_then(|key| self.peers.attached_mut(key));
+        let Some(client) = attached.map(|attached| attached.client) else { return };
+        for message in self.host.last_packets(client) {
+            self.take_session(client, message);
+        }
     }
 }

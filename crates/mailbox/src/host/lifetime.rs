@@ -8,7 +8,7 @@ use super::mailbox::{
 };
 use super::prepared::Prepared;
 use super::slots::Slots;
-use super::{HostError, HostInterface};
+use super::{Arrival, HostError, HostInterface, Message};
 use crate::segment::Segment;
 use crate::shared::{
     ARRIVAL_CONDITION, ArmedFlag, ControlLayout, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS, Reason,
@@ -178,6 +178,22 @@ impl HostInterface {
             self.finish(key.index() as u32, |_| true);
         }
         self.remove_client(key)
+    }
+
+    /// Carries out what a client has ended or enqueued, as [`HostInterface::detach`] does before all else, and gives what of it is for
+    /// the context as packets of its session: for who detaches it next.
+    pub fn last_packets(&mut self, key: ClientKey) -> Vec<Message> {
+        if self.client(key).is_some() {
+            self.finish(key.index() as u32, |_| true);
+        }
+        let mut packets = Vec::new();
+        for arrival in std::mem::take(&mut self.arrivals) {
+            match arrival {
+                Arrival::Session { client, message } if client == key => packets.push(message),
+                other => self.arrivals.push_back(other),
+            }
+        }
+        packets
     }
 
     /// Carries out what lies in those rings of a client whose port `chosen` says: whoever ended a put and then left, or closed

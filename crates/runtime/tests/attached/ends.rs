@@ -1,11 +1,12 @@
 //! The ends of clients and daemons: what a client held is returned, and nobody else is held up.
 
 use crate::child::Child;
-use crate::session::{Session, await_that, get, patience, put, start};
+use crate::session::{Came, Session, await_that, get, numbers, numbers_in, patience, put, start};
 use crossdock_mailbox::attach::AttachError;
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::tasks::procedure;
 use crossdock_runtime::{Allowed, ContextHandle};
+use crossdock_transport::HEADER_BYTES;
 use crossdock_transport::control::Implementation;
 
 /// Buffers in use: of the daemon's pool, and of every domain, shared and inbox.
@@ -102,6 +103,28 @@ fn a_restarted_daemon_is_attached_to_again() {
     let mut session = Session::attach(&context);
     session.create("a", Implementation::Rings);
     assert_eq!(context.clients().unwrap().len(), 1);
+}
+
+#[test]
+fn what_was_published_before_the_end_reaches_its_subscribers() {
+    const COUNT: u64 = 200;
+    let (context, _) = start(|_| {});
+    context.declare_stream("N", &numbers()).unwrap().unwrap();
+    let mut subscriber = Session::attach(&context);
+    let format = subscriber.subscribe(5, "SELECT number FROM N", None);
+    for number in 0..COUNT {
+        let mut publisher = Session::attach(&context);
+        publisher.announce(1, "N");
+        // The hang-up may be noticed before the rings are looked at, and must not overtake what is in them.
+        publisher.publish(1, number, number + 1).unwrap();
+    }
+    let mut found = Vec::new();
+    while found.len() < COUNT as usize {
+        if let Came::Data(_, header, message) = subscriber.next().unwrap() {
+            found.extend(numbers_in(&format, &message[HEADER_BYTES..][..header.payload_bytes.into()]));
+        }
+    }
+    assert_eq!(found, Vec::from_iter(0..COUNT));
 }
 
 #[test]
