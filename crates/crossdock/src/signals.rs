@@ -89,6 +89,12 @@ impl Interrupt {
         hooks.push(Box::new(hook));
     }
 
+    /// Returns when all hooks have run for the signal that was caught.
+    pub(crate) fn settle(&self) {
+        // The signal is stored under this lock, so whoever has seen it waits for the one who holds it.
+        drop(self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn raise(&self, signal: i32) {
         let hooks = self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.signal.store(signal, Ordering::Release);

@@ -41,10 +41,12 @@ impl Memory {
                     let (writer, reader) = attachment.session().ok_or("what it shares has no room for a session")?;
                     return Ok(Memory { attachment, writer, reader, session, seq: 0 });
                 }
-                // A daemon that says no says more than an address at which none is.
-                Err(error) => match &why {
-                    Some(AttachError::Absent { .. }) | None => why = Some(error),
-                    Some(_) => {}
+                // A daemon that says no says more than an address at which none is; of those the first is the likeliest.
+                Err(error) => match (&why, &error) {
+                    (None, _) => why = Some(error),
+                    (Some(AttachError::Absent { .. }), AttachError::Absent { .. }) => {}
+                    (Some(AttachError::Absent { .. }), _) => why = Some(error),
+                    (Some(_), _) => {}
                 },
             }
         }

@@ -140,6 +140,15 @@ impl Interrupter {
             Waiter::Memory(interrupter) => interrupter.interrupt(),
         }
     }
+
+    /// Takes back an interruption that no call has met: for who has seen otherwise why it was interrupted, and goes on to calls
+    /// that may wait, such as [`Publisher::finish`](crate::Publisher::finish).
+    pub fn withdraw(&self) {
+        match &self.0 {
+            Waiter::Link(waker) => waker.interrupted.store(false, Ordering::Release),
+            Waiter::Memory(interrupter) => interrupter.withdraw(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Interrupter {

@@ -33,6 +33,13 @@ impl Interrupter {
             claim.inner.arrivals.signal();
         }
     }
+
+    /// Takes back an interruption that no call has met.
+    pub fn withdraw(&self) {
+        if let Some(claim) = self.0.upgrade() {
+            claim.interrupt.clear();
+        }
+    }
 }
 
 impl fmt::Debug for Interrupter {

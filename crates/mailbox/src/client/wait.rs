@@ -44,6 +44,11 @@ impl Interrupt {
         self.0.store(true, Ordering::SeqCst);
     }
 
+    /// No wait is to end.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+
     /// Whether it is set.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
