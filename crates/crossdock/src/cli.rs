@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use crossdock_nectarine::Transport;
 use crossdock_runtime::Overflow;
 
 use crate::quantity::{parse_duration, parse_rate};
@@ -57,6 +59,7 @@ with 0.")]
 Examples:
   crossdock publish A data/flights.csv.gz
   crossdock publish A flights.csv --schema flights.schema --rate 10k
+  crossdock publish A data/flights.csv.gz --transport udp
   generate-json | crossdock publish B --input json --schema b.schema
 
 A schema file has a field a line, `name type` or `name type null`:
@@ -175,12 +178,17 @@ pub(crate) struct Serve {
     pub(crate) print_config: bool,
 }
 
-/// Where the daemon's data traffic goes.
+/// Where the daemon's data traffic goes, and by which way.
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// The daemon's address
+    /// The daemon's address; unix:PATH or unix:@NAME is its attach socket, for shared memory only
     #[arg(long, value_name = "HOST:PORT", env = "CROSSDOCK_ADDRESS", default_value = "127.0.0.1:7440")]
     pub(crate) address: String,
+    /// How records travel: by shared memory (shm), in packets (udp), or auto: by shared memory if the daemon is on this
+    /// machine and lets us attach, else in packets
+    #[arg(long, value_name = "WAY", env = "CROSSDOCK_TRANSPORT", default_value = "auto",
+        value_parser = PossibleValuesParser::new(["auto", "shm", "udp"]).try_map(|word| word.parse::<Transport>()))]
+    pub(crate) transport: Transport,
     /// Come back when the daemon has gone and is there again, instead of failing
     #[arg(long)]
     pub(crate) reconnect: bool,

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
 use crossdock_format::csv::CsvOptions;
-use crossdock_nectarine::{Error, PublishSummary, Publisher};
+use crossdock_nectarine::{Error, PublishSummary, Publisher, Transport};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::cli::{Encoding, OnError, Publish};
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, RowError, Rows};
-use crate::quantity::{bytes, count, counted, rate, seconds};
+use crate::quantity::{bytes, count, counted, rate, seconds, way};
 use crate::signals::Interrupt;
 use crate::{out, progress, schema};
 
@@ -66,6 +66,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         .stream(&arguments.stream)
         .format(&format)
         .linger(arguments.linger)
+        .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect)
         .connect()
         .map_err(link_failure)?;
@@ -128,6 +129,8 @@ impl Run<'_> {
             let record = match rows.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => return End::Input,
+                // An input that waits ends so when a signal comes.
+                Err(error) if !error.is_row && self.interrupt.caught().is_some() => continue,
                 Err(error) => match self.bad_row(error) {
                     Some(end) => return end,
                     None => continue,
@@ -172,7 +175,7 @@ impl Run<'_> {
     /// Hands over what is left, and says what came of it all.
     fn end(self, end: End, name: &str, is_inferred: bool) -> Outcome {
         let Run { arguments, publisher, bar, interrupt, started, skipped } = self;
-        let before = publisher.stats();
+        let (before, transport) = (publisher.stats(), publisher.transport());
         if matches!(end, End::Signal(_)) {
             bar.suspend(|| {
                 out::say("interrupted; waiting until the daemon has what was sent (again to leave at once)");
@@ -181,7 +184,13 @@ impl Run<'_> {
         let finished = match &end {
             End::Link(_) => None,
             End::Input => Some(publisher.finish()),
-            End::Signal(_) | End::Row(_) => Some(finish_soon(publisher)),
+            End::Signal(_) => {
+                // It was to end the loop, not what follows it.
+                interrupt.settle();
+                publisher.interrupter().withdraw();
+                Some(finish_soon(publisher))
+            }
+            End::Row(_) => Some(finish_soon(publisher)),
         };
         bar.finish_and_clear();
         let acknowledged = matches!(finished, Some(Ok(_)));
@@ -198,7 +207,7 @@ impl Run<'_> {
             seconds: started.elapsed().as_secs_f64(),
             acknowledged,
         };
-        say_summary(&report, &summary, started.elapsed());
+        say_summary(&report, &summary, started.elapsed(), transport);
         if arguments.json {
             out::print_json(&report)?;
         }
@@ -225,14 +234,15 @@ fn finish_soon(publisher: Publisher) -> Result<PublishSummary, Error> {
     publisher.finish()
 }
 
-fn say_summary(report: &Report<'_>, summary: &PublishSummary, time: Duration) {
+fn say_summary(report: &Report<'_>, summary: &PublishSummary, time: Duration, transport: Transport) {
     let mut text = format!(
-        "published {} ({}) to {} in {}, {}",
+        "published {} ({}) to {} in {}, {}, {}",
         counted(report.records, "record"),
         bytes(summary.bytes),
         report.stream,
         seconds(time),
         rate(report.records, time),
+        way(transport),
     );
     if report.skipped > 0 {
         text += &format!("; skipped {}", counted(report.skipped, "row"));

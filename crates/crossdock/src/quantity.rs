@@ -1,6 +1,8 @@
-//! Durations and rates as people write them, counts and sizes as people read them.
+//! Durations and rates as people write them; counts, sizes and ways as people read them.
 
 use std::time::Duration;
+
+use crossdock_nectarine::Transport;
 
 /// Reads `10s`, `500ms`, `1m30s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -78,6 +80,15 @@ pub(crate) fn seconds(time: Duration) -> String {
         0 => format!("{:.2} s", time.as_secs_f64()),
         1..60 => format!("{:.1} s", time.as_secs_f64()),
         whole => format!("{} min {} s", whole / 60, whole % 60),
+    }
+}
+
+/// The way that records went.
+pub(crate) fn way(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Shm => "by shared memory",
+        Transport::Udp => "by UDP",
+        Transport::Auto => "by no way yet",
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use crossdock_format::Format;
 use crossdock_format::csv::{CsvEncoder, CsvOptions};
 use crossdock_format::json::JsonEncoder;
-use crossdock_nectarine::{Error, Event, Records, Subscriber};
+use crossdock_nectarine::{Error, Event, Records, Subscriber, Transport};
 
 use crate::cli::{Encoding, Subscribe};
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::quantity::{bytes, counted, seconds};
+use crate::quantity::{bytes, counted, seconds, way};
 use crate::signals::Interrupt;
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     let mut builder = Subscriber::builder(&arguments.daemon.address)
         .sql(&arguments.sql)
         .wait_for_stream(arguments.wait)
+        .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
     if let Some(overflow) = arguments.overflow {
         builder = builder.overflow(overflow);
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     let end = run.receive();
     let end = run.flush().and(end);
     if !matches!(end, Err(Failure::OutputClosed)) {
-        run.tally.say(started.elapsed());
+        run.tally.say(started.elapsed(), run.subscriber.transport());
     }
     match end? {
         End::Done => Ok(()),
@@ -220,8 +221,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn say(&self, time: Duration) {
-        let mut text = format!("{} ({}) in {}", counted(self.records, "record"), bytes(self.bytes), seconds(time));
+    fn say(&self, time: Duration, transport: Transport) {
+        let records = counted(self.records, "record");
+        let mut text = format!("{records} ({}) in {}, {}", bytes(self.bytes), seconds(time), way(transport));
         if self.unwritten_bytes > 0 {
             text += &format!("; the last {} were not read by anybody", bytes(self.unwritten_bytes));
         }

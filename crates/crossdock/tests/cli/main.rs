@@ -10,6 +10,7 @@ mod bad_input;
 mod demo;
 mod endings;
 mod http;
+mod mailbox;
 mod place;
 mod setup;
 mod transit;

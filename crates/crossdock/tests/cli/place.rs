@@ -34,17 +34,22 @@ dep_delay i16 null  # minutes
 note      string null
 ";
 
+/// The ways by which commands reach a daemon.
+pub(crate) const WAYS: [&str; 2] = ["shm", "udp"];
+
 /// A directory, and the address and socket of a daemon, whether or not it runs.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
     address: String,
+    /// The way that its commands are to take; their default when absent.
+    way: Option<&'static str>,
 }
 
 impl Place {
     pub(crate) fn new() -> Place {
         // A port that was free a moment ago and that nobody answers on.
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        Place { directory: tempfile::tempdir().unwrap(), address: port.to_string() }
+        Place { directory: tempfile::tempdir().unwrap(), address: port.to_string(), way: None }
     }
 
     /// A place with a running daemon, which knows stream A with the fields of [`FLIGHTS_SCHEMA`].
@@ -62,6 +67,12 @@ impl Place {
         let daemon = Daemon::start(place.command(["serve", "--config"]).arg(config));
         place.address.clone_from(&daemon.address);
         (place, daemon)
+    }
+
+    /// Its commands take this way from here on.
+    pub(crate) fn by(mut self, way: &'static str) -> Place {
+        self.way = Some(way);
+        self
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -84,6 +95,9 @@ impl Place {
         command.args(arguments).current_dir(self.directory.path());
         command.env("CROSSDOCK_ADDRESS", &self.address).env("CROSSDOCK_SOCKET", self.socket());
         command.env_remove("CROSSDOCK_CONFIG").env_remove("CROSSDOCK_TRANSPORT").env_remove("COLUMNS");
+        if let Some(way) = self.way {
+            command.env("CROSSDOCK_TRANSPORT", way);
+        }
         command.stdin(Stdio::null());
         command
     }
@@ -221,6 +235,10 @@ impl Process {
     /// The same for standard error.
     pub(crate) fn stderr_line(&self, wanted: impl Fn(&str) -> bool) -> String {
         self.stderr.find(wanted)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -1,43 +1,49 @@
 //! Records through the daemon: publish on one side, subscribe on the other.
 
-use crate::place::{FLIGHTS_CSV, Place, gzip};
+use crate::place::{FLIGHTS_CSV, Place, WAYS, gzip};
 use rustix::process::Signal;
 
 #[test]
 fn csv_goes_in_and_the_selected_rows_come_out_as_csv() {
-    let (place, _daemon) = Place::with_daemon();
-    place.write("flights.csv", FLIGHTS_CSV);
-    let sql = "SELECT carrier, flight, dest, dep_delay, note FROM A WHERE origin = 'JFK'";
-    let subscriber = place.spawn(["subscribe", sql, "--output", "csv", "--limit", "3"]);
-    place.wait_for_subscriptions(1);
+    for way in WAYS {
+        let (place, _daemon) = Place::with_daemon();
+        let place = place.by(way);
+        place.write("flights.csv", FLIGHTS_CSV);
+        let sql = "SELECT carrier, flight, dest, dep_delay, note FROM A WHERE origin = 'JFK'";
+        let subscriber = place.spawn(["subscribe", sql, "--output", "csv", "--limit", "3"]);
+        place.wait_for_subscriptions(1);
 
-    let published = place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
-    assert!(published.stderr.starts_with("published 4 records ("), "{}", published.stderr);
-    let received = subscriber.end().with_code(0).saying(&["3 records ("]);
-    assert_eq!(
-        received.stdout,
-        "carrier,flight,dest,dep_delay,note\nAA,1141,MIA,-5,late crew\nB6,725,BQN,,cancelled\n\
-         DL,120,LAX,21,\"fog, then rain\"\n"
-    );
+        let published = place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
+        assert!(published.stderr.starts_with("published 4 records ("), "{}", published.stderr);
+        let received = subscriber.end().with_code(0).saying(&["3 records ("]);
+        assert_eq!(
+            received.stdout,
+            "carrier,flight,dest,dep_delay,note\nAA,1141,MIA,-5,late crew\nB6,725,BQN,,cancelled\n\
+             DL,120,LAX,21,\"fog, then rain\"\n"
+        );
+    }
 }
 
 #[test]
 fn json_goes_in_from_standard_input_and_comes_out_the_same() {
-    let (place, _daemon) = Place::with_daemon();
-    let lines = concat!(
-        r#"{"carrier":"UA","flight":1545,"origin":"EWR","dest":"IAH","dep_delay":2,"note":null}"#,
-        "\n",
-        r#"{"carrier":"B6","flight":725,"origin":"JFK","dest":"BQN","dep_delay":null,"note":"\"so\", he said: é"}"#,
-        "\n",
-    );
-    let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end"]);
-    place.wait_for_subscriptions(1);
-    let mut publisher = place.spawn_fed(["publish", "A", "-", "--schema", "a.schema", "--json"]);
-    publisher.feed(lines);
-    let published = publisher.end().with_code(0).json();
-    assert_eq!((&published[0]["records"], &published[0]["skipped"]), (&2.into(), &0.into()));
-    assert_eq!(published[0]["acknowledged"], true);
-    assert_eq!(subscriber.end().with_code(0).stdout, lines);
+    for way in WAYS {
+        let (place, _daemon) = Place::with_daemon();
+        let place = place.by(way);
+        let lines = concat!(
+            r#"{"carrier":"UA","flight":1545,"origin":"EWR","dest":"IAH","dep_delay":2,"note":null}"#,
+            "\n",
+            r#"{"carrier":"B6","flight":725,"origin":"JFK","dest":"BQN","dep_delay":null,"note":"\"so\", he said: é"}"#,
+            "\n",
+        );
+        let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end"]);
+        place.wait_for_subscriptions(1);
+        let mut publisher = place.spawn_fed(["publish", "A", "-", "--schema", "a.schema", "--json"]);
+        publisher.feed(lines);
+        let published = publisher.end().with_code(0).json();
+        assert_eq!((&published[0]["records"], &published[0]["skipped"]), (&2.into(), &0.into()));
+        assert_eq!(published[0]["acknowledged"], true);
+        assert_eq!(subscriber.end().with_code(0).stdout, lines);
+    }
 }
 
 #[test]
@@ -64,15 +70,18 @@ fn without_a_schema_one_is_inferred_and_shown_from_a_gzip_file_too() {
 
 #[test]
 fn a_subscriber_may_wait_for_its_stream() {
-    let (place, _daemon) = Place::with_daemon();
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM B", "--wait", "--limit", "1"]);
-    // The publisher keeps its stream open until the subscriber is there.
-    let mut publisher = place.spawn_fed(["publish", "B", "--schema", "a.schema", "--input", "csv"]);
-    publisher.feed("carrier,flight,origin,dest,dep_delay,note\n");
-    place.wait_for_subscriptions(1);
-    publisher.feed("UA,1545,EWR,IAH,2,\n");
-    assert_eq!(subscriber.end().with_code(0).stdout, "{\"flight\":1545}\n");
-    publisher.end().with_code(0);
+    for way in WAYS {
+        let (place, _daemon) = Place::with_daemon();
+        let place = place.by(way);
+        let subscriber = place.spawn(["subscribe", "SELECT flight FROM B", "--wait", "--limit", "1"]);
+        // The publisher keeps its stream open until the subscriber is there.
+        let mut publisher = place.spawn_fed(["publish", "B", "--schema", "a.schema", "--input", "csv"]);
+        publisher.feed("carrier,flight,origin,dest,dep_delay,note\n");
+        place.wait_for_subscriptions(1);
+        publisher.feed("UA,1545,EWR,IAH,2,\n");
+        assert_eq!(subscriber.end().with_code(0).stdout, "{\"flight\":1545}\n");
+        publisher.end().with_code(0);
+    }
 }
 
 #[test]
@@ -109,27 +118,30 @@ fn a_rate_is_kept_to_and_loses_nothing() {
 
 #[test]
 fn a_subscriber_that_is_killed_costs_the_others_nothing() {
-    // Small bounds, so that the one who is gone would hold up the stream if nothing were done about it.
-    let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nidle_timeout_ms = 500\n");
-    let survivor = place.spawn(["subscribe", "SELECT flight, note FROM A", "--until-end"]);
-    let victim = place.spawn(["subscribe", "SELECT * FROM A"]);
-    place.wait_for_subscriptions(2);
-    let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema"]);
-    publisher.feed("carrier,flight,origin,dest,dep_delay,note\n");
-    let rows = |from: u32, to: u32| -> String {
-        (from..to).map(|n| format!("UA,{},EWR,IAH,2,note {n}\n", n % 30_000)).collect()
-    };
-    publisher.feed(&rows(0, 10_000));
-    victim.stdout_line(|line| line.contains("note 5"));
-    victim.signal(Signal::KILL);
-    publisher.feed(&rows(10_000, 40_000));
-    publisher.end().with_code(0).saying(&["published 40,000 records"]);
+    for way in WAYS {
+        // Small bounds, so that the one who is gone would hold up the stream if nothing were done about it.
+        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nidle_timeout_ms = 500\n");
+        let place = place.by(way);
+        let survivor = place.spawn(["subscribe", "SELECT flight, note FROM A", "--until-end"]);
+        let victim = place.spawn(["subscribe", "SELECT * FROM A"]);
+        place.wait_for_subscriptions(2);
+        let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema"]);
+        publisher.feed("carrier,flight,origin,dest,dep_delay,note\n");
+        let rows = |from: u32, to: u32| -> String {
+            (from..to).map(|n| format!("UA,{},EWR,IAH,2,note {n}\n", n % 30_000)).collect()
+        };
+        publisher.feed(&rows(0, 10_000));
+        victim.stdout_line(|line| line.contains("note 5"));
+        victim.signal(Signal::KILL);
+        publisher.feed(&rows(10_000, 40_000));
+        publisher.end().with_code(0).saying(&["published 40,000 records"]);
 
-    let expected: String =
-        (0..40_000).map(|n| format!("{{\"flight\":{},\"note\":\"note {n}\"}}\n", n % 30_000)).collect();
-    let received = survivor.end().with_code(0).stdout;
-    assert!(received == expected, "{} of 40000 lines, or in another order", received.lines().count());
-    place.wait_for_subscriptions(0);
+        let expected: String =
+            (0..40_000).map(|n| format!("{{\"flight\":{},\"note\":\"note {n}\"}}\n", n % 30_000)).collect();
+        let received = survivor.end().with_code(0).stdout;
+        assert!(received == expected, "{} of 40000 lines, or in another order", received.lines().count());
+        place.wait_for_subscriptions(0);
+    }
 }
 
 #[test]
