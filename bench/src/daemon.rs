@@ -13,21 +13,33 @@ pub(crate) struct Daemon {
     pub(crate) addr: String,
     /// Its control socket.
     pub(crate) socket: String,
-    config: PathBuf,
+    _files: Files,
+}
+
+/// The control socket and the configuration; they go when this is dropped, as the daemon is killed and removes nothing.
+struct Files([PathBuf; 2]);
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _gone = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl Daemon {
     /// Starts it with the text of a configuration file.
     pub(crate) fn start(config: &str) -> Result<Daemon, Error> {
         let file = |kind: &str| std::env::temp_dir().join(format!("crossdock-bench-{}.{kind}", std::process::id()));
-        let (socket, path) = (file("sock").to_string_lossy().into_owned(), file("toml"));
-        std::fs::write(&path, config)?;
-        let path_text = path.to_string_lossy();
-        let args = ["serve", "--listen", "127.0.0.1:0", "--socket", &socket, "--config", &path_text].map(str::to_owned);
+        let files = Files([file("sock"), file("toml")]);
+        let [socket, path] = &files.0;
+        std::fs::write(path, config)?;
+        let (socket, path) = (socket.to_string_lossy().into_owned(), path.to_string_lossy());
+        let args = ["serve", "--listen", "127.0.0.1:0", "--socket", &socket, "--config", &path].map(str::to_owned);
         let (process, serving) = Process::daemon(&args)?;
         let addr = serving.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
         let addr = addr.ok_or_else(|| format!("the daemon did not say where it listens: {serving}"))?.to_owned();
-        Ok(Daemon { process, addr, socket, config: path })
+        Ok(Daemon { process, addr, socket, _files: files })
     }
 
     /// What one of the product's lists says of the daemon, as JSON; nothing where the list is empty.
@@ -56,14 +68,5 @@ impl Daemon {
     /// Memory at its largest, in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> Result<u64, Error> {
         cpu::peak_memory_bytes(self.process.pid())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It is killed, so its socket's file stays as well.
-        for path in [&self.config, &PathBuf::from(&self.socket)] {
-            let _gone = std::fs::remove_file(path);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The client process: mailboxes and tasks on the daemon, and the messages that go there and come back.
 
-use super::measure::{BATCH, SINGLE, check, fill, round_trips};
+use super::measure::{BATCH, ONE_WAY_BYTES, SINGLE, check, fill, for_a_while, round_trips};
 use super::unix::Waiting;
 use crate::cpu::Error;
 use crate::process::{say, wait_for_go};
@@ -16,10 +16,6 @@ use std::time::Instant;
 /// The mailbox that the client writes and a task on the core (or another process) reads, and the one that is answered in.
 const REQUESTS: &str = "requests";
 const REPLIES: &str = "replies";
-
-/// Messages of a one-way run, of [`ONE_WAY_BYTES`] each: about as long a run as one over a Unix stream.
-const ONE_WAY: u64 = 20_000_000;
-const ONE_WAY_BYTES: usize = 64;
 
 /// What is done with a message on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -169,18 +165,18 @@ pub(super) fn one_way(addr: &str, cpu: usize, task: &str) -> Result<(), Error> {
     let mut writer = node.writer_with(REQUESTS, WriterOptions { message_bytes, ..WriterOptions::default() })?;
     pin_to_cpu(cpu)?;
     let start = Instant::now();
-    for number in 0..ONE_WAY {
+    let messages = for_a_while(|number| {
         let mut put = loop {
             if let Some(put) = writer.try_begin_put(ONE_WAY_BYTES)? {
                 break put;
             }
         };
         fill(&mut put, number);
-        writer.end_put(put)?;
-    }
+        Ok(writer.end_put(put)?)
+    })?;
     // What the core has not taken yet is a few hundred messages at most; that it took all is seen in its list afterwards.
     let elapsed = start.elapsed();
-    say(&json!({"msgs_per_s": ONE_WAY as f64 / elapsed.as_secs_f64(), "messages": ONE_WAY}));
+    say(&json!({"msgs_per_s": messages as f64 / elapsed.as_secs_f64(), "messages": messages}));
     wait_for_go()
 }
 

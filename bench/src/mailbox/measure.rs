@@ -48,6 +48,26 @@ fn timed(time: Duration, batch: u32, trip: &mut impl FnMut() -> Result<(), Error
     Ok(means)
 }
 
+/// Length of the messages of a one-way run.
+pub(super) const ONE_WAY_BYTES: usize = 64;
+/// How long they are sent.
+const ONE_WAY: Duration = Duration::from_millis(700);
+
+/// Sends messages for a while, numbered from 0; how many it was.
+pub(super) fn for_a_while(mut send: impl FnMut(u64) -> Result<(), Error>) -> Result<u64, Error> {
+    /// Messages between two looks at the clock.
+    const BURST: u64 = 1024;
+    let start = Instant::now();
+    let mut number = 0;
+    while start.elapsed() < ONE_WAY {
+        for _ in 0..BURST {
+            send(number)?;
+            number += 1;
+        }
+    }
+    Ok(number)
+}
+
 /// Writes every byte of a message.
 #[inline]
 pub(super) fn fill(message: &mut [u8], number: u64) {

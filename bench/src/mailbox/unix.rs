@@ -3,19 +3,17 @@
 //! Both sides do with a message what the mailbox cases do: fill every byte, read every byte. They do it in buffers that
 //! they keep, which is less than the mailboxes' allocating and freeing.
 
-use super::measure::{BATCH, SINGLE, check, fill, round_trips};
+use super::measure::{BATCH, ONE_WAY_BYTES, SINGLE, check, fill, for_a_while, round_trips};
 use crate::cpu::Error;
 use crate::process::say;
 use crossdock_device::pin_to_cpu;
 use serde_json::json;
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Instant;
 
-/// Messages of a one-way run, of [`ONE_WAY_BYTES`] each.
-const ONE_WAY: u64 = 1_000_000;
-const ONE_WAY_BYTES: usize = 64;
 /// What the receiver of a one-way run takes with one call.
 const RECEIVE_BYTES: usize = 1 << 16;
 
@@ -76,14 +74,11 @@ pub(super) fn sink(name: &str, cpu: usize) -> Result<(), Error> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;
     let mut received = vec![0; RECEIVE_BYTES];
-    let (mut left, mut sum) = (ONE_WAY * ONE_WAY_BYTES as u64, 0u64);
-    while left > 0 {
+    let mut sum = 0u64;
+    loop {
         match stream.read(&mut received) {
-            Ok(0) => return Err("the sender has gone".into()),
-            Ok(len) => {
-                sum = sum.wrapping_add(received[..len].iter().map(|&byte| u64::from(byte)).sum());
-                left -= len as u64;
-            }
+            Ok(0) => break,
+            Ok(len) => sum = sum.wrapping_add(received[..len].iter().map(|&byte| u64::from(byte)).sum()),
             Err(error) if may_try_again(&error) => {}
             Err(error) => return Err(error.into()),
         }
@@ -97,18 +92,19 @@ pub(super) fn source(name: &str, cpu: usize) -> Result<(), Error> {
     let mut stream = UnixStream::connect_addr(&address(name)?)?;
     stream.set_nonblocking(true)?;
     let mut message = [0; ONE_WAY_BYTES];
-    let start = Instant::now();
     let mut expected = 0u64;
-    for number in 0..ONE_WAY {
+    let start = Instant::now();
+    let messages = for_a_while(|number| {
         fill(&mut message, number);
         expected += u64::from(number as u8) * ONE_WAY_BYTES as u64;
-        write_whole(&mut stream, &message)?;
-    }
+        write_whole(&mut stream, &message)
+    })?;
+    stream.shutdown(Shutdown::Write)?;
     let mut sum = [0; 8];
     if !read_whole(&mut stream, &mut sum)? || u64::from_le_bytes(sum) != expected {
         return Err("not all messages arrived as they were sent".into());
     }
-    say(&json!({"msgs_per_s": ONE_WAY as f64 / start.elapsed().as_secs_f64()}));
+    say(&json!({"msgs_per_s": messages as f64 / start.elapsed().as_secs_f64()}));
     Ok(())
 }
 
