@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p crossdock-mailbox --example echo_ns`
 
+#![allow(clippy::print_stdout)] // the figures are what it is for
+
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::client::{Attachment, Wait};
 use crossdock_mailbox::host::{

@@ -5,8 +5,8 @@ use super::slots::{Breach, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
-    ArmedFlag, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal,
-    TakenCount, up,
+    ArmedFlag, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES,
+    SIGNAL_SLOTS, Signal, TakenCount, up,
 };
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -100,6 +100,23 @@ pub(crate) struct Signals {
     pub(crate) upcalls: Vec<Option<(u16, u64)>>,
     pub(crate) upcall_serial: u16,
     pub(crate) is_hungry: bool,
+}
+
+impl Signals {
+    /// Queues of a client that waits for nothing yet; at most so many of its upcalls' results may be awaited at a time.
+    pub(crate) fn new(down: RingWriter<Signal>, upcalls: usize) -> Signals {
+        Signals {
+            down,
+            slots: Slots::new(SIGNAL_SLOTS as u16, 0),
+            allocs: VecDeque::new(),
+            waiting: 0,
+            error_credits: 0,
+            upcall_credits: 0,
+            upcalls: vec![None; upcalls],
+            upcall_serial: 0,
+            is_hungry: false,
+        }
+    }
 }
 
 /// A side of a mailbox that a client has open.

@@ -12,7 +12,7 @@ use super::{Arrival, HostError, HostInterface, Message};
 use crate::segment::Segment;
 use crate::shared::{
     ARRIVAL_CONDITION, ArmedFlag, ControlLayout, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS, Reason,
-    RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, SLOTS, UPCALL_CONDITION,
+    RingReader, RingWriter, SIGNAL_ENTRIES, SLOTS, UPCALL_CONDITION,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -88,17 +88,7 @@ impl HostInterface {
             Some((up, down, [condition(ARRIVAL_CONDITION)?, condition(UPCALL_CONDITION)?], ArmedFlag::new(&control)?))
         })();
         let Some((up, down, [condition, upcalled], armed)) = rings else { return Err(HostError::Gone) };
-        let signals = Signals {
-            down,
-            slots: Slots::new(SIGNAL_SLOTS as u16, 0),
-            allocs: VecDeque::new(),
-            waiting: 0,
-            error_credits: 0,
-            upcall_credits: 0,
-            upcalls: vec![None; MAX_UPCALLS],
-            upcall_serial: 0,
-            is_hungry: false,
-        };
+        let signals = Signals::new(down, MAX_UPCALLS);
         let client = Client {
             key,
             peer: prepared.peer,
