@@ -62,6 +62,8 @@ pub(crate) struct Port {
     pub(crate) requests: VecDeque<u32>,
     /// Whether it is in a list of those to be fed.
     pub(crate) is_hungry: bool,
+    /// Whether it is in the list of those that have fewer grants than they are to have ahead.
+    pub(crate) is_below: bool,
     /// Its writer's present wait was counted.
     pub(crate) is_wait_noted: bool,
 }

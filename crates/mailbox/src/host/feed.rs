@@ -23,6 +23,18 @@ impl HostInterface {
         }
     }
 
+    /// Gives every writer all that it is to have ahead: nothing is gained by keeping it back from a core at rest.
+    pub(super) fn top_up(&mut self) {
+        for key in std::mem::take(&mut self.below) {
+            if let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) {
+                port.is_below = false;
+                self.make_hungry(key);
+            }
+        }
+        self.feed();
+        self.end_turn();
+    }
+
     fn retry(&mut self) {
         self.freed = false;
         self.hungry.append(&mut self.waiting);

@@ -523,6 +523,7 @@ impl HostInterface {
             deliver_bytes: DELIVER_BYTES,
             requests: VecDeque::new(),
             is_hungry: false,
+            is_below: false,
             is_wait_noted: false,
         };
         holder.next_generation = holder.next_generation.wrapping_add(GENERATIONS_APART);

@@ -236,6 +236,8 @@ pub struct HostInterface {
     notified: Vec<u32>,
     /// Ports that may be due something.
     hungry: Vec<PortKey>,
+    /// Ports with fewer grants than they are to have ahead, but more than half of them.
+    below: Vec<PortKey>,
     /// Ports that could not be given what they are due; tried again when something was freed.
     waiting: Vec<PortKey>,
     /// Mailboxes whose next message could not be copied for its reader; the same.
@@ -278,6 +280,7 @@ impl HostInterface {
             arrivals: VecDeque::new(),
             notified: Vec::new(),
             hungry: Vec::new(),
+            below: Vec::new(),
             waiting: Vec::new(),
             stuck: Vec::new(),
             freed: false,
@@ -364,6 +367,7 @@ impl HostInterface {
     /// Tells clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be
     /// looked at once more before sleeping.
     pub fn before_sleep(&mut self) {
+        self.top_up();
         // Nobody rings where nobody is.
         if self.attached > 0 {
             self.bell.before_sleep();

@@ -33,6 +33,10 @@ impl HostInterface {
                     let is_due = 2 * port.slots.granted() <= port.ahead;
                     if is_due && !std::mem::replace(&mut port.is_hungry, true) {
                         self.hungry.push(PortKey { client, port: number });
+                    } else if !is_due {
+                        if !std::mem::replace(&mut port.is_below, true) {
+                            self.below.push(PortKey { client, port: number });
+                        }
                     } else if port.slots.granted() == 0 {
                         self.freed = true; // its writer is without a buffer from now on: looked at once more, and counted
                     }

@@ -265,6 +265,7 @@ impl Core {
 
     /// Takes what lies in the rings.
     fn take_all(&mut self) {
+        self.host.rested();
         while let Some(arrival) = self.host.poll() {
             self.take(arrival);
         }
