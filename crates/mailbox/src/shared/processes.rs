@@ -107,6 +107,22 @@ fn await_input(fd: impl AsFd) {
     assert_eq!(poll(&mut fds, Some(&timeout)), Ok(1), "the client does nothing");
 }
 
+/// The core's side of a round, asleep until the client has answered.
+fn answer_to(reader: &mut RingReader<Signal>, page: &BellPage, doorbell: &OwnedFd) -> Signal {
+    loop {
+        if let Some(answer) = reader.pop() {
+            return answer;
+        }
+        page.before_sleep();
+        if !reader.is_ready() {
+            await_input(doorbell);
+            // A daemon never reads a doorbell, but looks at its edges only; `poll` knows none.
+            let _count = rustix::io::read(doorbell, &mut [0; 8]);
+        }
+        page.after_sleep();
+    }
+}
+
 #[test]
 fn two_processes_share_all_that_is_handed_over() {
     let address = AttachAddr::Abstract(format!("crossdock-test-processes-{}", std::process::id()));
@@ -158,18 +174,7 @@ fn two_processes_share_all_that_is_handed_over() {
         if armed.take() {
             assert_eq!(rustix::io::write(&wake, &[0]), Ok(1));
         }
-        let answer = loop {
-            if let Some(answer) = reader.pop() {
-                break answer;
-            }
-            page.before_sleep();
-            if !reader.is_ready() {
-                await_input(&doorbell);
-                // A daemon never reads a doorbell, but looks at its edges only; `poll` knows none.
-                let _count = rustix::io::read(&doorbell, &mut [0; 8]);
-            }
-            page.after_sleep();
-        };
+        let answer = answer_to(&mut reader, &page, &doorbell);
         assert_eq!((answer.head.op, answer.head.offset), (up::SIGNAL_PUT, head.offset));
         assert_eq!((answer.a, answer.b), (41, number));
         let mut message = [0; 8];
