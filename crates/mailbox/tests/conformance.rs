@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 /// What the other tests start in processes of their own; by itself it does nothing.
 #[test]
 fn a_process_of_its_own() {
-    if let Some((address, stream)) = agent::started() {
-        agent::serve(&address, stream);
+    if let Some((address, input)) = agent::started() {
+        agent::serve(&address, input.into());
     }
 }
 
@@ -452,6 +452,30 @@ fn a_side_that_was_closed_can_be_opened_again_and_nothing_put_is_lost(pair: &mut
     }
 }
 
+fn what_was_put_before_its_writer_left_arrives(pair: &mut Pair) {
+    pair.create("next");
+    pair.writer.does("read next");
+    for seed in 0..3 {
+        let mut leaving = pair.other();
+        leaving.does("write next");
+        for id in 0..3 {
+            leaving.does(&format!("begin-put next {id} 100 block"));
+            leaving.does(&format!("fill {id} {}", seed + id));
+        }
+        // The last one is begun only.
+        pair.daemon.held_up(|| {
+            leaving.does("end-put next 0");
+            leaving.does("end-put next 1");
+            leaving.end();
+        });
+        for id in 0..2 {
+            assert_eq!(pair.writer.does("get next 0 block"), mark_of(seed + id, 0, 100));
+            pair.writer.does("end-get next 0");
+        }
+        assert_eq!(pair.writer.does("try-get next 0"), "none");
+    }
+}
+
 /// A test of a behaviour in one setting.
 macro_rules! test_in {
     ($behaviour:ident: $name:ident, $implementation:ident, $is_across:literal, $is_elsewhere:literal) => {
@@ -492,4 +516,5 @@ behaviours! {
     every_bound_has_an_error_of_its_own
     the_core_may_read_in_place_of_a_client
     a_side_that_was_closed_can_be_opened_again_and_nothing_put_is_lost
+    what_was_put_before_its_writer_left_arrives
 }

@@ -293,8 +293,13 @@ impl HostInterface {
     /// Makes a mailbox.
     ///
     /// # Errors
-    /// The name is none, or is taken; the table is full.
+    /// The name is none, or is taken; the table is full; the client that is to own it is gone, and nothing would end it.
     pub fn create(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<MailboxKey, HostError> {
+        if let Owner::Client(number) = owner
+            && self.client(ClientKey(number)).is_none()
+        {
+            return Err(HostError::Gone);
+        }
         let is_name = !name.is_empty() && name.len() <= 255 && !name.contains(|c: char| c == '/' || c.is_control());
         if !is_name {
             return Err(HostError::Name);

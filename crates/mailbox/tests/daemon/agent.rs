@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 /// Tells a process of its own where to attach; see [`start_process`].
@@ -17,22 +18,19 @@ const ADDRESS: &str = "CROSSDOCK_TEST_ADDRESS";
 /// The test that is what a process of its own runs.
 const PROCESS_TEST: &str = "a_process_of_its_own";
 
-/// Starts this test binary again, in a process whose standard input is the other end of the stream. There it runs test
+/// Starts this test binary again, in a process that has `input` as its standard input. There it runs test
 /// `a_process_of_its_own`, which every test binary that does this has.
-pub(crate) fn start_process(address: &str, set: &[(&str, &str)]) -> (Child, UnixStream) {
-    let (here, there) = UnixStream::pair().unwrap();
+pub(crate) fn start_process(address: &str, set: &[(&str, &str)], input: OwnedFd) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([PROCESS_TEST, "--exact", "--nocapture", "--test-threads=1"]).env(ADDRESS, address);
-    command.envs(set.iter().copied()).stdin(OwnedFd::from(there)).stdout(Stdio::null());
-    here.set_read_timeout(Some(LONG)).unwrap();
-    (command.spawn().unwrap(), here)
+    command.envs(set.iter().copied()).stdin(input).stdout(Stdio::null());
+    command.spawn().unwrap()
 }
 
-/// In a process that was started so: where to attach, and the stream to who started it. None in any other.
-pub(crate) fn started() -> Option<(String, UnixStream)> {
+/// In a process that was started so: where to attach, and its input. None in any other.
+pub(crate) fn started() -> Option<(String, OwnedFd)> {
     let address = std::env::var(ADDRESS).ok()?;
-    let stream = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    Some((address, UnixStream::from(stream)))
+    Some((address, std::io::stdin().as_fd().try_clone_to_owned().unwrap()))
 }
 
 /// Content of a message: told apart by `seed`, and no two stretches of it alike.
@@ -61,6 +59,8 @@ pub(crate) fn mark_of(seed: u64, from: usize, to: usize) -> String {
 pub(crate) struct Agent {
     stream: BufReader<UnixStream>,
     process: Option<Child>,
+    thread: Option<JoinHandle<()>>,
+    is_killed: bool,
 }
 
 impl Agent {
@@ -69,14 +69,25 @@ impl Agent {
         let (stream, other) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         let address = address.to_owned();
-        std::thread::Builder::new().name("agent".to_owned()).spawn(move || serve(&address, other)).unwrap();
-        Agent { stream: BufReader::new(stream), process: None }
+        let thread = std::thread::Builder::new().name("agent".to_owned());
+        let thread = thread.spawn(move || serve(&address, other)).unwrap();
+        Agent { stream: BufReader::new(stream), process: None, thread: Some(thread), is_killed: false }
     }
 
     /// In a process of its own.
     pub(crate) fn elsewhere(address: &str) -> Agent {
-        let (process, stream) = start_process(address, &[]);
-        Agent { stream: BufReader::new(stream), process: Some(process) }
+        let (stream, other) = UnixStream::pair().unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let process = start_process(address, &[], other.into());
+        Agent { stream: BufReader::new(stream), process: Some(process), thread: None, is_killed: false }
+    }
+
+    /// Ends it: with SIGKILL, if it is a process of its own.
+    pub(crate) fn end(mut self) {
+        if let Some(process) = &mut self.process {
+            process.kill().unwrap();
+            self.is_killed = true;
+        }
     }
 
     /// Gives an order; [`Agent::answer`] is what became of it.
@@ -123,9 +134,15 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         let _ended = self.stream.get_ref().shutdown(std::net::Shutdown::Both);
+        // It may wait for what does not come.
+        let has_failed = std::thread::panicking();
         if let Some(mut process) = self.process.take() {
+            let _killed = has_failed.then(|| process.kill());
             let ended = process.wait().unwrap();
-            assert!(ended.success() || std::thread::panicking(), "an agent failed");
+            assert!(ended.success() || self.is_killed || has_failed, "an agent failed");
+        }
+        if let Some(thread) = self.thread.take().filter(|_| !has_failed) {
+            assert!(thread.join().is_ok(), "an agent failed");
         }
     }
 }

@@ -16,11 +16,12 @@ use crossdock_mailbox::{BellPage, HugePages, SyncAddress};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::HashMap;
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -107,6 +108,20 @@ impl Daemon {
         }
     }
 
+    /// Does `work` while the core is held up by something else: it looks for clients that are gone next, and only then at what
+    /// they had written before.
+    pub(crate) fn held_up<R>(&self, work: impl FnOnce() -> R) -> R {
+        let ((is_held, held), (release, released)) = (channel(), channel::<()>());
+        self.order(Box::new(move |_| {
+            let _told = is_held.send(());
+            let _released = released.recv();
+        }));
+        held.recv_timeout(LONG).unwrap();
+        let done = work();
+        drop(release);
+        done
+    }
+
     pub(crate) fn create(&self, name: &str, implementation: Implementation, bound_messages: u32) {
         let name = name.to_owned();
         let options = MailboxOptions { implementation, bound_messages: Some(bound_messages), bound_bytes: None };
@@ -167,6 +182,7 @@ const DOOR: u64 = 1;
 const DOORBELL: u64 = 2;
 const SOCKET: u64 = 3;
 const PROCESS: u64 = 4;
+const DEATH: u64 = 5;
 const KIND_BITS: u32 = 3;
 
 /// What the core looks at after each turn, and who waits for it to be so.
@@ -177,6 +193,9 @@ pub(crate) struct Core {
     pub(crate) host: HostInterface,
     /// All clients that are gone, in order.
     pub(crate) ended: Vec<Ended>,
+    /// Processes that were to be watched, and are gone; see [`Core::watch_process`].
+    pub(crate) dead: Vec<u32>,
+    watched: HashMap<u32, OwnedFd>,
     /// How often it slept.
     pub(crate) sleeps: u64,
     clients: HashMap<u32, (ClientKey, u32)>,
@@ -189,6 +208,7 @@ pub(crate) struct Core {
     returns: HashMap<u64, SyncAddress>,
     waiters: Vec<Waiter>,
     turns: u64,
+    is_over: bool,
 }
 
 impl Core {
@@ -208,6 +228,8 @@ impl Core {
         Core {
             host,
             ended: Vec::new(),
+            dead: Vec::new(),
+            watched: HashMap::new(),
             sleeps: 0,
             clients: HashMap::new(),
             bell,
@@ -218,12 +240,13 @@ impl Core {
             returns: HashMap::new(),
             waiters: Vec::new(),
             turns: 0,
+            is_over: false,
         }
     }
 
     fn run(mut self, todo: &Receiver<Work>) {
         let mut events = Vec::with_capacity(64);
-        loop {
+        while !self.is_over {
             self.turns += 1;
             // Now and then it stays awake for a while: clients that find it so do not ring.
             for _ in 0..=self.turns % 2 * 8 {
@@ -235,26 +258,44 @@ impl Core {
             let quiet = self.host.is_quiet();
             self.sleeps += u64::from(quiet);
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let timeout = if quiet { None } else { Some(&at_once) };
-            // One that a signal ends is a short one.
-            let _waited = epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut events), timeout);
-            self.host.after_sleep();
-            for event in events.drain(..) {
-                let key = event.data.u64();
-                let number = (key >> KIND_BITS) as u32;
-                match key & ((1 << KIND_BITS) - 1) {
-                    DOOR => self.let_in(number as usize),
-                    DOORBELL => {} // the rings are looked at in any case
-                    SOCKET => self.end(number, How::HungUp),
-                    PROCESS => self.end(number, How::ProcessEnded),
-                    _ => {
-                        let _counted = rustix::io::read(&self.called, &mut [0; 8]);
-                        while let Ok(work) = todo.try_recv() {
+            let mut timeout = if quiet { None } else { Some(&at_once) };
+            // To the last event, before the rings are looked at again: a client's end may be known before its last message.
+            loop {
+                // One that a signal ends is a short one.
+                let _waited = epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut events), timeout);
+                self.host.after_sleep();
+                if events.is_empty() {
+                    break;
+                }
+                events.drain(..).for_each(|event| self.take_event(event.data.u64(), todo));
+                timeout = Some(&at_once);
+            }
+        }
+    }
+
+    fn take_event(&mut self, key: u64, todo: &Receiver<Work>) {
+        let number = (key >> KIND_BITS) as u32;
+        match key & ((1 << KIND_BITS) - 1) {
+            DOOR => self.let_in(number as usize),
+            DOORBELL => {} // the rings are looked at in any case
+            SOCKET => self.end(number, How::HungUp),
+            PROCESS => self.end(number, How::ProcessEnded),
+            DEATH => {
+                self.dead.push(number);
+                self.watched.remove(&number);
+            }
+            _ => {
+                let _counted = rustix::io::read(&self.called, &mut [0; 8]);
+                loop {
+                    match todo.try_recv() {
+                        Ok(work) => {
                             // All that clients wrote before they told the test so comes first.
                             self.take_all();
-                            work(&mut self);
+                            work(self);
                         }
-                        if let Err(std::sync::mpsc::TryRecvError::Disconnected) = todo.try_recv() {
+                        Err(TryRecvError::Empty) => return,
+                        Err(TryRecvError::Disconnected) => {
+                            self.is_over = true;
                             return;
                         }
                     }
@@ -304,6 +345,13 @@ impl Core {
         }
     }
 
+    /// Notes when that child of this process has ended, client or not.
+    pub(crate) fn watch_process(&mut self, pid: u32) {
+        let process = pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap();
+        watch(&self.poller, process.as_fd(), u64::from(pid) << KIND_BITS | DEATH, EventFlags::IN);
+        self.watched.insert(pid, process);
+    }
+
     /// A client is gone.
     fn end(&mut self, number: u32, how: How) {
         let Some((key, pid)) = self.clients.remove(&number) else { return };
@@ -319,7 +367,8 @@ impl Core {
                 assert!(self.host.read(&message, 0, &mut text));
                 self.host.free(message);
                 let answer = self.obey(client, &String::from_utf8(text).unwrap());
-                let mut draft = self.host.begin_send(client, answer.len()).unwrap();
+                // It may be gone since it asked.
+                let Ok(mut draft) = self.host.begin_send(client, answer.len()) else { return };
                 draft.copy_from_slice(answer.as_bytes());
                 self.host.send(client, draft.finish(answer.len()));
             }
