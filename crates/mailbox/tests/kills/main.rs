@@ -154,7 +154,7 @@ impl Victim<'_> {
 
     /// It is dead, or will be at once: the core finds out without being told, what it had is taken back, who waited for it is
     /// told, and the bystander saw nothing of it all. How the core found out, if it ever knew the victim.
-    fn is_forgotten(mut self, was_attached: bool, what: &str) -> Option<How> {
+    fn forgotten(mut self, was_attached: bool, what: &str) -> Option<How> {
         let status = self.process.wait().unwrap();
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "{what}: {status}");
         let (daemon, pid) = (&self.scene.daemon, self.process.id());
@@ -189,7 +189,7 @@ fn a_process_killed_at_any_step_of_any_operation_leaves_nothing() {
         for pass in passes {
             let failpoint = format!("{name}:{pass}");
             let victim = scene.start((at + pass) % 2, Some(&failpoint));
-            let how = victim.is_forgotten(name != "attach.before_connect", &failpoint);
+            let how = victim.forgotten(name != "attach.before_connect", &failpoint);
             assert!(!matches!(how, Some(How::Breach(_))), "{failpoint}: {how:?}");
         }
     }
@@ -209,7 +209,7 @@ fn a_process_killed_at_any_moment_leaves_nothing() {
             std::hint::spin_loop();
         }
         victim.signal(Signal::KILL);
-        victim.is_forgotten(true, &format!("seed {seed}, turn {turn}"));
+        victim.forgotten(true, &format!("seed {seed}, turn {turn}"));
     }
     scene.end();
 }
@@ -233,7 +233,7 @@ fn a_stopped_process_holds_up_nobody_and_goes_on_without_loss() {
         victim.speaks(40);
         victim.stop();
         victim.signal(Signal::KILL);
-        victim.is_forgotten(true, "stopped");
+        victim.forgotten(true, "stopped");
     }
     scene.end();
 }
@@ -255,7 +255,7 @@ fn a_dead_process_whose_socket_somebody_keeps_is_known_to_be_dead() {
     }
     assert!(!kept.is_empty());
     victim.signal(Signal::KILL);
-    assert_eq!(victim.is_forgotten(true, "with its socket kept"), Some(How::ProcessEnded));
+    assert_eq!(victim.forgotten(true, "with its socket kept"), Some(How::ProcessEnded));
     drop((kept, process));
     scene.end();
 }
