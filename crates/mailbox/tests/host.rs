@@ -73,7 +73,6 @@ impl World {
 
     /// Lets the core work until nothing is left; what was for the context.
     fn turn(&mut self) -> Vec<Arrival> {
-        self.host.rested();
         let arrivals = std::iter::from_fn(|| self.host.poll()).collect();
         self.host.end_turn();
         arrivals

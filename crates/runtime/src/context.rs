@@ -210,7 +210,6 @@ impl Context {
                 self.idler.slept(self.now_ns, self.clock.now_ns(), by_arrival);
             }
         }
-        self.host.rested();
     }
 
     /// Whether so few buffers are free that data is better sent again later.

@@ -61,10 +61,10 @@ impl Context {
         let mut seen = self.host.taken();
         loop {
             for _ in 0..LOOKS {
-                match self.host.poll() {
+                match self.host.poll_active() {
                     Some(arrival) => self.take_arrival(arrival),
                     // No pause between two looks: on many processors that takes as long as a message is under way.
-                    None => self.host.end_turn(),
+                    None => self.host.end_look(),
                 }
             }
             self.host.end_turn();

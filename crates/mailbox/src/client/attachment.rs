@@ -2,7 +2,7 @@
 
 use super::condition::{Condition, conditions};
 use super::error::MailboxError;
-use super::held::Memory;
+use super::held::{Memory, Records, SIGNALS};
 use super::port::{Port, Ports};
 use super::reader::Reader;
 use super::signal::{ErrorSignal, MAX_ERRORS, SignalSide, Signals, listen};
@@ -16,7 +16,7 @@ use crate::failpoint::failpoint;
 use crate::segment::{HugePages, Segment};
 use crate::shared::{
     ARRIVAL_CONDITION, ArmedFlag, BELL_PAGE_BYTES, CONDITIONS, ConditionAddress, ControlLayout, CoreBell,
-    FREE_CONDITION, HostCondition, SyncAddress, SyncCell, UPCALL_CONDITION, up,
+    FREE_CONDITION, HostCondition, SIGNAL_SLOTS, SyncAddress, SyncCell, UPCALL_CONDITION, up,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::fmt;
@@ -219,6 +219,8 @@ impl fmt::Debug for Attachment {
 pub(crate) struct Inner {
     pub(crate) client: u32,
     pub(crate) memory: Memory,
+    /// Of the signal queue's slots.
+    pub(crate) records: Records,
     pub(crate) control: Arc<Segment>,
     pub(crate) bell: CoreBell,
     pub(crate) watch: Arc<Watch>,
@@ -266,6 +268,7 @@ impl Inner {
         let inner = Inner {
             client: welcome.client,
             memory,
+            records: Records::new(SIGNAL_SLOTS, SIGNALS),
             control,
             bell,
             watch,

@@ -1,7 +1,9 @@
 //! The claim on one side of a mailbox: kept by its writer or reader and by every message that came by it.
 
 use super::attachment::Inner;
+use super::held::Records;
 use super::wait::Interrupt;
+use crate::shared::SLOTS;
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -13,6 +15,8 @@ pub(crate) struct Claim {
     number: Option<u16>,
     /// Absent over the signal queue.
     port: Option<u16>,
+    /// Of the port's slots; none over the signal queue, whose slots all sides share.
+    pub(crate) records: Records,
     /// For a call of this side that waits.
     pub(crate) interrupt: Interrupt,
 }
@@ -50,7 +54,8 @@ impl fmt::Debug for Interrupter {
 
 impl Claim {
     pub(crate) fn new(inner: &Arc<Inner>, number: Option<u16>, port: Option<u16>) -> Arc<Claim> {
-        Arc::new(Claim { inner: inner.clone(), number, port, interrupt: Interrupt::default() })
+        let records = Records::new(port.map_or(0, |_| SLOTS), port.unwrap_or_default());
+        Arc::new(Claim { inner: inner.clone(), number, port, records, interrupt: Interrupt::default() })
     }
 
     /// The client's number for the side, if it has one.

@@ -1,6 +1,10 @@
 //! Slots in this process's hands: bytes of a mapped segment that may be used until the slot is given back.
 //!
 //! The only file of the client that dereferences mapped memory.
+//!
+//! What is known of a slot stands in a record of a private table; a put or message is the address of its record, one word, so
+//! that handing it about costs nothing. (As a struct of half a dozen fields it is written in small pieces and read back in
+//! large ones whenever it moves, and each time the processor waits for the pieces to arrive in its cache.)
 
 #![allow(unsafe_code)]
 
@@ -9,8 +13,10 @@ use super::error::MailboxError;
 use crate::racy;
 use crate::segment::Segment;
 use crate::shared::Descriptor;
+use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The port that a slot of the signal queue is said to be of.
 pub(crate) const SIGNALS: u16 = u16::MAX;
@@ -24,25 +30,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The bytes that a GRANT names; none if they are not all in the shared segment.
-    #[inline]
-    pub(crate) fn granted(&self, descriptor: &Descriptor, port: u16) -> Option<Granted> {
-        Range::new(&self.shared, descriptor, port).map(Granted)
-    }
-
     /// A copy of the bytes that an entry of a put names.
     pub(crate) fn copy(&self, descriptor: &Descriptor) -> Vec<u8> {
         let mut bytes = vec![0; descriptor.len as usize];
         // It lies inside: it was checked when it was granted.
         let _inside = self.shared.read_into(descriptor.offset as usize, &mut bytes);
         bytes
-    }
-
-    /// The bytes that a MESSAGE names; none if they are not all in the segment that it says.
-    #[inline]
-    pub(crate) fn delivered(&self, descriptor: &Descriptor, port: u16) -> Option<Range> {
-        let segment = if descriptor.target & 1 == 0 { &self.shared } else { &self.inbox };
-        Range::new(segment, descriptor, port)
     }
 }
 
@@ -51,150 +44,252 @@ const LINE_BYTES: u32 = 64;
 /// Lines of a buffer that are asked for ahead of writing: the rest follows by the processor's own guess.
 const MOST_LINES: u32 = 16;
 
-/// A slot, and the checked place of its bytes.
-pub(crate) struct Range {
+/// What is known of a slot while it is in this process's hands.
+struct Slip {
     data: NonNull<u8>,
     /// Of `data`, in its segment.
     offset: u32,
     /// Bytes from there on.
-    pub(crate) len: u32,
+    len: u32,
     slot: u16,
     generation: u16,
     /// As the descriptor said; without its lowest bit, the area.
     label: u16,
     /// Whose slot it is: a port, or [`SIGNALS`].
     port: u16,
+    /// Keeps the mapping, this table, and the side of the mailbox open, while the application has the bytes.
+    claim: Option<Arc<Claim>>,
 }
 
-// SAFETY: an address and numbers; the bytes are reached only through a `Held`, which keeps the mapping.
-unsafe impl Send for Range {}
-// SAFETY: as above; a shared `Held` gives out bytes to be read only.
-unsafe impl Sync for Range {}
+/// A slip's place; on a cache line of its own, since different threads may hold neighbours.
+#[repr(align(64))]
+struct Record {
+    /// Someone has the slip: a [`Granted`], [`Held`] or [`HeldMut`] of this address exists.
+    is_out: AtomicBool,
+    slip: UnsafeCell<Slip>,
+}
 
-impl Range {
-    #[inline]
-    fn new(segment: &Segment, descriptor: &Descriptor, port: u16) -> Option<Range> {
-        let data = segment.at(descriptor.offset as usize, descriptor.len as usize)?;
-        let Descriptor { offset, len, slot, generation, target, .. } = *descriptor;
-        Some(Range { data, offset, len, slot, generation, label: target >> 1, port })
+// SAFETY: the slip belongs to whoever turned `is_out` to true, until it is turned back: one `Granted`, `Held` or `HeldMut`.
+unsafe impl Sync for Record {}
+// SAFETY: an address in mapped memory, reached only through a `Held` or `HeldMut`, and a claim, which is `Send`.
+unsafe impl Send for Record {}
+
+/// A record for each slot of a port, or of the signal queue.
+pub(crate) struct Records(Box<[Record]>);
+
+impl Records {
+    /// So many, for the slots of `port`.
+    pub(crate) fn new(count: usize, port: u16) -> Records {
+        let slip = |slot: usize| Slip {
+            data: NonNull::dangling(),
+            offset: 0,
+            len: 0,
+            slot: slot as u16,
+            generation: 0,
+            label: 0,
+            port,
+            claim: None,
+        };
+        let record = |slot| Record { is_out: AtomicBool::new(false), slip: UnsafeCell::new(slip(slot)) };
+        Records((0..count).map(record).collect())
     }
 
-    /// The entry by which the slot is given back.
+    /// Takes in a slot that the daemon handed over, with bytes in `segment`. None, if they are not all inside, there is no such slot, or
+    /// it is in this process's hands already: no daemon says that.
+    #[inline(always)]
+    fn take_in(&self, segment: &Segment, entry: Descriptor) -> Option<Granted> {
+        let data = segment.at(entry.offset as usize, entry.len as usize)?;
+        let record = self.0.get(usize::from(entry.slot))?;
+        // Acquire: whoever had it before is done with it. One thread at a time takes in (the port's owner, or under the
+        // signals' lock), so nobody comes between the load and the store.
+        if record.is_out.load(Ordering::Acquire) {
+            return None;
+        }
+        record.is_out.store(true, Ordering::Relaxed);
+        // SAFETY: it is this call's, as just settled.
+        let slip = unsafe { &mut *record.slip.get() };
+        slip.data = data;
+        slip.offset = entry.offset;
+        slip.len = entry.len;
+        slip.generation = entry.generation;
+        slip.label = entry.target >> 1;
+        Some(Granted(NonNull::from(record)))
+    }
+
+    /// Takes in what a GRANT names; as `take_in`.
+    #[inline(always)]
+    pub(crate) fn granted(&self, memory: &Memory, entry: Descriptor) -> Option<Granted> {
+        self.take_in(&memory.shared, entry)
+    }
+
+    /// Takes in what a MESSAGE names, for the application, by the side `claim`, which keeps this table; as `take_in`.
+    #[inline(always)]
+    pub(crate) fn delivered(
+        &self,
+        memory: &Memory,
+        entry: Descriptor,
+        claim: impl FnOnce() -> Arc<Claim>,
+    ) -> Option<Held> {
+        let segment = if entry.target & 1 == 0 { &memory.shared } else { &memory.inbox };
+        let taken = self.take_in(segment, entry)?;
+        Some(taken.into_held(claim()))
+    }
+}
+
+/// A slot with a buffer in the shared segment that may be written, not yet in the application's hands. Whoever has it keeps the
+/// table that it is of.
+pub(crate) struct Granted(NonNull<Record>);
+
+// SAFETY: as for `Record`: it is the only way to a slip that is out.
+unsafe impl Send for Granted {}
+
+impl Granted {
+    /// How many bytes may be written to it.
+    #[inline(always)]
+    pub(crate) fn capacity(&self) -> u32 {
+        // SAFETY: the table is kept, and the slip is this value's.
+        unsafe { (*self.0.as_ref().slip.get()).len }
+    }
+
+    /// Says that its first `bytes` bytes (a few cache lines at most) are about to be written.
     #[inline]
-    pub(crate) fn entry(&self, op: u8, target: u16) -> Descriptor {
+    pub(crate) fn prefetch(&self, bytes: u32) {
+        // SAFETY: as in `capacity`.
+        let slip = unsafe { &*self.0.as_ref().slip.get() };
+        for line in 0..bytes.min(slip.len).div_ceil(LINE_BYTES).min(MOST_LINES) {
+            // SAFETY: less than `len` bytes from `data` on, all of which lie in the segment.
+            racy::prefetch_to_write(unsafe { slip.data.add((line * LINE_BYTES) as usize) });
+        }
+    }
+
+    /// The entry by which the slot is given back, unused.
+    pub(crate) fn into_entry(self, op: u8) -> Descriptor {
+        // SAFETY: as above; nobody uses the slip any more once it is turned in.
+        unsafe {
+            let record = self.0.as_ref();
+            let entry = (*record.slip.get()).entry(op, 0);
+            record.is_out.store(false, Ordering::Release);
+            entry
+        }
+    }
+
+    #[inline(always)]
+    fn into_held(self, claim: Arc<Claim>) -> Held {
+        // SAFETY: as above.
+        unsafe { (*self.0.as_ref().slip.get()).claim = Some(claim) };
+        Held(self.0)
+    }
+
+    /// The first `len` bytes of it, for the application, by the side `claim`, which keeps the table.
+    #[inline(always)]
+    pub(crate) fn hold(self, len: u32, claim: Arc<Claim>) -> HeldMut {
+        // SAFETY: as above.
+        let slip = unsafe { &mut *self.0.as_ref().slip.get() };
+        slip.len = slip.len.min(len);
+        HeldMut(self.into_held(claim))
+    }
+}
+
+impl Slip {
+    #[inline(always)]
+    fn entry(&self, op: u8, target: u16) -> Descriptor {
         Descriptor { op, slot: self.slot, generation: self.generation, target, offset: self.offset, len: self.len }
-    }
-
-    /// All of it, for the application. `claim` is the side of a mailbox that it came by.
-    #[inline]
-    pub(crate) fn hold(self, claim: Arc<Claim>) -> Held {
-        Held { range: self, claim: Some(claim) }
     }
 }
 
 /// A slot whose bytes the application has in hand. Dropping it gives the slot back through the signal queue, from any thread.
-pub(crate) struct Held {
-    range: Range,
-    /// Keeps the mapping, and the side of the mailbox open. Taken only on the way out.
-    claim: Option<Arc<Claim>>,
-}
+pub(crate) struct Held(NonNull<Record>);
+
+// SAFETY: as for `Record`: it is the only way to a slip that is out, and to the bytes of the slot.
+unsafe impl Send for Held {}
+// SAFETY: a shared one gives out bytes to be read, and numbers.
+unsafe impl Sync for Held {}
 
 impl Held {
+    #[inline(always)]
+    fn slip(&self) -> &Slip {
+        // SAFETY: the claim in the slip keeps the table; the slip is this value's, and lent to be read.
+        unsafe { &*self.0.as_ref().slip.get() }
+    }
+
     /// Bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.range.len as usize
+        self.slip().len as usize
     }
 
     /// What the descriptor said beside the area.
     pub(crate) fn label(&self) -> u16 {
-        self.range.label
+        self.slip().label
     }
 
     /// Whether it came by this side of a mailbox.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_of(&self, claim: &Arc<Claim>) -> bool {
-        self.claim.as_ref().is_some_and(|own| Arc::ptr_eq(own, claim))
+        self.slip().claim.as_ref().is_some_and(|own| Arc::ptr_eq(own, claim))
     }
 
     /// The entry that says `op` of it, and its claim: from here on the slot is given back by that entry and not by the drop.
-    #[inline]
-    pub(crate) fn into_entry(mut self, op: u8, target: u16) -> (Descriptor, Option<Arc<Claim>>) {
-        (self.range.entry(op, target), self.claim.take())
+    #[inline(always)]
+    pub(crate) fn into_entry(self, op: u8, target: u16) -> (Descriptor, Option<Arc<Claim>>) {
+        let record = self.0;
+        std::mem::forget(self);
+        // SAFETY: as in `slip`; this value is gone, and the claim, which keeps the table, is the caller's from here on.
+        unsafe {
+            let record = record.as_ref();
+            let slip = &mut *record.slip.get();
+            let entry = slip.entry(op, target);
+            let claim = slip.claim.take();
+            // Release: who takes the slot in next comes after all that was done with it.
+            record.is_out.store(false, Ordering::Release);
+            (entry, claim)
+        }
     }
 
     /// Leaves out `prefix` bytes at the start and `suffix` at the end.
     #[inline]
     pub(crate) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), MailboxError> {
         let len = self.len();
-        match prefix.checked_add(suffix) {
-            Some(out) if out <= len => {
-                // SAFETY: `prefix` is at most the length, so the address stays within the range or at its end.
-                self.range.data = unsafe { self.range.data.add(prefix) };
-                // Both fit: they are at most a length that is a u32.
-                self.range.offset += prefix as u32;
-                self.range.len = (len - out) as u32;
-                Ok(())
-            }
-            _ => Err(MailboxError::TooShort { bytes: len }),
+        let Some(out) = prefix.checked_add(suffix).filter(|&out| out <= len) else {
+            return Err(MailboxError::TooShort { bytes: len });
+        };
+        // SAFETY: as in `slip`, and borrowed mutably. The address stays within the range or at its end, since `prefix` is
+        // at most the length; so both numbers fit where the length did.
+        unsafe {
+            let slip = &mut *self.0.as_ref().slip.get();
+            slip.data = slip.data.add(prefix);
+            slip.offset += prefix as u32;
+            slip.len = (len - out) as u32;
         }
+        Ok(())
     }
 
     /// The bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the range was checked to lie in a segment of the attachment, which `claim` keeps mapped. The slot is
-        // this process's until it is given back, which needs the `Held`. Nobody writes meanwhile: the daemon does not
+        let slip = self.slip();
+        // SAFETY: the range was checked to lie in a segment of the attachment, which the claim keeps mapped. The slot is
+        // this process's until it is given back, which ends this value. Nobody writes meanwhile: the daemon does not
         // write to slots that it handed out, and other processes of the domain are declared to be trusted not to (see the
         // module's page); the inbox segment they cannot write at all.
-        unsafe { std::slice::from_raw_parts(self.range.data.as_ptr(), self.range.len as usize) }
+        unsafe { std::slice::from_raw_parts(slip.data.as_ptr(), slip.len as usize) }
     }
 }
 
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take() {
-            give_back(&claim, &self.range);
-        }
+        give_back(Held(self.0));
     }
 }
 
+/// What dropping it does.
 #[cold]
-fn give_back(claim: &Claim, range: &Range) {
-    claim.inner.give_back(range.port, range.entry(0, 0));
-}
-
-/// A range in the shared segment that a GRANT named: the application's to write once it holds it.
-pub(crate) struct Granted(Range);
-
-impl Granted {
-    /// How many bytes may be written to it.
-    #[inline]
-    pub(crate) fn capacity(&self) -> u32 {
-        self.0.len
-    }
-
-    /// Says that its first `bytes` bytes (a few cache lines at most) are about to be written.
-    #[inline]
-    pub(crate) fn prefetch(&self, bytes: u32) {
-        for line in 0..bytes.min(self.0.len).div_ceil(LINE_BYTES).min(MOST_LINES) {
-            // SAFETY: less than `len` bytes from `data` on, all of which lie in the segment.
-            racy::prefetch_to_write(unsafe { self.0.data.add((line * LINE_BYTES) as usize) });
-        }
-    }
-
-    /// The entry by which the slot is given back.
-    #[inline]
-    pub(crate) fn entry(&self, op: u8) -> Descriptor {
-        self.0.entry(op, 0)
-    }
-
-    /// The first `len` bytes of it, for the application. `claim` is the side of a mailbox that it came by.
-    #[inline]
-    pub(crate) fn hold(mut self, len: u32, claim: Arc<Claim>) -> HeldMut {
-        self.0.len = self.0.len.min(len);
-        HeldMut(self.0.hold(claim))
+fn give_back(held: Held) {
+    let port = held.slip().port;
+    let (entry, claim) = held.into_entry(0, 0);
+    if let Some(claim) = claim {
+        claim.inner.give_back(port, entry);
     }
 }
 
@@ -203,18 +298,18 @@ pub(crate) struct HeldMut(Held);
 
 impl HeldMut {
     /// The bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }
 
     /// The bytes, to write.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let range = &self.0.range;
-        // SAFETY: as in `Held::bytes`; only a `Granted` becomes a `HeldMut`, so the range is in the shared segment, which is
+        let slip = self.0.slip();
+        // SAFETY: as in `Held::bytes`; only `Granted::hold` makes a `HeldMut`, so the range is in the shared segment, which is
         // mapped to be written; a slot is handed out once, so this value, borrowed mutably, is the only way to it.
-        unsafe { std::slice::from_raw_parts_mut(range.data.as_ptr(), range.len as usize) }
+        unsafe { std::slice::from_raw_parts_mut(slip.data.as_ptr(), slip.len as usize) }
     }
 
     /// As [`Held::adjust`].
@@ -224,13 +319,13 @@ impl HeldMut {
     }
 
     /// As [`Held::is_of`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_of(&self, claim: &Arc<Claim>) -> bool {
         self.0.is_of(claim)
     }
 
     /// As [`Held::into_entry`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn into_entry(self, op: u8, target: u16) -> (Descriptor, Option<Arc<Claim>>) {
         self.0.into_entry(op, target)
     }

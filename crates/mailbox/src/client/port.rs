@@ -3,7 +3,7 @@
 use super::attachment::Inner;
 use super::claim::Claim;
 use super::error::MailboxError;
-use super::held::Memory;
+use super::held::{Granted, Held};
 use crate::failpoint::failpoint;
 use crate::shared::{ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Reason, RingReader, RingWriter, SLOTS};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Port {
     }
 
     /// Sends one entry to the core.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, entry: Descriptor) {
         self.up.push(entry);
         self.claim.inner.bell.ring_if_asleep(&mut self.rung);
@@ -77,13 +77,13 @@ impl Port {
     }
 
     /// The next entry from the core.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Descriptor> {
         self.down.pop()
     }
 
     /// A reference for a message to take with it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reference(&mut self) -> Arc<Claim> {
         match self.spare.pop() {
             Some(reference) => reference,
@@ -92,7 +92,7 @@ impl Port {
     }
 
     /// A reference that a message brings back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep(&mut self, reference: Option<Arc<Claim>>) {
         if let Some(reference) = reference
             && self.spare.len() < self.spare.capacity()
@@ -101,14 +101,22 @@ impl Port {
         }
     }
 
-    /// The segments with messages.
-    #[inline]
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.claim.inner.memory
+    /// Takes in what a GRANT names.
+    #[inline(always)]
+    pub(crate) fn granted(&self, entry: Descriptor) -> Option<Granted> {
+        self.claim.records.granted(&self.claim.inner.memory, entry)
+    }
+
+    /// Takes in what a MESSAGE names.
+    #[inline(always)]
+    pub(crate) fn delivered(&mut self, entry: Descriptor) -> Option<Held> {
+        let Port { claim, spare, .. } = self;
+        let reference = || spare.pop().unwrap_or_else(|| claim.clone());
+        claim.records.delivered(&claim.inner.memory, entry, reference)
     }
 
     /// An error if the mailbox or the daemon is known to be gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), MailboxError> {
         if self.closed.is_none() && !self.claim.inner.watch.is_gone() {
             return Ok(());
@@ -121,7 +129,7 @@ impl Port {
 
     /// Notes a CLOSED.
     #[cold]
-    pub(crate) fn close(&mut self, entry: &Descriptor) -> MailboxError {
+    pub(crate) fn close(&mut self, entry: Descriptor) -> MailboxError {
         let reason = Reason::from_code(entry.target).unwrap_or(Reason::Closed);
         self.closed = Some(reason);
         MailboxError::Closed { reason }
@@ -129,7 +137,7 @@ impl Port {
 
     /// Notes an entry that no daemon sends.
     #[cold]
-    pub(crate) fn broken(&self, entry: &Descriptor) -> MailboxError {
+    pub(crate) fn broken(&self, entry: Descriptor) -> MailboxError {
         self.claim.inner.broken(&format!("port {} had {entry:?}", self.number))
     }
 }

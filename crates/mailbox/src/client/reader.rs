@@ -37,7 +37,7 @@ impl Reader {
     /// # Errors
     /// `Closed` and `Gone`, once all that came before was had; `TimedOut` and `Interrupted`, and then no message was taken; for a signal-queue
     /// mailbox `TooManyHeld`, if that was so until the time was up.
-    #[inline]
+    #[inline(always)]
     pub fn begin_get(&mut self, wait: Wait) -> Result<Message, MailboxError> {
         match &mut self.0 {
             Side::Rings(rings) => match rings.look()? {
@@ -52,7 +52,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::begin_get`].
-    #[inline]
+    #[inline(always)]
     pub fn try_begin_get(&mut self) -> Result<Option<Message>, MailboxError> {
         let held = match &mut self.0 {
             Side::Rings(rings) => match rings.look()? {
@@ -74,7 +74,7 @@ impl Reader {
 
     /// Ends a message: its memory is released. Never waits. The same as dropping the message, but quicker; a message of another
     /// reader is released too.
-    #[inline]
+    #[inline(always)]
     pub fn end_get(&mut self, message: Message) {
         match &mut self.0 {
             Side::Rings(rings) => rings.end_get(message.0),
@@ -150,21 +150,19 @@ struct RingsReader {
 
 impl RingsReader {
     /// The next message, if it is there.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self) -> Result<Option<Held>, MailboxError> {
         let Some(entry) = self.port.pop() else { return Ok(None) };
         if entry.op != down::MESSAGE {
-            return Err(self.other(&entry));
+            return Err(self.other(entry));
         }
-        let Some(range) = self.port.memory().delivered(&entry, self.port.number) else {
-            return Err(self.port.broken(&entry));
-        };
+        let Some(held) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
         failpoint!("reader.begin_get.after_pop");
-        Ok(Some(range.hold(self.port.reference())))
+        Ok(Some(held))
     }
 
     #[cold]
-    fn other(&mut self, entry: &Descriptor) -> MailboxError {
+    fn other(&mut self, entry: Descriptor) -> MailboxError {
         if entry.op == down::CLOSED { self.port.close(entry) } else { self.port.broken(entry) }
     }
 
@@ -178,7 +176,7 @@ impl RingsReader {
         held.map_err(|error| interrupt.name(error))
     }
 
-    #[inline]
+    #[inline(always)]
     fn end_get(&mut self, held: Held) {
         if !held.is_of(&self.port.claim) {
             return; // its drop knows where it belongs
@@ -190,7 +188,7 @@ impl RingsReader {
         self.port.keep(claim);
     }
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, held: Held, to: u16) -> Result<(), MailboxError> {
         if !held.is_of(&self.port.claim) {
             return Err(MailboxError::Foreign);

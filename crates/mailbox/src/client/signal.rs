@@ -458,7 +458,8 @@ impl SignalSide {
         let head = &answer.head;
         match head.op {
             down::GRANT if head.len as usize >= bytes => {
-                let granted = self.inner().memory.granted(head, SIGNALS);
+                let inner = self.inner();
+                let granted = inner.with_signals(|_| inner.records.granted(&inner.memory, *head));
                 let granted = granted.ok_or_else(|| self.broken(answer))?;
                 Ok(granted.hold(bytes as u32, self.claim.clone()))
             }
@@ -485,8 +486,10 @@ impl SignalSide {
         let head = &answer.head;
         match head.op {
             down::MESSAGE => {
-                let range = self.inner().memory.delivered(head, SIGNALS);
-                Ok(range.ok_or_else(|| self.broken(answer))?.hold(self.claim.clone()))
+                let inner = self.inner();
+                let claim = || self.claim.clone();
+                let held = inner.with_signals(|_| inner.records.delivered(&inner.memory, *head, claim));
+                held.ok_or_else(|| self.broken(answer))
             }
             down::REFUSED => Err(MailboxError::refused(Reason::from_code(head.target), 0, 0)),
             _ => Err(self.broken(answer)),

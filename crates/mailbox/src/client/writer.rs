@@ -51,7 +51,7 @@ impl Writer {
     /// # Errors
     /// `Closed`, `Gone`; `TooLong`; `Interrupted`, `TimedOut` (what was asked for may still be granted, and is then used by a later call);
     /// for a signal-queue mailbox `TooManyHeld`, if that was so until the time was up.
-    #[inline]
+    #[inline(always)]
     pub fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Put, MailboxError> {
         match &mut self.0 {
             Side::Rings(rings) => match rings.take_cached(bytes) {
@@ -66,7 +66,7 @@ impl Writer {
     ///
     /// # Errors
     /// As there; `NoBuffers` and `Quota` if that is what a longer message than those granted ahead is refused for.
-    #[inline]
+    #[inline(always)]
     pub fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, MailboxError> {
         let held = match &mut self.0 {
             Side::Rings(rings) => match rings.take_cached(bytes) {
@@ -91,7 +91,7 @@ impl Writer {
     /// # Errors
     /// `Closed` or `Gone`: nobody will read it (a session's writer says neither: see [`Writer::untaken`]); `Foreign` if it was
     /// begun by another writer. Its buffer is given back then.
-    #[inline]
+    #[inline(always)]
     pub fn end_put(&mut self, put: Put) -> Result<(), MailboxError> {
         match &mut self.0 {
             Side::Rings(rings) => rings.end_put(put.0),
@@ -231,13 +231,13 @@ impl RingsWriter {
 
     fn untaken(&mut self) -> Vec<Vec<u8>> {
         let Some(sent) = self.sent.take() else { return Vec::new() };
-        let (taken, memory) = (sent.taken.load(), self.port.memory());
+        let (taken, memory) = (sent.taken.load(), &self.port.claim.inner.memory);
         let left = sent.puts.iter().filter(|(number, _)| *number > taken);
         left.map(|(_, entry)| memory.copy(entry)).collect()
     }
 
     /// A cached buffer, if there is one and it is large enough.
-    #[inline]
+    #[inline(always)]
     fn take_cached(&mut self, bytes: usize) -> Option<HeldMut> {
         let granted = self.cached.pop()?;
         if bytes > granted.capacity() as usize {
@@ -296,7 +296,7 @@ impl RingsWriter {
                 return Ok(Some(large.hold(bytes as u32, self.port.reference())));
             }
             // Of a call that gave up waiting, and not what is wanted now.
-            self.port.push(large.entry(up::FREE));
+            self.port.push(large.into_entry(up::FREE));
         }
         // Whether it is more than what is granted ahead is known once something was.
         if self.request == Request::None && self.usual != 0 && bytes > self.usual as usize {
@@ -321,7 +321,7 @@ impl RingsWriter {
         self.port.check()?;
         while let Some(entry) = self.port.pop() {
             match entry.op {
-                down::GRANT => self.granted(&entry)?,
+                down::GRANT => self.granted(entry)?,
                 down::REFUSED if self.request != Request::None => {
                     let asked = std::mem::replace(&mut self.request, Request::None);
                     return Ok(Some((asked, entry)));
@@ -330,23 +330,23 @@ impl RingsWriter {
                     // What was granted is void: closing takes it back.
                     self.cached.clear();
                     self.large = None;
-                    return Err(self.port.close(&entry));
+                    return Err(self.port.close(entry));
                 }
-                _ => return Err(self.port.broken(&entry)),
+                _ => return Err(self.port.broken(entry)),
             }
         }
         Ok(None)
     }
 
-    fn granted(&mut self, entry: &Descriptor) -> Result<(), MailboxError> {
-        let Some(granted) = self.port.memory().granted(entry, self.port.number) else {
+    fn granted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
+        let Some(granted) = self.port.granted(entry) else {
             return Err(self.port.broken(entry));
         };
         match self.request {
             Request::Waits(asked) | Request::Tries(asked) if granted.capacity() >= asked => {
                 self.request = Request::None;
                 if let Some(former) = self.large.replace(granted) {
-                    self.port.push(former.entry(up::FREE));
+                    self.port.push(former.into_entry(up::FREE));
                 }
             }
             _ => {
@@ -357,7 +357,7 @@ impl RingsWriter {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn end_put(&mut self, held: HeldMut) -> Result<(), MailboxError> {
         if self.sent.is_none() {
             self.check_own(&held)?;
@@ -379,7 +379,7 @@ impl RingsWriter {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, held: HeldMut, to: u16) -> Result<(), MailboxError> {
         self.check_own(&held)?;
         failpoint!("writer.enqueue.before_push");
@@ -390,7 +390,7 @@ impl RingsWriter {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_own(&self, held: &HeldMut) -> Result<(), MailboxError> {
         if held.is_of(&self.port.claim) { self.port.check() } else { Err(MailboxError::Foreign) }
     }

@@ -4,10 +4,7 @@ use super::mailbox::{MailboxKey, Side};
 use super::slots::{Breach, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
-use crate::shared::{
-    ArmedFlag, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES,
-    SIGNAL_SLOTS, Signal, TakenCount, up,
-};
+use crate::shared::{ArmedFlag, Descriptor, HostCondition, RingWriter, SIGNAL_SLOTS, Signal};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -181,6 +178,20 @@ impl Client {
         self.ports.iter().flatten().map(|port| of(&port.slots)).sum::<u32>() + of(&self.signals.slots)
     }
 
+    /// Wakes it if it sleeps, after something was published for it.
+    #[inline]
+    pub(crate) fn wake_if_asleep(&mut self) {
+        if self.condition.has_sleepers() {
+            self.condition.wake();
+            self.wakes += 1;
+        }
+        if self.armed.take() {
+            // A full pipe has woken it already, and a closed one has no reader.
+            let _written = rustix::io::write(&self.wake, &[0]);
+            self.wakes += 1;
+        }
+    }
+
     /// The mailbox that it has open under a number.
     #[inline]
     pub(crate) fn opened(&self, number: u16) -> Result<Open, Breach> {
@@ -189,109 +200,5 @@ impl Client {
 
     pub(crate) fn port_mut(&mut self, port: u16) -> Option<&mut Port> {
         self.ports.get_mut(port as usize)?.as_deref_mut()
-    }
-}
-
-/// A ring that clients fill and the core polls.
-pub(crate) enum Up {
-    Port(RingReader<Descriptor>),
-    Session(SessionReader),
-    Signals(SignalReader),
-}
-
-/// A session's ring to the core, and the word by which the client knows what was taken of it: if the core dies, the rest is to
-/// be sent again.
-pub(crate) struct SessionReader {
-    ring: RingReader<Descriptor>,
-    taken: TakenCount,
-}
-
-impl SessionReader {
-    /// That of a client with this control segment; none if that is too short.
-    pub(crate) fn new(control: &Arc<Segment>) -> Option<SessionReader> {
-        let ring = RingReader::new(control, ControlLayout::port_up(SESSION_OUT.into()), PORT_ENTRIES)?;
-        Some(SessionReader { ring, taken: TakenCount::of_session(control)? })
-    }
-
-    /// The next entry. The client is told before anything is done with it: a buffer that may come to hold something else must
-    /// not be taken for a message that was left.
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Descriptor> {
-        let entry = self.ring.pop()?;
-        self.taken.store(self.ring.position());
-        Some(entry)
-    }
-
-    /// Whether there is one.
-    #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ring.is_ready()
-    }
-}
-
-/// A client's signal queue to the core, and how far the client knows that it was taken.
-pub(crate) struct SignalReader {
-    ring: RingReader<Signal>,
-    taken: TakenCount,
-    told: u64,
-}
-
-impl SignalReader {
-    /// The signal queue of a client with this control segment; none if that is too short.
-    pub(crate) fn new(control: &Arc<Segment>) -> Option<SignalReader> {
-        let ring = RingReader::new(control, ControlLayout::signal_up(), SIGNAL_ENTRIES)?;
-        Some(SignalReader { ring, taken: TakenCount::new(control)?, told: 0 })
-    }
-
-    /// The next entry. The client is told how far it got when there is none, and often enough that it can write on.
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Signal> {
-        let entry = self.ring.pop();
-        let taken = self.ring.position();
-        if taken - self.told >= SIGNAL_ENTRIES as u64 / 4 || (entry.is_none() && taken != self.told) {
-            self.told = taken;
-            self.taken.store(taken);
-        }
-        entry
-    }
-
-    /// Whether there is one.
-    #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ring.is_ready()
-    }
-}
-
-/// One polled ring, and whose it is.
-pub(crate) struct Polled {
-    pub(crate) up: Up,
-    /// Index of the client.
-    pub(crate) client: u32,
-    pub(crate) port: u16,
-    /// What it brought last was a buffer given back, for which nobody waits.
-    pub(crate) is_lazy: bool,
-}
-
-/// An entry of a polled ring.
-pub(crate) enum Taken {
-    /// With the one behind it, if that is there and about a message too: its bytes can be on their way meanwhile.
-    Descriptor(Descriptor, Option<Descriptor>),
-    Signal(Signal),
-}
-
-impl Polled {
-    /// Takes the next entry.
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Taken> {
-        match &mut self.up {
-            Up::Port(ring) => {
-                let entry = ring.pop()?;
-                self.is_lazy = entry.op == up::FREE;
-                let next = if entry.op == up::PUT { ring.peek() } else { None };
-                Some(Taken::Descriptor(entry, next))
-            }
-            Up::Session(ring) => ring.pop().map(|entry| Taken::Descriptor(entry, None)),
-            Up::Signals(ring) => ring.pop().map(Taken::Signal),
-        }
     }
 }

@@ -9,6 +9,12 @@ impl HostInterface {
     /// Gives hungry ports what they are due, and if something was freed, tries again those that could not be given it.
     #[inline]
     pub(super) fn feed(&mut self) {
+        if !self.hungry.is_empty() || (self.freed && !(self.waiting.is_empty() && self.stuck.is_empty())) {
+            self.feed_hungry();
+        }
+    }
+
+    fn feed_hungry(&mut self) {
         if self.freed {
             self.retry();
         }
@@ -44,20 +50,19 @@ impl HostInterface {
     }
 
     /// Grants a writer's port what it waits for, and what it is to have ahead. False if it is due more; it stays hungry then.
-    #[inline]
     fn feed_port(&mut self, key: PortKey) -> bool {
         loop {
             let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) else { return true };
             let request = port.requests.front().copied();
-            let bytes = match request {
-                Some(bytes) => bytes,
-                None if port.slots.granted() < port.ahead => port.grant_bytes,
-                None => {
-                    port.is_hungry = false;
-                    return true;
-                }
+            let (bytes, count) = match request {
+                Some(bytes) => (bytes, 1),
+                None => (port.grant_bytes, port.ahead.saturating_sub(port.slots.granted())),
             };
-            if let Err(reason) = self.grant(key, bytes) {
+            if count == 0 {
+                port.is_hungry = false;
+                return true;
+            }
+            if let Err(reason) = self.grant(key, bytes, count) {
                 self.note_wait(key, reason);
                 return reason == Reason::Closed;
             }
@@ -110,21 +115,24 @@ impl HostInterface {
         let mut notified = std::mem::take(&mut self.notified);
         // All that was published for them comes before the looks below; one fence for all.
         fence(Ordering::SeqCst);
-        for &index in &notified {
-            let Some(client) = self.at(index) else { continue };
-            client.is_notified = false;
-            if client.condition.has_sleepers() {
-                client.condition.wake();
-                client.wakes += 1;
-            }
-            if client.armed.take() {
-                // A full pipe has woken it already, and a closed one has no reader.
-                let _written = rustix::io::write(&client.wake, &[0]);
-                client.wakes += 1;
+        for index in notified.drain(..) {
+            if let Some(client) = self.at(index) {
+                client.is_notified = false;
+                client.wake_if_asleep();
             }
         }
-        notified.clear();
         self.notified = notified;
+        self.has_given = false;
+    }
+
+    /// The same without the fence, and without forgetting who was given something.
+    #[inline]
+    pub(super) fn wake_sleepers(&mut self) {
+        for &index in &self.notified {
+            if let Some(client) = self.clients.get_mut(index as usize).and_then(Option::as_deref_mut) {
+                client.wake_if_asleep();
+            }
+        }
     }
 
     /// Tells a port's client that its mailbox is gone.

@@ -1,12 +1,11 @@
 //! Beginnings and ends: of clients, of mailboxes, of their sides.
 
-use super::client::{
-    Client, ClientKey, Open, Polled, Port, SESSION_IN, SESSION_OUT, SessionReader, SignalReader, Signals, Up,
-};
+use super::client::{Client, ClientKey, Open, Port, SESSION_IN, SESSION_OUT, Signals};
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
 use super::prepared::Prepared;
+use super::rings::{SessionReader, SignalReader, Taken, Up};
 use super::slots::Slots;
 use super::{Arrival, HostError, HostInterface, Message};
 use crate::segment::Segment;
@@ -123,12 +122,7 @@ impl HostInterface {
         if let Some(domain) = self.domains[domain as usize].as_mut() {
             domain.clients += 1;
         }
-        self.polled.push(Polled {
-            up: Up::Signals(up),
-            client: index as u32,
-            port: super::mailbox::SIGNALS,
-            is_lazy: false,
-        });
+        self.rings.add(index as u32, super::mailbox::SIGNALS, Up::Signals(up));
         self.open_session(key)?;
         Ok(key)
     }
@@ -189,27 +183,17 @@ impl HostInterface {
     /// Carries out what lies in those rings of a client whose port `chosen` says: whoever ended a put and then left, or closed
     /// the mailbox over another ring, has put all the same. No more than the rings hold.
     fn finish(&mut self, client: u32, chosen: impl Fn(u16) -> bool) {
-        let mut at = 0;
-        while let Some(polled) = self.polled.get(at) {
-            if polled.client != client || !chosen(polled.port) {
-                at += 1;
-                continue;
-            }
-            let port = polled.port;
+        let ports: Vec<u16> = self.rings.ports(client).filter(|&port| chosen(port)).collect();
+        for port in ports {
             for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
                 // Looked up anew each time: a breach ends the client, and with it its rings.
-                let Some(polled) = self.polled.get_mut(at).filter(|p| (p.client, p.port) == (client, port)) else {
-                    return;
+                let Some(taken) = self.rings.take_of(client, port) else { break };
+                let arrival = match taken {
+                    Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
+                    Taken::Signal(entry) => self.take_signal(client, &entry),
                 };
-                let arrival = match &mut polled.up {
-                    Up::Port(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry, None)),
-                    Up::Session(ring) => ring.pop().map(|entry| self.take_descriptor(client, port, &entry, None)),
-                    Up::Signals(ring) => ring.pop().map(|entry| self.take_signal(client, &entry)),
-                };
-                let Some(arrival) = arrival else { break };
                 self.arrivals.extend(arrival);
             }
-            at += 1;
         }
     }
 
@@ -221,14 +205,14 @@ impl HostInterface {
         }
         // Off the tables first, so that nothing below is given to it.
         let Some(mut client) = self.clients[index].take() else { return false };
-        self.polled.retain(|polled| polled.client as usize != index);
+        self.rings.remove(index as u32, None);
         self.attached -= 1;
         self.counters.detached += 1;
         let domain = client.domain;
         // The bytes in its hands leave their mailboxes; which readers are fed is settled below.
         let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
         for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
-            let (origin, len) = (message.origin, message.len);
+            let (origin, len) = (message.0.origin, message.0.len);
             self.free(message);
             if origin != MailboxKey::NONE {
                 self.left(origin, len);
@@ -538,7 +522,7 @@ impl HostInterface {
         }
         holder.ports[at] = Some(Box::new(port));
         let key = PortKey { client: client.index() as u32, port: number };
-        self.polled.push(Polled { up, client: key.client, port: number, is_lazy: false });
+        self.rings.add(key.client, number, up);
         if let Some(mailbox) = self.mailbox_mut(mailbox) {
             match side {
                 Side::Write => mailbox.writer = Some(key),
@@ -567,10 +551,10 @@ impl HostInterface {
         // Side first: what is returned below must not be delivered to it again.
         self.forget_side(index, number, &open);
         if let Some(port) = open.port {
-            self.polled.retain(|polled| (polled.client, polled.port) != (index, port));
+            self.rings.remove(index, Some(port));
             let taken = self.client_mut(client).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
             for message in taken.into_iter().flat_map(|mut port| port.slots.drain().collect::<Vec<_>>()) {
-                let (origin, len) = (message.origin, message.len);
+                let (origin, len) = (message.0.origin, message.0.len);
                 self.free(message);
                 if origin != MailboxKey::NONE {
                     self.left(origin, len);

@@ -18,10 +18,17 @@ pub(crate) enum Area {
 }
 
 /// A message: bytes of a buffer, and a claim on the buffer. It must be put, sent or freed; dropping it keeps the buffer in use.
+///
+/// One word, however often it is handed on between a ring, a task and a queue: as a struct of a dozen fields it would be written
+/// in small pieces and read back in large ones at each step, and each time the processor would wait for the pieces.
 #[must_use = "put, send or free it: the buffer is in use until then"]
 #[derive(Debug)]
-pub struct Message {
-    /// Key of the domain; `u16::MAX` with `NONE`.
+pub struct Message(pub(crate) Box<Span>);
+
+/// What a message is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Key of the domain.
     pub(crate) domain: u16,
     pub(crate) area: Area,
     /// Whether it may be dropped when its reader is too slow ([`super::HostInterface::drop_oldest`]).
@@ -34,35 +41,77 @@ pub struct Message {
     pub(crate) start: u32,
     /// Length in bytes.
     pub(crate) len: u32,
+    /// The buffer's first byte, and the byte after its last.
+    pub(crate) first: u32,
+    /// See `first`.
+    pub(crate) end: u32,
     /// How many records the core counts in it, for what is told of losses.
     pub(crate) records: u32,
     /// The mailbox that it was last taken from.
     pub(crate) origin: MailboxKey,
 }
 
-impl Message {
-    /// Stands where there is none.
-    pub(crate) const NONE: Message = Message {
-        domain: u16::MAX,
-        area: Area::Shared,
-        droppable: false,
-        tag: 0,
-        buffer: u32::MAX,
-        start: 0,
-        len: 0,
-        records: 0,
-        origin: MailboxKey::NONE,
-    };
+impl Span {
+    /// All of a buffer that lies at `range` {first byte, length}.
+    #[inline]
+    pub(crate) fn of(domain: u16, area: Area, buffer: u32, range: (u32, u32)) -> Span {
+        let (first, bytes) = range;
+        Span {
+            domain,
+            area,
+            droppable: false,
+            tag: 0,
+            buffer,
+            start: first,
+            len: bytes,
+            first,
+            end: first + bytes,
+            records: 0,
+            origin: MailboxKey::NONE,
+        }
+    }
+}
 
+/// Memory of messages that were freed, for the next ones.
+#[derive(Default)]
+#[allow(clippy::vec_box)] // it is the boxes that are kept
+pub(crate) struct Spares(Vec<Box<Span>>);
+
+/// So many are kept.
+const MOST_SPARES: usize = 4096;
+
+impl Spares {
+    /// A message of this span.
+    #[inline]
+    pub(crate) fn message(&mut self, span: Span) -> Message {
+        match self.0.pop() {
+            Some(mut spare) => {
+                *spare = span;
+                Message(spare)
+            }
+            None => Message(Box::new(span)),
+        }
+    }
+
+    /// Keeps a message's memory.
+    #[inline]
+    pub(crate) fn keep(&mut self, message: Message) {
+        if self.0.len() < MOST_SPARES {
+            self.0.push(message.0);
+        }
+    }
+}
+
+impl Message {
     /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.len as usize
+        self.0.len as usize
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.len == 0
     }
 
     /// Takes `prefix` bytes off its front and `suffix` off its end, in place (paper, section 3.3: "adjust"). False, and
@@ -71,42 +120,43 @@ impl Message {
         let Some(rest) = prefix.checked_add(suffix).and_then(|taken| self.len().checked_sub(taken)) else {
             return false;
         };
-        self.start += prefix as u32;
-        self.len = rest as u32;
+        self.0.start += prefix as u32;
+        self.0.len = rest as u32;
         true
     }
 
     /// Says which subscription it is for (below 32,768), how many records it holds, and whether it may be dropped when the reader
     /// is too slow.
     pub fn label(&mut self, subscription: u16, records: u32, droppable: bool) {
-        self.tag = subscription;
-        self.records = records;
-        self.droppable = droppable;
+        self.0.tag = subscription;
+        self.0.records = records;
+        self.0.droppable = droppable;
     }
 
     /// A draft of all of it, in a buffer of the inbox segment `segment` that nobody else has a claim on; `None` if it does not lie
     /// there.
     pub(crate) fn draft(self, segment: &Arc<Segment>, dropped: &Dropped) -> Option<Draft> {
-        debug_assert_eq!(self.area, Area::Inbox);
-        let data = segment.at(self.start as usize, self.len())?;
+        debug_assert_eq!(self.0.area, Area::Inbox);
+        let data = segment.at(self.0.start as usize, self.len())?;
         let len = self.len();
-        Some(Draft { message: self, data, len, dropped: dropped.clone(), _segment: segment.clone() })
+        Some(Draft { message: Some(self), data, len, dropped: dropped.clone(), _segment: segment.clone() })
     }
 
     /// The subscription and records of its label.
     pub fn labelled(&self) -> (u16, u32) {
-        (self.tag, self.records)
+        (self.0.tag, self.0.records)
     }
 }
 
 /// Buffers of drafts that were dropped, until the host interface takes them back.
-pub(crate) type Dropped = Arc<Mutex<Vec<(u16, u32)>>>;
+pub(crate) type Dropped = Arc<Mutex<Vec<Message>>>;
 
 /// A message that the core is writing, in an inbox segment, which clients map read-only: `DerefMut` gives its bytes. Dropped,
 /// it gives its buffer back.
 #[derive(Debug)]
 pub struct Draft {
-    message: Message,
+    /// None once it is finished.
+    message: Option<Message>,
     data: NonNull<u8>,
     len: usize,
     dropped: Dropped,
@@ -120,8 +170,8 @@ unsafe impl Send for Draft {}
 impl Draft {
     /// The message, of its first `len` bytes (of all, if that is more).
     pub fn finish(mut self, len: usize) -> Message {
-        let mut message = std::mem::replace(&mut self.message, Message::NONE);
-        message.len = message.len.min(u32::try_from(len).unwrap_or(u32::MAX));
+        let Some(mut message) = self.message.take() else { unreachable!("a draft is finished once, by value") };
+        message.0.len = message.0.len.min(u32::try_from(len).unwrap_or(u32::MAX));
         message
     }
 }
@@ -147,9 +197,8 @@ impl DerefMut for Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if self.message.buffer != Message::NONE.buffer {
-            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-            dropped.push((self.message.domain, self.message.buffer));
+        if let Some(message) = self.message.take() {
+            self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         }
     }
 }

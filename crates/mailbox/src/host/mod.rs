@@ -26,6 +26,7 @@ mod ports;
 mod prepared;
 #[doc(hidden)]
 pub mod raw;
+mod rings;
 mod signals;
 mod slots;
 
@@ -38,22 +39,19 @@ pub use prepared::{DomainSegments, Parcel, Prepared};
 
 use crate::segment::HugePages;
 use crate::shared::{BellPage, SyncAddress};
-use client::{Client, Polled};
+use client::Client;
 use heap::{Heap, Heaps};
 use mailbox::{Mailbox, PortKey};
-use message::{Area, Dropped};
+use message::{Area, Dropped, Span, Spares};
+use rings::{Rings, Taken};
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
-/// Descriptors taken from one ring before the next one's turn.
-const BURST: u32 = 32;
 /// Entries taken by one look at the rings at most, so that clients that write to one another without an end do not keep the core.
 const LOOK: u64 = 1024;
-/// A ring that brought nothing but buffers given back is looked at once in so many looks: a line that the core does not have
-/// before it is the client's to write at once, where it would have to be fetched from the core's cache first, and the client's
-/// next message would wait behind that.
-const LAZY_LOOKS: u32 = 32;
+/// Entries after which writers are given the buffers that they are due, if the rings are not empty before.
+const FEED_EVERY: u64 = 32;
 
 /// Every bound of the host interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,17 +221,15 @@ pub struct HostInterface {
     /// Those with a name.
     names: HashMap<String, MailboxKey>,
     generation: u32,
-    polled: Vec<Polled>,
-    cursor: usize,
-    burst: u32,
-    /// Looks until the lazy rings are looked at again.
-    until_lazy: u32,
+    rings: Rings,
     /// Entries taken from rings so far.
     taken: u64,
     /// What is for the context besides what the rings hold.
     arrivals: VecDeque<Arrival>,
     /// Clients that were given something since [`HostInterface::end_turn`].
     notified: Vec<u32>,
+    /// Whether any was since [`HostInterface::end_look`].
+    has_given: bool,
     /// Ports that may be due something.
     hungry: Vec<PortKey>,
     /// Ports with fewer grants than they are to have ahead, but more than half of them.
@@ -244,6 +240,7 @@ pub struct HostInterface {
     stuck: Vec<MailboxKey>,
     freed: bool,
     dropped: Dropped,
+    spares: Spares,
     counters: HostCounters,
 }
 
@@ -272,19 +269,18 @@ impl HostInterface {
             mailboxes: Slab::new(),
             names: HashMap::new(),
             generation: 0,
-            polled: Vec::new(),
-            cursor: 0,
-            burst: 0,
-            until_lazy: 0,
+            rings: Rings::default(),
             taken: 0,
             arrivals: VecDeque::new(),
             notified: Vec::new(),
+            has_given: false,
             hungry: Vec::new(),
             below: Vec::new(),
             waiting: Vec::new(),
             stuck: Vec::new(),
             freed: false,
             dropped: Dropped::default(),
+            spares: Spares::default(),
             counters: HostCounters::default(),
             config,
         };
@@ -304,48 +300,40 @@ impl HostInterface {
     /// should see to everything else. Buffers that writers are due are granted before it says so.
     #[inline]
     pub fn poll(&mut self) -> Option<Arrival> {
-        if let Some(arrival) = self.arrivals.pop_front() {
-            return Some(arrival);
+        self.look(true)
+    }
+
+    /// The same for who looks again and again, and at nothing else: it looks at the rings that brought something lately, and at
+    /// a few of the others.
+    #[inline]
+    pub fn poll_active(&mut self) -> Option<Arrival> {
+        self.look(false)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, all: bool) -> Option<Arrival> {
+        if !self.arrivals.is_empty() {
+            return self.arrivals.pop_front();
         }
-        let mut quiet = 0;
         let until = self.taken + LOOK;
-        while quiet < self.polled.len() && self.taken < until {
-            if self.cursor >= self.polled.len() {
-                self.cursor = 0;
-            }
-            let polled = &mut self.polled[self.cursor];
-            let (client, port) = (polled.client, polled.port);
-            let taken = if polled.is_lazy && self.until_lazy > 0 { None } else { polled.pop() };
-            let Some(taken) = taken else {
-                self.cursor += 1;
-                self.burst = 0;
-                quiet += 1;
-                continue;
-            };
-            let arrival = match taken {
-                client::Taken::Descriptor(entry, next) => self.take_descriptor(client, port, &entry, next.as_ref()),
-                client::Taken::Signal(entry) => self.take_signal(client, &entry),
-            };
-            quiet = 0;
+        while let Some((client, port, taken)) = self.rings.take(all) {
             self.taken += 1;
-            self.burst += 1;
-            if self.burst >= BURST {
-                (self.burst, self.cursor) = (0, self.cursor + 1);
+            let arrival = match taken {
+                Taken::Descriptor(entry, next) => self.take_descriptor(client, port, &entry, next.as_ref()),
+                Taken::Signal(entry) => self.take_signal(client, &entry),
+            };
+            if self.taken.is_multiple_of(FEED_EVERY) {
                 self.feed();
             }
             if arrival.is_some() {
                 return arrival;
             }
+            if self.taken >= until {
+                break;
+            }
         }
-        self.until_lazy = if self.until_lazy == 0 { LAZY_LOOKS } else { self.until_lazy - 1 };
         self.feed();
         self.arrivals.pop_front()
-    }
-
-    /// Says that the core did something else since it last looked at the rings: then all of them are looked at.
-    #[inline]
-    pub fn rested(&mut self) {
-        self.until_lazy = 0;
     }
 
     /// Entries taken from clients' rings so far: that it grew tells that something came, also where none of it was for the context.
@@ -356,12 +344,7 @@ impl HostInterface {
 
     /// Whether no ring holds anything: asked between [`HostInterface::before_sleep`] and sleeping.
     pub fn is_quiet(&self) -> bool {
-        let ready = |polled: &Polled| match &polled.up {
-            client::Up::Port(ring) => ring.is_ready(),
-            client::Up::Session(ring) => ring.is_ready(),
-            client::Up::Signals(ring) => ring.is_ready(),
-        };
-        self.arrivals.is_empty() && !self.polled.iter().any(ready)
+        self.arrivals.is_empty() && self.rings.is_quiet()
     }
 
     /// Tells clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be
@@ -376,7 +359,6 @@ impl HostInterface {
 
     /// Tells clients that the core is awake.
     pub fn after_sleep(&mut self) {
-        self.rested();
         self.bell.after_sleep();
     }
 
@@ -384,11 +366,19 @@ impl HostInterface {
     /// called once the rings are empty, and before the core sleeps.
     #[inline]
     pub fn end_turn(&mut self) {
-        if self.freed || !self.hungry.is_empty() {
-            self.feed();
-        }
+        self.feed();
         if !self.notified.is_empty() {
             self.wake_notified();
+        }
+    }
+
+    /// The same between two looks of who looks again and again: it wakes those that are seen to sleep. Who falls asleep meanwhile may
+    /// be seen by [`HostInterface::end_turn`] only, whose fence would take longer than a message does; so that has to follow soon.
+    #[inline]
+    pub fn end_look(&mut self) {
+        self.feed();
+        if std::mem::take(&mut self.has_given) {
+            self.wake_sleepers();
         }
     }
 
@@ -400,28 +390,30 @@ impl HostInterface {
     pub fn read(&self, message: &Message, offset: usize, into: &mut [u8]) -> bool {
         let Some(heap) = self.heap(message) else { return false };
         offset.checked_add(into.len()).is_some_and(|end| end <= message.len())
-            && heap.segment.read_into(message.start as usize + offset, into)
+            && heap.segment.read_into(message.0.start as usize + offset, into)
     }
 
     /// Gives up the claim on a message.
     #[inline]
-    #[allow(clippy::needless_pass_by_value)] // the claim ends with the value
     pub fn free(&mut self, message: Message) {
         self.freed = true;
-        if let Some(domain) = self.domains.get_mut(message.domain as usize).and_then(Option::as_mut) {
-            domain.heaps[message.area as usize].free(message.buffer);
+        let Span { domain: at, area, buffer, .. } = *message.0;
+        self.spares.keep(message);
+        if let Some(domain) = self.domains.get_mut(at as usize).and_then(Option::as_mut) {
+            domain.heaps[area as usize].free(buffer);
             if domain.clients == 0 {
-                self.forget_domain(message.domain);
+                self.forget_domain(at);
             }
         }
     }
 
     /// Another claim on the same bytes.
     pub fn share(&mut self, message: &Message) -> Message {
-        if let Some(domain) = self.domains.get_mut(message.domain as usize).and_then(Option::as_mut) {
-            domain.heaps[message.area as usize].share(message.buffer);
+        let span = *message.0;
+        if let Some(domain) = self.domains.get_mut(span.domain as usize).and_then(Option::as_mut) {
+            domain.heaps[span.area as usize].share(span.buffer);
         }
-        Message { ..*message }
+        self.spares.message(span)
     }
 
     /// A buffer of `bytes` for a message to a mailbox, in the memory of the domain where it will be read.
@@ -458,8 +450,8 @@ impl HostInterface {
         let Some(buffer) = buffer else { return Err(none) };
         let owner = self.domains.get_mut(domain as usize).and_then(Option::as_mut).ok_or(HostError::Gone)?;
         let heap = &mut owner.heaps[Area::Inbox as usize];
-        let (start, _) = heap.range(buffer);
-        let message = Message { domain, area: Area::Inbox, buffer, start, len: bytes as u32, ..Message::NONE };
+        let span = Span { len: bytes as u32, ..Span::of(domain, Area::Inbox, buffer, heap.range(buffer)) };
+        let message = self.spares.message(span);
         message.draft(&heap.segment, &self.dropped).ok_or(none)
     }
 
@@ -480,7 +472,7 @@ impl HostInterface {
     pub fn get(&mut self, from: MailboxKey) -> Option<Message> {
         let mailbox = self.mailbox_mut(from)?;
         let message = mailbox.queue.pop_front()?;
-        mailbox.leaves(message.len);
+        mailbox.leaves(message.0.len);
         self.freed = true;
         Some(message)
     }
@@ -518,9 +510,9 @@ impl HostInterface {
     pub fn drop_oldest(&mut self, client: ClientKey) -> Option<(u16, u32)> {
         let key = self.session_in(client)?;
         let mailbox = self.mailbox_mut(key)?;
-        let at = mailbox.queue.iter().position(|message| message.droppable)?;
+        let at = mailbox.queue.iter().position(|message| message.0.droppable)?;
         let message = mailbox.queue.remove(at)?;
-        mailbox.leaves(message.len);
+        mailbox.leaves(message.0.len);
         mailbox.counters.overflowed += 1;
         let label = message.labelled();
         self.free(message);
@@ -563,7 +555,7 @@ impl HostInterface {
 
     #[inline]
     fn heap(&self, message: &Message) -> Option<&Heap> {
-        Some(&self.domains.get(message.domain as usize)?.as_ref()?.heaps[message.area as usize])
+        Some(&self.domains.get(message.0.domain as usize)?.as_ref()?.heaps[message.0.area as usize])
     }
 
     /// The domain where a mailbox's messages will be read, as far as that is known: its reader's, else that of the client that
@@ -602,8 +594,8 @@ impl HostInterface {
     /// Takes back the buffers of drafts that were dropped unfinished; to be called now and then.
     pub fn collect_dropped(&mut self) {
         let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
-        for (domain, buffer) in dropped {
-            self.free(Message { domain, area: Area::Inbox, buffer, ..Message::NONE });
+        for message in dropped {
+            self.free(message);
         }
     }
 }

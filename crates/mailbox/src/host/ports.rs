@@ -2,7 +2,7 @@
 
 use super::client::{Port, SESSION_IN};
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
-use super::message::{Area, Message};
+use super::message::{Area, Message, Span};
 use super::slots::{Breach, Given};
 use super::{Arrival, HostInterface};
 use crate::shared::{Descriptor, Reason, down, up};
@@ -62,10 +62,10 @@ impl HostInterface {
 
     /// A slot that a client gave back: a message it has read, or a grant it did not use.
     pub(super) fn given_back(&mut self, client: u32, number: u16, given: Given) {
-        let origin = given.message.origin;
+        let origin = given.message.0.origin;
         let was_delivered = given.delivered;
         if number == SESSION_IN
-            && given.message.tag == 0
+            && given.message.0.tag == 0
             && let Some(client) = self.at(client)
         {
             client.unlabelled_taken += u64::from(was_delivered.unwrap_or(0));
@@ -104,7 +104,7 @@ impl HostInterface {
             Ok(Given { message, delivered }) => {
                 holder.messages_in += 1;
                 match delivered {
-                    Some(len) => self.left(message.origin, len),
+                    Some(len) => self.left(message.0.origin, len),
                     None => self.make_hungry(PortKey { client, port: number }),
                 }
                 self.arrive(target, message)
@@ -135,7 +135,7 @@ impl HostInterface {
                 Some(Arrival::Session { client: super::ClientKey(number), message })
             }
             CoreReader::None => {
-                mailbox.enters(message.len);
+                mailbox.enters(message.0.len);
                 let empty = mailbox.queue.is_empty();
                 if let (true, Some(reader)) = (empty, mailbox.reader) {
                     // The usual way of a message to a reader: no queue.
@@ -186,17 +186,31 @@ impl HostInterface {
         };
         let domain = client.domain;
         match client.port_mut(to.port) {
-            Some(port) if port.has_room(message.len) => {}
+            Some(port) if port.has_room(message.0.len) => {}
             _ => return Err(message),
         }
-        let message = if message.domain == domain { message } else { self.cross(message, domain, from)? };
-        let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
-        let (area, tag) = (message.area, message.tag);
-        let Some(client) = self.at(to.client) else { return Err(message) };
-        let Some(port) = client.port_mut(to.port) else { return Err(message) };
-        let entry = port.slots.deliver(Message { origin: from, ..message }, range)?;
-        port.down.push(Descriptor { op: down::MESSAGE, target: area as u16 | tag << 1, ..entry });
+        if message.0.domain == domain {
+            return self.hand_over(from, to, message);
+        }
+        let copy = self.cross(message, domain, from)?;
+        self.hand_over(from, to, copy)
+    }
+
+    /// Hands a message in the memory of its reader's domain to the reader's port.
+    #[inline]
+    fn hand_over(&mut self, from: MailboxKey, to: PortKey, mut message: Message) -> Result<(), Message> {
+        let Some(client) = self.clients.get_mut(to.client as usize).and_then(Option::as_deref_mut) else {
+            return Err(message);
+        };
+        let Some(port) = client.ports.get_mut(to.port as usize).and_then(Option::as_deref_mut) else {
+            return Err(message);
+        };
+        message.0.origin = from;
+        let target = message.0.area as u16 | message.0.tag << 1;
+        let entry = port.slots.deliver(message)?;
+        port.down.push(Descriptor { op: down::MESSAGE, target, ..entry });
         client.messages_out += 1;
+        self.has_given = true;
         if !std::mem::replace(&mut client.is_notified, true) {
             self.notified.push(to.client);
         }
@@ -217,7 +231,7 @@ impl HostInterface {
         };
         self.read(&message, 0, &mut draft);
         let mut copy = draft.finish(usize::MAX);
-        copy.label(message.tag, message.records, message.droppable);
+        copy.label(message.0.tag, message.0.records, message.0.droppable);
         self.counters.crossed += 1;
         self.free(message);
         Ok(copy)
@@ -244,7 +258,7 @@ impl HostInterface {
             self.feed();
             None
         } else {
-            self.grant(key, entry.len).err()
+            self.grant(key, entry.len, 1).err()
         };
         if let Some(reason) = refusal {
             let len = self.said_with(reason);
@@ -257,12 +271,11 @@ impl HostInterface {
         Ok(())
     }
 
-    /// Hands a buffer out to be written.
+    /// Hands out so many buffers to be written.
     ///
     /// # Errors
-    /// Why it cannot be now.
-    pub(super) fn grant(&mut self, key: PortKey, bytes: u32) -> Result<(), Reason> {
-        let quota = self.config.client_bytes;
+    /// Why not all of them can be now.
+    pub(super) fn grant(&mut self, key: PortKey, bytes: u32, count: u32) -> Result<(), Reason> {
         let Some(client) = self.clients.get_mut(key.client as usize).and_then(Option::as_deref_mut) else {
             return Err(Reason::Closed);
         };
@@ -270,9 +283,6 @@ impl HostInterface {
         let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
         if held && key.port == super::client::SESSION_OUT {
             return Err(Reason::Full);
-        }
-        if held_bytes + u64::from(bytes) > quota {
-            return Err(Reason::Quota);
         }
         match self.mailboxes.get(port.mailbox.index as usize) {
             Some(mailbox) if mailbox.generation == port.mailbox.generation => {
@@ -282,33 +292,41 @@ impl HostInterface {
             }
             _ => return Err(Reason::Closed),
         }
-        if port.slots.vacant() == 0 {
-            return Err(Reason::Quota);
-        }
-        let Some(domain_tables) = self.domains.get_mut(domain as usize).and_then(Option::as_mut) else {
+        let Some(tables) = self.domains.get_mut(domain as usize).and_then(Option::as_mut) else {
             return Err(Reason::Closed);
         };
-        let heap = &mut domain_tables.heaps[Area::Shared as usize];
-        let Some(buffer) = heap.alloc(bytes) else { return Err(Reason::NoBuffers) };
-        let range = heap.range(buffer);
-        let message = Message { domain, area: Area::Shared, buffer, start: range.0, len: range.1, ..Message::NONE };
-        match port.slots.grant(message, range) {
-            Ok(entry) => {
-                port.is_wait_noted = false;
-                port.down.push(Descriptor { op: down::GRANT, ..entry });
+        let heap = &mut tables.heaps[Area::Shared as usize];
+        let mut room = self.config.client_bytes.saturating_sub(held_bytes);
+        let mut outcome = Ok(());
+        for _ in 0..count {
+            if room < u64::from(bytes) || port.slots.vacant() == 0 {
+                outcome = Err(Reason::Quota);
+                break;
             }
-            Err(message) => {
-                heap.free(message.buffer);
-                return Err(Reason::Quota);
+            let Some(buffer) = heap.alloc(bytes) else {
+                outcome = Err(Reason::NoBuffers);
+                break;
+            };
+            let range = heap.range(buffer);
+            room = room.saturating_sub(range.1.into());
+            let message = self.spares.message(Span::of(domain, Area::Shared, buffer, range));
+            match port.slots.grant(message) {
+                Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),
+                Err(message) => {
+                    heap.free(buffer);
+                    self.spares.keep(message);
+                }
             }
+            port.is_wait_noted = false;
         }
         self.notify(key.client);
-        Ok(())
+        outcome
     }
 
     /// Notes that a client was given something.
     #[inline]
     pub(super) fn notify(&mut self, client: u32) {
+        self.has_given = true;
         if let Some(entry) = self.at(client)
             && !std::mem::replace(&mut entry.is_notified, true)
         {

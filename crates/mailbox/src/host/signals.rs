@@ -3,7 +3,7 @@
 
 use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING};
 use super::mailbox::{Get, MailboxKey, PortKey, SIGNALS, Side};
-use super::message::{Area, Message};
+use super::message::{Area, Message, Span};
 use super::slots::Breach;
 use super::{Arrival, HostInterface};
 use crate::shared::{
@@ -121,7 +121,7 @@ impl HostInterface {
             Ok(given) => {
                 holder.messages_in += 1;
                 if let Some(len) = given.delivered {
-                    self.left(given.message.origin, len);
+                    self.left(given.message.0.origin, len);
                 }
                 self.feed_waiting_allocs(client);
                 self.arrive(target, given.message)
@@ -133,7 +133,7 @@ impl HostInterface {
     fn take_signal_free(&mut self, client: u32, head: &Descriptor) -> Result<(), Breach> {
         let Some(holder) = self.at(client) else { return Ok(()) };
         let given = holder.signals.slots.take(head, false)?;
-        let origin = given.message.origin;
+        let origin = given.message.0.origin;
         self.free(given.message);
         if let Some(len) = given.delivered {
             self.left(origin, len);
@@ -251,18 +251,12 @@ impl HostInterface {
         let heap = &mut domain.heaps[Area::Shared as usize];
         let Some(buffer) = heap.alloc(bytes) else { return Err(Reason::NoBuffers) };
         let range = heap.range(buffer);
-        let message = Message {
-            domain: holder.domain,
-            area: Area::Shared,
-            buffer,
-            start: range.0,
-            len: range.1,
-            ..Message::NONE
-        };
-        match holder.signals.slots.grant(message, range) {
+        let message = self.spares.message(Span::of(holder.domain, Area::Shared, buffer, range));
+        match holder.signals.slots.grant(message) {
             Ok(head) => holder.signals.down.push(Signal { head: Descriptor { op: down::GRANT, ..head }, a: tag, b: 0 }),
             Err(message) => {
-                heap.free(message.buffer);
+                heap.free(buffer);
+                self.spares.keep(message);
                 return Err(Reason::Quota);
             }
         }
@@ -313,7 +307,7 @@ impl HostInterface {
         while let Some(get) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) {
             let Get { client, tag, .. } = get;
             let Some(domain) = self.at(client).map(|client| client.domain) else { continue };
-            if message.domain != domain {
+            if message.0.domain != domain {
                 message = match self.cross(message, domain, from) {
                     Ok(copy) => copy,
                     Err(message) => {
@@ -324,11 +318,11 @@ impl HostInterface {
                     }
                 };
             }
-            let range = self.heap(&message).map_or((0, 0), |heap| heap.range(message.buffer));
             let Some(holder) = self.at(client) else { continue };
             holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
-            let area = message.area as u16;
-            match holder.signals.slots.deliver(Message { origin: from, ..message }, range) {
+            let area = message.0.area as u16;
+            message.0.origin = from;
+            match holder.signals.slots.deliver(message) {
                 Ok(head) => {
                     holder.messages_out += 1;
                     let head = Descriptor { op: down::MESSAGE, target: area, ..head };

@@ -4,7 +4,7 @@
 //! the client means, holds a buffer in the state that the operation needs, and whether the range lies inside that buffer
 //! is all decided here, from what the daemon wrote down when it filled the slot.
 
-use super::message::Message;
+use super::message::{Message, Span};
 use crate::shared::Descriptor;
 
 /// What a slot holds.
@@ -22,11 +22,8 @@ struct Slot {
     state: State,
     /// Counts the slot's lives, so that a descriptor of an earlier one is found out.
     generation: u16,
-    /// The buffer, as a message that covers what was handed out.
-    message: Message,
-    /// The buffer's first byte and the byte after its last.
-    first: u32,
-    end: u32,
+    /// The buffer, as a message that covers what was handed out; none in an empty slot.
+    message: Option<Message>,
 }
 
 /// The slots of one port.
@@ -72,7 +69,7 @@ pub(crate) struct Given {
 impl Slots {
     /// So many slots, whose generations start at `generation`.
     pub(crate) fn new(count: u16, generation: u16) -> Slots {
-        let slot = || Slot { state: State::Empty, generation, message: Message::NONE, first: 0, end: 0 };
+        let slot = || Slot { state: State::Empty, generation, message: None };
         Slots {
             slots: std::iter::repeat_with(slot).take(count.into()).collect(),
             empty: (0..count).rev().collect(),
@@ -114,29 +111,30 @@ impl Slots {
 
     /// Fills a slot; the descriptor to send, `op` and `target` left to the caller. Gives the message back if none is empty.
     #[inline]
-    fn fill(&mut self, state: State, message: Message, range: (u32, u32)) -> Result<Descriptor, Message> {
+    fn fill(&mut self, state: State, message: Message) -> Result<Descriptor, Message> {
         let Some(number) = self.empty.pop() else { return Err(message) };
-        let slot = &mut self.slots[number as usize];
+        let Some(slot) = self.slots.get_mut(number as usize) else { return Err(message) };
+        let Span { start: offset, len, first, end, .. } = *message.0;
         slot.generation = slot.generation.wrapping_add(1);
-        let (offset, len) = (message.start, message.len);
-        *slot = Slot { state, generation: slot.generation, message, first: range.0, end: range.0 + range.1 };
-        self.bytes += u64::from(range.1);
+        slot.state = state;
+        slot.message = Some(message);
+        self.bytes += u64::from(end - first);
         Ok(Descriptor { op: 0, slot: number, generation: slot.generation, target: 0, offset, len })
     }
 
-    /// Hands out a buffer (all of it: `range` is {first byte, length}) to be written.
+    /// Hands out a buffer, all of it, to be written.
     #[inline]
-    pub(crate) fn grant(&mut self, message: Message, range: (u32, u32)) -> Result<Descriptor, Message> {
-        let descriptor = self.fill(State::Granted, message, range)?;
+    pub(crate) fn grant(&mut self, message: Message) -> Result<Descriptor, Message> {
+        let descriptor = self.fill(State::Granted, message)?;
         self.granted += 1;
         Ok(descriptor)
     }
 
-    /// Hands out a message to be read, in the buffer at `range`.
+    /// Hands out a message to be read.
     #[inline]
-    pub(crate) fn deliver(&mut self, message: Message, range: (u32, u32)) -> Result<Descriptor, Message> {
-        let len = message.len;
-        let descriptor = self.fill(State::Delivered, message, range)?;
+    pub(crate) fn deliver(&mut self, message: Message) -> Result<Descriptor, Message> {
+        let len = message.0.len;
+        let descriptor = self.fill(State::Delivered, message)?;
         self.delivered += 1;
         self.delivered_bytes += u64::from(len);
         Ok(descriptor)
@@ -149,18 +147,18 @@ impl Slots {
     #[inline]
     pub(crate) fn take(&mut self, from: &Descriptor, range: bool) -> Result<Given, Breach> {
         let slot = self.slots.get_mut(from.slot as usize).ok_or(Breach::NoSlot(from.slot))?;
-        if slot.state == State::Empty || slot.generation != from.generation {
-            return Err(Breach::NotHeld(from.slot));
-        }
+        let held = slot.message.as_mut().filter(|_| slot.generation == from.generation);
+        let span = &mut *held.ok_or(Breach::NotHeld(from.slot))?.0;
+        let delivered = (slot.state == State::Delivered).then_some(span.len);
         if range {
-            let inside =
-                from.offset >= slot.first && u64::from(from.offset) + u64::from(from.len) <= u64::from(slot.end);
-            if !inside {
+            let end = u64::from(from.offset) + u64::from(from.len);
+            if from.offset < span.first || end > u64::from(span.end) {
                 return Err(Breach::Outside { slot: from.slot, offset: from.offset, len: from.len });
             }
+            (span.start, span.len) = (from.offset, from.len);
         }
-        let mut message = std::mem::replace(&mut slot.message, Message::NONE);
-        let delivered = (slot.state == State::Delivered).then_some(message.len);
+        self.bytes -= u64::from(span.end - span.first);
+        let message = slot.message.take().ok_or(Breach::NotHeld(from.slot))?;
         match delivered {
             Some(len) => {
                 self.delivered -= 1;
@@ -168,12 +166,8 @@ impl Slots {
             }
             None => self.granted -= 1,
         }
-        self.bytes -= u64::from(slot.end - slot.first);
         slot.state = State::Empty;
         self.empty.push(from.slot);
-        if range {
-            (message.start, message.len) = (from.offset, from.len);
-        }
         Ok(Given { message, delivered })
     }
 
@@ -194,26 +188,28 @@ impl Slots {
         let count = self.slots.len() as u16;
         self.empty = (0..count).rev().collect();
         (self.granted, self.delivered, self.bytes, self.delivered_bytes) = (0, 0, 0, 0);
-        self.slots.iter_mut().filter(|slot| slot.state != State::Empty).map(|slot| {
+        self.slots.iter_mut().filter_map(|slot| {
             slot.state = State::Empty;
-            std::mem::replace(&mut slot.message, Message::NONE)
+            slot.message.take()
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Area;
     use super::*;
     use proptest::prelude::*;
 
-    fn message(start: u32, len: u32) -> Message {
-        Message { start, len, ..Message::NONE }
+    /// The first `len` bytes of a buffer at `first` of 64.
+    fn message(first: u32, len: u32) -> Message {
+        Message(Box::new(Span { len, ..Span::of(0, Area::Shared, 0, (first, 64)) }))
     }
 
     #[test]
     fn only_what_was_handed_out_can_be_given_back_and_once() {
         let mut slots = Slots::new(2, 0);
-        let grant = slots.grant(message(128, 64), (128, 64)).unwrap();
+        let grant = slots.grant(message(128, 64)).unwrap();
         let put = Descriptor { offset: 136, len: 56, ..grant };
         for (wrong, breach) in [
             (Descriptor { slot: 2, ..put }, Breach::NoSlot(2)),
@@ -226,9 +222,9 @@ mod tests {
             assert_eq!(slots.take_granted(&wrong).err(), Some(breach));
         }
         let taken = slots.take_granted(&put).unwrap();
-        assert_eq!((taken.start, taken.len), (136, 56));
+        assert_eq!((taken.0.start, taken.0.len), (136, 56));
         assert_eq!(slots.take_granted(&put).err(), Some(Breach::NotHeld(put.slot)));
-        let delivered = slots.deliver(message(0, 10), (0, 64)).unwrap();
+        let delivered = slots.deliver(message(0, 10)).unwrap();
         assert_eq!(slots.take_granted(&delivered).err(), Some(Breach::NotGranted(delivered.slot)));
         assert_eq!(slots.take(&delivered, false).unwrap().delivered, Some(10));
         assert_eq!((slots.bytes(), slots.granted(), slots.delivered(), slots.vacant()), (0, 0, 0, 2));
@@ -245,10 +241,10 @@ mod tests {
             for (step, slot, generation, offset, len) in steps {
                 match step {
                     0 => {
-                        if let Ok(grant) = slots.grant(message(64, 64), (64, 64)) { held.push((grant, true)); }
+                        if let Ok(grant) = slots.grant(message(64, 64)) { held.push((grant, true)); }
                     }
                     1 => {
-                        if let Ok(delivery) = slots.deliver(message(64, 32), (64, 64)) { held.push((delivery, false)); }
+                        if let Ok(delivery) = slots.deliver(message(64, 32)) { held.push((delivery, false)); }
                     }
                     _ => {
                         let guess = Descriptor { op: 0, slot: slot % 10, generation: generation % 4, target: 0, offset: offset % 200, len: len % 200 };
@@ -257,7 +253,7 @@ mod tests {
                             Ok(given) => {
                                 let (_, granted) = held.swap_remove(known.unwrap());
                                 prop_assert_eq!(given.delivered.is_none(), granted);
-                                prop_assert!(given.message.start >= 64 && given.message.start + given.message.len <= 128);
+                                prop_assert!(given.message.0.first == 64 && given.message.0.start >= 64 && given.message.0.start + given.message.0.len <= 128);
                             }
                             Err(_) => prop_assert!(known.is_none() || step == 3),
                         }

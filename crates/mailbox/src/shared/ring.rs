@@ -63,7 +63,7 @@ pub(crate) trait Entry: Copy {
 impl Entry for Descriptor {
     const WORDS: usize = 2;
 
-    #[inline]
+    #[inline(always)]
     fn encode(self) -> [u64; MOST_WORDS] {
         let head = u64::from(self.op) << 8
             | u64::from(self.slot) << 16
@@ -72,7 +72,7 @@ impl Entry for Descriptor {
         [head, u64::from(self.offset) | u64::from(self.len) << 32, 0, 0]
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode([head, span, ..]: [u64; MOST_WORDS]) -> Descriptor {
         Descriptor {
             op: (head >> 8) as u8,
@@ -88,13 +88,13 @@ impl Entry for Descriptor {
 impl Entry for Signal {
     const WORDS: usize = 4;
 
-    #[inline]
+    #[inline(always)]
     fn encode(self) -> [u64; MOST_WORDS] {
         let [head, span, ..] = self.head.encode();
         [head, span, self.a, self.b]
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(words: [u64; MOST_WORDS]) -> Signal {
         Signal { head: Descriptor::decode(words), a: words[2], b: words[3] }
     }
@@ -121,7 +121,17 @@ impl<E: Entry> Place<E> {
         Place::new(Words::new(segment, at, entries.checked_mul(E::WORDS)?)?)
     }
 
-    #[inline]
+    /// Loads the words of the next entry behind its first.
+    #[inline(always)]
+    fn rest(&self, words: &mut [u64; MOST_WORDS]) {
+        let mut at = 1;
+        while at < E::WORDS {
+            words[at] = self.words.word(self.next + at).load(Ordering::Relaxed);
+            at += 1;
+        }
+    }
+
+    #[inline(always)]
     fn step(&mut self) {
         self.passed += 1;
         self.next += E::WORDS;
@@ -150,12 +160,15 @@ impl<E: Entry> RingWriter<E> {
     }
 
     /// Writes an entry. It cannot be refused: the slots bound what is under way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, entry: E) {
         let place = &mut self.0;
         let encoded = entry.encode();
-        for (at, word) in encoded.iter().enumerate().take(E::WORDS).skip(1) {
-            place.words.word(place.next + at).store(*word, Ordering::Relaxed);
+        // By count, which is known to the compiler: it then writes the few stores out.
+        let mut at = 1;
+        while at < E::WORDS {
+            place.words.word(place.next + at).store(encoded[at], Ordering::Relaxed);
+            at += 1;
         }
         // Release: who sees this lap sees the words above, and what was done to the slot's buffer.
         place.words.word(place.next).store(encoded[0] & !0xff | u64::from(place.lap), Ordering::Release);
@@ -186,7 +199,7 @@ impl<E: Entry> RingReader<E> {
     }
 
     /// Takes the next entry, if it was written. Each word is loaded once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<E> {
         let place = &mut self.0;
         let mut words = [0; MOST_WORDS];
@@ -195,30 +208,26 @@ impl<E: Entry> RingReader<E> {
         if words[0] as u8 != place.lap {
             return None;
         }
-        for (at, word) in words.iter_mut().enumerate().take(E::WORDS).skip(1) {
-            *word = place.words.word(place.next + at).load(Ordering::Relaxed);
-        }
+        place.rest(&mut words);
         place.step();
         Some(E::decode(words))
     }
 
     /// Whether [`RingReader::pop`] would give something.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
         self.0.words.word(self.0.next).load(Ordering::Acquire) as u8 == self.0.lap
     }
 
     /// The next entry, if it was written, without taking it: its words may be others when it is taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek(&self) -> Option<E> {
         let mut words = [0; MOST_WORDS];
         words[0] = self.0.words.word(self.0.next).load(Ordering::Acquire);
         if words[0] as u8 != self.0.lap {
             return None;
         }
-        for (at, word) in words.iter_mut().enumerate().take(E::WORDS).skip(1) {
-            *word = self.0.words.word(self.0.next + at).load(Ordering::Relaxed);
-        }
+        self.0.rest(&mut words);
         Some(E::decode(words))
     }
 
@@ -246,13 +255,13 @@ impl TakenCount {
     }
 
     /// By the writer: entries taken so far, at least. Their places may be written again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load(&self) -> u64 {
         self.0.word(0).load(Ordering::Acquire)
     }
 
     /// By the reader: it has taken so many so far.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn store(&self, taken: u64) {
         self.0.word(0).store(taken, Ordering::Release);
     }

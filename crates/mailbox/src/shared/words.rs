@@ -65,7 +65,7 @@ impl<A: Atomic> Words<A> {
     }
 
     /// The word at `index`, which is taken modulo the number of words.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn word(&self, index: usize) -> &A {
         // SAFETY: the mask keeps the index below the count that `new` checked against the segment, which this value
         // keeps mapped; segments start on eight bytes and `at` is a multiple of a word's, so the word is aligned. It
@@ -74,7 +74,7 @@ impl<A: Atomic> Words<A> {
     }
 
     /// How many there are.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self) -> usize {
         self.mask + 1
     }

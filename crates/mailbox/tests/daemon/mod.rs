@@ -306,7 +306,6 @@ impl Core {
 
     /// Takes what lies in the rings.
     fn take_all(&mut self) {
-        self.host.rested();
         while let Some(arrival) = self.host.poll() {
             self.take(arrival);
         }

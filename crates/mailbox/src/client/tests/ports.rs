@@ -215,6 +215,10 @@ fn garbage_from_the_daemon_ends_the_attachment_and_nothing_else() {
     wrong.extend(ranges(down::MESSAGE));
     wrong.extend(ranges(down::MESSAGE).map(|entry| Descriptor { target: 1, ..entry }));
     wrong.extend([0, 5, 26, 27, 255].map(|op| Descriptor { op, ..Descriptor::default() }));
+    // Slots that there are not.
+    for op in [down::GRANT, down::MESSAGE] {
+        wrong.extend([256, u16::MAX].map(|slot| Descriptor { op, slot, len: 1, ..Descriptor::default() }));
+    }
     // Answers to what was not asked.
     wrong.push(refused(Reason::Full));
     for entry in wrong {
@@ -234,6 +238,27 @@ fn garbage_from_the_daemon_ends_the_attachment_and_nothing_else() {
         assert!(attachment.is_gone());
         assert!(is_gone(&writer.try_begin_put(1).unwrap_err(), "protocol"));
         assert!(is_gone(&attachment.alloc_sync().unwrap().read(Wait::Block).unwrap_err(), "protocol"));
+    }
+}
+
+#[test]
+fn a_slot_that_is_in_hand_is_not_handed_over_again() {
+    for op in [down::GRANT, down::MESSAGE] {
+        let (attachment, fake) = attach();
+        let entry = Descriptor { op, slot: 9, len: 64, ..Descriptor::default() };
+        let ((mut writer, mut write_port), (mut reader, mut read_port)) =
+            (writer(&attachment, &fake), reader(&attachment, &fake));
+        let port = if op == down::GRANT { &mut write_port } else { &mut read_port };
+        port.send(entry);
+        port.send(entry);
+        let error = match op {
+            down::GRANT => writer.begin_put(1, Wait::Block).map(drop).unwrap_err(),
+            _ => {
+                let _held = reader.begin_get(Wait::Block).unwrap();
+                reader.begin_get(Wait::Block).map(drop).unwrap_err()
+            }
+        };
+        assert!(is_gone(&error, "broke the protocol"), "{error}");
     }
 }
 

@@ -206,9 +206,9 @@ fn no_more_is_asked_for_than_there_are_slots() {
     let waits = std::thread::spawn(move || reader.begin_get(Wait::Block).map(|message| message.len()));
     eventually(|| fake.arrivals.has_sleepers().then_some(()));
     drop(last);
-    expect(&mut fake, up::SIGNAL_FREE);
+    let freed = expect(&mut fake, up::SIGNAL_FREE).head.slot;
     let ask = expect(&mut fake, up::GET);
-    fake.answer(ask.a, message(0, 0, 3, 0));
+    fake.answer(ask.a, message(freed, 0, 3, 0));
     assert_eq!(waits.join().unwrap().unwrap(), 3);
 }
 
@@ -382,6 +382,7 @@ fn garbage_on_the_signal_queue_ends_the_attachment() {
         message(0, SEGMENT_BYTES, 1, 0),
         message(0, 0, SEGMENT_BYTES + 1, 1),
         message(0, u32::MAX, u32::MAX, 0),
+        message(SIGNAL_SLOTS as u16, 0, 1, 0),
     ] {
         let (attachment, mut fake) = attach();
         let get = std::thread::spawn(move || attachment.reader(1, None).unwrap().begin_get(Wait::Block).unwrap_err());

@@ -1,7 +1,7 @@
 //! What a message costs between a process and the core, without a daemon around it: a client's thread and a core's thread of
 //! one process, each tied to a core of its own, beside a bare atomic that goes to and fro between the same two cores.
 //!
-//! `cargo run --release -p crossdock-mailbox --example echo_ns`
+//! `cargo run --release -p crossdock-bench --example echo_ns`
 
 #![allow(clippy::print_stdout)] // the figures are what it is for
 
@@ -23,9 +23,7 @@ const TRIPS: u32 = 20_000;
 const ROUNDS: usize = 21;
 
 fn pin(core: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    if rustix::thread::sched_setaffinity(None, &set).is_err() {
+    if crossdock_device::pin_to_cpu(core).is_err() {
         eprintln!("core {core} cannot be had: the figures are of wherever the threads ran");
     }
 }
@@ -94,7 +92,7 @@ struct Core {
 
 impl Core {
     fn turn(&mut self) {
-        while let Some(arrival) = self.host.poll() {
+        while let Some(arrival) = self.host.poll_active() {
             let Arrival::Upcall { upcall, message, .. } = arrival else { continue };
             match (upcall, self.replies) {
                 (ECHO, Some(replies)) => self.host.put(replies, message),
@@ -117,12 +115,12 @@ impl Core {
                 }
             }
         }
-        self.host.end_turn();
+        self.host.end_look();
     }
 }
 
-fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16>); SIDES.len()]>, stop: &AtomicBool) {
-    let run = || -> Result<(), Box<dyn Error>> {
+fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16>); SIDES.len()]>, stop: &AtomicBool) -> Core {
+    let run = || -> Result<Core, Box<dyn Error>> {
         let listener = AttachListener::bind(address, false)?;
         let config = HostConfig::default();
         let domain = DomainSegments::new("one", config.shared_bytes, config.inbox_bytes, HugePages::None)?;
@@ -153,18 +151,24 @@ fn core(address: &AttachAddr, opened: &std::sync::mpsc::Sender<[(u16, Option<u16
         opened.send(sides)?;
         pin(1);
         while !stop.load(Ordering::Relaxed) {
-            core.turn();
+            // As the runtime does: the fence now and then.
+            (0..32).for_each(|_| core.turn());
+            core.host.end_turn();
         }
-        Ok(())
+        Ok(core)
     };
-    if let Err(error) = run() {
-        eprintln!("the core: {error}");
-        std::process::exit(1);
+    match run() {
+        Ok(core) => core,
+        Err(error) => {
+            eprintln!("the core: {error}");
+            std::process::exit(1);
+        }
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let floor = floor();
+    let alone = std::env::args().any(|a| a == "alone");
+    let floor = if alone { 1.0 } else { floor() };
     println!("atomic floor       {floor:8.1} ns");
     let address = AttachAddr::Abstract(format!("crossdock-echo-ns-{}", std::process::id()));
     let (opened, sides) = std::sync::mpsc::channel();
@@ -180,6 +184,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sides = sides.recv()?;
     pin(0);
     let mut reader = attachment.reader(sides[4].0, sides[4].1)?;
+    if alone {
+        stop.store(true, Ordering::Relaxed);
+        let Ok(mut core) = thread.join() else { return Ok(()) };
+        let mut writer = attachment.writer(sides[3].0, sides[3].1)?;
+        let mut message = None;
+        let ns = timed(|| {
+            let handed_on = match message.take() {
+                Some(message) => reader.enqueue(message, sides[0].0),
+                None => writer.begin_put(64, Wait::Poll).and_then(|put| writer.enqueue(put, sides[0].0)),
+            };
+            while handed_on.is_ok() && message.is_none() {
+                core.turn();
+                message = reader.try_begin_get().unwrap_or_default();
+            }
+        });
+        println!("the same in one thread, enqueue {ns:8.1} ns");
+        return Ok(());
+    }
     let mut echo = attachment.writer(sides[0].0, sides[0].1)?;
     let mut message = None;
     let ns = timed(|| {
@@ -219,6 +241,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     println!("one_way_64         {ns:8.1} ns, {:.1} M/s", 1e3 / ns);
     stop.store(true, Ordering::Relaxed);
-    let _joined = thread.join();
+    let Ok(mut core) = thread.join() else { return Ok(()) };
+    core.turn();
+    let mut message = None;
+    let ns = timed(|| {
+        let handed_on = match message.take() {
+            Some(message) => reader.enqueue(message, sides[0].0),
+            None => writer.begin_put(64, Wait::Poll).and_then(|put| writer.enqueue(put, sides[0].0)),
+        };
+        while handed_on.is_ok() && message.is_none() {
+            core.turn();
+            message = reader.try_begin_get().unwrap_or_default();
+        }
+    });
+    println!("the same in one thread, enqueue {ns:8.1} ns");
+    let ns = timed(|| core.turn());
+    println!("an idle look {ns:8.1} ns");
     Ok(())
 }
