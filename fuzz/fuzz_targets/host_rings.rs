@@ -34,6 +34,21 @@ enum Step {
         offset: u32,
         len: u32,
     },
+    /// Any entry over its lane.
+    Pass {
+        port: u8,
+        after: u8,
+        entry: RawDescriptor,
+        a: u64,
+    },
+    /// What it was given, back over its lane, in order.
+    PassBack {
+        port: u8,
+        op: u8,
+        target: u8,
+    },
+    /// It takes what was passed to it.
+    TakePassed,
     /// Any signal.
     Signal {
         head: RawDescriptor,
@@ -152,6 +167,25 @@ impl World {
                 );
                 self.hostile.push(u16::from(port % 5), entry);
             }
+            Step::Pass { port, after, entry, a } => {
+                let port = if port > 250 { u16::MAX } else { u16::from(port % 8) };
+                let after = self.hostile.pushed(port).wrapping_add(u32::from(after % 3));
+                self.hostile.pass(port, after, entry, a, 0);
+            }
+            Step::PassBack { port, op, target } => {
+                let port = u16::from(port % 5);
+                let after = self.hostile.pushed(port);
+                if let Some((_, slot, generation, _, offset, len)) = self.hostile.pop(port) {
+                    self.hostile.pass(
+                        port,
+                        after,
+                        (op % 5, slot, generation, u16::from(target % 4), offset, len),
+                        0,
+                        0,
+                    );
+                }
+            }
+            Step::TakePassed => drop(self.hostile.take_passed()),
             Step::Signal { head, a, b } => self.hostile.push_signal(head, a, b),
             Step::NearSignal { op, slot, generation, target, len, a, b } => {
                 let head = (
@@ -194,13 +228,15 @@ impl World {
         self.granted.extend(std::iter::from_fn(|| self.honest.pop(port)).filter(|entry| entry.0 == GRANT));
         if let Some((_, slot, generation, _, offset, _)) = self.granted.pop() {
             assert!(self.honest.write(offset, &self.sent.to_le_bytes()));
-            self.honest.push(port, (PUT, slot, generation, 0, offset, 8));
+            let entry = (PUT, slot, generation, 0, offset, 8);
+            if !self.honest.pass(port, self.honest.pushed(port), entry, 0, 0) {
+                self.honest.push(port, entry);
+            }
             self.sent += 1;
         }
     }
 
     fn turn(&mut self) {
-        self.host.rested();
         while let Some(arrival) = self.host.poll() {
             match arrival {
                 Arrival::Session { message, .. } | Arrival::Upcall { message, .. } => {
@@ -217,7 +253,7 @@ impl World {
         }
         self.host.end_turn();
         let port = self.get_port;
-        while let Some((_, slot, generation, _, offset, len)) = self.honest.pop(port) {
+        while let Some((_, slot, generation, _, offset, len)) = self.honest.next(port) {
             let mut bytes = [0; 8];
             assert!(len == 8 && self.honest.read(false, offset, &mut bytes));
             assert_eq!(u64::from_le_bytes(bytes), self.seen);

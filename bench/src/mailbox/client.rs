@@ -20,7 +20,7 @@ const REPLIES: &str = "replies";
 /// What is done with a message on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Work {
-    /// It is handed on: its sender writes a number into it, its receiver looks at that, nobody touches the rest
+    /// It is handed on, to and fro, and nobody touches its bytes
     Enqueue,
     /// Both ways: a message is allocated, every byte filled, every byte read
     PutGet,
@@ -85,17 +85,17 @@ impl Ends {
         }
     }
 
-    fn enqueue_trip(&mut self, bytes: usize, number: u64) -> Result<(), Error> {
-        let number = number.to_le_bytes();
-        let mut put = self.begin_put(bytes)?;
-        put[..8].copy_from_slice(&number);
-        self.writer.end_put(put)?;
-        let message = self.begin_get()?;
-        if message.len() != bytes || message[..8] != number {
-            return Err("another message came back".into());
+    /// Hands on the message that came back last, or a first one, and gets it back.
+    fn enqueue_trip(&mut self, message: Option<Message>, bytes: usize) -> Result<Message, Error> {
+        match message {
+            Some(message) => self.reader.enqueue(message, &mut self.writer)?,
+            None => {
+                let put = self.begin_put(bytes)?;
+                self.writer.end_put(put)?;
+            }
         }
-        self.reader.end_get(message);
-        Ok(())
+        let message = self.begin_get()?;
+        if message.len() == bytes { Ok(message) } else { Err("another message came back".into()) }
     }
 
     fn put_get_trip(&mut self, bytes: usize, number: u64) -> Result<(), Error> {
@@ -132,12 +132,15 @@ pub(super) fn ping(ping: &Ping) -> Result<(), Error> {
     pin_to_cpu(ping.cpu)?;
     let batch = if ping.waiting == Waiting::Polling && ping.bytes < 1 << 16 { BATCH } else { SINGLE };
     let batch = if ping.work == Work::Enqueue && ping.waiting == Waiting::Polling { BATCH } else { batch };
-    let (bytes, mut number) = (ping.bytes, 0);
-    round_trips(batch, || {
-        number += 1;
-        match ping.work {
-            Work::Enqueue => ends.enqueue_trip(bytes, number),
-            Work::PutGet => ends.put_get_trip(bytes, number),
+    let (bytes, mut number, mut message) = (ping.bytes, 0, None);
+    round_trips(batch, || match ping.work {
+        Work::Enqueue => {
+            message = Some(ends.enqueue_trip(message.take(), bytes)?);
+            Ok(())
+        }
+        Work::PutGet => {
+            number += 1;
+            ends.put_get_trip(bytes, number)
         }
     })
 }

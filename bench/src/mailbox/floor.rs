@@ -42,6 +42,80 @@ pub(super) fn run(client_cpu: usize, daemon_cpu: usize) -> Result<(), Error> {
     })
 }
 
+/// Bytes of a message that go along.
+const MESSAGE_WORDS: usize = 8;
+/// Messages that take turns, each on lines of its own: as many as a mailbox has under way.
+const MESSAGES: usize = 8;
+
+/// A message's cache line.
+struct Line([AtomicU64; MESSAGE_WORDS]);
+
+#[repr(align(4096))]
+struct Lines([[Line; 3]; MESSAGES]);
+
+impl Lines {
+    fn new() -> Lines {
+        Lines(std::array::from_fn(|_| std::array::from_fn(|_| Line(std::array::from_fn(|_| AtomicU64::new(0))))))
+    }
+
+    #[inline]
+    fn fill(&self, number: u64) {
+        let [line, ..] = &self.0[number as usize % MESSAGES];
+        line.0.iter().for_each(|word| word.store(number, Ordering::Relaxed));
+    }
+
+    #[inline]
+    fn read(&self, number: u64) -> u64 {
+        let [line, ..] = &self.0[number as usize % MESSAGES];
+        line.0.iter().map(|word| word.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+}
+
+/// The floor of a message of 64 bytes that is filled and read both ways: the same word, and a line of bytes beside it that the
+/// one side fills before it writes the word and the other reads before it answers.
+pub(super) fn run_with_bytes(client_cpu: usize, daemon_cpu: usize) -> Result<(), Error> {
+    let (word, there, back) = (Alone(AtomicU64::new(0)), Lines::new(), Lines::new());
+    std::thread::scope(|scope| {
+        let (say_pinned, pinned) = std::sync::mpsc::channel();
+        let (word, there, back) = (&word.0, &there, &back);
+        scope.spawn(move || {
+            let ready = pin_to_cpu(daemon_cpu);
+            let failed = ready.is_err();
+            if say_pinned.send(ready).is_err() || failed {
+                return;
+            }
+            loop {
+                match word.load(Ordering::Acquire) {
+                    END => break,
+                    odd if odd % 2 == 1 => {
+                        back.fill(there.read(odd / 2) / MESSAGE_WORDS as u64);
+                        word.store(odd + 1, Ordering::Release);
+                    }
+                    _ => {}
+                }
+            }
+        });
+        pinned.recv()??;
+        let told = pin_to_cpu(client_cpu).map_err(Error::from).and_then(|()| {
+            let mut number = 0;
+            round_trips(BATCH, || {
+                there.fill(number / 2);
+                word.store(number + 1, Ordering::Release);
+                number += 2;
+                while word.load(Ordering::Acquire) != number {}
+                let read = back.read(number / 2 - 1);
+                if read == (number / 2 - 1) * MESSAGE_WORDS as u64 {
+                    Ok(())
+                } else {
+                    Err("other bytes came back".into())
+                }
+            })
+        });
+        word.store(END, Ordering::Release);
+        told
+    })
+}
+
 /// Odd numbers are for this side, even ones for the other.
 fn echo(word: &AtomicU64) {
     loop {

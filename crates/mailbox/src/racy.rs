@@ -74,6 +74,30 @@ pub(crate) unsafe fn copy_in(from: &[u8], to: NonNull<u8>) {
     }
 }
 
+/// Copies `bytes` from one such place to another.
+///
+/// # Safety
+/// So many bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
+/// do not overlap.
+#[inline]
+pub(crate) unsafe fn copy_across(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if bytes >= LONG_BYTES {
+        // SAFETY: the caller's ranges.
+        unsafe { string_move(from, to, bytes) };
+        return;
+    }
+    let mut piece = [0; 256];
+    for at in (0..bytes).step_by(piece.len()) {
+        let piece = &mut piece[..(bytes - at).min(256)];
+        // SAFETY: this piece of the caller's ranges.
+        unsafe {
+            copy_out(from.add(at), piece);
+            copy_in(piece, to.add(at));
+        }
+    }
+}
+
 /// Copies `bytes` from one place to another by the processor's own means.
 ///
 /// # Safety
@@ -114,25 +138,18 @@ unsafe fn bytes_in(from: &[u8], to: NonNull<u8>) {
     }
 }
 
-/// Asks for the cache line of `place`, to be read soon. A hint: any address will do.
+/// Asks for the cache line of `place`, to be read or written soon, out of whatever other core's cache has it. A hint: any address
+/// will do.
+///
+/// It asks for the right to write too, also where the line will only be read: a one-way stream of messages of 64 bytes was measured
+/// to be half as fast again as with a plain prefetch.
 #[inline]
 pub(crate) fn prefetch(place: NonNull<u8>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint that faults at no address; every x86-64 has SSE.
+    // SAFETY: a prefetch is a hint that faults at no address; processors without this one take it for a no-op. Spelt out, since
+    // compilers make the plain one of the intrinsic unless they are told that the processor has both.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.as_ptr().cast_const().cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _no_hint = place;
-}
-
-/// Asks for the cache line of `place`, to be written soon, out of whatever other core's cache has it. A hint: any address will do.
-#[inline]
-pub(crate) fn prefetch_to_write(place: NonNull<u8>) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint that faults at no address; processors without this one take it for a no-op.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(place.as_ptr().cast_const().cast());
+        std::arch::asm!("prefetchw [{}]", in(reg) place.as_ptr(), options(nostack, preserves_flags));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _no_hint = place;

@@ -226,7 +226,7 @@ impl Segment {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Says that the bytes from `offset` on are about to be read.
+    /// Says that the bytes from `offset` on are about to be read or written.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
         if let Some(place) = self.at(offset, 0) {
@@ -242,6 +242,20 @@ impl Segment {
         let Some(from) = self.at(offset, to.len()) else { return false };
         // SAFETY: `at` checked that these bytes are inside the mapping, which `self` keeps.
         unsafe { racy::copy_out(from, to) };
+        true
+    }
+
+    /// Copies `bytes` bytes from where `from` says in another segment to where `at` says in this one, each loaded once; false if
+    /// either are not all inside, or this mapping is only to be read.
+    #[inline]
+    #[must_use]
+    pub(crate) fn copy_from(&self, at: usize, other: &Segment, from: usize, bytes: usize) -> bool {
+        let (Some(from), Some(to)) = (other.at(from, bytes), self.at(at, bytes).filter(|_| self.writable)) else {
+            return false;
+        };
+        // SAFETY: `at` checked that these bytes are inside the mappings, which `other` and `self` keep; the latter may be written.
+        // Two segments do not overlap, nor do two buffers of one.
+        unsafe { racy::copy_across(from, to, bytes) };
         true
     }
 

@@ -15,7 +15,7 @@ use crate::attach::{Admitted, AttachAddr, AttachError, Peer, connect};
 use crate::failpoint::failpoint;
 use crate::segment::{HugePages, Segment};
 use crate::shared::{
-    ARRIVAL_CONDITION, ArmedFlag, BELL_PAGE_BYTES, CONDITIONS, ConditionAddress, ControlLayout, CoreBell,
+    ARRIVAL_CONDITION, ArmedFlag, BELL_PAGE_BYTES, CONDITIONS, ClientLane, ConditionAddress, ControlLayout, CoreBell,
     FREE_CONDITION, HostCondition, SIGNAL_SLOTS, SyncAddress, SyncCell, UPCALL_CONDITION, up,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -222,6 +222,7 @@ pub(crate) struct Inner {
     /// Of the signal queue's slots.
     pub(crate) records: Records,
     pub(crate) control: Arc<Segment>,
+    pub(crate) lane: ClientLane,
     pub(crate) bell: CoreBell,
     pub(crate) watch: Arc<Watch>,
     /// Signalled when the core sent something.
@@ -260,7 +261,7 @@ impl Inner {
             let what = format!("its control segment of {} bytes is too short", control.bytes());
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
         };
-        let Parts { bell, conditions, arrivals, upcalled, signals, cells, armed } = parts;
+        let Parts { bell, conditions, arrivals, upcalled, signals, cells, armed, lane } = parts;
         let watch = Arc::new(Watch::new(socket, conditions));
         let watched = watch.clone();
         let thread = std::thread::Builder::new().name("crossdock-watch".to_owned());
@@ -270,6 +271,7 @@ impl Inner {
             memory,
             records: Records::new(SIGNAL_SLOTS, SIGNALS),
             control,
+            lane,
             bell,
             watch,
             arrivals,
@@ -319,6 +321,7 @@ struct Parts {
     signals: Signals,
     cells: Vec<SyncCell>,
     armed: ArmedFlag,
+    lane: ClientLane,
 }
 
 impl Parts {
@@ -332,6 +335,7 @@ impl Parts {
             signals: Signals::new(control)?,
             cells: cells(control)?,
             armed: ArmedFlag::new(control)?,
+            lane: ClientLane::new(control)?,
         })
     }
 }

@@ -5,7 +5,9 @@ use super::claim::Claim;
 use super::error::MailboxError;
 use super::held::{Granted, Held};
 use crate::failpoint::failpoint;
-use crate::shared::{ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Reason, RingReader, RingWriter, SLOTS};
+use crate::shared::{
+    ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,6 +61,7 @@ impl Port {
         let (Some(up), Some(down)) = (up, down) else {
             return Err(inner.broken("its control segment is too short for the rings"));
         };
+        inner.tidy_lane();
         let claim = Claim::new(inner, mailbox, Some(number));
         Ok(Port { number, claim, up, down, rung: 0, spare: Vec::with_capacity(SLOTS), closed: None })
     }
@@ -67,6 +70,17 @@ impl Port {
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: Descriptor) {
         self.up.push(entry);
+        self.claim.inner.bell.ring_if_asleep(&mut self.rung);
+    }
+
+    /// Sends what goes to a mailbox: over the lane, if that is this process's to use now.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, entry: Descriptor) {
+        let signal = Signal { head: entry, ..Signal::default() };
+        let passed = Passed { signal, port: self.number, after: self.up.position() as u32 };
+        if !self.claim.inner.lane.pass(&passed) {
+            self.up.push(entry);
+        }
         self.claim.inner.bell.ring_if_asleep(&mut self.rung);
     }
 
@@ -80,6 +94,22 @@ impl Port {
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Descriptor> {
         self.down.pop()
+    }
+
+    /// The next entry from the core, for a port whose messages may come over the lane.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Descriptor> {
+        // Before the lane: what was passed before this entry was written is seen there then.
+        let is_ready = self.down.is_ready();
+        let Some(offer) = self.claim.inner.lane.peek() else {
+            return if is_ready { self.down.pop() } else { None };
+        };
+        let Passed { signal, port, after } = offer.passed;
+        if port != self.number || after != self.down.position() as u32 {
+            return self.down.pop();
+        }
+        self.claim.inner.lane.accept(&offer);
+        Some(signal.head)
     }
 
     /// A reference for a message to take with it.

@@ -12,8 +12,8 @@ use super::wait::Wait;
 use crate::failpoint::failpoint;
 use crate::segment::Segment;
 use crate::shared::{
-    ControlLayout, Descriptor, Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, Signal, TakenCount, down,
-    up,
+    ControlLayout, Descriptor, Passed, Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SIGNAL_SLOTS, Signal,
+    TakenCount, down, up,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -106,7 +106,14 @@ impl Signals {
         if inner.watch.is_gone() {
             return Err(inner.watch.gone());
         }
-        self.up.push(entry);
+        // Those that somebody waits for.
+        let is_passed = matches!(entry.head.op, up::SYNC_WRITE | up::CALL) && {
+            let after = self.up.position() as u32;
+            inner.lane.pass(&Passed { signal: entry, port: SIGNALS, after })
+        };
+        if !is_passed {
+            self.up.push(entry);
+        }
         inner.bell.ring_if_asleep(&mut self.rung);
         Ok(())
     }

@@ -28,7 +28,9 @@ impl FreeSyncs {
     }
 
     /// Makes a free cell wait for a value.
-    fn alloc(&mut self, cells: &[SyncCell]) -> Option<(u16, u16)> {
+    fn alloc(&mut self, inner: &Inner) -> Option<(u16, u16)> {
+        self.tidy(inner);
+        let cells = &inner.cells;
         if self.free.is_empty() {
             let is_free = |index: &u16| cells.get(usize::from(*index)).is_some_and(SyncCell::is_free);
             self.free.extend(self.cancelled.extract_if(.., |index| is_free(index)));
@@ -37,6 +39,24 @@ impl FreeSyncs {
         let generation = self.generations.get_mut(usize::from(index))?;
         *generation = generation.wrapping_add(1);
         cells.get(usize::from(index))?.alloc(*generation).then_some((index, *generation))
+    }
+
+    /// Takes out of the lane what was for a port that is closed by now, or for a sync that was cancelled: one thread at a time,
+    /// since these are under a lock.
+    #[inline]
+    fn tidy(&mut self, inner: &Inner) {
+        let Some(offer) = inner.lane.peek() else { return };
+        if offer.is_void() {
+            inner.lane.accept(&offer);
+        } else if let Some((sync, _)) = offer.sync()
+            && let Some(at) = self.cancelled.iter().position(|index| *index == sync.index)
+            && self.generations.get(usize::from(sync.index)) == Some(&sync.generation)
+            && let Some(cell) = inner.cells.get(usize::from(sync.index))
+        {
+            inner.lane.accept(&offer);
+            cell.free(sync.generation);
+            self.free.push(self.cancelled.swap_remove(at));
+        }
     }
 }
 
@@ -54,7 +74,7 @@ pub struct Sync {
 
 impl Sync {
     pub(crate) fn alloc(inner: &Arc<Inner>) -> Result<Sync, MailboxError> {
-        let allocated = inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).alloc(&inner.cells);
+        let allocated = inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).alloc(inner);
         let (index, generation) = allocated.ok_or(MailboxError::NoSyncs { most: SYNCS })?;
         failpoint!("sync.alloc");
         Ok(Sync { inner: inner.clone(), index, generation, is_read: false })
@@ -90,7 +110,7 @@ impl Sync {
         if self.is_read {
             return Err(MailboxError::SyncRead);
         }
-        let Some(value) = self.cell().and_then(|cell| cell.poll(self.generation)) else { return Ok(None) };
+        let Some(value) = self.passed().or_else(|| self.cell()?.poll(self.generation)) else { return Ok(None) };
         failpoint!("sync.read.after_read");
         self.is_read = true;
         self.inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.index);
@@ -100,6 +120,19 @@ impl Sync {
     /// Gives up: if it was written it is free now, else the write frees it.
     pub fn cancel(self) {
         drop(self);
+    }
+
+    /// The value, if the core passed it over the lane.
+    #[inline]
+    fn passed(&self) -> Option<u64> {
+        let offer = self.inner.lane.peek()?;
+        let (sync, value) = offer.sync()?;
+        if (sync.index, sync.generation) != (self.index, self.generation) {
+            return None;
+        }
+        self.inner.lane.accept(&offer);
+        self.cell()?.free(self.generation);
+        Some(value)
     }
 
     fn cell(&self) -> Option<&SyncCell> {
@@ -135,6 +168,11 @@ pub(crate) fn cells(control: &Arc<Segment>) -> Option<Vec<SyncCell>> {
 }
 
 impl Inner {
+    /// Takes out of the lane what nobody else would: see [`FreeSyncs::tidy`].
+    pub(crate) fn tidy_lane(&self) {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner).tidy(self);
+    }
+
     /// Asks the core to write a sync.
     pub(crate) fn write_sync(&self, address: SyncAddress, value: u64) -> Result<(), MailboxError> {
         failpoint!("sync.write.before_push");

@@ -168,6 +168,9 @@ impl fmt::Debug for Put {
     }
 }
 
+/// How many messages ahead memory is asked for, out of the cache of the core that read what was in it last.
+const WRITTEN_AHEAD: usize = 4;
+
 /// A buffer larger than those granted ahead that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Request {
@@ -366,10 +369,18 @@ impl RingsWriter {
         }
         failpoint!("writer.end_put.before_push");
         let (entry, claim) = held.into_entry(up::PUT, 0);
-        self.port.push(entry);
-        if let Some(next) = self.cached.last() {
-            // While the message is under way, its successor's memory comes here.
-            next.prefetch(entry.len);
+        match self.sent {
+            None => self.port.pass(entry),
+            Some(_) => self.port.push(entry),
+        }
+        if self.cached.len() <= 1 && self.request == Request::None {
+            // What has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next call says so.
+            let _closed = self.refill();
+            let next = self.cached.iter().rev().take(WRITTEN_AHEAD);
+            next.for_each(|granted| granted.prefetch(entry.len));
+        } else if let Some(at) = self.cached.len().checked_sub(WRITTEN_AHEAD) {
+            // While messages are under way, their successors' memory comes here.
+            self.cached[at].prefetch(entry.len);
         }
         if let Some(sent) = &mut self.sent {
             sent.note(self.port.pushed(), entry);
@@ -384,7 +395,7 @@ impl RingsWriter {
         self.check_own(&held)?;
         failpoint!("writer.enqueue.before_push");
         let (entry, claim) = held.into_entry(up::ENQUEUE, to);
-        self.port.push(entry);
+        self.port.pass(entry);
         failpoint!("writer.enqueue.after_push");
         self.port.keep(claim);
         Ok(())

@@ -18,6 +18,8 @@ const CLASSES: usize = 11;
 const KEPT: usize = 256;
 /// Buffers of one heap at most: what the tables can name.
 const MAX_BUFFERS: u32 = 1 << 18;
+/// Of a buffer that the core is likely to write next, so much is asked for ahead.
+const PREFETCHED_BYTES: u32 = 1024;
 /// Larger buffers are rounded up to whole pages.
 const PAGE_BYTES: u32 = 4096;
 
@@ -36,6 +38,8 @@ struct Place {
 /// The heap of one segment. One thread's own.
 pub(crate) struct Heap {
     pub(crate) segment: Arc<Segment>,
+    /// Whether the core alone writes to it.
+    is_core_written: bool,
     allocator: Allocator,
     places: Vec<Place>,
     /// Entries of `places` that stand for nothing now.
@@ -60,7 +64,8 @@ fn class(bytes: u32) -> Option<usize> {
 impl Heap {
     /// The heaps of a domain with these segments.
     pub(crate) fn of_domain(shared: &Arc<Segment>, inbox: &Arc<Segment>) -> Heaps {
-        [shared, inbox].map(|segment| Heap::new(segment.clone(), MAX_BUFFERS))
+        let [shared, inbox] = [shared, inbox].map(|segment| Heap::new(segment.clone(), MAX_BUFFERS));
+        [shared, Heap { is_core_written: true, ..inbox }]
     }
 
     /// A heap over all of a segment (up to 4 GiB of it), for at most `buffers` buffers.
@@ -68,6 +73,7 @@ impl Heap {
         let units = u32::try_from(segment.bytes()).unwrap_or(u32::MAX) / UNIT_BYTES;
         Heap {
             segment,
+            is_core_written: false,
             // A free part lies before and after each buffer at worst.
             allocator: Allocator::with_max_allocs(units, buffers.saturating_mul(2).saturating_add(2)),
             places: Vec::new(),
@@ -79,17 +85,20 @@ impl Heap {
     }
 
     /// A buffer of at least `bytes`, with one owner; `None` if no gap is left that holds them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&mut self, bytes: u32) -> Option<u32> {
         if let Some(class) = class(bytes)
             && let Some(index) = self.kept[class].pop()
         {
+            if let Some(&next) = self.kept[class].last() {
+                self.prefetch(next);
+            }
             return Some(self.hand_out(index));
         }
         self.alloc_anew(bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     fn hand_out(&mut self, index: u32) -> u32 {
         let place = &mut self.places[index as usize];
         place.refs = 1;
@@ -153,7 +162,10 @@ impl Heap {
         self.in_use -= 1;
         self.bytes_in_use -= u64::from(capacity);
         match class(capacity) {
-            Some(class) if self.kept[class].len() < KEPT => self.kept[class].push(index),
+            Some(class) if self.kept[class].len() < KEPT => {
+                self.kept[class].push(index);
+                self.prefetch(index);
+            }
             _ => {
                 self.allocator.free(self.places[index as usize].allocation);
                 self.vacant.push(index);
@@ -162,8 +174,19 @@ impl Heap {
         true
     }
 
+    /// Asks for the first lines of a buffer that the core is likely to write next, out of the cache of the client that read it.
+    #[inline(always)]
+    fn prefetch(&self, index: u32) {
+        if self.is_core_written {
+            let Place { offset, capacity, .. } = self.places[index as usize];
+            for at in (0..capacity.min(PREFETCHED_BYTES)).step_by(UNIT_BYTES as usize) {
+                self.segment.prefetch((offset + at) as usize);
+            }
+        }
+    }
+
     /// First byte and length of a buffer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn range(&self, index: u32) -> (u32, u32) {
         let place = &self.places[index as usize];
         (place.offset, place.capacity)

@@ -6,12 +6,13 @@ use super::mailbox::{
 };
 use super::prepared::Prepared;
 use super::rings::{SessionReader, SignalReader, Taken, Up};
+use super::slots::Breach;
 use super::slots::Slots;
 use super::{Arrival, HostError, HostInterface, Message};
 use crate::segment::Segment;
 use crate::shared::{
-    ARRIVAL_CONDITION, ArmedFlag, ControlLayout, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS, Reason,
-    RingReader, RingWriter, SIGNAL_ENTRIES, SLOTS, UPCALL_CONDITION,
+    ARRIVAL_CONDITION, ArmedFlag, ControlLayout, CoreLane, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS,
+    Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SLOTS, UPCALL_CONDITION,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -84,9 +85,10 @@ impl HostInterface {
             let up = SignalReader::new(&control)?;
             let down = RingWriter::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES)?;
             let condition = |index: u16| HostCondition::new(&control, ControlLayout::condition(index.into()));
-            Some((up, down, [condition(ARRIVAL_CONDITION)?, condition(UPCALL_CONDITION)?], ArmedFlag::new(&control)?))
+            let conditions = [condition(ARRIVAL_CONDITION)?, condition(UPCALL_CONDITION)?];
+            Some((up, down, conditions, ArmedFlag::new(&control)?, CoreLane::new(&control)?))
         })();
-        let Some((up, down, [condition, upcalled], armed)) = rings else { return Err(HostError::Gone) };
+        let Some((up, down, [condition, upcalled], armed, lane)) = rings else { return Err(HostError::Gone) };
         let signals = Signals::new(down, MAX_UPCALLS);
         let client = Client {
             key,
@@ -122,6 +124,7 @@ impl HostInterface {
         if let Some(domain) = self.domains[domain as usize].as_mut() {
             domain.clients += 1;
         }
+        self.rings.add_client(index as u32, lane);
         self.rings.add(index as u32, super::mailbox::SIGNALS, Up::Signals(up));
         self.open_session(key)?;
         Ok(key)
@@ -191,6 +194,7 @@ impl HostInterface {
                 let arrival = match taken {
                     Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
                     Taken::Signal(entry) => self.take_signal(client, &entry),
+                    Taken::Astray => self.breach(client, Breach::Astray),
                 };
                 self.arrivals.extend(arrival);
             }

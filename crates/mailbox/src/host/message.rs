@@ -53,7 +53,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// All of a buffer that lies at `range` {first byte, length}.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(domain: u16, area: Area, buffer: u32, range: (u32, u32)) -> Span {
         let (first, bytes) = range;
         Span {
@@ -82,7 +82,7 @@ const MOST_SPARES: usize = 4096;
 
 impl Spares {
     /// A message of this span.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn message(&mut self, span: Span) -> Message {
         match self.0.pop() {
             Some(mut spare) => {
@@ -94,7 +94,7 @@ impl Spares {
     }
 
     /// Keeps a message's memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep(&mut self, message: Message) {
         if self.0.len() < MOST_SPARES {
             self.0.push(message.0);

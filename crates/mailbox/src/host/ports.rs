@@ -5,11 +5,11 @@ use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
 use super::slots::{Breach, Given};
 use super::{Arrival, HostInterface};
-use crate::shared::{Descriptor, Reason, down, up};
+use crate::shared::{Descriptor, Passed, Reason, Signal, down, up};
 
 impl HostInterface {
     /// Carries out one descriptor of a port's up ring.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_descriptor(
         &mut self,
         client: u32,
@@ -90,6 +90,7 @@ impl HostInterface {
     }
 
     /// A client moves a message that it holds to another mailbox, where it is not copied within the domain.
+    #[inline(always)]
     fn take_enqueue(&mut self, client: u32, number: u16, entry: &Descriptor) -> Option<Arrival> {
         let holder = self.at(client)?;
         let target = match holder.opened(entry.target) {
@@ -114,7 +115,7 @@ impl HostInterface {
     }
 
     /// A message comes to a mailbox: to the core if that reads it, else to its reader or queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arrive(&mut self, to: MailboxKey, message: Message) -> Option<Arrival> {
         let Some(mailbox) = self.mailboxes.get_mut(to.index as usize).filter(|m| m.generation == to.generation) else {
             // It was deleted while the message was under way; who wrote it is told by a descriptor of its own.
@@ -179,7 +180,7 @@ impl HostInterface {
     }
 
     /// Hands a message to the reader's port; gives it back if it has no room, or no memory for a copy.
-    #[inline]
+    #[inline(always)]
     pub(super) fn deliver(&mut self, from: MailboxKey, to: PortKey, message: Message) -> Result<(), Message> {
         let Some(client) = self.clients.get_mut(to.client as usize).and_then(Option::as_deref_mut) else {
             return Err(message);
@@ -197,7 +198,7 @@ impl HostInterface {
     }
 
     /// Hands a message in the memory of its reader's domain to the reader's port.
-    #[inline]
+    #[inline(always)]
     fn hand_over(&mut self, from: MailboxKey, to: PortKey, mut message: Message) -> Result<(), Message> {
         let Some(client) = self.clients.get_mut(to.client as usize).and_then(Option::as_deref_mut) else {
             return Err(message);
@@ -208,7 +209,14 @@ impl HostInterface {
         message.0.origin = from;
         let target = message.0.area as u16 | message.0.tag << 1;
         let entry = port.slots.deliver(message)?;
-        port.down.push(Descriptor { op: down::MESSAGE, target, ..entry });
+        let entry = Descriptor { op: down::MESSAGE, target, ..entry };
+        match self.rings.lane(to.client) {
+            Some(lane) if to.port > SESSION_IN && lane.is_ours() => {
+                let signal = Signal { head: entry, ..Signal::default() };
+                lane.pass(&Passed { signal, port: to.port, after: port.down.position() as u32 });
+            }
+            _ => port.down.push(entry),
+        }
         client.messages_out += 1;
         self.has_given = true;
         if !std::mem::replace(&mut client.is_notified, true) {
@@ -222,15 +230,17 @@ impl HostInterface {
     /// # Errors
     /// The message, if the inbox is full; it is tried again when something was freed.
     pub(super) fn cross(&mut self, message: Message, domain: u16, from: MailboxKey) -> Result<Message, Message> {
-        let Ok(mut draft) = self.draft(domain, message.len()) else {
+        let Ok(mut copy) = self.inbox_message(domain, message.len()) else {
             self.counters.inbox_full += 1;
             if !self.stuck.contains(&from) {
                 self.stuck.push(from);
             }
             return Err(message);
         };
-        self.read(&message, 0, &mut draft);
-        let mut copy = draft.finish(usize::MAX);
+        if let (Some(outer), Some(inner)) = (self.heap(&message), self.heap(&copy)) {
+            let (start, at) = (message.0.start as usize, copy.0.start as usize);
+            let _copied = inner.segment.copy_from(at, &outer.segment, start, message.len());
+        }
         copy.label(message.0.tag, message.0.records, message.0.droppable);
         self.counters.crossed += 1;
         self.free(message);
@@ -324,7 +334,7 @@ impl HostInterface {
     }
 
     /// Notes that a client was given something.
-    #[inline]
+    #[inline(always)]
     pub(super) fn notify(&mut self, client: u32) {
         self.has_given = true;
         if let Some(entry) = self.at(client)

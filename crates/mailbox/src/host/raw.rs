@@ -6,7 +6,8 @@ use super::prepared::{DomainSegments, Prepared};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
-    BellPage, ControlLayout, Descriptor, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, SyncCell,
+    BellPage, ClientLane, ControlLayout, Descriptor, PORT_ENTRIES, Passed, RingReader, RingWriter, SIGNAL_ENTRIES,
+    Signal, SyncCell,
 };
 use std::collections::HashMap;
 use std::io;
@@ -23,6 +24,7 @@ pub struct RawClient {
     domain: Arc<DomainSegments>,
     up: HashMap<u16, RingWriter<Descriptor>>,
     down: HashMap<u16, RingReader<Descriptor>>,
+    lane: ClientLane,
     signal_up: RingWriter<Signal>,
     signal_down: RingReader<Signal>,
     /// The socket's other end: the client is there as long as this is open.
@@ -50,9 +52,10 @@ impl RawClient {
         let short = || io::Error::other("the control segment is too short");
         let signal_up = RingWriter::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES).ok_or_else(short)?;
         let signal_down = RingReader::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES).ok_or_else(short)?;
+        let lane = ClientLane::new(&control).ok_or_else(short)?;
         let (up, down) = (HashMap::new(), HashMap::new());
         let _socket = ours.into();
-        Ok((RawClient { control, domain: domain.clone(), up, down, signal_up, signal_down, _socket }, prepared))
+        Ok((RawClient { control, domain: domain.clone(), up, down, lane, signal_up, signal_down, _socket }, prepared))
     }
 
     /// Takes hold of a port's rings anew, as after it was opened.
@@ -84,6 +87,24 @@ impl RawClient {
         self.down.get_mut(&port)?.pop().as_ref().map(raw)
     }
 
+    /// The next entry that the core wrote to a port's ring or passed for it, in the order in which it did.
+    pub fn next(&mut self, port: u16) -> Option<RawDescriptor> {
+        if !self.down.contains_key(&port) {
+            self.begin_port(port);
+        }
+        let ring = self.down.get_mut(&port)?;
+        let is_ready = ring.is_ready();
+        let position = ring.position() as u32;
+        match self.lane.peek().filter(|offer| (offer.passed.port, offer.passed.after) == (port, position)) {
+            Some(offer) => {
+                self.lane.accept(&offer);
+                Some(raw(&offer.passed.signal.head))
+            }
+            None if is_ready => ring.pop().as_ref().map(raw),
+            None => None,
+        }
+    }
+
     /// Writes an entry to the signal queue.
     pub fn push_signal(&mut self, head: RawDescriptor, a: u64, b: u64) {
         self.signal_up.push(Signal { head: descriptor(head), a, b });
@@ -92,6 +113,24 @@ impl RawClient {
     /// The next entry that the core wrote to the signal queue: head, a, b.
     pub fn pop_signal(&mut self) -> Option<(RawDescriptor, u64, u64)> {
         self.signal_down.pop().map(|signal| (raw(&signal.head), signal.a, signal.b))
+    }
+
+    /// Passes an entry over the lane, said to be of a port (`u16::MAX`: the signal queue) and behind so many entries of its ring. False
+    /// if the lane is not the client's.
+    pub fn pass(&mut self, port: u16, after: u32, head: RawDescriptor, a: u64, b: u64) -> bool {
+        self.lane.pass(&Passed { signal: Signal { head: descriptor(head), a, b }, port, after })
+    }
+
+    /// Entries written to a port's ring so far.
+    pub fn pushed(&self, port: u16) -> u32 {
+        self.up.get(&port).map_or(0, |ring| ring.position() as u32)
+    }
+
+    /// Takes what the core passed: port, entries of that ring before it, entry.
+    pub fn take_passed(&mut self) -> Option<(u16, u32, RawDescriptor)> {
+        let offer = self.lane.peek()?;
+        self.lane.accept(&offer);
+        Some((offer.passed.port, offer.passed.after, raw(&offer.passed.signal.head)))
     }
 
     /// Overwrites bytes of the control segment: rings, syncs, conditions, whatever lies there.

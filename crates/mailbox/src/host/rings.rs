@@ -2,21 +2,30 @@
 //!
 //! Those that brought something lately are *active* and stand first in the table: they are looked at each time. The others are
 //! looked at a few at a time, so that a client that is silent costs nobody anything: a look costs as much with a thousand clients
-//! as with ten. A ring that brought nothing but buffers given back is not active either. Nobody waits for those; and a line that
-//! the core does not have before it is the client's to write at once, where it would have to be fetched from the core's cache
-//! first, and the client's next message would wait behind that.
+//! as with ten. A ring that brought nothing but buffers given back is not active either, and is looked at less often still. Nobody
+//! waits for those; and a line that the core does not have before it is the client's to write at once, where it would have to be
+//! fetched from the core's cache first, and the client's next message would wait behind that.
 
 use super::client::SESSION_OUT;
+use super::mailbox::SIGNALS;
 use crate::segment::Segment;
-use crate::shared::{ControlLayout, Descriptor, PORT_ENTRIES, RingReader, SIGNAL_ENTRIES, Signal, TakenCount, up};
+use crate::shared::{
+    ControlLayout, CoreLane, Descriptor, PORT_ENTRIES, Passed, RingReader, SIGNAL_ENTRIES, Signal, TakenCount, up,
+};
 use std::sync::Arc;
 
+/// How far ahead of a message its bytes are asked for, in messages: about as many as are read while they come.
+const AHEAD: usize = 3;
 /// Looks in vain after which a ring is active no more.
 const PATIENCE: u32 = 4096;
 /// The others are looked at in one of so many looks.
-const ASIDE_EVERY: u32 = 4;
-/// And then so many of them, rounded up: each has its turn within the product of the two.
-const ASIDE_PART: usize = 32;
+const ASIDE_EVERY: u32 = 32;
+/// And then this part of them, rounded up,
+const ASIDE_PART: usize = 4;
+/// but so many at most.
+const MOST_ASIDE: usize = 16;
+/// Those that bring back buffers, in one of so many of these.
+const BACK_EVERY: u32 = 16;
 /// Entries taken from one ring before the next one's turn.
 const BURST: u32 = 32;
 
@@ -25,6 +34,8 @@ pub(super) enum Up {
     Port(RingReader<Descriptor>),
     Session(SessionReader),
     Signals(SignalReader),
+    /// The client's lane, which brings what is of the others.
+    Lane,
 }
 
 /// A session's ring to the core, and the word by which the client knows what was taken of it: if the core dies, the rest is to
@@ -102,11 +113,31 @@ pub(super) struct Polled {
     brought_back: bool,
 }
 
+/// The port number that stands for a client's lane.
+const LANE: u16 = u16::MAX - 1;
+
+/// What is found of one client without a search.
+struct OfClient {
+    lane: CoreLane,
+    /// Places of its rings, by port.
+    ports: Vec<Option<u32>>,
+    signals: Option<u32>,
+}
+
+impl OfClient {
+    fn place(&self, port: u16) -> Option<usize> {
+        let place = if port == SIGNALS { self.signals } else { self.ports.get(usize::from(port)).copied().flatten() };
+        place.map(|place| place as usize)
+    }
+}
+
 /// An entry of a polled ring.
 pub(super) enum Taken {
-    /// With the one behind it, if that is there and about a message too: its bytes can be on their way meanwhile.
+    /// With one a little behind it, if that is there: its bytes can be on their way meanwhile.
     Descriptor(Descriptor, Option<Descriptor>),
     Signal(Signal),
+    /// What no client passes over its lane.
+    Astray,
 }
 
 impl Polled {
@@ -117,7 +148,7 @@ impl Polled {
             Up::Port(ring) => {
                 let entry = ring.pop()?;
                 (self.idle, self.brought_back) = (0, entry.op == up::FREE);
-                let next = if entry.op == up::PUT { ring.peek() } else { None };
+                let next = if entry.op == up::PUT { ring.peek(AHEAD) } else { None };
                 Some(Taken::Descriptor(entry, next))
             }
             Up::Session(ring) => {
@@ -130,6 +161,18 @@ impl Polled {
                 self.idle = 0;
                 Some(Taken::Signal(entry))
             }
+            Up::Lane => None,
+        }
+    }
+
+    /// Entries taken so far.
+    #[inline]
+    fn position(&self) -> u64 {
+        match &self.up {
+            Up::Port(ring) => ring.position(),
+            Up::Session(reader) => reader.ring.position(),
+            Up::Signals(reader) => reader.ring.position(),
+            Up::Lane => 0,
         }
     }
 
@@ -139,6 +182,7 @@ impl Polled {
             Up::Port(ring) => ring.is_ready(),
             Up::Session(ring) => ring.is_ready(),
             Up::Signals(ring) => ring.is_ready(),
+            Up::Lane => false,
         }
     }
 }
@@ -147,6 +191,8 @@ impl Polled {
 #[derive(Default)]
 pub(super) struct Rings {
     rings: Vec<Polled>,
+    /// By the client's index.
+    clients: Vec<Option<OfClient>>,
     /// Their places, those of the active ones first.
     order: Vec<u32>,
     active: usize,
@@ -158,36 +204,140 @@ pub(super) struct Rings {
     aside: usize,
     /// Looks until others are looked at.
     until_aside: u32,
+    /// Looks at others until those that bring back buffers are looked at too.
+    until_back: u32,
 }
 
 impl Rings {
+    /// One more client, by its lane.
+    pub(super) fn add_client(&mut self, client: u32, lane: CoreLane) {
+        let at = client as usize;
+        if self.clients.len() <= at {
+            self.clients.resize_with(at + 1, || None);
+        }
+        self.clients[at] = Some(OfClient { lane, ports: Vec::new(), signals: None });
+        self.add(client, LANE, Up::Lane);
+    }
+
     /// One more ring: of the client at this index, to this port.
     pub(super) fn add(&mut self, client: u32, port: u16, up: Up) {
         self.order.push(self.rings.len() as u32);
         self.rings.push(Polled { up, client, port, idle: 0, brought_back: false });
+        self.note_place(self.rings.len() - 1);
+    }
+
+    fn note_place(&mut self, at: usize) {
+        let Polled { client, port, .. } = self.rings[at];
+        let Some(of) = self.clients.get_mut(client as usize).and_then(Option::as_mut) else { return };
+        match port {
+            LANE => {}
+            SIGNALS => of.signals = Some(at as u32),
+            port => {
+                let port = usize::from(port);
+                if of.ports.len() <= port {
+                    of.ports.resize(port + 1, None);
+                }
+                of.ports[port] = Some(at as u32);
+            }
+        }
     }
 
     /// Those of a client are polled no more: all, or that of one port.
     pub(super) fn remove(&mut self, client: u32, port: Option<u16>) {
         self.rings.retain(|ring| ring.client != client || port.is_some_and(|port| ring.port != port));
+        if let Some(of) = self.clients.get_mut(client as usize) {
+            match (of.as_mut(), port) {
+                (Some(of), Some(port)) => of.lane.void(port),
+                _ => *of = None,
+            }
+        }
+        for of in self.clients.iter_mut().flatten() {
+            of.ports.clear();
+        }
+        (0..self.rings.len()).for_each(|at| self.note_place(at));
         self.order = (0..self.rings.len() as u32).collect();
         // Which ones are active will show.
         (self.active, self.cursor, self.burst, self.aside) = (0, 0, 0, 0);
     }
 
+    /// A client's lane.
+    #[inline]
+    pub(super) fn lane(&mut self, client: u32) -> Option<&mut CoreLane> {
+        Some(&mut self.clients.get_mut(client as usize)?.as_mut()?.lane)
+    }
+
     /// The ports of a client whose rings are polled.
     pub(super) fn ports(&self, client: u32) -> impl Iterator<Item = u16> + '_ {
-        self.rings.iter().filter(move |ring| ring.client == client).map(|ring| ring.port)
+        self.rings.iter().filter(move |ring| ring.client == client && ring.port != LANE).map(|ring| ring.port)
     }
 
-    /// Takes the next entry of one ring.
+    /// Takes the next entry of one port.
     pub(super) fn take_of(&mut self, client: u32, port: u16) -> Option<Taken> {
-        self.rings.iter_mut().find(|ring| (ring.client, ring.port) == (client, port))?.pop()
+        let of = self.clients.get(client as usize)?.as_ref()?;
+        let at = of.place(port)?;
+        let taken = match of.lane.peek().filter(|passed| passed.port == port) {
+            Some(passed) => self.next_in_order(at, &passed),
+            None => self.next(at),
+        };
+        taken.map(|(_, taken)| taken)
     }
 
-    /// Whether no ring holds anything.
+    /// Whether no ring and no lane holds anything.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.rings.iter().any(Polled::is_ready)
+        !self.rings.iter().any(|ring| self.is_ready(ring))
+    }
+
+    #[inline]
+    fn is_ready(&self, ring: &Polled) -> bool {
+        match &ring.up {
+            Up::Lane => self.clients[ring.client as usize].as_ref().is_some_and(|of| of.lane.peek().is_some()),
+            _ => ring.is_ready(),
+        }
+    }
+
+    /// The next entry of a ring or lane, and its port.
+    #[inline(always)]
+    fn next(&mut self, at: usize) -> Option<(u16, Taken)> {
+        let ring = &mut self.rings[at];
+        // Before the lane is looked at: what was passed before this entry was written is seen then.
+        let is_ready = ring.is_ready();
+        let is_lane = matches!(ring.up, Up::Lane);
+        if !is_ready && !is_lane {
+            // Once more, for what some do when there is nothing.
+            return ring.pop().map(|taken| (ring.port, taken));
+        }
+        let of = self.clients[ring.client as usize].as_mut()?;
+        let Some(passed) = of.lane.peek() else {
+            return if is_ready { ring.pop().map(|taken| (ring.port, taken)) } else { None };
+        };
+        if is_lane {
+            ring.idle = 0;
+            if let Some(at) = of.place(passed.port) {
+                return self.next_in_order(at, &passed);
+            }
+            of.lane.accept();
+            return Some((passed.port, Taken::Astray));
+        }
+        if passed.port != ring.port {
+            return ring.pop().map(|taken| (ring.port, taken));
+        }
+        self.next_in_order(at, &passed)
+    }
+
+    /// The next entry of a ring for whose port something was passed over the lane: that, once it is its turn.
+    #[inline(always)]
+    fn next_in_order(&mut self, at: usize, passed: &Passed) -> Option<(u16, Taken)> {
+        let ring = &mut self.rings[at];
+        let port = ring.port;
+        if ring.position() as u32 != passed.after {
+            return Some((port, ring.pop().unwrap_or(Taken::Astray)));
+        }
+        self.clients[ring.client as usize].as_mut()?.lane.accept();
+        let taken = match port {
+            SIGNALS => Taken::Signal(passed.signal),
+            _ => Taken::Descriptor(passed.signal.head, None),
+        };
+        Some((port, taken))
     }
 
     /// The next entry, and the client and port it is of: of the active rings, and now and then of some of the others, or of `all`.
@@ -196,7 +346,7 @@ impl Rings {
     pub(super) fn take(&mut self, all: bool) -> Option<(u32, u16, Taken)> {
         if self.burst >= BURST {
             (self.burst, self.cursor) = (0, self.cursor + 1);
-            self.look_aside(self.others().div_ceil(ASIDE_PART));
+            self.look_aside(self.part_of_others(), true);
         }
         loop {
             let mut quiet = 0;
@@ -204,11 +354,12 @@ impl Rings {
                 if self.cursor >= self.active {
                     self.cursor = 0;
                 }
-                let ring = &mut self.rings[self.order[self.cursor] as usize];
-                if let Some(taken) = ring.pop() {
+                let at = self.order[self.cursor] as usize;
+                if let Some((port, taken)) = self.next(at) {
                     self.burst += 1;
-                    return Some((ring.client, ring.port, taken));
+                    return Some((self.rings[at].client, port, taken));
                 }
+                let ring = &mut self.rings[at];
                 ring.idle += 1;
                 self.burst = 0;
                 if ring.brought_back || ring.idle > PATIENCE {
@@ -221,11 +372,16 @@ impl Rings {
             }
             let others = match (all, self.until_aside) {
                 (true, _) => self.others(),
-                (false, 0) => self.others().div_ceil(ASIDE_PART),
+                (false, 0) => self.part_of_others(),
                 (false, _) => 0,
             };
             self.until_aside = self.until_aside.checked_sub(1).unwrap_or(ASIDE_EVERY - 1);
-            if others == 0 || !self.look_aside(others) {
+            if others == 0 {
+                return None;
+            }
+            let with_back = all || self.until_back == 0;
+            self.until_back = self.until_back.checked_sub(1).unwrap_or(BACK_EVERY - 1);
+            if !self.look_aside(others, with_back) {
                 return None;
             }
         }
@@ -237,17 +393,23 @@ impl Rings {
         self.rings.len() - self.active
     }
 
-    /// Makes those active that hold something, of the next so many that are not. Whether any does.
-    fn look_aside(&mut self, count: usize) -> bool {
+    #[inline]
+    fn part_of_others(&self) -> usize {
+        self.others().div_ceil(ASIDE_PART).min(MOST_ASIDE)
+    }
+
+    /// Makes those active that hold something, of the next so many that are not, with those that last brought back buffers or
+    /// without. Whether any does.
+    fn look_aside(&mut self, count: usize, with_back: bool) -> bool {
         let before = self.active;
         for _ in 0..count {
             if self.aside < self.active || self.aside >= self.order.len() {
                 self.aside = self.active;
             }
             let Some(&at) = self.order.get(self.aside) else { break };
-            let ring = &mut self.rings[at as usize];
-            if ring.is_ready() {
-                ring.idle = 0;
+            let ring = &self.rings[at as usize];
+            if (with_back || !ring.brought_back) && self.is_ready(ring) {
+                self.rings[at as usize].idle = 0;
                 self.order.swap(self.aside, self.active);
                 self.active += 1;
             }

@@ -7,8 +7,8 @@ use super::message::{Area, Message, Span};
 use super::slots::Breach;
 use super::{Arrival, HostInterface};
 use crate::shared::{
-    ConditionAddress, ControlLayout, Descriptor, HostCondition, Reason, Signal, SyncAddress, SyncCell, SyncPool, down,
-    up,
+    ConditionAddress, ControlLayout, Descriptor, HostCondition, Passed, Reason, Signal, SyncAddress, SyncCell,
+    SyncPool, down, up,
 };
 
 impl HostInterface {
@@ -394,6 +394,12 @@ impl HostInterface {
             return;
         };
         let index = client.key.index() as u32;
+        if let Some(lane) = self.rings.lane(index).filter(|lane| lane.is_ours()) {
+            let head = Descriptor { op: down::SYNC, ..Descriptor::default() };
+            lane.pass(&Passed { signal: Signal { head, a: sync.to_word(), b: value }, port: SIGNALS, after: 0 });
+            return self.notify(index);
+        }
+        let Some(client) = self.at(index) else { return };
         if let Some(cell) = SyncCell::new(&client.control, ControlLayout::client_sync(sync.index as usize)) {
             cell.write(sync.generation, value);
             self.notify(index);

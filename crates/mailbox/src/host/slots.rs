@@ -54,6 +54,8 @@ pub(crate) enum Breach {
     NotOpen(u16),
     #[error("{0:#x} names no sync or condition that it may have written")]
     NoSync(u64),
+    #[error("its lane brought an entry that is not next in order")]
+    Astray,
     #[error("more requests wait than the rings can answer")]
     TooMany,
 }
@@ -110,7 +112,7 @@ impl Slots {
     }
 
     /// Fills a slot; the descriptor to send, `op` and `target` left to the caller. Gives the message back if none is empty.
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, state: State, message: Message) -> Result<Descriptor, Message> {
         let Some(number) = self.empty.pop() else { return Err(message) };
         let Some(slot) = self.slots.get_mut(number as usize) else { return Err(message) };
@@ -123,7 +125,7 @@ impl Slots {
     }
 
     /// Hands out a buffer, all of it, to be written.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn grant(&mut self, message: Message) -> Result<Descriptor, Message> {
         let descriptor = self.fill(State::Granted, message)?;
         self.granted += 1;
@@ -131,7 +133,7 @@ impl Slots {
     }
 
     /// Hands out a message to be read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver(&mut self, message: Message) -> Result<Descriptor, Message> {
         let len = message.0.len;
         let descriptor = self.fill(State::Delivered, message)?;
@@ -144,7 +146,7 @@ impl Slots {
     ///
     /// # Errors
     /// The client does not hold it, or it does not lie in its buffer; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, from: &Descriptor, range: bool) -> Result<Given, Breach> {
         let slot = self.slots.get_mut(from.slot as usize).ok_or(Breach::NoSlot(from.slot))?;
         let held = slot.message.as_mut().filter(|_| slot.generation == from.generation);
@@ -175,7 +177,7 @@ impl Slots {
     ///
     /// # Errors
     /// As there, or it holds a message to read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_granted(&mut self, from: &Descriptor) -> Result<Message, Breach> {
         match self.slots.get(from.slot as usize) {
             Some(slot) if slot.state == State::Delivered => Err(Breach::NotGranted(from.slot)),

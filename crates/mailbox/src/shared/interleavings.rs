@@ -3,7 +3,10 @@
 
 use super::sync::WriteOutcome;
 use super::words::{Atomic, Words};
-use super::{ArmedFlag, BellPage, CoreBell, Descriptor, HostCondition, RingReader, RingWriter, SyncCell};
+use super::{
+    ArmedFlag, BellPage, ClientLane, CoreBell, CoreLane, Descriptor, HostCondition, Passed, RingReader, RingWriter,
+    Signal, SyncCell,
+};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -350,5 +353,97 @@ fn an_armed_client_finds_a_byte() {
             }
         }
         core.join().unwrap();
+    });
+}
+
+/// An entry of a port whose every part says which it is.
+fn passed(port: u16, number: u64) -> Passed {
+    let head = Descriptor { offset: number as u32, slot: port, ..Descriptor::default() };
+    Passed { signal: Signal { head, a: number << 8 | u64::from(port), b: !number }, port, after: number as u32 }
+}
+
+/// A client's thread that owns a port: takes what is passed to it, whole, and passes `count` entries.
+fn use_lane(lane: &ClientLane, port: u16, count: u64) -> u64 {
+    let (mut sent, mut taken) = (0, 0);
+    for _ in 0..3 {
+        if let Some(offer) = lane.peek()
+            && offer.passed.port == port
+        {
+            assert_eq!(offer.passed, passed(port, offer.passed.after.into()));
+            lane.accept(&offer);
+            taken += 1;
+        }
+        if sent < count && lane.pass(&passed(port, sent)) {
+            sent += 1;
+        }
+        thread::yield_now();
+    }
+    sent << 32 | taken
+}
+
+#[test]
+fn what_is_passed_is_taken_whole_and_by_whom_it_is_for() {
+    check(Some(2), Some(1), |order| {
+        let words: Words = order.words(8);
+        let client = Arc::new(ClientLane::over(words.clone()));
+        let mut core = CoreLane::over(words);
+        let threads: Vec<_> = [1, 2]
+            .map(|port| {
+                let client = client.clone();
+                thread::spawn(move || use_lane(&client, port, 2))
+            })
+            .into();
+        let (mut got, mut given) = (0, 0);
+        for turn in 0..3 {
+            if let Some(entry) = core.peek() {
+                assert_eq!(entry, passed(entry.port, entry.after.into()));
+                core.accept();
+                got += 1;
+            }
+            if core.is_ours() {
+                // To the other thread, and to the same one again.
+                assert!(core.pass(&passed(1 + turn % 2, u64::from(turn))));
+                given += 1;
+            }
+            thread::yield_now();
+        }
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap()).fold(0, |a, b| a + b);
+        let (sent, taken) = (ends >> 32, ends & 0xffff_ffff);
+        got += u64::from(core.peek().is_some());
+        assert_eq!(sent, got, "every entry comes, once");
+        assert!(taken <= given && given - taken <= 1, "and back");
+    });
+}
+
+#[test]
+fn the_lane_and_a_ring_are_one_queue() {
+    check(Some(3), Some(2), |order| {
+        let words: Words = order.words(8);
+        let (client, mut core) = (ClientLane::over(words.clone()), CoreLane::over(words));
+        let (mut up, mut up_end) = ring(order, 4);
+        let writer = thread::spawn(move || {
+            let entry = |offset| Descriptor { offset, ..Descriptor::default() };
+            up.push(entry(0));
+            let signal = Signal { head: entry(1), ..Signal::default() };
+            assert!(client.pass(&Passed { signal, port: 7, after: up.position() as u32 }));
+            up.push(entry(2));
+        });
+        for number in 0..3 {
+            let entry = loop {
+                // As the core does: the ring first, then the lane.
+                let is_ready = up_end.is_ready();
+                match core.peek() {
+                    Some(passed) if passed.after == up_end.position() as u32 => {
+                        core.accept();
+                        break passed.signal.head;
+                    }
+                    Some(_) => break up_end.pop().unwrap(),
+                    None if is_ready => break up_end.pop().unwrap(),
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(entry.offset, number);
+        }
+        writer.join().unwrap();
     });
 }

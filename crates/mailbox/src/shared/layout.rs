@@ -1,6 +1,7 @@
 //! Where everything lies in a control segment: one client's rings, syncs and conditions, which only the daemon and that
 //! client's process map.
 
+use super::lane::LANE_WORDS;
 use super::ring::{Descriptor, Entry, Signal};
 
 /// Host conditions of a client.
@@ -39,7 +40,11 @@ const PORT_RING_BYTES: usize = PORT_ENTRIES * Descriptor::WORDS * 8;
 const PORT_RING_STRIDE: usize = PORT_RING_BYTES + APART_BYTES;
 
 const ARMED_AT: usize = 0;
-const CONDITIONS_AT: usize = ARMED_AT + APART_BYTES;
+/// One cache line, and the one that is fetched beside it.
+const LANE_BYTES: usize = APART_BYTES;
+const _: () = assert!(LANE_WORDS * 8 <= CELL_BYTES, "the lane is one line");
+const LANE_AT: usize = ARMED_AT + APART_BYTES;
+const CONDITIONS_AT: usize = LANE_AT + LANE_BYTES;
 const CLIENT_SYNCS_AT: usize = CONDITIONS_AT + CONDITIONS * CELL_BYTES;
 const SIGNAL_UP_AT: usize = CLIENT_SYNCS_AT + SYNCS * CELL_BYTES;
 const SIGNAL_DOWN_AT: usize = SIGNAL_UP_AT + SIGNAL_RING_BYTES + APART_BYTES;
@@ -58,6 +63,11 @@ impl ControlLayout {
     /// The word by which a client asks for a byte in its wake pipe.
     pub(crate) const fn armed() -> usize {
         ARMED_AT
+    }
+
+    /// The lane between the client and the core.
+    pub(crate) const fn lane() -> usize {
+        LANE_AT
     }
 
     /// Host condition `index`.
@@ -109,7 +119,7 @@ mod tests {
 
     #[test]
     fn areas_lie_apart_on_their_boundaries() {
-        let mut areas = vec![(ControlLayout::armed(), 8)];
+        let mut areas = vec![(ControlLayout::armed(), 8), (ControlLayout::lane(), LANE_BYTES)];
         areas.extend((0..CONDITIONS).map(|at| (ControlLayout::condition(at), CELL_BYTES)));
         areas.extend((0..SYNCS).map(|at| (ControlLayout::client_sync(at), CELL_BYTES)));
         areas.push((ControlLayout::signal_up(), SIGNAL_RING_BYTES));

@@ -10,6 +10,7 @@ mod condition;
 mod futex;
 #[cfg(all(test, loom))]
 mod interleavings;
+mod lane;
 mod layout;
 mod op;
 #[cfg(all(test, not(any(loom, miri))))]
@@ -21,6 +22,7 @@ mod words;
 pub use bell::BellPage;
 pub(crate) use bell::{ArmedFlag, BELL_PAGE_BYTES, CoreBell};
 pub(crate) use condition::{HostCondition, Woken};
+pub(crate) use lane::{ClientLane, CoreLane, Passed};
 pub(crate) use layout::{
     ARRIVAL_CONDITION, CONDITIONS, ControlLayout, FREE_CONDITION, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS,
     SLOTS, SYNCS, UPCALL_CONDITION,

@@ -53,6 +53,8 @@ pub(crate) mod down {
     pub(crate) const CLOSED: u8 = 4;
     /// Calls procedure `target` of the client with argument `a`; the result goes to the core's sync at address `b`.
     pub(crate) const UPCALL: u8 = 26;
+    /// Over the lane only: the client shall write `b` to its sync at address `a`.
+    pub(crate) const SYNC: u8 = 29;
     /// An error that answers nothing: `target` is the [`super::Reason`], `a` a detail.
     pub(crate) const ERROR: u8 = 27;
 }

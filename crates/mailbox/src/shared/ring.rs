@@ -17,6 +17,8 @@ use {super::layout::ControlLayout, crate::segment::Segment, crate::sync::Arc};
 
 /// Laps count from 1 to this and on from 1 again; 0 is in memory that was never written.
 const LAPS: u8 = u8::MAX;
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
 /// Words of the longest entry.
 const MOST_WORDS: usize = 4;
 
@@ -121,12 +123,12 @@ impl<E: Entry> Place<E> {
         Place::new(Words::new(segment, at, entries.checked_mul(E::WORDS)?)?)
     }
 
-    /// Loads the words of the next entry behind its first.
+    /// Loads the words behind the first of the entry that begins at word `next`.
     #[inline(always)]
-    fn rest(&self, words: &mut [u64; MOST_WORDS]) {
+    fn rest(&self, next: usize, words: &mut [u64; MOST_WORDS]) {
         let mut at = 1;
         while at < E::WORDS {
-            words[at] = self.words.word(self.next + at).load(Ordering::Relaxed);
+            words[at] = self.words.word(next + at).load(Ordering::Relaxed);
             at += 1;
         }
     }
@@ -170,6 +172,10 @@ impl<E: Entry> RingWriter<E> {
             place.words.word(place.next + at).store(encoded[at], Ordering::Relaxed);
             at += 1;
         }
+        if place.next.is_multiple_of(LINE_WORDS) {
+            // The reader had the lines behind this one, a lap ago.
+            place.words.prefetch(place.next + 2 * LINE_WORDS);
+        }
         // Release: who sees this lap sees the words above, and what was done to the slot's buffer.
         place.words.word(place.next).store(encoded[0] & !0xff | u64::from(place.lap), Ordering::Release);
         place.step();
@@ -208,7 +214,7 @@ impl<E: Entry> RingReader<E> {
         if words[0] as u8 != place.lap {
             return None;
         }
-        place.rest(&mut words);
+        place.rest(place.next, &mut words);
         place.step();
         Some(E::decode(words))
     }
@@ -219,15 +225,17 @@ impl<E: Entry> RingReader<E> {
         self.0.words.word(self.0.next).load(Ordering::Acquire) as u8 == self.0.lap
     }
 
-    /// The next entry, if it was written, without taking it: its words may be others when it is taken.
+    /// The entry so many behind the next one, if it was written and lies before the ring's end, without taking it: its words may
+    /// be others when it is taken.
     #[inline(always)]
-    pub(crate) fn peek(&self) -> Option<E> {
+    pub(crate) fn peek(&self, behind: usize) -> Option<E> {
+        let at = self.0.next + behind * E::WORDS;
         let mut words = [0; MOST_WORDS];
-        words[0] = self.0.words.word(self.0.next).load(Ordering::Acquire);
-        if words[0] as u8 != self.0.lap {
+        words[0] = self.0.words.word(at).load(Ordering::Acquire);
+        if words[0] as u8 != self.0.lap || at >= self.0.words.count() {
             return None;
         }
-        self.0.rest(&mut words);
+        self.0.rest(at, &mut words);
         Some(E::decode(words))
     }
 

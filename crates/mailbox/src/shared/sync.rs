@@ -61,8 +61,12 @@ impl SyncCell {
     /// freed.
     #[inline]
     pub(crate) fn alloc(&self, generation: u16) -> bool {
-        let found = self.0.word(0).load(Ordering::Acquire);
-        found & 0xff == FREE && self.turn(found, state(generation, PENDING)).is_ok()
+        let is_free = self.is_free();
+        if is_free {
+            // A store: a free cell is the reader's alone to change.
+            self.0.word(0).store(state(generation, PENDING), Ordering::Release);
+        }
+        is_free
     }
 
     /// By the writer: hands over `value`.
@@ -93,6 +97,12 @@ impl SyncCell {
         // A store: a written cell is the reader's alone to change.
         self.0.word(0).store(state(generation, FREE), Ordering::Release);
         Some(value)
+    }
+
+    /// By the reader, who was told the value otherwise: the cell is free. A write that comes all the same finds an earlier life.
+    #[inline]
+    pub(crate) fn free(&self, generation: u16) {
+        self.0.word(0).store(state(generation, FREE), Ordering::Release);
     }
 
     /// By the reader: wants no value any more. True if the cell is free now, because it was written; else the write

@@ -73,6 +73,12 @@ impl<A: Atomic> Words<A> {
         unsafe { self.base.add(index & self.mask).as_ref() }
     }
 
+    /// Says that the word at `index`, taken as above, and its neighbours are about to be written.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: usize) {
+        crate::racy::prefetch(NonNull::from(self.word(index)).cast());
+    }
+
     /// How many there are.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
@@ -107,6 +113,8 @@ impl<A: Atomic> Words<A> {
         }
         &self.cells[index & (self.cells.len() - 1)]
     }
+
+    pub(crate) fn prefetch(&self, _: usize) {}
 
     pub(crate) fn count(&self) -> usize {
         self.cells.len()

@@ -42,13 +42,11 @@ impl Task for Echo {
 /// `copy`: reads every byte of a message, and puts a new one of the same bytes into the mailbox `to`.
 struct Copy {
     to: MailboxKey,
-    /// Where the bytes are read to, since only there they stay as they are.
-    bytes: Vec<u8>,
 }
 
 fn copy(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
-    Ok(Box::new(Copy { to: setup.mailbox("to")?, bytes: Vec::new() }))
+    Ok(Box::new(Copy { to: setup.mailbox("to")? }))
 }
 
 /// Copies a whole message to the start of `bytes`, which grows as needed; `None` for one that is too long for a step.
@@ -66,12 +64,8 @@ fn read_all<'a>(core: &Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> O
 /// Answers a message with a new one that holds `bytes`, and frees it.
 #[inline]
 fn answer(core: &mut Core<'_>, to: MailboxKey, message: Message, bytes: &[u8]) {
-    match core.begin_put(to, bytes.len()) {
-        Ok(mut draft) => {
-            draft.copy_from_slice(bytes);
-            core.put(to, draft.finish(bytes.len()));
-            core.free(message);
-        }
+    match core.put_bytes(to, bytes) {
+        Ok(()) => core.free(message),
         Err(_) => core.drop_for_memory(message),
     }
 }
@@ -79,9 +73,12 @@ fn answer(core: &mut Core<'_>, to: MailboxKey, message: Message, bytes: &[u8]) {
 impl Task for Copy {
     #[inline]
     fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
-        match read_all(core, &message, &mut self.bytes) {
-            Some(bytes) => answer(core, self.to, message, bytes),
-            None => core.drop_too_long(message),
+        if message.len() > MAX_STEP_BYTES {
+            return core.drop_too_long(message);
+        }
+        match core.put_copy(self.to, &message) {
+            Ok(()) => core.free(message),
+            Err(_) => core.drop_for_memory(message),
         }
     }
 }

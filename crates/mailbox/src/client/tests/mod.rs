@@ -1,6 +1,7 @@
 //! The client's side against a daemon that the test plays by hand: every entry of the rings in the open, in any order, late,
 //! or wrong.
 
+mod lane;
 mod ports;
 mod signals;
 
@@ -8,12 +9,12 @@ use super::{Attachment, MailboxError, Wait};
 use crate::attach::{AttachAddr, AttachListener};
 use crate::host::{ClientKey, DomainSegments, Parcel, Prepared};
 use crate::shared::{
-    BellPage, ControlLayout, Descriptor, HostCondition, PORT_ENTRIES, RingReader, RingWriter, SIGNAL_ENTRIES, Signal,
-    SyncAddress, SyncCell, TakenCount, down,
+    BellPage, ControlLayout, CoreLane, Descriptor, HostCondition, PORT_ENTRIES, Passed, RingReader, RingWriter,
+    SIGNAL_ENTRIES, Signal, SyncAddress, SyncCell, TakenCount, down,
 };
 use crate::{HugePages, Reason};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SEGMENT_BYTES: u32 = 1 << 20;
@@ -22,6 +23,7 @@ const SEGMENT_BYTES: u32 = 1 << 20;
 struct Fake {
     prepared: Prepared,
     domain: Arc<DomainSegments>,
+    lane: Arc<Mutex<CoreLane>>,
     signal_up: RingReader<Signal>,
     signal_down: RingWriter<Signal>,
     taken: TakenCount,
@@ -31,6 +33,8 @@ struct Fake {
 
 /// One port of it.
 struct FakePort {
+    number: u16,
+    lane: Arc<Mutex<CoreLane>>,
     up: RingReader<Descriptor>,
     down: RingWriter<Descriptor>,
     arrivals: HostCondition,
@@ -57,6 +61,7 @@ fn attach() -> (Attachment, Fake) {
     let control = &prepared.control;
     let condition = |index| HostCondition::new(control, ControlLayout::condition(index)).unwrap();
     let mut fake = Fake {
+        lane: Arc::new(Mutex::new(CoreLane::new(control).unwrap())),
         signal_up: RingReader::new(control, ControlLayout::signal_up(), SIGNAL_ENTRIES).unwrap(),
         signal_down: RingWriter::new(control, ControlLayout::signal_down(), SIGNAL_ENTRIES).unwrap(),
         taken: TakenCount::new(control).unwrap(),
@@ -76,6 +81,8 @@ impl Fake {
     fn port(&self, number: usize) -> FakePort {
         let control = &self.prepared.control;
         FakePort {
+            number: number as u16,
+            lane: self.lane.clone(),
             up: RingReader::new(control, ControlLayout::port_up(number), PORT_ENTRIES).unwrap(),
             down: RingWriter::new(control, ControlLayout::port_down(number), PORT_ENTRIES).unwrap(),
             arrivals: HostCondition::new(control, ControlLayout::condition(0)).unwrap(),
@@ -84,9 +91,16 @@ impl Fake {
 
     /// The next signal of the client, which is to come.
     fn next_signal(&mut self) -> Signal {
-        let signal = eventually(|| self.signal_up.pop());
+        let signal = eventually(|| self.pop());
         self.taken.store(self.signal_up.position());
         signal
+    }
+
+    /// The next signal, if it is there.
+    fn pop(&mut self) -> Option<Signal> {
+        let is_ready = self.signal_up.is_ready();
+        let passed = take_passed(&self.lane, u16::MAX, self.signal_up.position());
+        passed.map(|passed| passed.signal).or_else(|| if is_ready { self.signal_up.pop() } else { None })
     }
 
     /// Sends a signal and wakes who sleeps, as the core's turn does.
@@ -126,8 +140,23 @@ impl FakePort {
 
     /// The next entry of the client, which is to come.
     fn next(&mut self) -> Descriptor {
-        eventually(|| self.up.pop())
+        eventually(|| self.pop())
     }
+
+    /// The next entry, if it is there.
+    fn pop(&mut self) -> Option<Descriptor> {
+        let is_ready = self.up.is_ready();
+        let passed = take_passed(&self.lane, self.number, self.up.position());
+        passed.map(|passed| passed.signal.head).or_else(|| if is_ready { self.up.pop() } else { None })
+    }
+}
+
+/// What was passed for that port, if it is next behind so many entries of its ring.
+fn take_passed(lane: &Mutex<CoreLane>, port: u16, position: u64) -> Option<Passed> {
+    let mut lane = lane.lock().unwrap();
+    let passed = lane.peek().filter(|passed| (passed.port, passed.after) == (port, position as u32))?;
+    lane.accept();
+    Some(passed)
 }
 
 fn grant(slot: u16, offset: u32, len: u32) -> Descriptor {

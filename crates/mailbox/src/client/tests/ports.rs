@@ -40,7 +40,7 @@ fn a_put_goes_into_the_granted_bytes_and_names_its_slot() {
     let entry = port.next();
     assert_eq!((entry.op, entry.target, entry.len), (up::ENQUEUE, 44, 8));
     assert_eq!(fake.bytes_at(entry.offset, 8), b"third..3");
-    assert!(port.up.pop().is_none());
+    assert!(port.pop().is_none());
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_larger_put_is_asked_for_once_and_what_comes_late_is_used() {
     let (mut writer, mut port) = writer(&attachment, &fake);
     // What is granted ahead is not known before the first of it: nothing is asked for.
     assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
-    assert!(port.up.pop().is_none());
+    assert!(port.pop().is_none());
     port.send(grant(0, 0, 4096));
     assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
     let request = Descriptor { op: up::REQUEST, len: 10_000, ..Descriptor::default() };
@@ -57,12 +57,12 @@ fn a_larger_put_is_asked_for_once_and_what_comes_late_is_used() {
     // Asked for already.
     assert_eq!(writer.begin_put(9000, now()).unwrap_err(), MailboxError::TimedOut);
     assert!(writer.try_begin_put(10_000).unwrap().is_none());
-    assert!(port.up.pop().is_none());
+    assert!(port.pop().is_none());
     port.send(grant(1, 65_536, 12_288));
     let put = writer.begin_put(9000, now()).unwrap();
     assert_eq!(put.len(), 9000);
     writer.end_put(put).unwrap();
-    assert_eq!((port.next().offset, port.up.pop()), (65_536, None));
+    assert_eq!((port.next().offset, port.pop()), (65_536, None));
     // One that comes when a small one is wanted goes home.
     assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
     assert_eq!(port.next(), request);
@@ -130,7 +130,7 @@ fn messages_are_read_where_they_lie_and_ended_once() {
     reader.end_get(first);
     let entry = port.next();
     assert_eq!((entry.op, entry.slot, entry.generation), (up::FREE, 0, 100));
-    assert!(port.up.pop().is_none());
+    assert!(port.pop().is_none());
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn dropping_from_any_thread_goes_over_the_signal_queue() {
         let head = fake.next_signal().head;
         assert_eq!((head.op, head.slot, head.generation, head.target), (up::FREE_OF_PORT, slot, slot + 100, port));
     }
-    assert!(write_port.up.pop().is_none() && read_port.up.pop().is_none());
+    assert!(write_port.pop().is_none() && read_port.pop().is_none());
     // So does a message that is ended by another reader than its own.
     read_port.send(super::message(7, 0, 64, 0));
     let message = reader.begin_get(now()).unwrap();

@@ -119,7 +119,7 @@ fn a_get_that_ran_out_of_time_takes_the_message_that_came_before_it_was_cancelle
     drop(reader.begin_get(now()).unwrap());
     assert_eq!(reader.begin_get(now()).unwrap_err(), MailboxError::TimedOut);
     let mut fake = core.join().unwrap();
-    assert!(fake.signal_up.pop().is_none());
+    assert!(fake.pop().is_none());
     // The place of the ask is free again: the same with all there are.
     let asks = std::thread::spawn(move || {
         for _ in 0..2 * SIGNAL_SLOTS {
@@ -142,7 +142,7 @@ fn what_a_stopped_daemon_answers_late_is_not_lost() {
     let ask = expect(&mut fake, up::GET);
     expect(&mut fake, up::CANCEL);
     assert!(reader.try_begin_get().unwrap().is_none(), "still the same request");
-    assert!(fake.signal_up.pop().is_none());
+    assert!(fake.pop().is_none());
     fake.answer(ask.a, message(1, 0, 1, 0));
     let late = reader.begin_get(now()).unwrap();
     reader.end_get(late);
@@ -200,7 +200,7 @@ fn no_more_is_asked_for_than_there_are_slots() {
     assert_eq!(reader.begin_get(now()).unwrap_err(), MailboxError::TooManyHeld { most });
     assert_eq!(reader.try_begin_get().unwrap_err(), MailboxError::TooManyHeld { most });
     assert_eq!(attachment.writer(6, None).unwrap().try_begin_put(1).unwrap_err(), MailboxError::TooManyHeld { most });
-    assert!(fake.signal_up.pop().is_none());
+    assert!(fake.pop().is_none());
     // Who waits for a slot is woken by the drop of a message on another thread.
     let last = held.pop();
     let waits = std::thread::spawn(move || reader.begin_get(Wait::Block).map(|message| message.len()));
@@ -225,7 +225,7 @@ fn the_queue_is_never_written_over() {
     });
     // Let it run into the end of the room, and look only then.
     for value in 0..5 * SIGNAL_ENTRIES as u64 {
-        let signal = eventually(|| fake.signal_up.pop());
+        let signal = eventually(|| fake.pop());
         assert_eq!((signal.head.op, signal.b), (up::SYNC_WRITE, value));
         if value % 300 == 299 {
             fake.taken.store(fake.signal_up.position());
