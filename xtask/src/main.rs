@@ -24,7 +24,7 @@ usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask fuzz [TARGET [FILE…]] [--seconds N]
        cargo xtask bench NAME [ARGUMENTS…]
 
-test    Runs every test: tidy, unit, integration and doc tests, loom, the fuzz targets (10 s each), the demo.
+test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the fuzz targets (10 s each), the demo.
         CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
         --quick     unit and integration tests with few cases, for the loop of editing and testing
         --verbose   shows what each step prints as it runs; else only what a failed step printed

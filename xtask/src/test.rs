@@ -71,6 +71,7 @@ fn everything(steps: &mut Steps<'_>) {
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
     loom(steps);
+    miri(steps);
     fuzz::all(steps, FUZZ_S);
     demo(steps);
 }
@@ -95,6 +96,7 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     cargo_test(steps, &format!("cargo test --package {krate}"), tests);
     if krate == "crossdock-mailbox" && !quick && filter.is_empty() {
         loom(steps);
+        miri(steps);
     }
 }
 
@@ -109,6 +111,27 @@ fn loom(steps: &mut Steps<'_>) {
     let mut tests = steps.place.cargo(&["test", "--package", "crossdock-mailbox", "--release"]);
     tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", steps.place.target.join("loom"));
     cargo_test(steps, "loom: crossdock-mailbox", tests);
+}
+
+/// The tests of what lies where in shared memory, in an interpreter that knows what is undefined. It comes with nightly Rust only.
+fn miri(steps: &mut Steps<'_>) {
+    let name = "miri: crossdock-mailbox";
+    let nightly = |arguments: &[&str]| {
+        let mut command = Command::new("rustup");
+        command.args(["run", "nightly", "cargo", "miri"]).args(arguments).current_dir(&steps.place.root);
+        // They name the toolchain that runs this program.
+        command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+        command
+    };
+    // It makes itself a standard library first, from sources that may be missing.
+    let there = nightly(&["setup"]).output().is_ok_and(|out| out.status.success());
+    if !there {
+        let lack = "there is no miri; `rustup toolchain install nightly --component miri,rust-src` brings it";
+        steps.step(name, |_| Outcome::Skipped(lack.into()));
+        return;
+    }
+    let tests = nightly(&["test", "--package", "crossdock-mailbox", "--lib", "--test", "ring"]);
+    cargo_test(steps, name, tests);
 }
 
 /// A step that is `cargo test`: its line tells how many tests ran.
