@@ -78,7 +78,7 @@ pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str, cores: Opt
                 _ => String::new(),
             };
             let Figure { case, metric, unit, .. } = figure;
-            println!("{case:<22} {metric:<22} {value:>14.2} {unit:<4} ({least:.2}..{greatest:.2}){against}");
+            println!("{case:<24} {metric:<22} {value:>14.2} {unit:<4} ({least:.2}..{greatest:.2}){against}");
         }
     }
 }

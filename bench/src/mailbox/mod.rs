@@ -78,11 +78,13 @@ const STEPS: &[Step] = &[
     Step { name: "unix_stream_65536", run: |bench| baselines::unix_stream(bench, 65_536, "polling") },
     Step { name: "put_get_65536", run: |bench| crossdock::round_trips(bench, &["put-get", "65536", "polling"], "") },
     Step { name: "unix_one_way", run: baselines::unix_one_way },
-    Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, "discard") },
+    // It reads every byte, as the other end of the Unix stream does.
+    Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, "sum") },
+    Step { name: "one_way_64_unread", run: |bench| crossdock::one_way(bench, "discard") },
     Step { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
     Step { name: "rtt_blocking_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "") },
     Step {
-        name: "rtt_asleep_64",
+        name: "rtt_blocking_64_no_spin",
         run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "spin_us = 0\n"),
     },
     Step { name: "reader_thread", run: crossdock::reader_thread },
@@ -122,8 +124,14 @@ const LINES: &[Line] = &[
     line("put_get_64_vs_iceoryx2", "rtt_ns_p50", "put_get_64", Some(("iceoryx2", "iceoryx2"))),
     line("rings", "rtt_ns_p50", "put_get_64", Some(("signal_queue", "signal_queue"))),
     line("one_way_64", "msgs_per_s", "one_way_64", Some(("unix_stream", "unix_one_way"))),
+    line("one_way_64_unread", "msgs_per_s", "one_way_64_unread", Some(("unix_stream", "unix_one_way"))),
     line("rtt_blocking_64", "rtt_us_p50", "rtt_blocking_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
-    line("rtt_asleep_64", "rtt_us_p50", "rtt_asleep_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
+    line(
+        "rtt_blocking_64_no_spin",
+        "rtt_us_p50",
+        "rtt_blocking_64_no_spin",
+        Some(("unix_stream_blocking", "unix_stream_blocking")),
+    ),
     line("upcall", "rtt_us_p50", "rtt_blocking_64", Some(("reader_thread", "reader_thread"))),
     line("idle_client", "cpu_percent", "idle_client", None),
     line("idle_client", "daemon_cpu_percent", "idle_client", None),
@@ -169,7 +177,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let needed: BTreeSet<&str> =
         wanted.iter().flat_map(|line| [Some(line.step), line.baseline.map(|(_, step)| step)]).flatten().collect();
     if cfg!(not(feature = "iceoryx2")) {
-        eprintln!("built without its feature `iceoryx2`: that baseline is left out");
+        eprintln!("built without feature `iceoryx2`: that baseline is left out (`cargo xtask bench mailbox` has it)");
     }
     let mut table = Table::new();
     for round in 1..=options.rounds {

@@ -83,15 +83,15 @@ impl Task for Copy {
     }
 }
 
-/// `sum`: adds up a message's bytes and puts the sum, 8 bytes little-endian, into the mailbox `to`.
+/// `sum`: adds up a message's bytes and puts the sum, 8 bytes little-endian, into the mailbox `to`, where one is named.
 struct Sum {
-    to: MailboxKey,
+    to: Option<MailboxKey>,
     bytes: Vec<u8>,
 }
 
 fn sum(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
-    Ok(Box::new(Sum { to: setup.mailbox("to")?, bytes: Vec::new() }))
+    Ok(Box::new(Sum { to: optional(setup, "to")?, bytes: Vec::new() }))
 }
 
 impl Task for Sum {
@@ -99,7 +99,10 @@ impl Task for Sum {
         match read_all(core, &message, &mut self.bytes) {
             Some(bytes) => {
                 let sum: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
-                answer(core, self.to, message, &sum.to_le_bytes());
+                match self.to {
+                    Some(to) => answer(core, to, message, &sum.to_le_bytes()),
+                    None => core.free(message),
+                }
             }
             None => core.drop_too_long(message),
         }

@@ -85,6 +85,12 @@ fn every_built_in_task_does_what_it_says() {
     let _open = ask(&mut session, "sum", &[255; 3]);
     assert_eq!(get(&mut replies), 765u64.to_le_bytes());
     let _open = ask(&mut session, "discard", b"gone");
+    session.create("unanswered", Implementation::Rings);
+    session.task("sum", "unanswered", &[]);
+    let _open = ask(&mut session, "unanswered", &[1; 64]);
+    await_that("a message that is read and freed", || {
+        context.mailboxes().unwrap().iter().any(|m| m.name == "unanswered" && m.gets == 1 && m.bytes == 0)
+    });
     let _open = ask(&mut session, "log", b"a line\nand no other");
     assert_eq!(logged.recv().unwrap(), "a line\\nand no other");
     let mut open = ask(&mut session, "read_file", b"file");
