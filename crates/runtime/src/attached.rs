@@ -28,8 +28,10 @@ pub(crate) struct Label {
 /// A message on its way to a session.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// In shared memory, ready to be delivered.
-    Ready(Message, Label),
+    /// In the publisher's memory, which the client shares.
+    InPlace(Message, Label),
+    /// In the inbox, where it was drafted.
+    Drafted(Message, Label),
     /// In the daemon's own memory, since the inbox had no room for it when it was made.
     Own(Box<[u8]>, Label),
 }
@@ -37,13 +39,20 @@ pub(crate) enum Outgoing {
 impl Outgoing {
     fn label(&self) -> Label {
         match self {
-            Outgoing::Ready(_, label) | Outgoing::Own(_, label) => *label,
+            Outgoing::InPlace(_, label) | Outgoing::Drafted(_, label) | Outgoing::Own(_, label) => *label,
+        }
+    }
+
+    fn into_message(self) -> Option<Message> {
+        match self {
+            Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => Some(message),
+            Outgoing::Own(..) => None,
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
-            Outgoing::Ready(message, _) => message.len() as u64,
+            Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => message.len() as u64,
             Outgoing::Own(bytes, _) => bytes.len() as u64,
         }
     }
@@ -119,14 +128,24 @@ impl Attached {
         if self.late.is_empty() {
             match deliver(self.client, host, outgoing) {
                 Ok(()) => return,
-                Err(outgoing) => return self.put_off(outgoing),
+                Err(outgoing) => return self.put_off(host, outgoing),
             }
         }
-        self.put_off(outgoing);
+        self.put_off(host, outgoing);
     }
 
+    /// Keeps a message for later. One that was drafted moves out of the inbox: those before it wait for that very room.
     #[cold]
-    fn put_off(&mut self, outgoing: Outgoing) {
+    fn put_off(&mut self, host: &mut HostInterface, outgoing: Outgoing) {
+        let outgoing = match outgoing {
+            Outgoing::Drafted(message, label) => {
+                let mut own = vec![0; message.len()].into_boxed_slice();
+                host.read(&message, 0, &mut own);
+                host.free(message);
+                Outgoing::Own(own, label)
+            }
+            other => other,
+        };
         self.late_bytes += outgoing.bytes();
         self.late.push_back(outgoing);
     }
@@ -165,7 +184,7 @@ impl Attached {
         let outgoing = self.late.remove(at)?;
         self.late_bytes -= outgoing.bytes();
         let label = outgoing.label();
-        if let Outgoing::Ready(message, _) = outgoing {
+        if let Some(message) = outgoing.into_message() {
             host.free(message);
         }
         Some((label.subscription.into(), label.records.into()))
@@ -179,11 +198,7 @@ impl Attached {
             Farewell { again, reason }.say(self.socket.as_fd());
         }
         host.detach(self.client);
-        let late = self.late.into_iter().filter_map(|outgoing| match outgoing {
-            Outgoing::Ready(message, _) => Some(message),
-            Outgoing::Own(..) => None,
-        });
-        for message in late.chain(self.deferred) {
+        for message in self.late.into_iter().filter_map(Outgoing::into_message).chain(self.deferred) {
             host.free(message);
         }
     }
@@ -193,7 +208,7 @@ impl Attached {
 #[inline]
 fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> Result<(), Outgoing> {
     let (mut message, label) = match outgoing {
-        Outgoing::Ready(message, label) => (message, label),
+        Outgoing::InPlace(message, label) | Outgoing::Drafted(message, label) => (message, label),
         Outgoing::Own(bytes, label) => {
             let Ok(mut draft) = host.begin_send(client, bytes.len()) else { return Err(Outgoing::Own(bytes, label)) };
             draft.copy_from_slice(&bytes);

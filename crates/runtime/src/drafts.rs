@@ -58,7 +58,7 @@ impl OpenDraft {
         let outgoing = match space {
             Space::Inbox(mut draft) => {
                 draft[..HEADER_BYTES].copy_from_slice(&header);
-                Outgoing::Ready(draft.finish(used), label)
+                Outgoing::Drafted(draft.finish(used), label)
             }
             Space::Own(mut own) => {
                 own[..HEADER_BYTES].copy_from_slice(&header);
@@ -125,11 +125,9 @@ impl DraftPacker<'_> {
         }
         *self.draft_bytes = (*self.draft_bytes).clamp(DRAFT_BYTES.start, DRAFT_BYTES.end);
         let size = needed.max(*self.draft_bytes);
-        let space = match self.host.begin_send(self.attached.client, size) {
-            Ok(draft) => Space::Inbox(draft),
-            // Nothing of what was let in is lost for that; the session's bound counts these bytes too.
-            Err(_) => Space::Own(vec![0; size].into_boxed_slice()),
-        };
+        // Nothing of what was let in is lost because the inbox is full; the session's bound counts these bytes too.
+        let inbox = if self.attached.is_late() { None } else { self.host.begin_send(self.attached.client, size).ok() };
+        let space = inbox.map_or_else(|| Space::Own(vec![0; size].into_boxed_slice()), Space::Inbox);
         let mut open = OpenDraft { space, used: HEADER_BYTES, records: 0, format: self.format, opened_ns: self.now_ns };
         if open.push(bytes, records) {
             self.taken += u64::from(records);

@@ -201,7 +201,7 @@ impl Context {
             droppable: subscription.is_droppable(),
         };
         let shared = self.host.share(message);
-        attached.send(&mut self.host, Outgoing::Ready(shared, label));
+        attached.send(&mut self.host, Outgoing::InPlace(shared, label));
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to the handlers of the

@@ -280,9 +280,10 @@ impl Context {
     }
 
     /// The bound of each queue: the configured one, or an even share of a quarter of the large buffers. A quarter,
-    /// since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged.
+    /// since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an inbox, no more either: what waits for
+    /// attached subscribers lies there.
     fn share_queues(&mut self) {
-        let large_bytes = (self.large_buffers * MAX_SUPER_BYTES) as u64;
+        let large_bytes = ((self.large_buffers * MAX_SUPER_BYTES) as u64).min(self.config.host.inbox_bytes);
         let share = large_bytes / 4 / (self.subscriptions.len().max(1) as u64);
         let queue_bytes = self.config.queue_bytes.min(share);
         if queue_bytes != std::mem::replace(&mut self.queue_bytes, queue_bytes) {

@@ -1,11 +1,11 @@
 //! What is used up says so, each in its own words.
 
-use crate::session::{Session, patience, start};
+use crate::session::{Session, numbers, patience, payloads, start};
 use crossdock_mailbox::attach::AttachError;
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::{Allowed, ContextHandle};
-use crossdock_transport::Request;
-use crossdock_transport::control::{Implementation, RefusalCode};
+use crossdock_transport::control::{Implementation, Overflow, RefusalCode, Side};
+use crossdock_transport::{ControlMessage, Header, Kind, Request};
 
 fn refused(context: &ContextHandle) -> String {
     match Attachment::connect(context.attach_addr().unwrap()).unwrap_err() {
@@ -92,4 +92,95 @@ fn no_more_memory_than_there_may_be() {
     assert!(matches!(error, Ok(false) | Err(MailboxError::Quota)), "{error:?}");
     let error = writer.begin_put(5 << 20, patience()).unwrap_err();
     assert!(matches!(error, MailboxError::Quota), "{error}");
+}
+
+/// One packet of a session that may say anything: its bytes, from the header on.
+fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
+    let requests = [
+        Request::Announce { id: 1, stream: random.u32(0..3), name: "R".into(), format: numbers().describe() },
+        Request::Subscribe {
+            id: 2,
+            subscription: random.u32(0..3),
+            sql: ["SELECT * FROM R", "SELECT number FROM R WHERE grp < 3", "SELEKT"][random.usize(0..3)].into(),
+            overflow: [None, Some(Overflow::DropOldest), Some(Overflow::Disconnect)][random.usize(0..3)],
+            wait: random.bool(),
+        },
+        Request::Unsubscribe { id: 3, subscription: random.u32(0..3) },
+        Request::Finish { id: 4, stream: random.u32(0..3) },
+        Request::OpenMailbox {
+            id: 5,
+            name: "m".into(),
+            side: Side::Read,
+            message_bytes: random.bool().then(|| random.u32(..)),
+            ahead: None,
+        },
+        Request::OpenMailbox {
+            id: 5,
+            name: "m".into(),
+            side: Side::Write,
+            message_bytes: None,
+            ahead: random.bool().then(|| random.u32(..)),
+        },
+        Request::CloseMailbox { id: 6, number: random.u16(0..4) },
+        Request::GetMessages { number: random.u16(0..4), messages: random.u32(..) },
+        Request::DeleteMailbox { id: 7, name: "m".into() },
+        Request::EndTask { id: 8, mailbox: "m".into() },
+        Request::Terminate,
+    ];
+    let (kind, payload) = match random.u32(0..10) {
+        0..6 => (Kind::Control, ControlMessage::Request(requests[random.usize(..requests.len())].clone()).encode()),
+        6..9 => (Kind::Data, payloads(0, random.u64(1..50), 4000).swap_remove(0).0),
+        _ => (
+            [Kind::Hello, Kind::Ack, Kind::Ping, Kind::Message, Kind::Close][random.usize(0..5)],
+            vec![0; random.usize(0..100)],
+        ),
+    };
+    let header = Header {
+        stream: random.u32(0..3),
+        format: numbers().id().0,
+        records: random.u16(0..30),
+        ..Header::new(kind, 0)
+    };
+    let mut packet = header.packet(&payload).unwrap();
+    // Now and then, anything anywhere, or less of it.
+    if random.u32(0..20) == 0 {
+        let at = random.usize(..packet.len());
+        packet[at] = random.u8(..);
+    }
+    if random.u32(0..40) == 0 {
+        packet.truncate(random.usize(..packet.len()));
+    }
+    packet
+}
+
+#[test]
+fn whatever_a_session_says_nobody_else_notices() {
+    let (context, _) = start(|c| c.queue_bytes = 1 << 20);
+    let mut good = Session::attach(&context);
+    good.announce(1, "N");
+    good.create("m", Implementation::SignalQueue);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut sent_away = 0;
+    for round in 0..30u64 {
+        let mut odd = Session::attach(&context);
+        for _ in 0..200 {
+            let packet = any_packet(&mut random);
+            let Ok(mut put) = odd.writer.begin_put(packet.len(), patience()) else { break };
+            put.copy_from_slice(&packet);
+            if odd.writer.end_put(put).is_err() {
+                break;
+            }
+            // It takes its answers, mostly.
+            while random.u32(0..10) != 0 && odd.reader.try_begin_get().is_ok_and(|message| message.is_some()) {}
+        }
+        sent_away += u32::from(odd.attachment.is_gone());
+        let mut reader = Session::attach(&context);
+        let format = reader.subscribe(1, "SELECT * FROM N WHERE number >= 0", None);
+        good.announce(1, "N");
+        good.publish(1, round * 100, (round + 1) * 100).unwrap();
+        good.finish(1);
+        assert_eq!(reader.collect(1, &format).0, (round * 100..(round + 1) * 100).collect::<Vec<_>>());
+    }
+    assert!(sent_away > 10, "{sent_away}");
+    crate::session::await_that("their ends", || context.clients().unwrap().len() == 1);
 }

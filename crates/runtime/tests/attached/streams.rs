@@ -1,9 +1,9 @@
 //! Publishing and subscribing over shared memory, beside packets.
 
 use crate::session::{Came, Session, await_that, numbers, start};
-use crossdock_format::Value;
+use crossdock_format::{Format, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
-use crossdock_transport::control::Overflow;
+use crossdock_transport::control::{Implementation, Overflow};
 use crossdock_transport::{Header, Kind};
 use std::time::Duration;
 
@@ -244,4 +244,63 @@ fn an_attached_publisher_whose_records_are_none_is_sent_away() {
     good.finish(1);
     assert_eq!(reader.collect(1, &format).0, (0..100).collect::<Vec<_>>());
     assert_eq!(collect_packets(&mut beside), (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_inbox_that_is_full_loses_nothing_of_what_was_let_in() {
+    // Room for a few drafts: what was let in beyond that waits in the daemon's own memory.
+    let (context, _) = start(|c| c.host.inbox_bytes = 256 << 10);
+    let mut publisher = Session::attach(&context);
+    publisher.announce(1, "N");
+    let mut subscribers: Vec<(Session, Format)> = ["SELECT number, name FROM N", "SELECT number FROM N WHERE grp < 5"]
+        .into_iter()
+        .map(|sql| {
+            let mut session = Session::attach(&context);
+            let format = session.subscribe(1, sql, Some(Overflow::Block));
+            (session, format)
+        })
+        .collect();
+    let publishing = std::thread::spawn(move || {
+        publisher.publish(1, 0, COUNT).unwrap();
+        publisher.finish(1);
+    });
+    await_that("a full inbox", || context.context().unwrap().domains.iter().any(|d| d.inbox_bytes > 128 << 10));
+    await_that("a publisher that is held back", || context.streams().unwrap()[0].blocked > 0);
+    let reading = subscribers.drain(..).map(|(mut session, format)| {
+        std::thread::spawn(move || {
+            let collected = session.collect(1, &format);
+            // Requests are answered too, once there is room.
+            session.create(&format!("box {}", session.attachment.client_number()), Implementation::Rings);
+            collected
+        })
+    });
+    let found: Vec<_> = reading.collect::<Vec<_>>().into_iter().map(|reader| reader.join().unwrap()).collect();
+    assert!(found[0] == ((0..COUNT).collect::<Vec<_>>(), 0));
+    assert!(found[1] == ((0..COUNT).filter(|n| n % 10 < 5).collect::<Vec<_>>(), 0));
+    publishing.join().unwrap();
+}
+
+#[test]
+fn an_attached_publisher_waits_while_the_context_is_short_of_buffers() {
+    let (context, addr) = start(|c| c.buffer_bytes = 4 << 20);
+    let mut publisher = Session::attach(&context);
+    publisher.announce(1, "N");
+    let readers: Vec<_> = (0..6)
+        .map(|number| {
+            let sql = if number % 2 == 0 { "SELECT * FROM N" } else { "SELECT * FROM N WHERE number >= 0" };
+            let mut subscriber = Subscriber::builder(&addr).sql(sql).transport(Transport::Udp).connect().unwrap();
+            std::thread::spawn(move || collect_packets(&mut subscriber))
+        })
+        .collect();
+    publisher.publish(1, 0, COUNT).unwrap();
+    publisher.finish(1);
+    for reader in readers {
+        let found = reader.join().unwrap();
+        assert!(
+            found == (0..COUNT).collect::<Vec<_>>(),
+            "{} of {COUNT}, {:?}",
+            found.len(),
+            context.context().unwrap()
+        );
+    }
 }
