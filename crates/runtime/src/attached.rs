@@ -67,6 +67,8 @@ pub(crate) struct Attached {
     pub(crate) deferred: VecDeque<Message>,
     /// Whether its session gets no new buffers now.
     pub(crate) held: bool,
+    /// Whether it is gone, and is a peer only until its deferred packets are taken.
+    pub(crate) leaves: bool,
     /// Whether it is in the list of those to be looked after each turn.
     pub(crate) straggles: bool,
     /// What could not be given to it yet, in order; the inbox had no room for the first.
@@ -93,6 +95,7 @@ impl Attached {
             name: format!("client {} (pid {} {})", client.number(), status.pid, status.process),
             deferred: VecDeque::new(),
             held: false,
+            leaves: false,
             straggles: false,
             late: VecDeque::new(),
             late_bytes: 0,
@@ -188,6 +191,13 @@ impl Attached {
             host.free(message);
         }
         Some((label.subscription.into(), label.records.into()))
+    }
+
+    /// The client is gone: what it held is returned, and it is watched no more. Its deferred packets stay.
+    pub(crate) fn leave(&mut self, host: &mut HostInterface, poller: &mut Poller) {
+        self.unwatch(poller);
+        host.detach(self.client);
+        self.leaves = true;
     }
 
     /// The end: the client is told the reason, if there is one, and detached unless it was already; what it was owed is

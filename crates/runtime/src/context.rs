@@ -5,7 +5,7 @@
 //! daemon. Between turns in which nothing came, it naps while traffic is heavy, so that the next turn finds a fuller
 //! dock, and else sleeps in epoll over its socket, its doorbell and those of its clients.
 
-use crate::attached::{Label, Outgoing};
+use crate::attached::{Attached, Label, Outgoing};
 use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
@@ -277,6 +277,27 @@ impl Context {
         self.tell_closed_sides();
     }
 
+    /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what it put
+    /// before.
+    pub(crate) fn end_gone(&mut self, key: usize) {
+        let waits = |attached: &mut Attached| !attached.deferred.is_empty();
+        if !self.peers.attached_mut(key).is_some_and(waits) {
+            return self.remove_peer(key, "gone", None);
+        }
+        for subscription in self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
+            self.remove_subscription(subscription);
+        }
+        if let Some(attached) = self.peers.attached_mut(key) {
+            attached.leave(&mut self.host, &mut self.poller);
+        }
+        // What it did not take of its answers is no longer held against it.
+        if let Some(peer) = self.peers.get_mut(key) {
+            peer.control_bytes = 0;
+        }
+        self.tasks.prune(&self.host);
+        self.tell_closed_sides();
+    }
+
     /// A peer no longer publishes a stream: its subscribers are told, after the records that it sent.
     pub(crate) fn end_publishing(&mut self, peer: usize, stream: usize) {
         let Some(stream) = self.streams.get_mut(stream) else { return };
@@ -306,6 +327,7 @@ impl Context {
                 peer.control_bytes += payload.len() as u64;
                 Payload::Control(Rc::from(payload)).enqueue(&mut link.session);
             }
+            Carrier::Memory(attached) if attached.leaves => return,
             Carrier::Memory(attached) => {
                 let header = Header { payload_bytes: payload.len() as u16, ..Header::new(Kind::Control, 0) };
                 let packet = [&header.to_bytes()[..], &payload].concat().into_boxed_slice();

@@ -277,6 +277,10 @@ impl Context {
             }
             break;
         }
+        if self.peers.attached_mut(key).is_some_and(|attached| attached.leaves && attached.deferred.is_empty()) {
+            self.remove_peer(key, "gone", None);
+            return false;
+        }
         self.grant_credit(key);
         self.check_peer_queue(key);
         let Some(peer) = self.peers.get_mut(key) else { return false };

@@ -136,7 +136,7 @@ impl Context {
         for number in ended.drain(..) {
             self.take_last_packets(number);
             if let Some(key) = self.peers.of_client(number) {
-                self.remove_peer(key, "gone", None);
+                self.end_gone(key);
             }
         }
         self.scratch.ended = ended;

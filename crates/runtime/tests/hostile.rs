@@ -10,7 +10,7 @@ use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, Welcome};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn start() -> (ContextHandle, String) {
     start_with(|_| {})
@@ -268,6 +268,47 @@ fn a_subscriber_that_died_holds_nobody_up() {
     }
     publisher.finish().unwrap();
     assert!(context.subscriptions().unwrap().is_empty());
+}
+
+#[test]
+fn what_an_attached_publisher_put_before_its_end_waits_for_buffers_and_is_taken() {
+    let (context, addr) = start_with(|c| (c.buffer_bytes, c.idle_timeout_ms) = (4 << 20, 600_000));
+    let mut publisher =
+        Publisher::builder(&addr).transport(Transport::Shm).stream("A").format(&format()).connect().unwrap();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let sql = "SELECT * FROM A WHERE n >= 0".into();
+    let subscribe = Request::Subscribe { id: 1, subscription: 1, sql, overflow: None, wait: false };
+    assert!(matches!(raw.ask(subscribe), Reply::Subscribed { .. }));
+    // It takes nothing. Each of these holds four times its bytes: the buffers are used up before the queue is full.
+    let mut row = RecordBuilder::new(&format());
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(&[b'x'; 17_000])).unwrap();
+    let record = row.finish().unwrap();
+    let mut published = 0;
+    let taken = || context.streams().unwrap()[0].records_in;
+    while taken() == published {
+        publisher.publish(record).unwrap();
+        published += 1;
+        let until = Instant::now() + Duration::from_millis(500);
+        while taken() < published && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(context.streams().unwrap()[0].blocked, 0);
+    // It says that it goes, and does not wait for long whether that was heard.
+    drop(publisher);
+    while !context.clients().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    drop(raw);
+    while taken() < published {
+        std::thread::yield_now();
+    }
+    while context.context().unwrap().detached.is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(context.streams().unwrap()[0].publishers, 0);
 }
 
 #[test]
