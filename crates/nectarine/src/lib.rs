@@ -1,11 +1,19 @@
-//! Nectarine: publish and subscribe from a Rust application (the Nectar paper's Nectarine, section 3.5, as a library).
+//! Nectarine: streams, mailboxes and tasks from a Rust application (the Nectar paper's Nectarine, section 3.5, as a library).
 //!
-//! A [`Publisher`] sends records of one stream; a [`Subscriber`] receives what its query selects. Both block, both are a
-//! session of their own with the daemon, and both come back by themselves when the daemon restarts.
+//! **Streams.** A [`Publisher`] sends records of one stream; a [`Subscriber`] receives what its query selects. Both block,
+//! both are a session of their own with the daemon, and both come back by themselves when the daemon restarts.
+//!
+//! **Mailboxes.** A [`Node`] is a daemon as the place of mailboxes: it creates them and the daemon's built-in tasks, opens them
+//! for writing and reading, and finds other nodes by their names. Messages are bytes, filled and read in place.
+//!
+//! **The way.** With a daemon on the same machine all this goes by shared memory, and nobody makes a system call while
+//! messages flow; with one elsewhere by packets. Both have the same interface, but that a message over packets is one packet, and that
+//! syncs, host conditions and calls of a core need shared memory. The address chooses (`host:port`, or `unix:PATH` and
+//! `unix:@NAME` for shared memory at a socket of that name), unless [`Transport`] says which way it is to be.
 //!
 //! The calling thread does the work: it packs, sends and receives itself, so that a message costs no hand-over between
 //! threads. A small keeper thread beside it does what falls due while the application is busy elsewhere: the
-//! linger's end, acknowledgements, retransmissions, and the daemon's questions whether anybody is there.
+//! linger's end; over packets also acknowledgements, retransmissions, and the daemon's questions whether anybody is there.
 //!
 //! ```no_run
 //! use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
@@ -29,6 +37,33 @@
 //!         _ => {}
 //!     }
 //! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A task on the daemon's core that answers, and a program that asks:
+//!
+//! ```no_run
+//! use crossdock_nectarine::{MailboxOptions, Node};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = Node::connect("127.0.0.1:7440")?;
+//! node.create_mailbox("requests", MailboxOptions::default())?;
+//! node.create_mailbox("replies", MailboxOptions::default())?;
+//! node.create_task("echo", "requests", [("to", "replies")])?;
+//!
+//! let (mut requests, mut replies) = (node.writer("requests")?, node.reader("replies")?);
+//! let mut put = requests.begin_put(64)?;
+//! put.fill(7);
+//! requests.end_put(put)?;
+//! let reply = replies.begin_get()?;
+//! assert_eq!(*reply, [7; 64]);
+//! replies.end_get(reply);
+//!
+//! // The same on another machine, by its name.
+//! let mut orders = node.named("east")?.writer("orders")?;
+//! orders.put(b"three crates of apples")?;
+//! orders.flush()?;
 //! # Ok(())
 //! # }
 //! ```

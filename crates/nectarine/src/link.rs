@@ -220,14 +220,8 @@ impl Link {
     /// There is no way, or the system refuses what it needs.
     fn connect(&mut self, now_ns: u64, timeout_ns: u64) -> Result<(), Error> {
         let timeout = if self.sessions == 0 { Duration::from_nanos(timeout_ns) } else { ATTACH_AGAIN };
-        // Zero would mean without an end.
-        let timeout = timeout.max(Duration::from_millis(1));
-        let attached = Memory::attach(&self.place.shared, self.sessions + 1, timeout);
-        match (attached, self.place.packets) {
-            (Ok(memory), _) => {
-                self.carry(Carrier::Memory(Box::new(memory)));
-                self.come_up();
-            }
+        match (self.attach(timeout), self.place.packets) {
+            (Ok(()), _) => self.come_up(),
             (Err(_), Some(peer)) => {
                 if !matches!(self.carrier, Carrier::Packets(_)) {
                     self.carry(Carrier::Packets(Box::new(Udp::open(peer)?)));
@@ -242,6 +236,32 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Takes the way by shared memory, if a daemon lets this process attach.
+    ///
+    /// # Errors
+    /// Why none does, in words.
+    fn attach(&mut self, timeout: Duration) -> Result<(), String> {
+        // No time at all would mean without an end.
+        let timeout = timeout.max(Duration::from_millis(1));
+        let memory = Memory::attach(&self.place.shared, self.sessions + 1, timeout)?;
+        self.carry(Carrier::Memory(Box::new(memory)));
+        Ok(())
+    }
+
+    /// A daemon has granted a session over packets. One that came back has begun to let processes attach since that was last
+    /// tried, perhaps: then the session over packets is of no use.
+    fn welcomed(&mut self) {
+        if self.sessions > 0 {
+            let old = std::mem::replace(&mut self.carrier, Carrier::Nothing);
+            match (self.attach(ATTACH_AGAIN), old) {
+                (Ok(()), Carrier::Packets(mut udp)) => udp.say_close(),
+                (Ok(()), _) => {}
+                (Err(_), old) => self.carrier = old,
+            }
+        }
+        self.come_up();
     }
 
     fn carry(&mut self, carrier: Carrier) {
@@ -386,7 +406,7 @@ impl Link {
         }
         for heard in heard.drain(..) {
             match heard {
-                Heard::Welcome => self.come_up(),
+                Heard::Welcome => self.welcomed(),
                 Heard::Packets { arrived, end_seq } => self.deliver(arrived, end_seq),
                 Heard::Close(close) => self.close(&close),
             }
