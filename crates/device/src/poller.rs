@@ -137,6 +137,9 @@ impl Poller {
     /// Waits until something is ready or `timeout` is over (`None`: for ever; zero: looks only), and gives the keys of
     /// what is ready, [`Poller::DOORBELL`] for the doorbell. A signal ends it early with none.
     ///
+    /// A look leaves a ring for the next sleep, which it keeps from beginning: who looks now and then, between other work, may
+    /// sleep next without looking again at what is rung for.
+    ///
     /// # Errors
     /// The kernel's; none is expected.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<&[u64]> {
@@ -145,7 +148,7 @@ impl Poller {
         let sleeps = !looks_only && self.bell.bell.try_sleep();
         let polled = if sleeps { self.sleep(timeout) } else { self.poll(false).map(drop) };
         // Rung meanwhile, or so lately that sleeping was refused.
-        let rung = self.bell.bell.woken() || !(looks_only || sleeps);
+        let rung = !looks_only && (self.bell.bell.woken() || !sleeps);
         polled?;
         if rung {
             self.ready.push(Self::DOORBELL);

@@ -76,7 +76,9 @@ fn a_ring_before_the_sleep_is_not_slept_over() {
     assert_eq!(poller.wait(LONG).unwrap(), [Poller::DOORBELL], "two rings are one answer");
     assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty());
     doorbell.ring();
-    assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap(), [Poller::DOORBELL], "a look answers it too");
+    assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty(), "a look leaves it to the sleep that follows");
+    assert_eq!(poller.wait(LONG).unwrap(), [Poller::DOORBELL], "which does not begin");
+    assert!(poller.wait(Some(Duration::from_millis(1))).unwrap().is_empty(), "it is answered once");
 }
 
 #[test]

@@ -24,7 +24,7 @@ const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 /// How long one try to come back dials before it counts as failed, in ns.
 const DIAL_NS: u64 = 2_000_000_000;
 /// How long each of a daemon's steps may take when this process tries to attach again.
-const ATTACH_AGAIN: Duration = Duration::from_millis(500);
+const ATTACH_AGAIN: Duration = Duration::from_secs(1);
 /// Arrivals that wait for the application before more are taken from shared memory, where they wait as well.
 const INBOX: usize = 64;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
