@@ -60,6 +60,7 @@ struct Step {
 /// What is run in a round, in this order: what is compared stands side by side.
 const STEPS: &[Step] = &[
     Step { name: "atomic_floor", run: baselines::atomic_floor },
+    Step { name: "payload_floor", run: baselines::payload_floor },
     Step { name: "enqueue_echo_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "polling"], "") },
     Step { name: "put_get_64", run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling"], "") },
     Step { name: "put_get_1024", run: |bench| crossdock::round_trips(bench, &["put-get", "1024", "polling"], "") },
@@ -116,6 +117,7 @@ const FLOOR: Option<(&str, &str)> = Some(("atomic_floor", "atomic_floor"));
 const LINES: &[Line] = &[
     line("enqueue_echo_64", "rtt_ns_p50", "enqueue_echo_64", FLOOR),
     line("put_get_64", "rtt_ns_p50", "put_get_64", FLOOR),
+    line("put_get_64_vs_bare_lines", "rtt_ns_p50", "put_get_64", Some(("bare_lines", "payload_floor"))),
     line("put_get_1024", "rtt_ns_p50", "put_get_1024", FLOOR),
     line("enqueue_echo_65536", "rtt_ns_p50", "enqueue_echo_65536", FLOOR),
     line("sync", "rtt_ns_p50", "sync", FLOOR),

@@ -14,6 +14,8 @@ use clap::Subcommand;
 pub(crate) enum Role {
     /// Bounces an atomic between two cores
     AtomicFloor { client_cpu: usize, daemon_cpu: usize },
+    /// The same with a message of 64 bytes beside it, filled on one core and read on the other, both ways
+    PayloadFloor { client_cpu: usize, daemon_cpu: usize },
     /// Sends every message back over a Unix stream
     UnixEcho { name: String, bytes: usize, waiting: Waiting, cpu: usize },
     /// Sends one message at a time over a Unix stream and waits for its echo
@@ -45,6 +47,7 @@ impl Role {
         end_with_parent()?;
         match self {
             Role::AtomicFloor { client_cpu, daemon_cpu } => floor::run(client_cpu, daemon_cpu),
+            Role::PayloadFloor { client_cpu, daemon_cpu } => floor::run_with_bytes(client_cpu, daemon_cpu),
             Role::UnixEcho { name, bytes, waiting, cpu } => unix::echo(&name, bytes, waiting, cpu),
             Role::UnixPing { name, bytes, waiting, cpu } => unix::ping(&name, bytes, waiting, cpu),
             Role::UnixSink { name, cpu } => unix::sink(&name, cpu),
