@@ -183,14 +183,16 @@ pub(super) fn one_way(addr: &str, cpu: usize, task: &str) -> Result<(), Error> {
     wait_for_go()
 }
 
-/// Allocates a sync, has the core write it, reads it: over the signal queue there, in the sync itself back.
+/// Allocates a sync (the same place again each time), has the core write it, reads it.
 pub(super) fn sync(addr: &str, cpu: usize) -> Result<(), Error> {
     let attachment = Attachment::connect(&AttachAddr::for_listen(addr.parse()?))?;
     pin_to_cpu(cpu)?;
-    let mut number = 0;
+    let (mut number, mut sync) = (0, attachment.alloc_sync()?);
     round_trips(BATCH, || {
+        if number > 0 {
+            sync.renew()?;
+        }
         number += 1;
-        let mut sync = attachment.alloc_sync()?;
         attachment.write_sync(sync.address(), number)?;
         let value = loop {
             if let Some(value) = sync.try_read()? {

@@ -14,7 +14,7 @@ const FULL_TURN_NS: u64 = 50_000;
 /// For how long after the last entry the rings are looked at before anything else is, in ns.
 const QUIET_NS: u64 = 5_000;
 /// Looks at the rings between two looks at the clock.
-const LOOKS: u32 = 32;
+const LOOKS: u32 = 128;
 /// Messages taken from the rings at the beginning of a turn, at most.
 const DRAIN: u32 = 64;
 /// How often a context that never sleeps looks for clients that are gone, in ns.

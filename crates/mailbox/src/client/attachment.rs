@@ -20,6 +20,7 @@ use crate::shared::{
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -223,6 +224,8 @@ pub(crate) struct Inner {
     pub(crate) records: Records,
     pub(crate) control: Arc<Segment>,
     pub(crate) lane: ClientLane,
+    /// Entries sent to the core over the signal queue so far.
+    pub(crate) signalled: AtomicU64,
     pub(crate) bell: CoreBell,
     pub(crate) watch: Arc<Watch>,
     /// Signalled when the core sent something.
@@ -272,6 +275,7 @@ impl Inner {
             records: Records::new(SIGNAL_SLOTS, SIGNALS),
             control,
             lane,
+            signalled: AtomicU64::new(0),
             bell,
             watch,
             arrivals,

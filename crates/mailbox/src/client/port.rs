@@ -105,7 +105,10 @@ impl Port {
             return if is_ready { self.down.pop() } else { None };
         };
         let Passed { signal, port, after } = offer.passed;
-        if port != self.number || after != self.down.position() as u32 {
+        if port != self.number {
+            return if is_ready { self.down.pop() } else { None };
+        }
+        if after != self.down.position() as u32 {
             return self.down.pop();
         }
         self.claim.inner.lane.accept(&offer);

@@ -16,6 +16,7 @@ use crate::shared::{
     TakenCount, down, up,
 };
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -106,14 +107,8 @@ impl Signals {
         if inner.watch.is_gone() {
             return Err(inner.watch.gone());
         }
-        // Those that somebody waits for.
-        let is_passed = matches!(entry.head.op, up::SYNC_WRITE | up::CALL) && {
-            let after = self.up.position() as u32;
-            inner.lane.pass(&Passed { signal: entry, port: SIGNALS, after })
-        };
-        if !is_passed {
-            self.up.push(entry);
-        }
+        self.up.push(entry);
+        inner.signalled.store(self.up.position(), Ordering::Release);
         inner.bell.ring_if_asleep(&mut self.rung);
         Ok(())
     }
@@ -305,6 +300,18 @@ impl Inner {
     #[inline]
     pub(crate) fn send(&self, entry: Signal) -> Result<(), MailboxError> {
         self.with_signals(|signals| signals.push(self, entry))
+    }
+
+    /// Sends a signal that somebody waits for: over the lane, if that is this thread's to use now.
+    #[inline]
+    pub(crate) fn pass(&self, entry: Signal) -> Result<(), MailboxError> {
+        // Others may send meanwhile: then it comes behind at least those signals that this thread knows of.
+        let after = self.signalled.load(Ordering::Acquire) as u32;
+        if self.watch.is_gone() || !self.lane.pass(&Passed { signal: entry, port: SIGNALS, after }) {
+            return self.send(entry);
+        }
+        self.bell.ring_if_asleep(&mut 0);
+        Ok(())
     }
 
     /// Gives a slot back from wherever it was dropped. If the daemon is gone, so is the slot.

@@ -68,7 +68,7 @@ pub struct Sync {
     inner: Arc<Inner>,
     index: u16,
     generation: u16,
-    /// It was read: the cell is not this sync's any more.
+    /// It was read: the cell is free.
     is_read: bool,
 }
 
@@ -78,6 +78,20 @@ impl Sync {
         let (index, generation) = allocated.ok_or(MailboxError::NoSyncs { most: SYNCS })?;
         failpoint!("sync.alloc");
         Ok(Sync { inner: inner.clone(), index, generation, is_read: false })
+    }
+
+    /// Makes a sync that was read wait for another value, under another address: as if it was allocated anew, and quicker.
+    ///
+    /// # Errors
+    /// `NoSyncs` if it was not read.
+    #[inline]
+    pub fn renew(&mut self) -> Result<(), MailboxError> {
+        let generation = self.generation.wrapping_add(1);
+        if !self.is_read || !self.cell().is_some_and(|cell| cell.alloc(generation)) {
+            return Err(MailboxError::NoSyncs { most: SYNCS });
+        }
+        (self.generation, self.is_read) = (generation, false);
+        Ok(())
     }
 
     /// The sync's name, by which the core or another process of the domain writes it ([`super::Attachment::write_sync`]). It goes
@@ -91,7 +105,7 @@ impl Sync {
         }
     }
 
-    /// Waits until the sync is written, and frees it.
+    /// Waits until the sync is written. Its place is free for another once this is dropped.
     ///
     /// # Errors
     /// `TimedOut`: it is still to be written; `Gone`; `SyncRead` if it was read before.
@@ -101,7 +115,7 @@ impl Sync {
         inner.watch.wait_for(&inner.arrivals, wait, None, || self.try_read())
     }
 
-    /// The value, if it was written; the sync is freed then.
+    /// The value, if it was written.
     ///
     /// # Errors
     /// `SyncRead` if it was read before.
@@ -113,7 +127,6 @@ impl Sync {
         let Some(value) = self.passed().or_else(|| self.cell()?.poll(self.generation)) else { return Ok(None) };
         failpoint!("sync.read.after_read");
         self.is_read = true;
-        self.inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.index);
         Ok(Some(value))
     }
 
@@ -142,12 +155,12 @@ impl Sync {
 
 impl Drop for Sync {
     fn drop(&mut self) {
-        if self.is_read {
-            return;
-        }
-        let is_free = self.cell().is_some_and(|cell| cell.cancel(self.generation));
+        let is_free = self.is_read || self.cell().is_some_and(|cell| cell.cancel(self.generation));
         failpoint!("sync.cancel.after_cancel");
         let mut syncs = self.inner.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(generation) = syncs.generations.get_mut(usize::from(self.index)) {
+            *generation = self.generation;
+        }
         if is_free {
             syncs.free.push(self.index);
         } else {
@@ -177,7 +190,7 @@ impl Inner {
     pub(crate) fn write_sync(&self, address: SyncAddress, value: u64) -> Result<(), MailboxError> {
         failpoint!("sync.write.before_push");
         let head = Descriptor { op: up::SYNC_WRITE, ..Descriptor::default() };
-        let sent = self.send(Signal { head, a: address.to_word(), b: value });
+        let sent = self.pass(Signal { head, a: address.to_word(), b: value });
         failpoint!("sync.write.after_push");
         sent
     }

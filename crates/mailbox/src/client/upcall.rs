@@ -15,7 +15,7 @@ pub(crate) fn call(inner: &Arc<Inner>, procedure: u16, argument: u64, wait: Wait
     let mut result = Sync::alloc(inner)?;
     failpoint!("call.before_push");
     let head = Descriptor { op: up::CALL, target: procedure, ..Descriptor::default() };
-    inner.send(Signal { head, a: result.address().to_word(), b: argument })?;
+    inner.pass(Signal { head, a: result.address().to_word(), b: argument })?;
     failpoint!("call.after_push");
     let value = result.read(wait)?;
     failpoint!("call.answered");

@@ -22,8 +22,10 @@ use std::sync::Arc;
 const SESSION_AHEAD: (u32, u32) = (8, 64 << 10);
 /// What a reader has before it at most, in bytes (one message in any case): enough to keep it busy while more is brought.
 pub(super) const DELIVER_BYTES: u64 = 4 << 20;
-/// Grants ahead of a writer: the default, and the most.
-const AHEAD: (u32, u32) = (64, 192);
+/// Grants ahead of a writer: the least and the most by default, and the most that may be asked for.
+const AHEAD: (u32, u32, u32) = (4, 64, 192);
+/// Bytes of them by default: few enough to stay in the caches of the two cores.
+const AHEAD_BYTES: u32 = 256 << 10;
 /// Their size in bytes: the default, and the most.
 const GRANT_BYTES: (u32, u32) = (4 << 10, 1 << 20);
 /// Sides of mailboxes that one client may have open: more than its rings are for, since those over the signal queue need none.
@@ -38,7 +40,7 @@ const MAX_UPCALLS: usize = 64;
 pub struct PortOptions {
     /// Size of the buffers granted ahead to a writer of a `rings` mailbox, in bytes; 4 KiB when absent.
     pub message_bytes: Option<u32>,
-    /// How many of them; 64 when absent.
+    /// How many of them; when absent as many as make 256 KiB, but 4 to 64.
     pub ahead: Option<u32>,
 }
 
@@ -506,13 +508,15 @@ impl HostInterface {
         let up = up.ok_or(HostError::Gone)?;
         let down = RingWriter::new(&holder.control, down_at, PORT_ENTRIES).ok_or(HostError::Gone)?;
         let is_writer = side == Side::Write;
+        let grant_bytes = options.message_bytes.unwrap_or(GRANT_BYTES.0).clamp(64, GRANT_BYTES.1);
+        let ahead = options.ahead.unwrap_or((AHEAD_BYTES / grant_bytes).clamp(AHEAD.0, AHEAD.1)).clamp(1, AHEAD.2);
         let port = Port {
             mailbox,
             side,
             slots: Slots::new(SLOTS as u16, holder.next_generation),
             down,
-            ahead: if is_writer { options.ahead.unwrap_or(AHEAD.0).clamp(1, AHEAD.1) } else { 0 },
-            grant_bytes: options.message_bytes.unwrap_or(GRANT_BYTES.0).clamp(64, GRANT_BYTES.1),
+            ahead: if is_writer { ahead } else { 0 },
+            grant_bytes,
             deliver_bytes: DELIVER_BYTES,
             requests: VecDeque::new(),
             is_hungry: false,

@@ -82,16 +82,24 @@ impl SignalReader {
         Some(SignalReader { ring, taken: TakenCount::new(control)?, told: 0 })
     }
 
-    /// The next entry. The client is told how far it got when there is none, and often enough that it can write on.
+    /// The next entry. The client is told how far it got often enough that it can write on.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Signal> {
         let entry = self.ring.pop();
+        if self.ring.position() - self.told >= SIGNAL_ENTRIES as u64 / 4 {
+            self.tell();
+        }
+        entry
+    }
+
+    /// Tells the client how far it got: to be called when there is nothing more.
+    #[inline]
+    pub(super) fn tell(&mut self) {
         let taken = self.ring.position();
-        if taken - self.told >= SIGNAL_ENTRIES as u64 / 4 || (entry.is_none() && taken != self.told) {
+        if taken != self.told {
             self.told = taken;
             self.taken.store(taken);
         }
-        entry
     }
 
     /// Whether there is one.
@@ -303,8 +311,10 @@ impl Rings {
         let is_ready = ring.is_ready();
         let is_lane = matches!(ring.up, Up::Lane);
         if !is_ready && !is_lane {
-            // Once more, for what some do when there is nothing.
-            return ring.pop().map(|taken| (ring.port, taken));
+            if let Up::Signals(ring) = &mut ring.up {
+                ring.tell();
+            }
+            return None;
         }
         let of = self.clients[ring.client as usize].as_mut()?;
         let Some(passed) = of.lane.peek() else {
@@ -329,7 +339,10 @@ impl Rings {
     fn next_in_order(&mut self, at: usize, passed: &Passed) -> Option<(u16, Taken)> {
         let ring = &mut self.rings[at];
         let port = ring.port;
-        if ring.position() as u32 != passed.after {
+        let ahead = (ring.position() as u32).wrapping_sub(passed.after);
+        // Threads of a client share its signal queue: what others sent meanwhile may have been taken before.
+        let is_next = ahead == 0 || (port == SIGNALS && (ahead as i32) > 0);
+        if !is_next {
             return Some((port, ring.pop().unwrap_or(Taken::Astray)));
         }
         self.clients[ring.client as usize].as_mut()?.lane.accept();

@@ -123,8 +123,12 @@ impl CoreLane {
 
     /// What was passed for a port that is closed is for nobody, if it was not taken; whoever sees it lets it go.
     pub(crate) fn void(&mut self, port: u16) {
-        if !self.is_ours && self.port == port {
-            self.words.word(2).store(VOID.into(), Ordering::Release);
+        let place = self.words.word(2);
+        let passed = place.load(Ordering::Relaxed);
+        if !self.is_ours && (self.port, passed as u16) == (port, port) {
+            // Unless it was taken, and another thread of the client writes the next entry right now: that is for another port, since
+            // nothing more comes of one that the client asked to close.
+            let _voided = place.compare_exchange(passed, VOID.into(), Ordering::Release, Ordering::Relaxed);
         }
     }
 }
