@@ -96,6 +96,8 @@ enum Step {
     },
     /// The honest client puts a message.
     Honest,
+    /// The core looks at the rings that brought something lately.
+    Look,
     /// The core's turn.
     Turn,
 }
@@ -107,6 +109,7 @@ struct World {
     hostile: RawClient,
     key: ClientKey,
     honest: RawClient,
+    honest_key: ClientKey,
     put_port: u16,
     get_port: u16,
     granted: Vec<RawDescriptor>,
@@ -138,15 +141,17 @@ impl World {
             host.create(Owner::Daemon, name, MailboxOptions { implementation, ..Default::default() }).ok()?;
         }
         let (mut honest, prepared) = RawClient::new(&domain, &bell).ok()?;
-        let key = host.admit(prepared, 0).ok()?;
-        let put_port = host.open(key, "honest", Side::Write, PortOptions::default()).ok()?.port?;
-        let get_port = host.open(key, "honest", Side::Read, PortOptions::default()).ok()?.port?;
+        let honest_key = host.admit(prepared, 0).ok()?;
+        let put_port = host.open(honest_key, "honest", Side::Write, PortOptions::default()).ok()?.port?;
+        let get_port = host.open(honest_key, "honest", Side::Read, PortOptions::default()).ok()?.port?;
         honest.begin_port(put_port);
         honest.begin_port(get_port);
         let (hostile, prepared) = RawClient::new(&domain, &bell).ok()?;
         let key = host.admit(prepared, 0).ok()?;
-        let granted = Vec::new();
-        Some(World { host, bell, domain, hostile, key, honest, put_port, get_port, granted, sent: 0, seen: 0 })
+        let (granted, sent, seen) = (Vec::new(), 0, 0);
+        let world =
+            World { host, bell, domain, hostile, key, honest, honest_key, put_port, get_port, granted, sent, seen };
+        Some(world)
     }
 
     fn step(&mut self, step: Step) {
@@ -219,6 +224,10 @@ impl World {
             }
             Step::Hold { held } => self.host.hold(self.key, held),
             Step::Honest => self.honest_put(),
+            Step::Look => match self.host.poll_active() {
+                Some(arrival) => self.take(arrival),
+                None => self.host.end_look(),
+            },
             Step::Turn => self.turn(),
         }
     }
@@ -236,20 +245,25 @@ impl World {
         }
     }
 
+    fn take(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Session { message, .. } | Arrival::Upcall { message, .. } => {
+                let mut bytes = vec![0; message.len()];
+                assert!(self.host.read(&message, 0, &mut bytes));
+                self.host.free(message);
+            }
+            // It may be told when the next hostile one is there already.
+            Arrival::Violation { client, .. } => {
+                assert_ne!(client, self.honest_key, "the honest one keeps the protocol")
+            }
+            Arrival::Call { result, .. } => self.host.write_sync(result, 1),
+            Arrival::Returned { .. } => {}
+        }
+    }
+
     fn turn(&mut self) {
         while let Some(arrival) = self.host.poll() {
-            match arrival {
-                Arrival::Session { message, .. } | Arrival::Upcall { message, .. } => {
-                    let mut bytes = vec![0; message.len()];
-                    assert!(self.host.read(&message, 0, &mut bytes));
-                    self.host.free(message);
-                }
-                Arrival::Violation { client, .. } => {
-                    assert_eq!(client, self.key, "only the hostile one breaks the protocol")
-                }
-                Arrival::Call { result, .. } => self.host.write_sync(result, 1),
-                Arrival::Returned { .. } => {}
-            }
+            self.take(arrival);
         }
         self.host.end_turn();
         let port = self.get_port;

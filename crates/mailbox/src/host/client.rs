@@ -1,6 +1,7 @@
 //! What the daemon keeps of one attached client: its ports, what it has open, what it waits for.
 
 use super::mailbox::{MailboxKey, Side};
+use super::prepared::WakePipe;
 use super::slots::{Breach, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
@@ -138,8 +139,7 @@ pub(crate) struct Client {
     pub(crate) socket: OwnedFd,
     /// The client writes it to wake the core. Never read: see the module's page.
     pub(crate) doorbell: OwnedFd,
-    /// The core writes it to wake a client with an event loop of its own.
-    pub(crate) wake: OwnedFd,
+    pub(crate) wake: WakePipe,
     /// Whether such a client wants a byte in that pipe.
     pub(crate) armed: ArmedFlag,
     pub(crate) condition: HostCondition,
@@ -186,8 +186,7 @@ impl Client {
             self.wakes += 1;
         }
         if self.armed.take() {
-            // A full pipe has woken it already, and a closed one has no reader.
-            let _written = rustix::io::write(&self.wake, &[0]);
+            self.wake.wake();
             self.wakes += 1;
         }
     }

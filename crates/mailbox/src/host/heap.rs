@@ -71,6 +71,8 @@ impl Heap {
     /// A heap over all of a segment (up to 4 GiB of it), for at most `buffers` buffers.
     pub(crate) fn new(segment: Arc<Segment>, buffers: u32) -> Heap {
         let units = u32::try_from(segment.bytes()).unwrap_or(u32::MAX) / UNIT_BYTES;
+        // A small segment has room for fewer, and needs no tables for more.
+        let buffers = buffers.min(units);
         Heap {
             segment,
             is_core_written: false,

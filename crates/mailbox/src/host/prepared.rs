@@ -73,6 +73,27 @@ impl DomainSegments {
     }
 }
 
+/// The pipe by which the core wakes a client with an event loop of its own. Both ends do not block, and each has flags of its own,
+/// so the client cannot change that of the core's.
+#[derive(Debug)]
+pub(crate) struct WakePipe {
+    write: OwnedFd,
+    /// Also the core's, and never read: without any reader, a write would end a process that does not ignore SIGPIPE.
+    read: OwnedFd,
+}
+
+impl WakePipe {
+    fn new() -> io::Result<WakePipe> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(WakePipe { write, read })
+    }
+
+    /// Wakes the client. Into a full pipe nothing goes, and needs to: it has woken it already.
+    pub(crate) fn wake(&self) {
+        let _written = rustix::io::write(&self.write, &[0]);
+    }
+}
+
 /// A client that may be admitted ([`super::HostInterface::admit`]).
 #[derive(Debug)]
 pub struct Prepared {
@@ -81,8 +102,7 @@ pub struct Prepared {
     pub(crate) domain: Arc<DomainSegments>,
     pub(crate) control: Arc<Segment>,
     pub(crate) doorbell: OwnedFd,
-    /// The end to write of the wake pipe.
-    pub(crate) wake: OwnedFd,
+    pub(crate) wake: WakePipe,
 }
 
 /// What is sent to a client once it is admitted.
@@ -109,15 +129,14 @@ impl Prepared {
     ) -> io::Result<(Prepared, Parcel)> {
         let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None)?);
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Both ends do not block; each end has its own flags, so the client cannot change that of the core's.
-        let (wake_read, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let wake = WakePipe::new()?;
         let parcel = Parcel {
             socket: socket.try_clone()?,
             domain: domain.clone(),
             control: control.clone(),
             bell: bell.segment().clone(),
             doorbell: doorbell.try_clone()?,
-            wake: wake_read,
+            wake: wake.read.try_clone()?,
         };
         Ok((Prepared { peer, socket, domain: domain.clone(), control, doorbell, wake }, parcel))
     }
@@ -144,5 +163,21 @@ impl Parcel {
             wake: self.wake.as_fd(),
         };
         welcome.send(self.socket.as_fd(), &handles)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that fails may panic
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_closes_its_end_of_the_pipe_breaks_no_write() {
+        let pipe = WakePipe::new().unwrap();
+        drop(pipe.read.try_clone().unwrap());
+        // Full at last, which is no error either; broken it is never.
+        let error = std::iter::repeat_with(|| rustix::io::write(&pipe.write, &[0; 512])).find_map(Result::err);
+        assert_eq!(error, Some(rustix::io::Errno::AGAIN));
+        pipe.wake();
     }
 }
