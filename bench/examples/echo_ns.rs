@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout)] // the figures are what it is for
 
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
-use crossdock_mailbox::client::{Attachment, Wait};
+use crossdock_mailbox::client::{Attachment, Reader, Wait, Writer};
 use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, MailboxKey, MailboxOptions, Owner, PortOptions,
     Prepared, Side,
@@ -216,13 +216,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     println!("one_way_64         {ns:8.1} ns, {:.1} M/s", 1e3 / ns);
     stop.store(true, Ordering::Relaxed);
-    let Ok(mut core) = thread.join() else { return Ok(()) };
+    if let Ok(core) = thread.join() {
+        in_one_thread(core, &mut reader, &mut writer, sides[0].0);
+    }
+    Ok(())
+}
+
+/// The same both ways where no line has to move.
+fn in_one_thread(mut core: Core, reader: &mut Reader, writer: &mut Writer, echo: u16) {
     core.turn();
     let mut message = None;
     let ns = timed(|| {
         let handed_on = match message.take() {
-            Some(message) => reader.enqueue(message, sides[0].0),
-            None => writer.begin_put(64, Wait::Poll).and_then(|put| writer.enqueue(put, sides[0].0)),
+            Some(message) => reader.enqueue(message, echo),
+            None => writer.begin_put(64, Wait::Poll).and_then(|put| writer.enqueue(put, echo)),
         };
         while handed_on.is_ok() && message.is_none() {
             core.turn();
@@ -232,5 +239,4 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("enqueue, 1 thread  {ns:8.1} ns: what instructions take where no line has to move");
     let ns = timed(|| core.turn());
     println!("an idle look       {ns:8.1} ns");
-    Ok(())
 }

@@ -162,14 +162,8 @@ impl World {
         match step {
             Step::Entry { port, entry } => self.hostile.push(u16::from(port % 8), entry),
             Step::Near { port, op, slot, generation, target, offset, len } => {
-                let entry = (
-                    op % 6,
-                    slot.into(),
-                    u16::from(generation % 4),
-                    u16::from(target % 4),
-                    offset % (2 << 20),
-                    len % 70_000,
-                );
+                let low = |byte: u8| u16::from(byte % 4);
+                let entry = (op % 6, slot.into(), low(generation), low(target), offset % (2 << 20), len % 70_000);
                 self.hostile.push(u16::from(port % 5), entry);
             }
             Step::Pass { port, after, entry, a } => {
@@ -193,14 +187,8 @@ impl World {
             Step::TakePassed => drop(self.hostile.take_passed()),
             Step::Signal { head, a, b } => self.hostile.push_signal(head, a, b),
             Step::NearSignal { op, slot, generation, target, len, a, b } => {
-                let head = (
-                    16 + op % 10,
-                    u16::from(slot % 4),
-                    u16::from(generation % 4),
-                    u16::from(target % 4),
-                    0,
-                    len.into(),
-                );
+                let low = |byte: u8| u16::from(byte % 4);
+                let head = (16 + op % 10, low(slot), low(generation), low(target), 0, len.into());
                 self.hostile.push_signal(head, a.into(), b.into());
             }
             Step::Back { port, op, target, shift, longer } => {
@@ -261,8 +249,18 @@ impl World {
         }
     }
 
+    /// What comes next, until the rings are empty.
+    fn next_arrival(&mut self) -> Option<Arrival> {
+        loop {
+            match self.host.poll() {
+                None if !self.host.is_quiet() => {}
+                arrival => return arrival,
+            }
+        }
+    }
+
     fn turn(&mut self) {
-        while let Some(arrival) = self.host.poll() {
+        while let Some(arrival) = self.next_arrival() {
             self.take(arrival);
         }
         self.host.end_turn();
@@ -286,7 +284,7 @@ impl World {
         for name in ["honest", "queue", "rings"] {
             self.host.delete(Owner::Daemon, name).expect("it is the daemon's");
         }
-        while self.host.poll().is_some() {}
+        while self.next_arrival().is_some() {}
         for domain in self.host.domains() {
             assert_eq!((domain.shared, domain.inbox), ((0, 0), (0, 0)), "{}", domain.name);
         }

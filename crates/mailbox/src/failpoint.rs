@@ -15,6 +15,8 @@ pub const FAILPOINTS: &[&str] = &[
     "writer.begin_put.before_request",
     "writer.begin_put.after_request",
     "writer.begin_put.request_answered",
+    "lane.pass.before_store",
+    "lane.pass.after_store",
     "writer.end_put.before_push",
     "writer.end_put.after_push",
     "writer.enqueue.before_push",

@@ -73,7 +73,9 @@ impl Context {
             Request::CreateTask { id, task, mailbox, arguments } => {
                 (id, self.owner_of(key).and_then(|owner| self.create_task(owner, &task, &mailbox, &arguments)))
             }
-            Request::EndTask { id, mailbox } => (id, self.end_task(&mailbox)),
+            Request::EndTask { id, mailbox } => {
+                (id, self.owner_of(key).and_then(|owner| self.end_task(owner, &mailbox)))
+            }
             Request::FindNode { id, name } => {
                 return Some(match self.find_node(&name) {
                     Ok((name, address)) => Reply::Node { id, address, name }.into(),
@@ -149,7 +151,7 @@ impl Context {
         arguments: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
         self.refuse_second_reader(mailbox)?;
-        let key = self.host.find(mailbox).map_err(|error| refusal(&error))?;
+        let key = self.host.find_owned(owner, mailbox).map_err(|error| refusal(&error))?;
         self.tasks.start(&mut self.host, task, key, arguments, owner).map_err(|error| match error {
             TaskError::Unknown(what) => refuse(RefusalCode::UnknownTask, what),
             TaskError::Arguments(what) => refuse(RefusalCode::State, format!("task `{task}`: {what}")),
@@ -157,8 +159,8 @@ impl Context {
         })
     }
 
-    fn end_task(&mut self, mailbox: &str) -> Result<(), Refusal> {
-        let key = self.host.find(mailbox).map_err(|error| refusal(&error))?;
+    fn end_task(&mut self, owner: Owner, mailbox: &str) -> Result<(), Refusal> {
+        let key = self.host.find_owned(owner, mailbox).map_err(|error| refusal(&error))?;
         if self.tasks.end(&mut self.host, key) {
             return Ok(());
         }

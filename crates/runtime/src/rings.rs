@@ -15,6 +15,8 @@ const FULL_TURN_NS: u64 = 50_000;
 const QUIET_NS: u64 = 5_000;
 /// Looks at the rings between two looks at the clock.
 const LOOKS: u32 = 128;
+/// Things that came for the context between two looks at the clock.
+const ARRIVALS: u32 = 32;
 /// Messages taken from the rings at the beginning of a turn, at most.
 const DRAIN: u32 = 64;
 /// How often a context that never sleeps looks for clients that are gone, in ns.
@@ -60,9 +62,16 @@ impl Context {
         let start_ns = self.now_ns;
         let mut seen = self.host.taken();
         loop {
+            let mut arrivals = 0;
             for _ in 0..LOOKS {
                 match self.host.poll_active() {
-                    Some(arrival) => self.take_arrival(arrival),
+                    Some(arrival) => {
+                        self.take_arrival(arrival);
+                        arrivals += 1;
+                        if arrivals == ARRIVALS {
+                            break;
+                        }
+                    }
                     // No pause between two looks: on many processors that takes as long as a message is under way.
                     None => self.host.end_look(),
                 }

@@ -33,6 +33,7 @@ pub type TaskFactory = Box<dyn Fn(&TaskSetup<'_>) -> Result<Box<dyn Task>, Strin
 pub struct TaskSetup<'a> {
     arguments: &'a BTreeMap<String, String>,
     host: &'a HostInterface,
+    own: MailboxKey,
     client: Option<ClientKey>,
 }
 
@@ -51,6 +52,18 @@ impl TaskSetup<'_> {
         let name =
             self.argument(argument).ok_or_else(|| format!("the argument `{argument}` is missing: a mailbox's name"))?;
         self.host.find(name).map_err(|error| error.to_string())
+    }
+
+    /// The mailbox that an argument names, which is not the task's own: what it puts there would come back to it for ever.
+    ///
+    /// # Errors
+    /// As [`TaskSetup::mailbox`], or it is the task's own.
+    pub fn other_mailbox(&self, argument: &str) -> Result<MailboxKey, String> {
+        let other = self.mailbox(argument)?;
+        if other == self.own {
+            return Err(format!("the argument `{argument}` names the task's own mailbox: name another"));
+        }
+        Ok(other)
     }
 
     /// The attached client that asked for the task, if it was one.
@@ -147,6 +160,13 @@ impl Core<'_> {
     pub fn drop_too_long(&mut self, message: Message) {
         self.counters.drop(Drop::TooLong, 1);
         self.tell_error(Reason::TooLong, message.len() as u64);
+        self.free(message);
+    }
+
+    /// The same for one whose mailbox to come holds its bound: whoever reads that is too slow.
+    pub fn drop_for_bound(&mut self, message: Message) {
+        self.counters.drop(Drop::QueueFull, 1);
+        self.tell_error(Reason::Full, message.len() as u64);
         self.free(message);
     }
 
@@ -264,7 +284,7 @@ impl Tasks {
             return Err(TaskError::Unknown(format!("there is no task `{name}`; there are {}", known.join(", "))));
         };
         let client = host.clients().into_iter().map(|c| c.key).find(|key| by == Owner::Client(key.number()));
-        let task = factory(&TaskSetup { arguments, host, client }).map_err(TaskError::Arguments)?;
+        let task = factory(&TaskSetup { arguments, host, own: mailbox, client }).map_err(TaskError::Arguments)?;
         let upcall = self.running.insert(Running { name: name.to_owned(), mailbox, client, task });
         host.attach_upcall(mailbox, upcall as u32).map_err(|error| {
             self.running.remove(upcall);

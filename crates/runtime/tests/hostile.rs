@@ -314,13 +314,19 @@ fn what_an_attached_publisher_put_before_its_end_waits_for_buffers_and_is_taken(
 #[test]
 fn who_asks_on_and_on_without_taking_the_answers_is_sent_away() {
     let (_context, addr) = start();
-    let mut raw = Raw::connect(&addr);
+    // The one packet that says so may find no room in the asker's own socket; then once more.
+    assert!((0..5).any(|_| is_sent_away_for_asking(&addr)));
+}
+
+/// Asks on and on; whether it was told to leave for that.
+fn is_sent_away_for_asking(addr: &str) -> bool {
+    let mut raw = Raw::connect(addr);
     raw.greet().unwrap();
     raw.socket.set_nonblocking(true).unwrap();
     let message = ControlMessage::Request(Request::Unsubscribe { id: 1, subscription: 9 }).encode();
     let mut packet = [0; 2048];
     // As fast as the daemon gives credit for it, and never an ack for what it answers.
-    loop {
+    for _ in 0..20_000 {
         for _ in 0..16 {
             raw.send(Kind::Control, 0, 0, 0, &message);
         }
@@ -330,13 +336,13 @@ fn who_asks_on_and_on_without_taking_the_answers_is_sent_away() {
                 Kind::Ack => raw.seq = Ack::decode(&packet[HEADER_BYTES..len]).unwrap().next_seq,
                 Kind::Close => {
                     let close = Close::decode(&packet[HEADER_BYTES..len]);
-                    assert!(close.reason.contains("answers wait for you"), "{close:?}");
-                    return;
+                    return close.reason.contains("answers wait for you");
                 }
                 _ => {}
             }
         }
     }
+    false
 }
 
 #[test]

@@ -106,6 +106,9 @@ impl Port {
         };
         let Passed { signal, port, after } = offer.passed;
         if port != self.number {
+            if usize::from(port) >= PORTS {
+                self.claim.inner.tidy_lane();
+            }
             return if is_ready { self.down.pop() } else { None };
         }
         if after != self.down.position() as u32 {

@@ -41,21 +41,24 @@ impl FreeSyncs {
         cells.get(usize::from(index))?.alloc(*generation).then_some((index, *generation))
     }
 
-    /// Takes out of the lane what was for a port that is closed by now, or for a sync that was cancelled: one thread at a time,
-    /// since these are under a lock.
+    /// Takes out of the lane what was for a port that is closed by now, or for a sync that nobody awaits: one thread at a time,
+    /// since this is under a lock, and the threads that await something take only that.
     #[inline]
     fn tidy(&mut self, inner: &Inner) {
         let Some(offer) = inner.lane.peek() else { return };
         if offer.is_void() {
+            return inner.lane.accept(&offer);
+        }
+        let Some((sync, _)) = offer.sync() else { return };
+        let Some(cell) = inner.cells.get(usize::from(sync.index)) else { return inner.lane.accept(&offer) };
+        if !cell.is_awaited(sync.generation) {
             inner.lane.accept(&offer);
-        } else if let Some((sync, _)) = offer.sync()
-            && let Some(at) = self.cancelled.iter().position(|index| *index == sync.index)
-            && self.generations.get(usize::from(sync.index)) == Some(&sync.generation)
-            && let Some(cell) = inner.cells.get(usize::from(sync.index))
-        {
-            inner.lane.accept(&offer);
-            cell.free(sync.generation);
-            self.free.push(self.cancelled.swap_remove(at));
+            // As a write does that comes after the cancel; one that comes twice, or late, finds another state, and does nothing.
+            if cell.free_if_cancelled(sync.generation)
+                && let Some(at) = self.cancelled.iter().position(|index| *index == sync.index)
+            {
+                self.free.push(self.cancelled.swap_remove(at));
+            }
         }
     }
 }
@@ -182,6 +185,7 @@ pub(crate) fn cells(control: &Arc<Segment>) -> Option<Vec<SyncCell>> {
 
 impl Inner {
     /// Takes out of the lane what nobody else would: see [`FreeSyncs::tidy`].
+    #[cold]
     pub(crate) fn tidy_lane(&self) {
         self.syncs.lock().unwrap_or_else(PoisonError::into_inner).tidy(self);
     }

@@ -90,6 +90,8 @@ pub(crate) struct Signals {
     pub(crate) slots: Slots,
     /// Allocations that wait: tag, the client's number of the mailbox, bytes.
     pub(crate) allocs: VecDeque<(u64, u16, u32)>,
+    /// Gets that wait: tag, and the mailbox.
+    pub(crate) gets: Vec<(u64, MailboxKey)>,
     /// Allocations and gets that wait.
     pub(crate) waiting: u32,
     /// ERRORs that the client has given credits for.
@@ -109,6 +111,7 @@ impl Signals {
             down,
             slots: Slots::new(SIGNAL_SLOTS as u16, 0),
             allocs: VecDeque::new(),
+            gets: Vec::new(),
             waiting: 0,
             error_credits: 0,
             upcall_credits: 0,
@@ -158,12 +161,24 @@ pub(crate) struct Client {
     pub(crate) held: bool,
     /// Whether it is in the list of those that were given something this turn.
     pub(crate) is_notified: bool,
+    /// Whether it was woken since then.
+    pub(crate) is_woken: bool,
     pub(crate) messages_in: u64,
     pub(crate) messages_out: u64,
     /// Bytes of its session's messages without a label that it has given back.
     pub(crate) unlabelled_taken: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
+}
+
+impl Signals {
+    /// A get does not wait any more.
+    pub(crate) fn end_get(&mut self, tag: u64) {
+        self.waiting = self.waiting.saturating_sub(1);
+        if let Some(at) = self.gets.iter().position(|(waiting, _)| *waiting == tag) {
+            self.gets.swap_remove(at);
+        }
+    }
 }
 
 impl Client {
@@ -178,17 +193,19 @@ impl Client {
         self.ports.iter().flatten().map(|port| of(&port.slots)).sum::<u32>() + of(&self.signals.slots)
     }
 
-    /// Wakes it if it sleeps, after something was published for it.
+    /// Wakes it if it sleeps, after something was published for it. Whether it did.
     #[inline]
-    pub(crate) fn wake_if_asleep(&mut self) {
-        if self.condition.has_sleepers() {
+    pub(crate) fn wake_if_asleep(&mut self) -> bool {
+        let (is_asleep, is_armed) = (self.condition.has_sleepers(), self.armed.take());
+        if is_asleep {
             self.condition.wake();
             self.wakes += 1;
         }
-        if self.armed.take() {
+        if is_armed {
             self.wake.wake();
             self.wakes += 1;
         }
+        is_asleep || is_armed
     }
 
     /// The mailbox that it has open under a number.

@@ -5,26 +5,28 @@ use super::mailbox::{PortKey, SIGNALS};
 use crate::shared::{Descriptor, Reason, down};
 use crate::sync::{Ordering, fence};
 
+/// Of those that wait for something to be freed, so many are looked at again at a time.
+const RETRIED: usize = 8;
+
 impl HostInterface {
     /// Gives hungry ports what they are due, and if something was freed, tries again those that could not be given it.
     #[inline]
     pub(super) fn feed(&mut self) {
-        if !self.hungry.is_empty() || (self.freed && !(self.waiting.is_empty() && self.stuck.is_empty())) {
+        let has_waiting = !(self.waiting.is_empty() && self.stuck.is_empty());
+        if !self.hungry.is_empty() || (has_waiting && (self.freed || self.to_retry > 0)) {
             self.feed_hungry();
         }
     }
 
     fn feed_hungry(&mut self) {
-        if self.freed {
-            self.retry();
-        }
+        self.retry();
         while let Some(key) = self.hungry.pop() {
             let fed = match key.port {
                 SIGNALS => self.feed_signals(key.client),
                 _ => self.feed_port(key),
             };
             if !fed {
-                self.waiting.push(key);
+                self.waiting.push_back(key);
             }
         }
     }
@@ -38,15 +40,24 @@ impl HostInterface {
             }
         }
         self.feed();
+        while self.to_retry > 0 {
+            self.feed_hungry();
+        }
         self.end_turn();
     }
 
+    /// After something was freed: has those that wait looked at again, a few at a time, so that others' messages do not pay for
+    /// all of them.
     fn retry(&mut self) {
-        self.freed = false;
-        self.hungry.append(&mut self.waiting);
-        for mailbox in std::mem::take(&mut self.stuck) {
-            self.pump(mailbox);
+        if std::mem::take(&mut self.freed) {
+            self.to_retry = self.waiting.len();
+            for mailbox in std::mem::take(&mut self.stuck) {
+                self.pump(mailbox);
+            }
         }
+        let some = self.to_retry.min(RETRIED).min(self.waiting.len());
+        self.to_retry = if some < RETRIED { 0 } else { self.to_retry - some };
+        self.hungry.extend(self.waiting.drain(..some));
     }
 
     /// Grants a writer's port what it waits for, and what it is to have ahead. False if it is due more; it stays hungry then.
@@ -117,7 +128,7 @@ impl HostInterface {
         fence(Ordering::SeqCst);
         for index in notified.drain(..) {
             if let Some(client) = self.at(index) {
-                client.is_notified = false;
+                (client.is_notified, client.is_woken) = (false, false);
                 client.wake_if_asleep();
             }
         }
@@ -130,7 +141,10 @@ impl HostInterface {
     pub(super) fn wake_sleepers(&mut self) {
         for &index in &self.notified {
             if let Some(client) = self.clients.get_mut(index as usize).and_then(Option::as_deref_mut) {
-                client.wake_if_asleep();
+                // Once: it takes a while until it runs, or it may only say that it sleeps.
+                if !client.is_woken {
+                    client.is_woken = client.wake_if_asleep();
+                }
             }
         }
     }

@@ -111,6 +111,7 @@ impl HostInterface {
             quota_bytes: self.config.client_bytes,
             held: false,
             is_notified: false,
+            is_woken: false,
             messages_in: 0,
             messages_out: 0,
             unlabelled_taken: 0,
@@ -164,7 +165,7 @@ impl HostInterface {
     /// for them is told. False if it was gone already.
     pub fn detach(&mut self, key: ClientKey) -> bool {
         if self.client(key).is_some() {
-            self.finish(key.index() as u32, |_| true);
+            self.finish(key.index() as u32);
         }
         self.remove_client(key)
     }
@@ -173,22 +174,22 @@ impl HostInterface {
     /// the context as packets of its session: for who detaches it next.
     pub fn last_packets(&mut self, key: ClientKey) -> Vec<Message> {
         if self.client(key).is_some() {
-            self.finish(key.index() as u32, |_| true);
+            self.finish(key.index() as u32);
         }
         let mut packets = Vec::new();
-        for arrival in std::mem::take(&mut self.arrivals) {
+        for arrival in std::mem::take(&mut self.finished) {
             match arrival {
                 Arrival::Session { client, message } if client == key => packets.push(message),
-                other => self.arrivals.push_back(other),
+                other => self.finished.push_back(other),
             }
         }
         packets
     }
 
-    /// Carries out what lies in those rings of a client whose port `chosen` says: whoever ended a put and then left, or closed
-    /// the mailbox over another ring, has put all the same. No more than the rings hold.
-    fn finish(&mut self, client: u32, chosen: impl Fn(u16) -> bool) {
-        let ports: Vec<u16> = self.rings.ports(client).filter(|&port| chosen(port)).collect();
+    /// Carries out what lies in a client's rings: whoever ended a put and then left, or closed the mailbox over another ring, has
+    /// put all the same. No more than the rings hold.
+    fn finish(&mut self, client: u32) {
+        let ports: Vec<u16> = self.rings.ports(client).collect();
         for port in ports {
             for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
                 // Looked up anew each time: a breach ends the client, and with it its rings.
@@ -198,7 +199,7 @@ impl HostInterface {
                     Taken::Signal(entry) => self.take_signal(client, &entry),
                     Taken::Astray => self.breach(client, Breach::Astray),
                 };
-                self.arrivals.extend(arrival);
+                self.finished.extend(arrival);
             }
         }
     }
@@ -265,7 +266,7 @@ impl HostInterface {
     fn refuse_gets(&mut self, gets: impl IntoIterator<Item = Get>, reason: Reason) {
         for Get { client, tag, .. } in gets {
             if let Some(holder) = self.at(client) {
-                holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+                holder.signals.end_get(tag);
             }
             self.refuse(client, tag, reason);
         }
@@ -354,15 +355,22 @@ impl HostInterface {
     /// # Errors
     /// There is none of that name, or it is somebody else's (the daemon's own may be deleted by all).
     pub fn delete(&mut self, by: Owner, name: &str) -> Result<(), HostError> {
+        let key = self.find_owned(by, name)?;
+        self.remove_mailbox(key, Reason::Closed);
+        Ok(())
+    }
+
+    /// A mailbox by name, for who may change what becomes of it: its owner; anyone, if it is the daemon's; and the daemon.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is somebody else's.
+    pub fn find_owned(&self, by: Owner, name: &str) -> Result<MailboxKey, HostError> {
         let key = self.find(name)?;
         match self.mailbox(key).map(|mailbox| mailbox.owner) {
             Some(owner) if owner != by && owner != Owner::Daemon && by != Owner::Daemon => {
                 Err(HostError::NotOwner(name.to_owned()))
             }
-            _ => {
-                self.remove_mailbox(key, Reason::Closed);
-                Ok(())
-            }
+            _ => Ok(key),
         }
     }
 
@@ -549,9 +557,10 @@ impl HostInterface {
     /// # Errors
     /// The client has gone, or nothing is open under that number.
     pub fn close(&mut self, client: ClientKey, number: u16) -> Result<(), HostError> {
-        let port = self.client(client).ok_or(HostError::Gone)?.opened(number).ok().and_then(|open| open.port);
-        // The client has put before it closed, over rings that may not have been looked at since.
-        self.finish(client.index() as u32, |ring| ring == super::mailbox::SIGNALS || Some(ring) == port);
+        // What the client put or enqueued before it closed lies in rings that may not have been looked at since: any of them, for an
+        // enqueue names a mailbox that another port is of.
+        self.client(client).ok_or(HostError::Gone)?;
+        self.finish(client.index() as u32);
         let holder = self.client_mut(client).ok_or(HostError::Gone)?;
         let open = holder.open.get_mut(number as usize).and_then(Option::take);
         let open = open.ok_or_else(|| HostError::Unknown(format!("number {number}")))?;
@@ -560,6 +569,7 @@ impl HostInterface {
         self.forget_side(index, number, &open);
         if let Some(port) = open.port {
             self.rings.remove(index, Some(port));
+            self.below.retain(|key| (key.client, key.port) != (index, port));
             let taken = self.client_mut(client).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
             for message in taken.into_iter().flat_map(|mut port| port.slots.drain().collect::<Vec<_>>()) {
                 let (origin, len) = (message.0.origin, message.0.len);

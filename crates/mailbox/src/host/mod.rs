@@ -50,7 +50,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 /// Entries taken by one look at the rings at most, so that clients that write to one another without an end do not keep the core.
-const LOOK: u64 = 1024;
+const LOOK: u64 = 256;
 /// Entries after which writers are given the buffers that they are due, if the rings are not empty before.
 const FEED_EVERY: u64 = 32;
 
@@ -125,7 +125,7 @@ pub enum HostError {
         side: &'static str,
     },
     /// Somebody else's.
-    #[error("mailbox `{0}` belongs to another client, who alone may delete it")]
+    #[error("mailbox `{0}` belongs to another client, who alone may delete it or give it a task")]
     NotOwner(String),
     /// No buffer of that size is free.
     #[error(
@@ -227,6 +227,10 @@ pub struct HostInterface {
     taken: u64,
     /// What is for the context besides what the rings hold.
     arrivals: VecDeque<Arrival>,
+    /// What rings held whose client left or closed something: before all that came later.
+    finished: VecDeque<Arrival>,
+    /// Whether the rings are looked at next, though there are arrivals.
+    is_rings_turn: bool,
     /// Clients that were given something since [`HostInterface::end_turn`].
     notified: Vec<u32>,
     /// Whether any was since [`HostInterface::end_look`].
@@ -235,8 +239,10 @@ pub struct HostInterface {
     hungry: Vec<PortKey>,
     /// Ports with fewer grants than they are to have ahead, but more than half of them.
     below: Vec<PortKey>,
-    /// Ports that could not be given what they are due; tried again when something was freed.
-    waiting: Vec<PortKey>,
+    /// Ports that could not be given what they are due; tried again when something was freed, a few at a time.
+    waiting: VecDeque<PortKey>,
+    /// So many of them are still to be tried again.
+    to_retry: usize,
     /// Mailboxes whose next message could not be copied for its reader; the same.
     stuck: Vec<MailboxKey>,
     freed: bool,
@@ -273,11 +279,14 @@ impl HostInterface {
             rings: Rings::default(),
             taken: 0,
             arrivals: VecDeque::new(),
+            finished: VecDeque::new(),
+            is_rings_turn: false,
             notified: Vec::new(),
             has_given: false,
             hungry: Vec::new(),
             below: Vec::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
+            to_retry: 0,
             stuck: Vec::new(),
             freed: false,
             dropped: Dropped::default(),
@@ -313,7 +322,12 @@ impl HostInterface {
 
     #[inline(always)]
     fn look(&mut self, all: bool) -> Option<Arrival> {
-        if !self.arrivals.is_empty() {
+        if !self.finished.is_empty() {
+            return self.finished.pop_front();
+        }
+        // In turns with the rings: upcalls that put to one another without an end must not keep the core from them.
+        self.is_rings_turn = !self.is_rings_turn && !self.arrivals.is_empty();
+        if self.is_rings_turn {
             return self.arrivals.pop_front();
         }
         let until = self.taken + LOOK;
@@ -346,7 +360,7 @@ impl HostInterface {
 
     /// Whether no ring holds anything: asked between [`HostInterface::before_sleep`] and sleeping.
     pub fn is_quiet(&self) -> bool {
-        self.arrivals.is_empty() && self.rings.is_quiet()
+        self.finished.is_empty() && self.arrivals.is_empty() && self.rings.is_quiet()
     }
 
     /// Tells clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be

@@ -94,7 +94,8 @@ impl HostInterface {
     fn take_enqueue(&mut self, client: u32, number: u16, entry: &Descriptor) -> Option<Arrival> {
         let holder = self.at(client)?;
         let target = match holder.opened(entry.target) {
-            Ok(open) => open.mailbox,
+            Ok(open) if open.side == Side::Write => open.mailbox,
+            Ok(_) => return self.breach(client, Breach::NotOpen(entry.target)),
             Err(breach) => return self.breach(client, breach),
         };
         let slots = match number {
@@ -289,7 +290,7 @@ impl HostInterface {
         let Some(client) = self.clients.get_mut(key.client as usize).and_then(Option::as_deref_mut) else {
             return Err(Reason::Closed);
         };
-        let (domain, held, held_bytes) = (client.domain, client.held, client.held_bytes());
+        let (domain, held) = (client.domain, client.held);
         let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
         if held && key.port == super::client::SESSION_OUT {
             return Err(Reason::Full);
@@ -306,6 +307,8 @@ impl HostInterface {
             return Err(Reason::Closed);
         };
         let heap = &mut tables.heaps[Area::Shared as usize];
+        let held_bytes = client.held_bytes();
+        let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
         let mut room = self.config.client_bytes.saturating_sub(held_bytes);
         let mut outcome = Ok(());
         for _ in 0..count {
@@ -318,7 +321,12 @@ impl HostInterface {
                 break;
             };
             let range = heap.range(buffer);
-            room = room.saturating_sub(range.1.into());
+            let Some(rest) = room.checked_sub(range.1.into()) else {
+                heap.free(buffer);
+                outcome = Err(Reason::Quota);
+                break;
+            };
+            room = rest;
             let message = self.spares.message(Span::of(domain, Area::Shared, buffer, range));
             match port.slots.grant(message) {
                 Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),

@@ -28,6 +28,8 @@ const MOST_ASIDE: usize = 16;
 const BACK_EVERY: u32 = 16;
 /// Entries taken from one ring before the next one's turn.
 const BURST: u32 = 32;
+/// Entries after which some of the others are looked at, even if the active rings are never empty.
+const MOST_BETWEEN: u32 = 64;
 
 /// A ring that clients fill and the core polls.
 pub(super) enum Up {
@@ -119,6 +121,7 @@ pub(super) struct Polled {
     idle: u32,
     /// Whether the last entry gave a buffer back.
     brought_back: bool,
+    is_active: bool,
 }
 
 /// The port number that stands for a client's lane.
@@ -210,6 +213,8 @@ pub(super) struct Rings {
     burst: u32,
     /// The other ring that is looked at next.
     aside: usize,
+    /// Entries taken since others were looked at.
+    since_aside: u32,
     /// Looks until others are looked at.
     until_aside: u32,
     /// Looks at others until those that bring back buffers are looked at too.
@@ -230,7 +235,7 @@ impl Rings {
     /// One more ring: of the client at this index, to this port.
     pub(super) fn add(&mut self, client: u32, port: u16, up: Up) {
         self.order.push(self.rings.len() as u32);
-        self.rings.push(Polled { up, client, port, idle: 0, brought_back: false });
+        self.rings.push(Polled { up, client, port, idle: 0, brought_back: false, is_active: false });
         self.note_place(self.rings.len() - 1);
     }
 
@@ -263,9 +268,13 @@ impl Rings {
             of.ports.clear();
         }
         (0..self.rings.len()).for_each(|at| self.note_place(at));
-        self.order = (0..self.rings.len() as u32).collect();
-        // Which ones are active will show.
-        (self.active, self.cursor, self.burst, self.aside) = (0, 0, 0, 0);
+        // Those that were active stay so.
+        let (active, others): (Vec<u32>, Vec<u32>) =
+            (0..self.rings.len() as u32).partition(|&at| self.rings[at as usize].is_active);
+        self.active = active.len();
+        self.order = active;
+        self.order.extend(others);
+        (self.cursor, self.burst, self.aside) = (0, 0, 0);
     }
 
     /// A client's lane.
@@ -359,6 +368,8 @@ impl Rings {
     pub(super) fn take(&mut self, all: bool) -> Option<(u32, u16, Taken)> {
         if self.burst >= BURST {
             (self.burst, self.cursor) = (0, self.cursor + 1);
+        }
+        if self.since_aside >= MOST_BETWEEN {
             self.look_aside(self.part_of_others(), true);
         }
         loop {
@@ -370,12 +381,14 @@ impl Rings {
                 let at = self.order[self.cursor] as usize;
                 if let Some((port, taken)) = self.next(at) {
                     self.burst += 1;
+                    self.since_aside += 1;
                     return Some((self.rings[at].client, port, taken));
                 }
                 let ring = &mut self.rings[at];
                 ring.idle += 1;
                 self.burst = 0;
                 if ring.brought_back || ring.idle > PATIENCE {
+                    ring.is_active = false;
                     self.active -= 1;
                     self.order.swap(self.cursor, self.active);
                 } else {
@@ -415,6 +428,7 @@ impl Rings {
     /// without. Whether any does.
     fn look_aside(&mut self, count: usize, with_back: bool) -> bool {
         let before = self.active;
+        self.since_aside = 0;
         for _ in 0..count {
             if self.aside < self.active || self.aside >= self.order.len() {
                 self.aside = self.active;
@@ -422,7 +436,8 @@ impl Rings {
             let Some(&at) = self.order.get(self.aside) else { break };
             let ring = &self.rings[at as usize];
             if (with_back || !ring.brought_back) && self.is_ready(ring) {
-                self.rings[at as usize].idle = 0;
+                let ring = &mut self.rings[at as usize];
+                (ring.idle, ring.is_active) = (0, true);
                 self.order.swap(self.aside, self.active);
                 self.active += 1;
             }

@@ -113,11 +113,17 @@ impl HostInterface {
 
     fn take_signal_move(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
         let holder = self.at(client)?;
-        let target = match holder.opened(head.target) {
-            Ok(open) => open.mailbox,
+        let open = match holder.opened(head.target) {
+            Ok(open) => open,
             Err(breach) => return self.breach(client, breach),
         };
+        let target = open.mailbox;
         match holder.signals.slots.take(head, true) {
+            // Who reads a mailbox may put back what is of it, and no more.
+            Ok(given) if open.side == Side::Read && given.message.0.origin != target => {
+                self.free(given.message);
+                self.breach(client, Breach::NotOpen(head.target))
+            }
             Ok(given) => {
                 holder.messages_in += 1;
                 if let Some(len) = given.delivered {
@@ -287,6 +293,7 @@ impl HostInterface {
         mailbox.gets.push_back(Get { client, number, tag });
         if let Some(holder) = self.at(client) {
             holder.signals.waiting += 1;
+            holder.signals.gets.push((tag, open.mailbox));
         }
         self.pump(open.mailbox);
         let Some(mailbox) = self.mailbox_mut(open.mailbox).filter(|_| entry.b & 1 == 1) else { return Ok(()) };
@@ -294,7 +301,7 @@ impl HostInterface {
             // There is a message, but no memory yet for a copy in the reader's domain.
             mailbox.gets.remove(at);
             if let Some(holder) = self.at(client) {
-                holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+                holder.signals.end_get(tag);
             }
             self.refuse(client, tag, Reason::Empty);
         }
@@ -319,7 +326,7 @@ impl HostInterface {
                 };
             }
             let Some(holder) = self.at(client) else { continue };
-            holder.signals.waiting = holder.signals.waiting.saturating_sub(1);
+            holder.signals.end_get(tag);
             let area = message.0.area as u16;
             message.0.origin = from;
             match holder.signals.slots.deliver(message) {
@@ -344,16 +351,16 @@ impl HostInterface {
         let Some(holder) = self.at(client) else { return };
         let before = holder.signals.allocs.len();
         holder.signals.allocs.retain(|(waiting, ..)| *waiting != tag);
-        let mut cancelled = before - holder.signals.allocs.len();
-        for mailbox in holder.open.clone().into_iter().flatten().map(|open| open.mailbox) {
+        let cancelled = before - holder.signals.allocs.len();
+        holder.signals.waiting = holder.signals.waiting.saturating_sub(cancelled as u32);
+        let get = holder.signals.gets.iter().find(|(waiting, _)| *waiting == tag).copied();
+        if let Some((_, mailbox)) = get {
+            holder.signals.end_get(tag);
             if let Some(mailbox) = self.mailbox_mut(mailbox) {
-                let before = mailbox.gets.len();
                 mailbox.gets.retain(|get| (get.client, get.tag) != (client, tag));
-                cancelled += before - mailbox.gets.len();
             }
         }
-        if let Some(holder) = self.at(client).filter(|_| cancelled > 0) {
-            holder.signals.waiting = holder.signals.waiting.saturating_sub(cancelled as u32);
+        if cancelled > 0 || get.is_some() {
             self.refuse(client, tag, Reason::Cancelled);
         }
     }

@@ -14,6 +14,7 @@
 use super::ring::{Entry, Signal};
 use super::sync::SyncAddress;
 use super::words::Words;
+use crate::failpoint::failpoint;
 use crate::sync::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use {super::layout::ControlLayout, crate::segment::Segment, crate::sync::Arc};
@@ -214,7 +215,9 @@ impl ClientLane {
             return false;
         }
         self.state.store(state + 1, Ordering::Relaxed);
+        failpoint!("lane.pass.before_store");
         store(&self.words, ((state >> 1) as u8).wrapping_add(1), passed);
+        failpoint!("lane.pass.after_store");
         true
     }
 

@@ -105,6 +105,17 @@ impl SyncCell {
         self.0.word(0).store(state(generation, FREE), Ordering::Release);
     }
 
+    /// By the reader: whether a value is awaited.
+    #[inline]
+    pub(crate) fn is_awaited(&self, generation: u16) -> bool {
+        self.0.word(0).load(Ordering::Acquire) == state(generation, PENDING)
+    }
+
+    /// By the reader, who was told otherwise that it is written: frees it, if it had given up. Whether it had.
+    pub(crate) fn free_if_cancelled(&self, generation: u16) -> bool {
+        self.turn(state(generation, CANCELLED), state(generation, FREE)).is_ok()
+    }
+
     /// By the reader: wants no value any more. True if the cell is free now, because it was written; else the write
     /// frees it when it comes.
     pub(crate) fn cancel(&self, generation: u16) -> bool {

@@ -29,13 +29,16 @@ struct Echo {
 
 fn echo(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
-    Ok(Box::new(Echo { to: setup.mailbox("to")? }))
+    Ok(Box::new(Echo { to: setup.other_mailbox("to")? }))
 }
 
 impl Task for Echo {
     #[inline]
     fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
-        core.put(self.to, message);
+        match core.is_full(self.to) {
+            true => core.drop_for_bound(message),
+            false => core.put(self.to, message),
+        }
     }
 }
 
@@ -46,7 +49,7 @@ struct Copy {
 
 fn copy(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
-    Ok(Box::new(Copy { to: setup.mailbox("to")? }))
+    Ok(Box::new(Copy { to: setup.other_mailbox("to")? }))
 }
 
 /// Copies a whole message to the start of `bytes`, which grows as needed; `None` for one that is too long for a step.
@@ -64,6 +67,9 @@ fn read_all<'a>(core: &Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> O
 /// Answers a message with a new one that holds `bytes`, and frees it.
 #[inline]
 fn answer(core: &mut Core<'_>, to: MailboxKey, message: Message, bytes: &[u8]) {
+    if core.is_full(to) {
+        return core.drop_for_bound(message);
+    }
     match core.put_bytes(to, bytes) {
         Ok(()) => core.free(message),
         Err(_) => core.drop_for_memory(message),
@@ -75,6 +81,9 @@ impl Task for Copy {
     fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
         if message.len() > MAX_STEP_BYTES {
             return core.drop_too_long(message);
+        }
+        if core.is_full(self.to) {
+            return core.drop_for_bound(message);
         }
         match core.put_copy(self.to, &message) {
             Ok(()) => core.free(message),

@@ -1,0 +1,176 @@
+//! What one client does must not keep the core from the others: each gets its answer within a bounded number of looks.
+
+use super::*;
+
+/// Looks after which everybody has been answered.
+const LOOKS: u32 = 20_000;
+
+/// Sends a call over the signal queue; where its result goes.
+fn call(client: &mut RawClient, key: ClientKey, generation: u16) -> u64 {
+    let sync = client.alloc_sync(key, 0, generation).unwrap();
+    client.push_signal((CALL, 0, 0, 0, 0, 0), sync, 0);
+    sync
+}
+
+/// Lets the core look until `client` was called for, answering whatever else comes by `other`. The number of looks.
+fn looks_until_called(
+    world: &mut World,
+    client: ClientKey,
+    all: bool,
+    mut other: impl FnMut(&mut World, Arrival),
+) -> u32 {
+    for look in 0..LOOKS {
+        let arrival = if all { world.host.poll() } else { world.host.poll_active() };
+        match arrival {
+            Some(Arrival::Call { client: who, .. }) if who == client => return look,
+            Some(arrival) => other(world, arrival),
+            None => world.host.end_look(),
+        }
+    }
+    panic!("it was not answered in {LOOKS} looks")
+}
+
+#[test]
+fn a_client_that_was_silent_is_heard_beside_two_that_never_pause() {
+    for all in [false, true] {
+        let mut world = World::new(1);
+        let (mut silent, silent_key) = world.attach(0);
+        let mut busy = [world.attach(0), world.attach(0)];
+        // Long enough for its rings to be set aside.
+        (0..10_000).for_each(|_| assert!(world.host.poll_active().is_none()));
+        let syncs = busy.each_mut().map(|(client, key)| {
+            let sync = call(client, *key, 1);
+            (0..20).for_each(|_| client.push_signal((CALL, 0, 0, 0, 0, 0), sync, 0));
+            sync
+        });
+        call(&mut silent, silent_key, 1);
+        let looks = looks_until_called(&mut world, silent_key, all, |_, arrival| {
+            let Arrival::Call { client, .. } = arrival else { panic!("{arrival:?}") };
+            let at = busy.iter().position(|(_, key)| *key == client).unwrap();
+            busy[at].0.push_signal((CALL, 0, 0, 0, 0, 0), syncs[at], 0);
+        });
+        assert!(looks < 500, "{looks} looks, all: {all}");
+    }
+}
+
+#[test]
+fn upcalls_that_put_to_one_another_for_ever_do_not_keep_the_core_from_the_rings() {
+    let mut world = World::new(1);
+    let (mut client, key) = world.attach(0);
+    for (name, upcall) in [("a", 0), ("b", 1)] {
+        world.create(name, Implementation::Rings, 8);
+        world.host.attach_upcall(world.host.find(name).unwrap(), upcall).unwrap();
+    }
+    let other = [world.host.find("b").unwrap(), world.host.find("a").unwrap()];
+    world.host.put_bytes(other[0], b"round and round").unwrap();
+    call(&mut client, key, 1);
+    let looks = looks_until_called(&mut world, key, true, |world, arrival| {
+        let Arrival::Upcall { upcall, message, .. } = arrival else { panic!("{arrival:?}") };
+        world.host.put(other[upcall as usize], message);
+    });
+    assert!(looks < 10, "{looks}");
+}
+
+#[test]
+fn what_was_enqueued_to_a_mailbox_before_it_was_closed_is_in_it() {
+    let mut world = World::new(1);
+    let (mut client, key) = world.attach(0);
+    let (mut reader, reader_key) = world.attach(0);
+    world.create("from", Implementation::Rings, 8);
+    world.create("to", Implementation::Rings, 8);
+    let (_, out) = world.open(&mut client, key, "from", Side::Write);
+    let (number, _) = world.open(&mut client, key, "to", Side::Write);
+    let (_, get) = world.open(&mut reader, reader_key, "to", Side::Read);
+    let granted = grants(&mut client, out);
+    for &(_, slot, generation, _, offset, _) in &granted[..3] {
+        client.push(out, (ENQUEUE, slot, generation, number, offset, 5));
+    }
+    // The request to close goes another way, and is seen first.
+    world.host.close(key, number).unwrap();
+    world.quiet_turn();
+    assert_eq!(std::iter::from_fn(|| reader.next(get)).count(), 3);
+    assert!(world.host.client_info(key).is_some(), "nothing was broken");
+    // Behind the closing there is no such mailbox.
+    let (_, slot, generation, _, offset, _) = granted[3];
+    client.push(out, (ENQUEUE, slot, generation, number, offset, 5));
+    assert!(matches!(&world.turn()[..], [Arrival::Violation { .. }]));
+}
+
+#[test]
+fn who_has_a_mailbox_open_to_read_only_cannot_enqueue_to_it() {
+    let mut world = World::new(1);
+    let (mut client, key) = world.attach(0);
+    world.create("mine", Implementation::Rings, 8);
+    world.create("read", Implementation::Rings, 8);
+    let (_, out) = world.open(&mut client, key, "mine", Side::Write);
+    let (number, _) = world.open(&mut client, key, "read", Side::Read);
+    let (_, slot, generation, _, offset, _) = grants(&mut client, out)[0];
+    client.push(out, (ENQUEUE, slot, generation, number, offset, 5));
+    let arrivals = world.turn();
+    let [Arrival::Violation { reason, .. }] = &arrivals[..] else { panic!("{arrivals:?}") };
+    assert!(reason.contains("not open"), "{reason}");
+}
+
+#[test]
+fn cancelling_over_and_over_costs_no_more_than_what_waits() {
+    let mut world = World::new(1);
+    let (mut client, key) = world.attach(0);
+    world.create("queue", Implementation::SignalQueue, 8);
+    let numbers: Vec<u16> = (0..1024)
+        .map_while(|_| {
+            world.host.open(key, "queue", Side::Read, PortOptions::default()).ok().map(|opened| opened.number)
+        })
+        .collect();
+    assert!(numbers.len() > 1000);
+    for tag in 0..256 {
+        client.push_signal((GET, 0, 0, numbers[0], 0, 0), tag, 0);
+    }
+    world.quiet_turn();
+    for round in 0..200 {
+        (0..500).for_each(|_| client.push_signal((CANCEL, 0, 0, 0, 0, 0), 1 << 40, 0));
+        world.quiet_turn();
+        if round % 10 == 0 {
+            client.push_signal((CANCEL, 0, 0, 0, 0, 0), round, 0);
+            world.quiet_turn();
+            let (head, tag, _) = client.pop_signal().unwrap();
+            assert_eq!((head.0, tag), (REFUSED, round));
+        }
+    }
+}
+
+#[test]
+fn writers_that_wait_get_their_buffers_however_many_they_are() {
+    let mut world = World::new(1);
+    let config = HostConfig { max_mailboxes: 64, ..config() };
+    world.host = HostInterface::new(config, BellPage::new().unwrap()).unwrap();
+    let (mut client, key) = world.attach(0);
+    let (mut reader, reader_key) = world.attach(0);
+    let mut ports = Vec::new();
+    for number in 0..40 {
+        let name = format!("mailbox {number}");
+        world.create(&name, Implementation::Rings, 1);
+        let options = PortOptions { message_bytes: Some(64), ahead: Some(4) };
+        let out = world.host.open(key, &name, Side::Write, options).unwrap().port.unwrap();
+        client.begin_port(out);
+        let (_, get) = world.open(&mut reader, reader_key, &name, Side::Read);
+        // All that was granted ahead is put: from now on it waits for its reader.
+        for grant in grants(&mut client, out) {
+            put(&mut client, out, grant, b"full");
+        }
+        ports.push((out, get));
+    }
+    world.quiet_turn();
+    assert!(ports.iter().all(|&(out, _)| grants(&mut client, out).is_empty()));
+    for &(_, get) in &ports {
+        while let Some((_, slot, generation, ..)) = reader.next(get) {
+            reader.push(get, (FREE, slot, generation, 0, 0, 0));
+        }
+    }
+    world.quiet_turn();
+    world.host.before_sleep();
+    world.host.after_sleep();
+    assert!(
+        ports.iter().all(|&(out, _)| !grants(&mut client, out).is_empty()),
+        "before the core sleeps all have theirs"
+    );
+}
