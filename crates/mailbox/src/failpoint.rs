@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn the_list_names_every_place_and_no_other() {
         let mut found = BTreeSet::new();
-        for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/client")).unwrap() {
+        let rooms = ["/src/client", "/src/shared"].map(|room| format!("{}{room}", env!("CARGO_MANIFEST_DIR")));
+        for file in rooms.iter().flat_map(|room| std::fs::read_dir(room).unwrap()) {
             let Ok(text) = std::fs::read_to_string(file.unwrap().path()) else { continue };
             found.extend(text.split("failpoint!(\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
         }
