@@ -200,7 +200,8 @@ impl Context {
             },
         };
         let (remote_writers, remote_readers) = self.remote_sides(status.key);
-        let dropped = [("overflow".to_owned(), status.overflowed)];
+        let dropped = [("overflow", status.overflowed), ("reader_gone", status.lost)];
+        let dropped = dropped.map(|(reason, count)| (reason.to_owned(), count));
         MailboxInfo {
             address: format!("{}/{}", self.config.node, status.name),
             implementation: status.implementation.name().to_owned(),

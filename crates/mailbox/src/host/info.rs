@@ -98,6 +98,8 @@ pub struct MailboxStatus {
     pub waits: u64,
     /// Messages dropped because their reader was too slow.
     pub overflowed: u64,
+    /// Messages that were with a reader when it closed or died: it had them before it, and had not ended them.
+    pub lost: u64,
 }
 
 /// What one domain holds.
@@ -202,5 +204,6 @@ fn status(index: usize, mailbox: &Mailbox) -> MailboxStatus {
         gets: mailbox.counters.gets,
         waits: mailbox.counters.waits,
         overflowed: mailbox.counters.overflowed,
+        lost: mailbox.counters.lost,
     }
 }

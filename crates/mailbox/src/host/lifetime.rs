@@ -222,7 +222,7 @@ impl HostInterface {
             let (origin, len) = (message.0.origin, message.0.len);
             self.free(message);
             if origin != MailboxKey::NONE {
-                self.left(origin, len);
+                self.lose(origin, len);
             }
         }
         for (number, open) in client.open.iter().enumerate() {
@@ -243,6 +243,14 @@ impl HostInterface {
         self.freed = true;
         self.feed();
         true
+    }
+
+    /// A message that was with a reader who closed or died is ended.
+    fn lose(&mut self, mailbox: MailboxKey, len: u32) {
+        if let Some(entry) = self.mailbox_mut(mailbox) {
+            entry.counters.lost += 1;
+        }
+        self.left(mailbox, len);
     }
 
     /// A client's end, as seen by a mailbox that it had open.
@@ -575,7 +583,7 @@ impl HostInterface {
                 let (origin, len) = (message.0.origin, message.0.len);
                 self.free(message);
                 if origin != MailboxKey::NONE {
-                    self.left(origin, len);
+                    self.lose(origin, len);
                 }
             }
         }

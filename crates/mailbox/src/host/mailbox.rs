@@ -140,6 +140,8 @@ pub(crate) struct MailboxCounters {
     pub(crate) deleted: u64,
     /// Messages dropped for a reader that was too slow.
     pub(crate) overflowed: u64,
+    /// Messages that were with a reader when it closed or died: it had them before it, and had not ended them.
+    pub(crate) lost: u64,
 }
 
 impl Mailbox {
