@@ -172,16 +172,8 @@ impl World {
                 self.hostile.pass(port, after, entry, a, 0);
             }
             Step::PassBack { port, op, target } => {
-                let port = u16::from(port % 5);
-                let after = self.hostile.pushed(port);
-                if let Some((_, slot, generation, _, offset, len)) = self.hostile.pop(port) {
-                    self.hostile.pass(
-                        port,
-                        after,
-                        (op % 5, slot, generation, u16::from(target % 4), offset, len),
-                        0,
-                        0,
-                    );
+                if let Some((port, entry)) = self.back(port, op, target) {
+                    self.hostile.pass(port, self.hostile.pushed(port), entry, 0, 0);
                 }
             }
             Step::TakePassed => drop(self.hostile.take_passed()),
@@ -192,11 +184,10 @@ impl World {
                 self.hostile.push_signal(head, a.into(), b.into());
             }
             Step::Back { port, op, target, shift, longer } => {
-                let port = u16::from(port % 5);
-                if let Some((_, slot, generation, _, offset, len)) = self.hostile.pop(port) {
-                    let (offset, len) =
-                        (offset.wrapping_add_signed(shift.into()), len.wrapping_add_signed(longer.into()));
-                    self.hostile.push(port, (op % 5, slot, generation, u16::from(target % 4), offset, len));
+                if let Some((port, mut entry)) = self.back(port, op, target) {
+                    entry.4 = entry.4.wrapping_add_signed(shift.into());
+                    entry.5 = entry.5.wrapping_add_signed(longer.into());
+                    self.hostile.push(port, entry);
                 }
             }
             Step::Scribble { offset, bytes } => self.hostile.scribble(offset as usize, &bytes),
@@ -218,6 +209,13 @@ impl World {
             },
             Step::Turn => self.turn(),
         }
+    }
+
+    /// What the hostile one was given over a port, as an entry that gives it back by some operation.
+    fn back(&mut self, port: u8, op: u8, target: u8) -> Option<(u16, RawDescriptor)> {
+        let port = u16::from(port % 5);
+        let (_, slot, generation, _, offset, len) = self.hostile.pop(port)?;
+        Some((port, (op % 5, slot, generation, u16::from(target % 4), offset, len)))
     }
 
     fn honest_put(&mut self) {
