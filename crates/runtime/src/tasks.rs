@@ -149,11 +149,11 @@ impl Core<'_> {
         self.host.put_copy(to, message)
     }
 
-    /// Whether a mailbox holds its bound. A put is taken all the same; a task that makes more messages than it is given
-    /// looks here.
+    /// Whether there is room in a mailbox. A put is taken all the same; a task looks here before.
     #[must_use]
-    pub fn is_full(&self, mailbox: MailboxKey) -> bool {
-        self.host.is_full(mailbox)
+    #[inline]
+    pub fn has_room(&mut self, mailbox: MailboxKey) -> bool {
+        self.host.has_room(mailbox)
     }
 
     /// Drops a message that is longer than the task can take: it is counted, and the client that made the task is told.

@@ -191,16 +191,21 @@ impl HostInterface {
     fn finish(&mut self, client: u32) {
         let ports: Vec<u16> = self.rings.ports(client).collect();
         for port in ports {
-            for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
-                // Looked up anew each time: a breach ends the client, and with it its rings.
-                let Some(taken) = self.rings.take_of(client, port) else { break };
-                let arrival = match taken {
-                    Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
-                    Taken::Signal(entry) => self.take_signal(client, &entry),
-                    Taken::Astray => self.breach(client, Breach::Astray),
-                };
-                self.finished.extend(arrival);
-            }
+            self.finish_ring(client, port);
+        }
+    }
+
+    /// The same for one ring.
+    pub(super) fn finish_ring(&mut self, client: u32, port: u16) {
+        for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
+            // Looked up anew each time: a breach ends the client, and with it its rings.
+            let Some(taken) = self.rings.take_of(client, port) else { break };
+            let arrival = match taken {
+                Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
+                Taken::Signal(entry) => self.take_signal(client, &entry),
+                Taken::Astray => self.breach(client, Breach::Astray),
+            };
+            self.finished.extend(arrival);
         }
     }
 

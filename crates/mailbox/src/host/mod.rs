@@ -518,6 +518,21 @@ impl HostInterface {
         self.mailbox(mailbox).is_none_or(Mailbox::is_full)
     }
 
+    /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet.
+    #[inline]
+    pub fn has_room(&mut self, mailbox: MailboxKey) -> bool {
+        if self.is_full(mailbox)
+            && let Some(entry) = self.mailbox(mailbox)
+        {
+            let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
+            let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
+            if let Some((client, port)) = reader {
+                self.finish_ring(client, port);
+            }
+        }
+        !self.is_full(mailbox)
+    }
+
     /// The next message of a mailbox, with the core as its reader.
     pub fn get(&mut self, from: MailboxKey) -> Option<Message> {
         let mailbox = self.mailbox_mut(from)?;

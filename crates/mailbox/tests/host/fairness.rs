@@ -174,3 +174,25 @@ fn writers_that_wait_get_their_buffers_however_many_they_are() {
         "before the core sleeps all have theirs"
     );
 }
+
+#[test]
+fn who_pretends_to_sleep_costs_one_wake_up_for_many_looks() {
+    let mut world = World::new(1);
+    let (mut client, key) = world.attach(0);
+    world.create("to", Implementation::Rings, 100);
+    world.open(&mut client, key, "to", Side::Read);
+    let to = world.host.find("to").unwrap();
+    world.quiet_turn();
+    let wakes = |world: &World| world.host.client_info(key).unwrap().sleeps_woken;
+    let before = wakes(&world);
+    for _ in 0..20 {
+        // The word by which it asks for a byte in its wake pipe, again and again.
+        client.scribble(0, &1u64.to_le_bytes());
+        world.host.put_bytes(to, b"for a sleeper").unwrap();
+        world.host.end_look();
+    }
+    assert_eq!(wakes(&world), before + 1);
+    client.scribble(0, &1u64.to_le_bytes());
+    world.host.end_turn();
+    assert_eq!(wakes(&world), before + 2, "and is woken at the end of a turn, if it sleeps by then");
+}

@@ -35,9 +35,9 @@ fn echo(setup: &TaskSetup<'_>) -> Made {
 impl Task for Echo {
     #[inline]
     fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
-        match core.is_full(self.to) {
-            true => core.drop_for_bound(message),
-            false => core.put(self.to, message),
+        match core.has_room(self.to) {
+            true => core.put(self.to, message),
+            false => core.drop_for_bound(message),
         }
     }
 }
@@ -67,7 +67,7 @@ fn read_all<'a>(core: &Core<'_>, message: &Message, bytes: &'a mut Vec<u8>) -> O
 /// Answers a message with a new one that holds `bytes`, and frees it.
 #[inline]
 fn answer(core: &mut Core<'_>, to: MailboxKey, message: Message, bytes: &[u8]) {
-    if core.is_full(to) {
+    if !core.has_room(to) {
         return core.drop_for_bound(message);
     }
     match core.put_bytes(to, bytes) {
@@ -82,7 +82,7 @@ impl Task for Copy {
         if message.len() > MAX_STEP_BYTES {
             return core.drop_too_long(message);
         }
-        if core.is_full(self.to) {
+        if !core.has_room(self.to) {
             return core.drop_for_bound(message);
         }
         match core.put_copy(self.to, &message) {

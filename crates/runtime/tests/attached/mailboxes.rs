@@ -212,6 +212,58 @@ fn what_cannot_be_is_refused_in_words() {
 }
 
 #[test]
+fn a_task_begins_and_ends_at_the_wish_of_the_mailboxs_owner() {
+    let (context, _) = start(|_| {});
+    let (mut one, mut two) = (Session::attach(&context), Session::attach(&context));
+    for name in ["mine", "replies"] {
+        one.create(name, Implementation::Rings);
+    }
+    let discard =
+        |id| Request::CreateTask { id, task: "discard".into(), mailbox: "mine".into(), arguments: Default::default() };
+    let end = |id| Request::EndTask { id, mailbox: "mine".into() };
+    let (code, words) = two.refused(discard);
+    assert!(code == RefusalCode::State && words.contains("another client"), "{words}");
+    one.must(discard);
+    let (code, words) = two.refused(end);
+    assert!(code == RefusalCode::State && words.contains("another client"), "{words}");
+    one.must(end);
+    let itself = [("to".to_owned(), "mine".to_owned())];
+    let (_, words) = one.refused(|id| Request::CreateTask {
+        id,
+        task: "echo".into(),
+        mailbox: "mine".into(),
+        arguments: itself.into(),
+    });
+    assert!(words.contains("own mailbox"), "{words}");
+}
+
+#[test]
+fn a_task_puts_no_more_into_a_mailbox_than_its_bound() {
+    let (context, _) = start(|_| {});
+    let mut session = Session::attach(&context);
+    session.create("asked", Implementation::Rings);
+    session.must(|id| Request::CreateMailbox {
+        id,
+        name: "slow".into(),
+        implementation: Implementation::Rings,
+        bound_messages: Some(4),
+        bound_bytes: None,
+    });
+    session.task("copy", "asked", &[("to", "slow")]);
+    let mut writer = session.open_writer("asked");
+    (0..10).for_each(|_| put(&mut writer, b"again").unwrap());
+    let of_slow = || context.mailboxes().unwrap().into_iter().find(|mailbox| mailbox.name == "slow").unwrap();
+    await_that("the drops", || context.context().unwrap().dropped.iter().any(|(_, count)| *count == 6));
+    assert_eq!((of_slow().depth, of_slow().puts), (4, 4));
+    // Who made the task is told, and what is read makes room again.
+    await_that("the errors", || session.attachment.errors().iter().any(|error| error.reason == Some(Reason::Full)));
+    let mut reader = session.open_reader("slow");
+    (0..4).for_each(|_| assert_eq!(get(&mut reader), b"again"));
+    put(&mut writer, b"more").unwrap();
+    assert_eq!(get(&mut reader), b"more");
+}
+
+#[test]
 fn a_full_mailbox_holds_its_writer_and_nobody_else() {
     let (context, _) = start(|_| {});
     let mut session = Session::attach(&context);
