@@ -10,6 +10,7 @@ mod broker;
 mod cpu;
 mod daemon;
 mod flights;
+mod formats;
 mod mailbox;
 mod process;
 mod report;
@@ -28,6 +29,8 @@ struct Cli {
 enum Bench {
     /// Publisher, daemon and subscriber as three processes over loopback, against a relay of single datagrams
     Broker(broker::Options),
+    /// Records read, written and converted, against what else does that
+    Formats(formats::Options),
     /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
     Mailbox(mailbox::Options),
     /// A process of a benchmark; started by it
@@ -46,6 +49,7 @@ enum Role {
 fn main() -> ExitCode {
     let result = match Cli::parse().bench {
         Bench::Broker(options) => broker::run(&options),
+        Bench::Formats(options) => formats::run(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),

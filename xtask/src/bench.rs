@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::steps::in_words;
 
 /// Benchmarks whose peers take long to build, each with the feature of `crossdock-bench` that brings them.
-const PEERS: [(&str, &str); 1] = [("mailbox", "iceoryx2")];
+const PEERS: [(&str, &str); 2] = [("mailbox", "iceoryx2"), ("formats", "formats")];
 
 /// `cargo xtask bench NAME [ARGUMENTS…]`. Standard output is the benchmark's alone.
 pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {

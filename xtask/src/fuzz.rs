@@ -39,7 +39,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
             other => return Ok(Ended::Usage(format!("fuzz: {}", other.unexpected()))),
         }
     }
-    let targets = targets(place)?;
+    let targets = targets(place, Which::All)?;
     if let Some(lack) = lacks() {
         return Err(lack);
     }
@@ -51,7 +51,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     }
     let wanted: Vec<&str> =
         targets.iter().map(String::as_str).filter(|t| only.as_deref().is_none_or(|o| o == *t)).collect();
-    if build(&mut steps) {
+    if build(&mut steps, Which::All) {
         for target in wanted {
             let work = if files.is_empty() { Work::Seconds(seconds) } else { Work::Files(&files) };
             fuzz(&mut steps, target, &work);
@@ -60,7 +60,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     Ok(steps.summary())
 }
 
-/// Every target, each for so many seconds, as part of `cargo xtask test`.
+/// Every target that builds fast, each for so many seconds, as part of `cargo xtask test`.
 pub(crate) fn all(steps: &mut Steps<'_>, seconds: u32) {
     if !steps.place.root.join("fuzz/Cargo.toml").exists() {
         steps.step("fuzz", |_| Outcome::Skipped("there is no fuzz/Cargo.toml".into()));
@@ -70,14 +70,14 @@ pub(crate) fn all(steps: &mut Steps<'_>, seconds: u32) {
         steps.step("fuzz", |_| Outcome::Skipped(lack));
         return;
     }
-    let targets = match targets(steps.place) {
+    let targets = match targets(steps.place, Which::Light) {
         Ok(targets) => targets,
         Err(why) => {
             steps.step("fuzz", |_| Outcome::Failed(why));
             return;
         }
     };
-    if build(steps) {
+    if build(steps, Which::Light) {
         for target in targets {
             fuzz(steps, &target, &Work::Seconds(seconds));
         }
@@ -91,8 +91,17 @@ fn lacks() -> Option<String> {
     (!there).then(|| format!("libFuzzer is C++ and there is no `{compiler}`; install g++, or name a compiler in CXX"))
 }
 
+/// Which targets are meant.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    /// All that there are.
+    All,
+    /// Those that need no feature of the package: they build fast.
+    Light,
+}
+
 /// The fuzz package's binaries: each is a target.
-fn targets(place: &Place) -> Result<Vec<String>, String> {
+fn targets(place: &Place, which: Which) -> Result<Vec<String>, String> {
     let manifest = place.root.join("fuzz/Cargo.toml");
     if !manifest.exists() {
         return Err("there is no fuzz/Cargo.toml, and so no fuzz target".into());
@@ -101,13 +110,14 @@ fn targets(place: &Place) -> Result<Vec<String>, String> {
     let all = metadata["packages"].as_array().into_iter().flatten();
     let all = all.flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let bins = all.filter(|t| t["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin")));
+    let bins = bins.filter(|target| which == Which::All || target["required-features"].as_array().is_none());
     let mut names: Vec<String> = bins.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect();
     names.sort();
     if names.is_empty() { Err("fuzz/Cargo.toml has no [[bin]]: give each target one".into()) } else { Ok(names) }
 }
 
-/// Builds every target, checked arithmetic and debug assertions on; true where that went well.
-fn build(steps: &mut Steps<'_>) -> bool {
+/// Builds the targets, checked arithmetic and debug assertions on; true where that went well.
+fn build(steps: &mut Steps<'_>, which: Which) -> bool {
     let mut built = false;
     steps.step("fuzz: build", |steps| {
         let host = match host() {
@@ -115,6 +125,9 @@ fn build(steps: &mut Steps<'_>) -> bool {
             Err(why) => return Outcome::Failed(why),
         };
         let mut cargo = steps.place.cargo(&["build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
+        if which == Which::All {
+            cargo.arg("--all-features");
+        }
         // With a target named, the flags stay out of build scripts and procedural macros.
         cargo.args(["--target", &host]).env("CARGO_TARGET_DIR", folder(steps.place)).env("RUSTFLAGS", RUSTFLAGS);
         cargo.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");

@@ -7,9 +7,12 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use crossdock_format::encoding::{Encoding, EncodingOptions, Loss};
+use crossdock_format::registry::Policy;
 use crossdock_nectarine::Transport;
-use crossdock_runtime::Overflow;
+use crossdock_runtime::{FormatName, Overflow, Unreadable};
 
+use crate::formats::parse_policy;
 use crate::quantity::{parse_duration, parse_rate};
 
 const EXIT_STATUS: &str = "\
@@ -33,14 +36,19 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Runs the main job on the bundled flights of 2013, in this process, and checks its results
+    /// Runs the main job on the bundled flights of 2013, in this process, and checks its results; or another one
     #[command(after_help = "\
-Example:
+Examples:
   crossdock demo airline
+  crossdock demo morph
 
 Starts a daemon's parts on a free port, replays 336,776 flights (stream A) and
 26,115 hours of weather (stream B) through it to six subscribers, and compares
-what each got with a separate pass over the CSV. Exit status 1 if one differs.")]
+what each got with a separate pass over the CSV. Exit status 1 if one differs.
+
+morph: a publisher sends the flights in version 1 of their format, and the
+subscribers accept version 3. What comes waits in the daemon, which asks for a
+conversion; one comes while traffic flows, and strips the passengers' names first.")]
     Demo(Demo),
 
     /// Runs the daemon
@@ -61,12 +69,18 @@ Examples:
   crossdock publish A flights.csv --schema flights.schema --rate 10k
   crossdock publish A data/flights.csv.gz --transport udp
   generate-json | crossdock publish B --input json --schema b.schema
+  crossdock publish C weather.parquet
+  crossdock publish D feed.xml --schema d.schema --element quote
+  crossdock publish E ticks.pb --schema feed.proto:market.Tick
 
-A schema file has a field a line, `name type` or `name type null`:
+Parquet, Arrow and Avro files carry their schema. For other inputs a schema
+file is, by its ending, a .proto (name the message behind a colon), an Avro
+schema (.avsc), a JSON Schema (.json), or else Crossdock's own, which has a field a line, `name type` or `name type null`:
   carrier   char[2]
   dep_delay i16 null
   # types: bool i8..i64 u8..u64 f32 f64 timestamp char[N] string bytes
-Without --schema, a CSV file's is inferred from its header and its first 1000
+  #        decimal(8, scale 2) enum u8 { A = 1 } record { x f32 } T[] T[8]
+Without --schema, that of CSV or JSON is inferred from the first 1000
 rows (all of them, if there are fewer before the input's end), and shown; a
 live feed of few rows is better published with one.")]
     Publish(Publish),
@@ -77,22 +91,59 @@ Examples:
   crossdock subscribe 'SELECT * FROM A'
   crossdock subscribe \"SELECT carrier, flight FROM A WHERE dep_delay > 15\"
   crossdock subscribe 'SELECT * FROM A' --wait --until-end --output csv > a.csv
+  crossdock subscribe 'SELECT * FROM A' --until-end --output parquet > a.parquet
+  crossdock subscribe 'SELECT * FROM A' --accept v3 --unreadable hold
 
+What an encoding cannot hold without losing something is refused, with the
+field and the loss's name; --allow NAME has it written all the same.
 Ctrl-C ends it; how much came is said on standard error.")]
     Subscribe(Subscribe),
 
     /// Shows how the daemon would run a query, and what that would cost
     #[command(after_help = "\
-Example:
-  crossdock explain \"SELECT carrier, flight FROM A WHERE dest = 'LAX'\"")]
+Examples:
+  crossdock explain \"SELECT carrier, flight FROM A WHERE dest = 'LAX'\"
+  crossdock explain 'SELECT * FROM A' --accept v3")]
     Explain(Explain),
 
-    /// Lists the formats that the daemon knows
+    /// Lists the formats that the daemon knows, compares them, and says how they may change
     #[command(after_help = "\
 Examples:
   crossdock formats
-  crossdock formats --json | jq -r .description")]
-    Formats(List),
+  crossdock formats --json | jq -r .description
+  crossdock formats show A:v1
+  crossdock formats diff A:v1 A:v2
+  crossdock formats policy A backward
+  crossdock formats check A next.schema
+
+A format is named by its stream and version, by its id, or by a schema file.
+A policy is none, backward (who reads a new version can read old records),
+forward (who reads an old version can read new ones) or full (both).")]
+    Formats(Formats),
+
+    /// Lists the conversions between formats, adds and removes those that the daemon keeps
+    #[command(after_help = "\
+Examples:
+  crossdock conversions
+  crossdock conversions add A v1 v2 --rule 'rename delay dep_delay' --rule 'drop passengers'
+  crossdock conversions add A v2 v3 --sql 'SELECT carrier, dep_delay * 60 AS delay_s FROM x'
+  crossdock conversions remove A v1 v2
+
+A rule is one of: rename OLD NEW, default FIELD VALUE, drop FIELD, unit FIELD s|ms|us|ns.
+Without rules and query a conversion goes by the fields' names alone. What
+programs register goes with their session; what is added here stays, with
+`state_dir` in [morph] of the configuration also when the daemon restarts.")]
+    Conversions(Conversions),
+
+    /// Lists how records come to subscribers that do not accept their format, and what nothing leads to
+    #[command(after_help = "\
+Examples:
+  crossdock paths
+  crossdock paths --json | jq 'select(.is_missing)'
+
+`ns` is what a path is reckoned to cost a record; `crossdock explain --accept`
+measures it.")]
+    Paths(List),
 
     /// Lists the daemon's streams
     #[command(after_help = "\
@@ -160,6 +211,8 @@ pub(crate) struct Demo {
 pub(crate) enum Scenario {
     /// An airline's flights and weather, to its departments
     Airline,
+    /// Flights in an old version of their format, to subscribers of a new one, by a converter that comes while they flow
+    Morph,
 }
 
 #[derive(Debug, Args)]
@@ -209,12 +262,14 @@ pub(crate) struct Publish {
     /// The file, plain or gzip; standard input if it is `-` or left out
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
-    /// The records' fields: a file with `name type [null]` a line
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) schema: Option<PathBuf>,
-    /// How the input is written; by default what the file's name says, else what its first byte looks like
-    #[arg(long, value_name = "FORMAT")]
+    /// How the input is written; by default what the file's name says, else what its first bytes look like
+    #[arg(long, value_name = "ENCODING", value_parser = parse_encoding())]
     pub(crate) input: Option<Encoding>,
+    #[command(flatten)]
+    pub(crate) coding: Coding,
+    /// Pass over what the input has and the schema has no field for, instead of failing
+    #[arg(long)]
+    pub(crate) ignore_unknown: bool,
     /// At most so many records a second, such as 1000, 2.5k or 1M
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub(crate) rate: Option<f64>,
@@ -237,12 +292,26 @@ pub(crate) struct Publish {
     pub(crate) daemon: Daemon,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Encoding {
-    /// An object a line
-    Json,
-    /// A header with the fields' names, then a record a line
-    Csv,
+/// What an encoding needs to know.
+#[derive(Debug, Args)]
+pub(crate) struct Coding {
+    /// A file with the schema: .proto, .avsc, .json (JSON Schema), or `name type [null]` a line. Where it has several
+    /// messages, the one that is meant stands behind a colon
+    #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
+    pub(crate) schema: Option<PathBuf>,
+    /// What may be lost on the way, by name, comma-separated; what would be lost is refused with its name otherwise
+    #[arg(long, value_name = "LOSS", value_delimiter = ',', value_parser = parse_loss())]
+    pub(crate) allow: Vec<Loss>,
+    /// Name of the XML elements that are records [default: on input all children of the root, on output `record`]
+    #[arg(long, alias = "root", value_name = "NAME")]
+    pub(crate) element: Option<String>,
+}
+
+impl Coding {
+    /// The encodings' options, as far as these say them.
+    pub(crate) fn options(&self) -> EncodingOptions {
+        EncodingOptions { allow: self.allow.clone(), xml_element: self.element.clone(), ..EncodingOptions::default() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -259,8 +328,10 @@ pub(crate) struct Subscribe {
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
     /// How to print records
-    #[arg(long, value_name = "FORMAT", default_value = "json")]
+    #[arg(long, value_name = "ENCODING", default_value = "json", value_parser = parse_encoding())]
     pub(crate) output: Encoding,
+    #[command(flatten)]
+    pub(crate) coding: Coding,
     /// End after so many records
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
@@ -279,6 +350,14 @@ pub(crate) struct Subscribe {
     /// [default: as the daemon is configured]
     #[arg(long, value_name = "WHAT")]
     pub(crate) overflow: Option<Overflow>,
+    /// A format that is accepted: a version of the stream (v3) or a format's id; several, comma-separated. Records in
+    /// others are converted where `crossdock conversions` lead there
+    #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
+    pub(crate) accept: Vec<FormatName>,
+    /// With --accept, what happens to records that nothing converts: hold them for a while, until a conversion comes, or
+    /// drop and count them [default: as the daemon is configured]
+    #[arg(long, value_name = "WHAT", requires = "accept")]
+    pub(crate) unreadable: Option<Unreadable>,
     #[command(flatten)]
     pub(crate) daemon: Daemon,
 }
@@ -288,9 +367,123 @@ pub(crate) struct Explain {
     /// The query: SELECT … FROM stream WHERE …
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
+    /// A format that the subscriber would accept, as of `subscribe --accept`; several, comma-separated
+    #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
+    pub(crate) accept: Vec<FormatName>,
     /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Formats {
+    #[command(subcommand)]
+    pub(crate) command: Option<FormatsCommand>,
+    #[command(flatten)]
+    pub(crate) list: List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FormatsCommand {
+    /// Shows a format's fields
+    Show(ShowFormat),
+    /// Shows what a reader of one format would see of records of another
+    Diff(DiffFormats),
+    /// Says whether a schema could be a stream's next version, by the stream's policy
+    Check(CheckFormat),
+    /// Sets how a stream's format may change from its next version on
+    Policy(SetPolicy),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowFormat {
+    /// The format: STREAM:v1, an id, or a schema file
+    pub(crate) format: String,
+    #[command(flatten)]
+    pub(crate) list: List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffFormats {
+    /// The format that is read: STREAM:v1, an id, or a schema file
+    pub(crate) reader: String,
+    /// The format that the records have
+    pub(crate) written: String,
+    #[command(flatten)]
+    pub(crate) list: List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckFormat {
+    /// The stream
+    pub(crate) stream: String,
+    /// The schema file
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetPolicy {
+    /// The stream
+    pub(crate) stream: String,
+    /// none, backward, forward or full
+    #[arg(value_parser = parse_policy)]
+    pub(crate) policy: Policy,
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Conversions {
+    #[command(subcommand)]
+    pub(crate) command: Option<ConversionsCommand>,
+    #[command(flatten)]
+    pub(crate) list: List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConversionsCommand {
+    /// Has the daemon keep a conversion, in place of the one that it keeps between the same formats
+    Add(AddConversion),
+    /// Takes out a conversion that the daemon keeps
+    Remove(RemoveConversion),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddConversion {
+    /// The stream
+    pub(crate) stream: String,
+    /// The format that it reads: a version of the stream (v1), a format's id, or a schema file
+    pub(crate) from: String,
+    /// The format that it makes
+    pub(crate) to: String,
+    /// A query whose select list makes the one format's fields of the other's
+    #[arg(long, value_name = "SELECT", conflicts_with_all = ["rule", "file"])]
+    pub(crate) sql: Option<String>,
+    /// A rule for a conversion by the fields' names; may be given several times
+    #[arg(long, value_name = "RULE", conflicts_with = "file")]
+    pub(crate) rule: Vec<String>,
+    /// A file with the query or the rules
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveConversion {
+    /// The stream
+    pub(crate) stream: String,
+    /// The format that it reads: a version of the stream (v1), a format's id, or a schema file
+    pub(crate) from: String,
+    /// The format that it makes
+    pub(crate) to: String,
     #[command(flatten)]
     pub(crate) control: Control,
 }
@@ -302,6 +495,14 @@ pub(crate) struct List {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) control: Control,
+}
+
+fn parse_encoding() -> impl TypedValueParser<Value = Encoding> {
+    PossibleValuesParser::new(Encoding::ALL.map(Encoding::name)).try_map(|word| word.parse::<Encoding>())
+}
+
+fn parse_loss() -> impl TypedValueParser<Value = Loss> {
+    PossibleValuesParser::new(Loss::ALL.map(Loss::name)).try_map(|word| word.parse::<Loss>())
 }
 
 fn parse_delimiter(text: &str) -> Result<u8, String> {

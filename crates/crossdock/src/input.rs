@@ -4,16 +4,19 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, IsTerminal, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crossdock_format::Format;
-use crossdock_format::csv::{CsvDecoder, CsvError, CsvOptions, CsvProblem, InferOptions, infer_csv_sample};
-use crossdock_format::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
+use crossdock_format::csv::{CsvOptions, InferOptions, infer_csv_sample};
+use crossdock_format::encoding::parquet::{ParquetDecoder, ReadAt};
+use crossdock_format::encoding::{self, Decoder, Encoding, EncodingError, EncodingOptions, EncodingProblem, Schema};
+use crossdock_format::json::{JsonInferOptions, infer_json_sample};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::cli::Encoding;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::signals::Interrupt;
@@ -25,11 +28,21 @@ const SAMPLE_ROWS: usize = 1000;
 /// Bytes that a schema is inferred from, where rows are so long that there are fewer of them.
 const SAMPLE_BYTES: usize = 4 << 20;
 
+/// How inputs start that are surely in an encoding.
+const MAGIC: [(&[u8], Encoding); 4] = [
+    (b"PAR1", Encoding::Parquet),
+    (b"ARROW1", Encoding::ArrowFile),
+    (b"\xff\xff\xff\xff", Encoding::ArrowStream),
+    (b"Obj\x01", Encoding::AvroFile),
+];
+
 /// An input, uncompressed.
 pub(crate) struct Input {
     /// The file's name, or that it is standard input.
     pub(crate) name: String,
     reader: Box<dyn BufRead>,
+    /// The file itself, where it can be read at any place and is not packed.
+    file: Option<File>,
 }
 
 impl Input {
@@ -39,6 +52,7 @@ impl Input {
         let path = path.filter(|path| *path != Path::new("-"));
         let name = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
         let cannot = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
+        let mut whole = None;
         let source: Box<dyn Source> = match path {
             Some(path) => {
                 let file = File::open(path).map_err(cannot)?;
@@ -48,6 +62,7 @@ impl Input {
                 }
                 if metadata.is_file() {
                     progress.set_length(metadata.len());
+                    whole = Some(file.try_clone().map_err(cannot)?);
                 }
                 Box::new(file)
             }
@@ -61,36 +76,45 @@ impl Input {
         let source = Interruptible { source, interrupt: interrupt.clone() };
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, progress.wrap_read(source));
         let is_gzip = plain.fill_buf().map_err(cannot)?.starts_with(&[0x1f, 0x8b]);
+        let file = whole.filter(|_| !is_gzip);
         let reader: Box<dyn BufRead> = match is_gzip {
             true => Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(plain))),
             false => Box::new(plain),
         };
-        Ok(Input { name, reader })
+        Ok(Input { name, reader, file })
     }
 
-    /// The encoding by the name's ending, else by the first byte that is no blank: JSON lines start with a brace.
+    /// The encoding by the name's ending, else by how the input starts; what looks like nothing else is taken for CSV.
     pub(crate) fn guess_encoding(&mut self) -> Outcome<Encoding> {
-        let name = self.name.to_ascii_lowercase();
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let ends_in = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-        if ends_in(&[".json", ".jsonl", ".ndjson"]) {
-            return Ok(Encoding::Json);
-        }
-        if ends_in(&[".csv", ".tsv"]) {
-            return Ok(Encoding::Csv);
+        if let Some(encoding) = Encoding::of_name(&self.name) {
+            return Ok(encoding);
         }
         let start = self.reader.fill_buf().map_err(|error| cannot_read(&self.name, &error))?;
+        let magic = MAGIC.iter().find(|(bytes, _)| start.starts_with(bytes));
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
-        Ok(if first == Some(&b'{') { Encoding::Json } else { Encoding::Csv })
+        Ok(match (magic, first) {
+            (Some((_, encoding)), _) => *encoding,
+            (None, Some(b'{')) => Encoding::Json,
+            (None, Some(b'<')) => Encoding::Xml,
+            (None, _) => Encoding::Csv,
+        })
     }
 
-    /// Infers a CSV input's format from its first rows, which stay to be read.
-    pub(crate) fn infer_csv(&mut self, options: &CsvOptions) -> Outcome<Format> {
+    /// Infers the format of CSV or, without options for that, of JSON lines from the first rows, which stay to be read.
+    pub(crate) fn infer(&mut self, csv: Option<&CsvOptions>) -> Outcome<Format> {
         let (sample, whole) = self.peek_rows().map_err(|error| cannot_read(&self.name, &error))?;
         // The sample proves nothing about nulls further down.
-        let infer = InferOptions { all_nullable: true, ..InferOptions::default() };
-        let format = infer_csv_sample(&sample, whole, options, &infer)
-            .map_err(|error| Failure::failed(format!("{}: {error}", self.name)));
+        let format = match csv {
+            Some(csv) => {
+                let infer = InferOptions { all_nullable: true, ..InferOptions::default() };
+                infer_csv_sample(&sample, whole, csv, &infer).map_err(|error| error.to_string())
+            }
+            None => {
+                let infer = JsonInferOptions { all_nullable: true };
+                infer_json_sample(&sample, whole, &infer).map_err(|error| error.to_string())
+            }
+        };
+        let format = format.map_err(|error| Failure::failed(format!("{}: {error}", self.name)));
         let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
         self.reader = Box::new(Cursor::new(sample).chain(rest));
         format
@@ -120,12 +144,7 @@ fn cannot_read(name: &str, error: &io::Error) -> Failure {
 /// Makes records of an input's rows.
 pub(crate) struct Rows {
     reader: Box<dyn BufRead>,
-    decoder: Decoder,
-}
-
-enum Decoder {
-    Csv(Box<CsvDecoder>),
-    Json(Box<JsonDecoder>),
+    decoder: Box<dyn Decoder>,
 }
 
 /// What was wrong with a row.
@@ -137,45 +156,78 @@ pub(crate) struct RowError {
 }
 
 impl Rows {
-    /// Rows of this format; a CSV header is read now.
-    pub(crate) fn new(input: Input, encoding: Encoding, format: &Format, csv: &CsvOptions) -> Outcome<Rows> {
-        let Input { name, mut reader } = input;
-        let decoder = match encoding {
-            Encoding::Json => Decoder::Json(Box::new(JsonDecoder::new(format, &JsonOptions::default()))),
-            Encoding::Csv => {
-                let decoder = CsvDecoder::from_header(format, &mut reader, csv);
-                Decoder::Csv(Box::new(decoder.map_err(|error| Failure::failed(format!("{name}: {error}")))?))
-            }
-        };
+    /// Rows of this format; what stands before them (a header) is read now.
+    pub(crate) fn new(
+        input: Input,
+        encoding: Encoding,
+        format: &Format,
+        schema: Option<&Schema>,
+        options: &EncodingOptions,
+    ) -> Outcome<Rows> {
+        let Input { name, mut reader, file } = input;
+        if let (Encoding::Parquet, Some(file)) = (encoding, file) {
+            let (_, decoder) = open_parquet(&name, file, Some(format), options)?;
+            return Ok(Rows { reader, decoder });
+        }
+        let decoder = encoding::decoder(encoding, format, schema, options);
+        let mut decoder = decoder.map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        let started = decoder.start(&mut reader);
+        started.map_err(|error| Failure::failed(format!("{name}: {}", RowError::from(error).text)))?;
         Ok(Rows { reader, decoder })
+    }
+
+    /// Rows of the format that the input itself says.
+    pub(crate) fn open(input: Input, encoding: Encoding, options: &EncodingOptions) -> Outcome<(Format, Rows)> {
+        let Input { name, mut reader, file } = input;
+        if let (Encoding::Parquet, Some(file)) = (encoding, file) {
+            let (format, decoder) = open_parquet(&name, file, None, options)?;
+            return Ok((format, Rows { reader, decoder }));
+        }
+        let opened = encoding::open(encoding, &mut reader, options);
+        let (format, decoder) =
+            opened.map_err(|error| Failure::failed(format!("{name}: {}", RowError::from(error).text)))?;
+        Ok((format, Rows { reader, decoder }))
     }
 
     /// The next row as a record; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, RowError> {
-        match &mut self.decoder {
-            Decoder::Csv(decoder) => decoder.next_record(&mut self.reader).map_err(RowError::from),
-            Decoder::Json(decoder) => decoder.next_record(&mut self.reader).map_err(RowError::from),
-        }
+        self.decoder.next_record(&mut self.reader).map_err(RowError::from)
     }
 }
 
-impl From<CsvError> for RowError {
-    fn from(error: CsvError) -> RowError {
-        let text = match &error.problem {
-            CsvProblem::Io(why) => format!("cannot read it: {why}"),
-            _ => error.to_string(),
-        };
-        RowError { text, is_row: error.is_row() }
+/// A Parquet file is read from its end: from the file itself, which then need not be held whole.
+fn open_parquet(
+    name: &str,
+    file: File,
+    format: Option<&Format>,
+    options: &EncodingOptions,
+) -> Outcome<(Format, Box<dyn Decoder>)> {
+    let opened = ParquetDecoder::open(Arc::new(FileAt(file)), format, options);
+    let (format, decoder) =
+        opened.map_err(|error| Failure::failed(format!("{name}: {}", RowError::from(error).text)))?;
+    Ok((format, Box::new(decoder)))
+}
+
+/// A file that is read at any place.
+struct FileAt(File);
+
+impl ReadAt for FileAt {
+    fn length(&self) -> u64 {
+        self.0.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(&self.0, buffer, at)
     }
 }
 
-impl From<JsonError> for RowError {
-    fn from(error: JsonError) -> RowError {
+impl From<EncodingError> for RowError {
+    fn from(error: EncodingError) -> RowError {
         let text = match &error.problem {
-            JsonProblem::Io(why) => format!("cannot read it: {why}"),
+            EncodingProblem::Io(why) => format!("cannot read it: {why}"),
             _ => error.to_string(),
         };
-        RowError { text, is_row: error.is_row() }
+        RowError { text, is_row: error.is_item() }
     }
 }
 

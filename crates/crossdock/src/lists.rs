@@ -1,11 +1,10 @@
-//! `streams`, `subscriptions`, `formats`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
+//! `streams`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
-use crossdock_runtime::info::{
-    ClientInfo, ContextInfo, ExplainInfo, FormatInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
-};
+use crossdock_runtime::info::{ClientInfo, ContextInfo, ExplainInfo, MailboxInfo, StreamInfo, SubscriptionInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Explain, List};
+use crate::conversions::{named, way};
 use crate::failure::Outcome;
 use crate::http::ExplainRequest;
 use crate::http::client::Client;
@@ -32,6 +31,7 @@ pub(crate) fn streams(arguments: &List) -> Outcome {
             bytes(stream.bytes_in),
             count(stream.records_unclaimed),
             count(stream.records_malformed),
+            stream.policy.clone(),
         ]
     };
     let headings = [
@@ -42,6 +42,7 @@ pub(crate) fn streams(arguments: &List) -> Outcome {
         ("bytes", Side::Right),
         ("unclaimed", Side::Right),
         ("malformed", Side::Right),
+        ("policy", Side::Left),
     ];
     table(&headings, streams.iter().map(row), "no streams: `crossdock publish` makes one")
 }
@@ -77,27 +78,6 @@ pub(crate) fn subscriptions(arguments: &List) -> Outcome {
         ("query", Side::Left),
     ];
     table(&headings, subscriptions.iter().map(row), "no subscriptions: `crossdock subscribe` makes one")
-}
-
-/// `crossdock formats`.
-pub(crate) fn formats(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        formats: Vec<FormatInfo>,
-    }
-    let Answer { formats } = client(arguments)?.get("/v1/formats")?;
-    if arguments.json {
-        return objects(&formats);
-    }
-    let row = |format: &FormatInfo| {
-        let field = |field: &crossdock_runtime::info::FieldInfo| {
-            format!("{} {}{}", field.name, field.ty, if field.nullable { " null" } else { "" })
-        };
-        let fields: Vec<String> = format.fields.iter().map(field).collect();
-        vec![format.id.clone(), format.streams.join(", "), fields.join(", ")]
-    };
-    let headings = [("format", Side::Left), ("streams", Side::Left), ("fields", Side::Left)];
-    table(&headings, formats.iter().map(row), "no formats: a publisher announces its own")
 }
 
 /// `crossdock contexts`.
@@ -235,7 +215,7 @@ fn context_text(context: &ContextInfo) -> String {
 
 /// `crossdock explain`.
 pub(crate) fn explain(arguments: &Explain) -> Outcome {
-    let question = ExplainRequest { sql: arguments.sql.clone() };
+    let question = ExplainRequest { sql: arguments.sql.clone(), accept: arguments.accept.clone() };
     let plan: ExplainInfo = Client::new(arguments.control.socket.as_deref())?.post("/v1/explain", &question)?;
     if arguments.json {
         return out::print_json(&plan);
@@ -254,18 +234,32 @@ fn explain_text(plan: &ExplainInfo) -> String {
     if let Some(share) = plan.selectivity {
         text += &format!("  {:.1} % of them pass\n", share * 100.0);
     }
+    if !plan.paths.is_empty() {
+        text += "\npaths\n";
+    }
+    for path in &plan.paths {
+        let cost = match (path.measured_ns_per_record, path.is_missing || path.steps.is_empty()) {
+            (_, true) => String::new(),
+            (Some(ns), false) => {
+                format!("; {ns:.0} ns a record, measured on the latest {}", count(path.sample_records))
+            }
+            (None, false) => format!("; reckoned at {:.0} ns a record", path.ns_per_record),
+        };
+        text += &format!("  {}: {}{cost}\n", named(&path.from, path.from_version), way(path));
+        text += &path.parts.iter().map(|part| format!("    {part}\n")).collect::<String>();
+    }
     text + "\noutput\n" + &indented(&plan.output)
 }
 
-fn client(arguments: &List) -> Outcome<Client> {
+pub(crate) fn client(arguments: &List) -> Outcome<Client> {
     Client::new(arguments.control.socket.as_deref())
 }
 
-fn objects(list: &[impl Serialize]) -> Outcome {
+pub(crate) fn objects(list: &[impl Serialize]) -> Outcome {
     list.iter().try_for_each(out::print_json)
 }
 
-fn table(headings: &[(&str, Side)], rows: impl Iterator<Item = Vec<String>>, empty: &str) -> Outcome {
+pub(crate) fn table(headings: &[(&str, Side)], rows: impl Iterator<Item = Vec<String>>, empty: &str) -> Outcome {
     let rows: Vec<Vec<String>> = rows.collect();
     if rows.is_empty() {
         out::say(empty);
@@ -353,6 +347,7 @@ mod tests {
             ns_per_record: None,
             selectivity: None,
             output: "carrier char[2]".into(),
+            paths: Vec::new(),
         };
         assert!(explain_text(&plan).contains("plan\n  filter\n  project\n"));
         assert!(explain_text(&plan).contains("unknown: no record"));

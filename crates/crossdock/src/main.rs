@@ -3,8 +3,10 @@
 
 mod cli;
 mod config;
+mod conversions;
 mod demo;
 mod failure;
+mod formats;
 mod http;
 mod input;
 mod lists;
@@ -40,7 +42,9 @@ fn run(command: Command) -> Outcome {
         Command::Publish(arguments) => publish::run(&arguments),
         Command::Subscribe(arguments) => subscribe::run(&arguments),
         Command::Explain(arguments) => lists::explain(&arguments),
-        Command::Formats(arguments) => lists::formats(&arguments),
+        Command::Formats(arguments) => formats::run(&arguments),
+        Command::Conversions(arguments) => conversions::run(&arguments),
+        Command::Paths(arguments) => conversions::paths(&arguments),
         Command::Streams(arguments) => lists::streams(&arguments),
         Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
         Command::Contexts(arguments) => lists::contexts(&arguments),

@@ -4,16 +4,18 @@ use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
 use crossdock_format::csv::CsvOptions;
+use crossdock_format::encoding::{Encoding, EncodingOptions};
 use crossdock_nectarine::{Error, PublishSummary, Publisher, Transport};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::cli::{Encoding, OnError, Publish};
+use crate::cli::{OnError, Publish};
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, RowError, Rows};
 use crate::quantity::{bytes, count, counted, rate, seconds, way};
+use crate::schema::{self, SchemaFile};
 use crate::signals::Interrupt;
-use crate::{out, progress, schema};
+use crate::{out, progress};
 
 /// Skipped rows that are shown; the rest is only counted.
 const SHOWN_SKIPS: u64 = 10;
@@ -56,12 +58,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         Some(encoding) => encoding,
         None => input.guess_encoding()?,
     };
-    let csv = csv_options(arguments);
-    let (format, is_inferred) = match &arguments.schema {
-        Some(path) => (schema::read(path)?, false),
-        None => (infer(&mut input, encoding, &csv, &bar)?, true),
-    };
-    let rows = Rows::new(input, encoding, &format, &csv)?;
+    let (format, rows, is_inferred) = rows(arguments, input, encoding, &bar)?;
     let publisher = Publisher::builder(&arguments.daemon.address)
         .stream(&arguments.stream)
         .format(&format)
@@ -80,23 +77,41 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     run.end(end, &name, is_inferred)
 }
 
-fn csv_options(arguments: &Publish) -> CsvOptions {
+/// The input's rows, their format, and whether that was inferred.
+fn rows(arguments: &Publish, mut input: Input, encoding: Encoding, bar: &ProgressBar) -> Outcome<(Format, Rows, bool)> {
+    let options = encoding_options(arguments);
+    if let Some(path) = &arguments.coding.schema {
+        let SchemaFile { format, schema } = schema::read(path)?;
+        let rows = Rows::new(input, encoding, &format, Some(&schema), &options)?;
+        return Ok((format, rows, false));
+    }
+    if encoding.carries_schema() {
+        let (format, rows) = Rows::open(input, encoding, &options)?;
+        return Ok((format, rows, false));
+    }
+    let format = infer(&mut input, encoding, &options.csv, bar)?;
+    let rows = Rows::new(input, encoding, &format, None, &options)?;
+    Ok((format, rows, true))
+}
+
+fn encoding_options(arguments: &Publish) -> EncodingOptions {
     let mut null_words = arguments.null_words.clone();
     if !null_words.iter().any(String::is_empty) {
         null_words.insert(0, String::new());
     }
-    CsvOptions { delimiter: arguments.delimiter, null_words, ..CsvOptions::default() }
+    let csv = CsvOptions { delimiter: arguments.delimiter, null_words, ..CsvOptions::default() };
+    EncodingOptions { csv, ignore_unknown: arguments.ignore_unknown, ..arguments.coding.options() }
 }
 
-/// The format of a CSV input, which is shown in the notation that `--schema` reads.
+/// The format of a CSV or JSON input, which is shown in the notation that `--schema` reads.
 fn infer(input: &mut Input, encoding: Encoding, csv: &CsvOptions, bar: &ProgressBar) -> Outcome<Format> {
-    if encoding == Encoding::Json {
-        return Err(Failure::usage(format!("{}: JSON needs a schema", input.name)).hint(
-            "write its fields to a file, `name type` or `name type null` a line, and name that with --schema \
-             (or --input csv, if it is not JSON)",
+    if !matches!(encoding, Encoding::Csv | Encoding::Json) {
+        return Err(Failure::usage(format!("{}: {} needs a schema", input.name, encoding.name())).hint(
+            "write its fields to a file, `name type` or `name type null` a line, and name that with --schema, or name \
+             a .proto, .avsc or .json (JSON Schema) file (or say --input csv, if it is CSV)",
         ));
     }
-    let format = input.infer_csv(csv)?;
+    let format = input.infer((encoding == Encoding::Csv).then_some(csv))?;
     let fields = format.schema().trim_end().replace('\n', "\n  ");
     bar.suspend(|| {
         out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"));

@@ -3,17 +3,93 @@
 use std::path::Path;
 
 use crossdock_format::Format;
+use crossdock_format::encoding::{Schema, SchemaLanguage};
 
 use crate::failure::{Failure, Outcome};
 
-/// Reads a schema file.
-pub(crate) fn read(path: &Path) -> Outcome<Format> {
+/// Most files that a `.proto` file may import, by way of others too.
+const MAX_IMPORTS: usize = 256;
+
+/// A schema file, and the format that it says.
+pub(crate) struct SchemaFile {
+    pub(crate) format: Format,
+    pub(crate) schema: Schema,
+}
+
+/// Reads a schema file: `FILE`, or `FILE:MESSAGE` where there is no file of that whole name.
+pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
+    let (path, message) = split(path);
     let shown = path.display();
-    let wanted = "a schema has a field a line, `name type` or `name type null`, such as `dep_delay i16 null`";
+    let wanted = "a schema has a field a line, `name type` or `name type null`, such as `dep_delay i16 null`; \
+                  or it is a .proto, an .avsc, or a JSON Schema in .json";
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("cannot read the schema {shown}: {error}")).hint(wanted))?;
-    Format::parse_schema(&text).map_err(|error| match error.line {
-        Some(line) => Failure::usage(format!("{shown}:{line}: {}", error.problem)).hint(wanted),
-        None => Failure::usage(format!("{shown}: {error}")).hint(wanted),
-    })
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut schema = Schema::new(name, text, message.map(str::to_owned));
+    if schema.language == SchemaLanguage::Crossdock {
+        let format = Format::parse_schema(&schema.text).map_err(|error| match error.line {
+            Some(line) => Failure::usage(format!("{shown}:{line}: {}", error.problem)).hint(wanted),
+            None => Failure::usage(format!("{shown}: {error}")).hint(wanted),
+        })?;
+        return Ok(SchemaFile { format, schema });
+    }
+    if schema.language == SchemaLanguage::Protobuf {
+        schema.imports = imports(path.parent().unwrap_or(Path::new("")), &schema.text);
+    }
+    let format = schema.format().map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
+    Ok(SchemaFile { format, schema })
+}
+
+fn split(path: &Path) -> (&Path, Option<&str>) {
+    match path.to_str().and_then(|text| text.rsplit_once(':')) {
+        Some((file, message)) if !path.exists() && !message.contains('/') => (Path::new(file), Some(message)),
+        _ => (path, None),
+    }
+}
+
+/// The files beside this one that a `.proto` imports, and those that they do. One that is not there is left to whoever
+/// reads the schema: it may be known to all, as Google's own are.
+fn imports(directory: &Path, text: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut wanted = imported(text);
+    while let Some(name) = wanted.pop() {
+        if found.len() >= MAX_IMPORTS || found.iter().any(|(known, _)| *known == name) {
+            continue;
+        }
+        if let Ok(text) = std::fs::read_to_string(directory.join(&name)) {
+            wanted.extend(imported(&text));
+            found.push((name, text));
+        }
+    }
+    found
+}
+
+/// The names in `import "…";`, with or without `public` or `weak`.
+fn imported(text: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("import"));
+    let names = lines.filter_map(|rest| {
+        let (_, rest) = rest.split_once(['"', '\''])?;
+        let (name, _) = rest.split_once(['"', '\''])?;
+        Some(name.to_owned())
+    });
+    names.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_found() {
+        let text = "syntax = \"proto3\";\nimport \"a/b.proto\";\n  import public 'c.proto';\nmessage import_me {}\n";
+        assert_eq!(imported(text), ["a/b.proto", "c.proto"]);
+    }
+
+    #[test]
+    fn a_message_stands_behind_the_last_colon() {
+        let (path, message) = split(Path::new("dir/feed.proto:market.Tick"));
+        assert_eq!((path, message), (Path::new("dir/feed.proto"), Some("market.Tick")));
+        assert_eq!(split(Path::new("dir/feed.proto")).1, None);
+        assert_eq!(split(Path::new("a:b/feed.proto")).1, None);
+    }
 }

@@ -60,8 +60,12 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
 
     let context_config = config.of_context(directory);
     let buffer_bytes = context_config.buffer_bytes;
+    let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::start(context_config).map_err(|error| Failure::failed(error.to_string()))?;
     context.log_to(|line| tracing::info!(line, "a task says"));
+    for complaint in context.not_restored() {
+        tracing::warn!("{complaint}");
+    }
     declare(&context, &streams, &config)?;
     let server = Server::start(context.clone(), unix, tcp)?;
     let attach = context.attach_addr();
@@ -77,6 +81,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         streams = streams.len(),
         mailboxes = config.mailbox.len(),
         tasks = config.task.len(),
+        kept = state_dir.as_deref().unwrap_or("as long as this daemon"),
         "serving"
     );
 
@@ -97,7 +102,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
 /// Reads the schema files of the streams that are configured.
 fn read_schemas(streams: &[StreamSection], directory: &Path) -> Outcome<Vec<(String, Format)>> {
     let read = |stream: &StreamSection| {
-        let format = schema::read(&directory.join(&stream.schema))?;
+        let format = schema::read(&directory.join(&stream.schema))?.format;
         Ok((stream.name.clone(), format))
     };
     streams.iter().map(read).collect()

@@ -1,17 +1,17 @@
 //! `crossdock subscribe`: a query in, rows out.
 
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
-use crossdock_format::csv::{CsvEncoder, CsvOptions};
-use crossdock_format::json::JsonEncoder;
-use crossdock_nectarine::{Error, Event, Records, Subscriber, Transport};
+use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
+use crossdock_nectarine::{Error, Event, FormatRef, Records, Subscriber, Transport};
 
-use crate::cli::{Encoding, Subscribe};
+use crate::cli::Subscribe;
 use crate::failure::{Failure, Outcome};
-use crate::out;
 use crate::quantity::{bytes, counted, seconds, way};
 use crate::signals::Interrupt;
+use crate::{out, schema};
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
 const GATHER_BYTES: usize = 256 << 10;
@@ -28,6 +28,11 @@ enum End {
 
 /// Prints what the query selects.
 pub(crate) fn run(arguments: &Subscribe) -> Outcome {
+    refuse_terminal(arguments.output, io::stdout().is_terminal())?;
+    let schema = match &arguments.coding.schema {
+        Some(path) => Some(schema::read(path)?.schema),
+        None => None,
+    };
     let interrupt = Interrupt::install()?;
     let mut builder = Subscriber::builder(&arguments.daemon.address)
         .sql(&arguments.sql)
@@ -36,6 +41,12 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         .reconnect(arguments.daemon.reconnect);
     if let Some(overflow) = arguments.overflow {
         builder = builder.overflow(overflow);
+    }
+    if let Some(unreadable) = arguments.unreadable {
+        builder = builder.unreadable(unreadable);
+    }
+    for format in &arguments.accept {
+        builder = builder.accept(format.to_string().parse::<FormatRef>().map_err(Failure::usage)?);
     }
     let subscriber = builder.connect().map_err(|error| match (&error, arguments.wait) {
         (Error::UnknownStream(_), None) => {
@@ -53,12 +64,14 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         subscriber,
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
+        options: arguments.coding.options(),
+        schema,
         printer: None,
         rows: Vec::new(),
         tally: Tally::default(),
     };
     let end = run.receive();
-    let end = run.flush().and(end);
+    let end = run.finish().and(end);
     if !matches!(end, Err(Failure::OutputClosed)) {
         run.tally.say(started.elapsed(), run.subscriber.transport());
     }
@@ -76,6 +89,16 @@ impl Subscribe {
     }
 }
 
+/// Bytes that are no text do not go to a terminal, which they would spoil.
+fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
+    if !output.is_binary() || !is_terminal {
+        return Ok(());
+    }
+    let ending = output.endings().first().copied().unwrap_or("bin");
+    Err(Failure::usage(format!("{output} is no text, and standard output is a terminal"))
+        .hint(format!("send it to a file or a program: > records.{ending}, or | program")))
+}
+
 fn link_failure(error: Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
@@ -85,8 +108,10 @@ struct Run<'a> {
     subscriber: Subscriber,
     interrupt: Interrupt,
     deadline: Option<Instant>,
+    options: EncodingOptions,
+    schema: Option<Schema>,
     /// What makes rows of records; of the format that came last.
-    printer: Option<(Format, Printer)>,
+    printer: Option<(Format, Box<dyn Encoder>)>,
     /// Rows that have not been written.
     rows: Vec<u8>,
     tally: Tally,
@@ -120,6 +145,14 @@ impl Run<'_> {
                 Event::Dropped { records, reason } => {
                     self.tally.dropped += records;
                     out::say(format_args!("{} dropped by the daemon: {reason}", counted(records, "record")));
+                }
+                Event::Held { message, .. } => out::say(format_args!("records wait in the daemon: {message}")),
+                Event::Readable { format, chain, records } => {
+                    let way: Vec<String> = chain.iter().map(ToString::to_string).collect();
+                    let way =
+                        if way.is_empty() { "as they are".to_owned() } else { format!("by way of {}", way.join(", ")) };
+                    let waited = counted(records, "record");
+                    out::say(format_args!("format {format} is read from here on, {way}; {waited} waited"));
                 }
                 Event::Unreadable { message } => {
                     self.tally.unreadable += 1;
@@ -160,12 +193,11 @@ impl Run<'_> {
             self.print_as(records.format())?;
         }
         let most = self.arguments.limit.map_or(u64::MAX, |limit| limit - self.tally.records);
-        let Some((_, printer)) = &self.printer else { return Ok(()) };
+        let Some((_, printer)) = &mut self.printer else { return Ok(()) };
         let before = self.rows.len();
         for record in records.iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
-            match printer {
-                Printer::Csv(encoder) => encoder.record(&record, &mut self.rows),
-                Printer::Json(encoder) => encoder.record(&record, &mut self.rows),
+            if let Err(error) = printer.record(&record, &mut self.rows) {
+                return Err(unwritten(&error.of_item(self.tally.records + 1)));
             }
             self.tally.records += 1;
         }
@@ -173,21 +205,35 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// From here on, rows of this format; CSV gets a header, which a change of the format repeats.
+    /// From here on, rows of this format. Where an encoding has a header (CSV), a change of the format repeats it; where
+    /// an output has one format from its start to its end, a change ends it.
     fn print_as(&mut self, format: &Format) -> Outcome {
-        if self.printer.as_ref().is_some_and(|(known, _)| known == format) {
-            return Ok(());
-        }
-        let printer = match self.arguments.output {
-            Encoding::Json => Printer::Json(JsonEncoder::new(format)),
-            Encoding::Csv => {
-                let encoder = CsvEncoder::new(format, &CsvOptions::default()).map_err(Failure::failed)?;
-                encoder.header(&mut self.rows);
-                Printer::Csv(Box::new(encoder))
+        let encoding = self.arguments.output;
+        match &self.printer {
+            Some((known, _)) if known == format => return Ok(()),
+            Some(_) if !encoding.takes_any_format() => {
+                let text =
+                    format!("records of another format come now, and {encoding} holds one; those before it are whole");
+                return Err(Failure::failed(text).hint("name the fields in the query, or start again for the new ones"));
             }
-        };
+            _ => {}
+        }
+        let made = encoding::encoder(encoding, format, self.schema.as_ref(), &self.options);
+        let mut printer = made.map_err(Failure::usage)?;
+        printer.start(&mut self.rows);
         self.printer = Some((format.clone(), printer));
         Ok(())
+    }
+
+    /// Writes what an output ends with, also where it ends early.
+    fn finish(&mut self) -> Outcome {
+        let before = self.rows.len();
+        let finished = match &mut self.printer {
+            Some((_, printer)) => printer.finish(&mut self.rows).map_err(|error| unwritten(&error)),
+            None => Ok(()),
+        };
+        self.tally.bytes += (self.rows.len() - before) as u64;
+        self.flush().and(finished)
     }
 
     fn flush(&mut self) -> Outcome {
@@ -200,10 +246,9 @@ impl Run<'_> {
     }
 }
 
-/// What makes a row of a record.
-enum Printer {
-    Csv(Box<CsvEncoder>),
-    Json(JsonEncoder),
+/// A record that the encoding has no way to write.
+fn unwritten(error: &EncodingError) -> Failure {
+    Failure::failed(format!("cannot write a record: {error}"))
 }
 
 /// What came.
@@ -234,5 +279,21 @@ impl Tally {
             text += &format!("; {} did not fit the query", counted(self.unreadable, "format"));
         }
         out::say(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_text_goes_to_a_terminal() {
+        for encoding in Encoding::ALL {
+            assert!(refuse_terminal(encoding, false).is_ok());
+            match refuse_terminal(encoding, true) {
+                Ok(()) => assert!(matches!(encoding, Encoding::Json | Encoding::Csv | Encoding::Xml), "{encoding}"),
+                Err(failure) => assert!(failure.text().contains("send it to a file"), "{encoding}"),
+            }
+        }
     }
 }

@@ -88,8 +88,15 @@ impl Test {
 impl Kernel {
     /// The kernel of a condition; `None` if it has no form that a kernel has.
     pub(crate) fn of(condition: &Expr, format: &Format) -> Option<Kernel> {
+        // Fields that one load reads, and that hold what the expression compares.
         let field = |expr: &Expr| match expr.node {
-            Node::Field(index) => format.fields().get(index),
+            Node::Field(index) => {
+                // Short texts are cut out of a word, and there are foreign records that are shorter than one.
+                let has_word = format.fixed_bytes() >= 8;
+                let field = format.fields().get(index)?;
+                let is_simple = field.is_plain() && field.ty == expr.ty;
+                (is_simple && (has_word || !field.ty.is_text())).then_some(field)
+            }
             _ => None,
         };
         match &condition.node {

@@ -40,7 +40,12 @@ impl Load {
             FieldType::F32 => Load::F32,
             FieldType::F64 => Load::F64,
             FieldType::Char(bytes) if bytes <= MAX_CHAR_BYTES => Load::Char(bytes),
-            FieldType::Char(_) | FieldType::String | FieldType::Bytes => return None,
+            FieldType::Char(_)
+            | FieldType::String
+            | FieldType::Bytes
+            | FieldType::Decimal { .. }
+            | FieldType::Enum { .. }
+            | FieldType::List => return None,
         })
     }
 

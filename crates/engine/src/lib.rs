@@ -10,6 +10,7 @@
 //! program and the record's length.
 #![forbid(unsafe_code)]
 
+mod codec;
 mod filter;
 mod handler;
 mod kernel;
@@ -17,5 +18,6 @@ mod key;
 mod project;
 mod select;
 
+pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, MESSAGE_FIELD, Messages};
 pub use handler::{Handler, HandlerCounters, Sink, Verdict};
 pub use select::{Form, SelectHandler, Step};

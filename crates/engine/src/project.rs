@@ -1,6 +1,6 @@
 //! A select list: a plan of copies from places in the record to places in the new one, and expressions beside them.
 
-use crossdock_format::{FieldType, Format, MAX_RECORD_BYTES, Record, Value};
+use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
 
 use crate::kernel::{Place, is_null, slot_text};
@@ -19,6 +19,15 @@ pub(crate) struct RowPlan {
     /// Fields of the variable part, in the order of the select list.
     variable: Vec<Variable>,
     row: Vec<u8>,
+    /// Set where a field is copied that no load and store moves: then all fields go this way.
+    by_value: Option<Box<ByValue>>,
+}
+
+/// Makes new records field by field, whatever the fields are.
+#[derive(Debug)]
+struct ByValue {
+    outputs: Vec<Output>,
+    builder: RecordBuilder,
 }
 
 #[derive(Debug)]
@@ -104,7 +113,13 @@ impl RowPlan {
             computed: Vec::new(),
             variable: Vec::new(),
             row: Vec::new(),
+            by_value: None,
         };
+        if needs_values(outputs, input, output) {
+            let builder = RecordBuilder::new(output);
+            plan.by_value = Some(Box::new(ByValue { outputs: outputs.to_vec(), builder }));
+            return plan;
+        }
         // A stretch of fields that are side by side in both formats: from, to, length.
         let mut stretch = (0, 0, 0);
         for (selected, field) in outputs.iter().zip(output.fields()) {
@@ -114,7 +129,7 @@ impl RowPlan {
                 _ => None,
             };
             let copied = from.filter(|from| {
-                from.ty == field.ty && from.nullable == field.nullable && from.byte_order == field.byte_order
+                from.is_plain() && (from.ty, from.nullable, from.size) == (field.ty, field.nullable, field.size)
             });
             match copied {
                 None => {
@@ -148,7 +163,9 @@ impl RowPlan {
 
     /// Whether nothing is computed.
     pub(crate) fn only_copies(&self) -> bool {
-        self.computed.is_empty() && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
+        self.by_value.is_none()
+            && self.computed.is_empty()
+            && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
     }
 
     /// The new record for one of format `input`.
@@ -159,6 +176,9 @@ impl RowPlan {
         input: &Format,
         interpreter: &mut Interpreter,
     ) -> Result<&[u8], EvalError> {
+        if let Some(by_value) = &mut self.by_value {
+            return by_value.make(&Record::assume_checked(input, record), interpreter);
+        }
         let row = &mut self.row;
         row.clear();
         row.extend_from_slice(&self.blank);
@@ -191,6 +211,28 @@ impl RowPlan {
         }
         Ok(row)
     }
+}
+
+impl ByValue {
+    fn make(&mut self, record: &Record<'_>, interpreter: &mut Interpreter) -> Result<&[u8], EvalError> {
+        self.builder.clear();
+        for (index, output) in self.outputs.iter().enumerate() {
+            interpreter.set(&output.expr, record, &mut self.builder, index)?;
+        }
+        self.builder.finish().map_err(|_| EvalError::RecordTooLong)
+    }
+}
+
+/// Whether a field is selected whose value is more than fixed bytes or one slot, or has to be put together.
+fn needs_values(outputs: &[Output], input: &Format, output: &Format) -> bool {
+    outputs.iter().zip(output.fields()).any(|(selected, field)| {
+        let from = selected.plain_field().and_then(|index| input.fields().get(index));
+        match field.ty {
+            FieldType::List => true,
+            FieldType::Decimal { .. } | FieldType::Enum { .. } => !from.is_some_and(Field::is_plain),
+            _ => false,
+        }
+    })
 }
 
 #[inline]

@@ -1,4 +1,4 @@
-//! A format as text: the canonical description that its id is the hash of, and people's shorter notation.
+//! A format as text for machines: the canonical description that its id is the hash of.
 //!
 //! The canonical description has a head line and one line a field:
 //!
@@ -9,6 +9,8 @@
 //! "tail number" string at 12 size 8 little
 //! ```
 //!
+//! Nested records and unions stand around the lines of their fields, as in people's [`notation`](crate::notation).
+//!
 //! There is one text for a format and one format for a text, so the hash of the text names the format everywhere.
 
 use std::fmt::{self, Write as _};
@@ -16,8 +18,10 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::field::{Field, FieldSpec, FieldType};
-use crate::format::{Format, FormatError, FormatProblem};
+use crate::element::Member;
+use crate::field::Field;
+use crate::format::{Format, FormatError, FormatProblem, Frame, Layout};
+use crate::notation::{self, Dialect, Quoted, shorten};
 
 /// The first word of every description: the notation and its version.
 const HEAD: &str = "crossdock-format/1";
@@ -60,61 +64,63 @@ impl FromStr for FormatId {
     }
 }
 
-/// A name as the notations write it: bare if it is a plain identifier, otherwise in double quotes.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let starts_plain = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if starts_plain && self.0.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            return f.write_str(self.0);
-        }
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            if matches!(c, '"' | '\\') {
-                f.write_char('\\')?;
-            }
-            f.write_char(c)?;
-        }
-        f.write_char('"')
+/// The canonical description of fields that have their places.
+pub(crate) fn describe(frame: Frame, fields: &[Field], tree: &[Member], layout: &Layout) -> String {
+    let mut text = String::with_capacity(32 + fields.len() * 48);
+    let kind = match frame {
+        Frame::Record => "natural",
+        Frame::Element => "element",
+        Frame::Foreign => "foreign",
+        Frame::ForeignElement => "foreign-element",
+    };
+    if let Some(foreign) = &layout.foreign {
+        let rule = if frame == Frame::Foreign { foreign.rule_text.clone() } else { layout.blank.len().to_string() };
+        return format!("{HEAD} {kind} {rule}\n{}", foreign.body);
     }
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{HEAD} {kind} {}", layout.blank.len());
+    describe_members(tree, fields, layout, 0, &mut text);
+    text
 }
 
-/// The canonical description of fields that have their places.
-pub(crate) fn describe(fields: &[Field], fixed_bytes: usize) -> String {
-    // Writing to a string does not fail.
-    let mut text = String::with_capacity(32 + fields.len() * 48);
-    let _ = writeln!(text, "{HEAD} natural {fixed_bytes}");
-    for Field { name, ty, offset, size, byte_order, null_bit, .. } in fields {
-        let _ = write!(text, "{} {ty} at {offset} size {size} {byte_order}", Quoted(name));
-        if let Some(bit) = null_bit {
-            let _ = write!(text, " null {bit}");
+/// `prefix` is the length of the path that members' names have in front of their own.
+fn describe_members(members: &[Member], fields: &[Field], layout: &Layout, prefix: usize, text: &mut String) {
+    for member in members {
+        match member {
+            Member::Leaf(index) => {
+                let (Some(field), Some(cell)) = (fields.get(*index), layout.cells.get(*index)) else { continue };
+                let Field { name, offset, size, byte_order, null_bit, .. } = field;
+                let name = Quoted(name.get(prefix..).unwrap_or(name));
+                let ty = notation::one_line(&field.type_spec());
+                let _ = write!(text, "{name} {ty} at {offset} size {size} {byte_order}");
+                if let Some(bit) = null_bit.filter(|_| !cell.is_shared()) {
+                    let _ = write!(text, " null {bit}");
+                }
+                text.push('\n');
+            }
+            Member::Group(group) => {
+                let word = if group.union.is_some() { "union" } else { "record" };
+                let _ = writeln!(text, "{} {word} {{", Quoted(&group.name));
+                describe_members(&group.members, fields, layout, group.path.len() + 1, text);
+                let _ = writeln!(text, "}}{}", if group.nullable { " null" } else { "" });
+            }
         }
-        text.push('\n');
     }
-    text
 }
 
 /// The canonical text back to the format. The text must be canonical to the byte: places follow from the names and
 /// types, and are compared with those of the text.
 pub(crate) fn parse(description: &str) -> Result<Format, FormatError> {
-    let mut lines = description.lines();
-    let head = lines.next().unwrap_or_default();
-    if !head.starts_with("crossdock-format/1 natural ") {
+    let (head, body) = description.split_once('\n').unwrap_or((description, ""));
+    let foreign = head.strip_prefix("crossdock-format/1 foreign ");
+    if foreign.is_none() && !head.starts_with("crossdock-format/1 natural ") {
         let problem = FormatProblem::Syntax { found: shorten(head), expected: format!("`{HEAD} natural BYTES`") };
         return Err(FormatError { line: Some(1), problem });
     }
-    let mut specs = Vec::new();
-    for (line, text) in (2..).zip(lines) {
-        if specs.len() == crate::MAX_FIELDS {
-            return Err(FormatError { line: Some(line), problem: FormatProblem::TooManyFields });
-        }
-        let words = split_words(text).map_err(|problem| FormatError { line: Some(line), problem })?;
-        let spec = spec_of(&words, text).map_err(|problem| FormatError { line: Some(line), problem })?;
-        let nullable = words.get(7).is_some_and(|word| word == "null");
-        specs.push(FieldSpec { nullable, ..spec });
-    }
-    let format = Format::natural(specs).map_err(|error| error.on_line(2))?;
+    let format = match foreign {
+        Some(head) => crate::foreign::parse(1, head, body, true)?,
+        None => notation::parse_fields(body, 2, Dialect::Canonical)?,
+    };
     let canonical = format.describe();
     if canonical == description {
         return Ok(format);
@@ -134,103 +140,4 @@ pub(crate) fn parse(description: &str) -> Result<Format, FormatError> {
         }
     }
     Ok(format)
-}
-
-/// People's notation: `name type [null]` a line; `#` starts a comment, blank lines count for nothing.
-pub(crate) fn parse_schema(text: &str) -> Result<Format, FormatError> {
-    let mut specs: Vec<FieldSpec> = Vec::new();
-    let mut lines = Vec::new();
-    for (line, text) in (1..).zip(text.strip_prefix('\u{feff}').unwrap_or(text).lines()) {
-        let at_line = |problem| FormatError { line: Some(line), problem };
-        let words = split_words(text).map_err(at_line)?;
-        if words.is_empty() {
-            continue;
-        }
-        if specs.len() == crate::MAX_FIELDS {
-            return Err(at_line(FormatProblem::TooManyFields));
-        }
-        let mut spec = spec_of(&words, text).map_err(at_line)?;
-        let rest: Vec<&str> = words.iter().skip(2).map(String::as_str).collect();
-        spec.nullable = match rest.as_slice() {
-            [] | ["not", "null"] => false,
-            ["null"] => true,
-            _ => {
-                let expected = "`name type`, and `null` behind it if the field may be null".to_owned();
-                return Err(at_line(FormatProblem::Syntax { found: shorten(text), expected }));
-            }
-        };
-        specs.push(spec);
-        lines.push(line);
-    }
-    Format::natural(specs).map_err(|error| {
-        let line = error.problem.field().and_then(|field| lines.get(field).copied());
-        FormatError { line, ..error }
-    })
-}
-
-/// People's notation of a format: what [`parse_schema`] reads.
-pub(crate) fn schema(fields: &[Field]) -> String {
-    let mut text = String::new();
-    for field in fields {
-        let null = if field.nullable { " null" } else { "" };
-        let _ = writeln!(text, "{} {}{null}", Quoted(&field.name), field.ty);
-    }
-    text
-}
-
-/// Name and type, the first two words of a line in either notation.
-fn spec_of(words: &[String], text: &str) -> Result<FieldSpec, FormatProblem> {
-    let [name, ty, ..] = words else {
-        return Err(FormatProblem::Syntax { found: shorten(text), expected: "a name and a type".to_owned() });
-    };
-    let ty: FieldType = ty.parse().map_err(FormatProblem::Type)?;
-    Ok(FieldSpec::new(name.as_str(), ty))
-}
-
-/// The words of a line up to a comment; a word in double quotes may hold anything, with `\"` and `\\` in it.
-fn split_words(line: &str) -> Result<Vec<String>, FormatProblem> {
-    let mut words = Vec::new();
-    let mut rest = line.trim_start();
-    while !rest.is_empty() && !rest.starts_with('#') {
-        let (word, after) = match rest.strip_prefix('"') {
-            Some(inside) => split_quoted(inside).ok_or_else(|| FormatProblem::Syntax {
-                found: shorten(rest),
-                expected: "a closing double quote, and a space behind it".to_owned(),
-            })?,
-            None => {
-                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-                (rest[..end].to_owned(), &rest[end..])
-            }
-        };
-        words.push(word);
-        rest = after.trim_start();
-    }
-    Ok(words)
-}
-
-/// What stands before the closing quote, unescaped, and what follows it.
-fn split_quoted(inside: &str) -> Option<(String, &str)> {
-    let mut word = String::new();
-    let mut chars = inside.chars();
-    loop {
-        match chars.next()? {
-            '"' => break,
-            '\\' => match chars.next()? {
-                c @ ('"' | '\\') => word.push(c),
-                _ => return None,
-            },
-            c => word.push(c),
-        }
-    }
-    let after = chars.as_str();
-    (after.is_empty() || after.starts_with(char::is_whitespace)).then_some((word, after))
-}
-
-/// Enough of a text to find it again, for error messages.
-fn shorten(text: &str) -> String {
-    let mut short: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-    if text.chars().nth(80).is_some() {
-        short.push('…');
-    }
-    short
 }

@@ -1,10 +1,16 @@
-//! What a field is: its type, its declaration, and its place in a record.
+//! What a field is: its type, and its place in a record.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::element::{Count, Element, ElementKind, Enumeration};
+use crate::foreign::{Access, ReadCost};
+pub(crate) use crate::spec::{FieldSpec, TypeSpec};
 
 /// The type of a field's values. Its text form (`Display`, `FromStr`) is `bool`, `i8` … `u64`, `f32`, `f64`,
-/// `timestamp`, `char[N]`, `string`, `bytes`.
+/// `timestamp`, `char[N]`, `string`, `bytes`, `decimal(BYTES, scale N)`. What an enumeration's symbols and a list's
+/// elements are stands in the field's [`Detail`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum FieldType {
     /// True or false; one byte, 0 or 1.
@@ -37,18 +43,37 @@ pub enum FieldType {
     String,
     /// Bytes of any length, kept in the variable part.
     Bytes,
+    /// A whole number of so many bytes (4, 8 or 16, two's complement) that counts units of 10 to the power of minus
+    /// `scale`.
+    Decimal {
+        /// Bytes of the number.
+        bytes: u8,
+        /// Digits behind the point, 0 to 38.
+        scale: u8,
+    },
+    /// A number that stands for a symbol. Numbers without a symbol are kept as they are.
+    Enum {
+        /// Bytes of the number: 1, 2, 4 or 8.
+        bytes: u8,
+        /// Whether the number has a sign; one of 8 bytes always has.
+        signed: bool,
+    },
+    /// Elements of one type: a slot, or, where their number is fixed, the elements themselves.
+    List,
 }
 
 impl FieldType {
-    /// Bytes that a value takes in the fixed part; for `string` and `bytes`, those of its slot.
+    /// Bytes that a value takes in the fixed part; for `string`, `bytes` and lists, those of its slot. A list whose count
+    /// is fixed takes what its field says.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::I8 | Self::U8 => 1,
             Self::I16 | Self::U16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::I64 | Self::U64 | Self::F64 | Self::Timestamp | Self::String | Self::Bytes => 8,
+            Self::I64 | Self::U64 | Self::F64 | Self::Timestamp | Self::String | Self::Bytes | Self::List => 8,
             Self::Char(bytes) => bytes as usize,
+            Self::Decimal { bytes, .. } | Self::Enum { bytes, .. } => bytes as usize,
         }
     }
 
@@ -57,7 +82,8 @@ impl FieldType {
     pub const fn align(self) -> usize {
         match self {
             Self::Char(_) => 1,
-            Self::String | Self::Bytes => 4,
+            Self::String | Self::Bytes | Self::List => 4,
+            Self::Decimal { bytes: 16, .. } => 8,
             other => other.size(),
         }
     }
@@ -115,6 +141,12 @@ impl fmt::Display for FieldType {
             Self::Char(bytes) => return write!(f, "char[{bytes}]"),
             Self::String => "string",
             Self::Bytes => "bytes",
+            Self::Decimal { bytes, scale } => return write!(f, "decimal({bytes}, scale {scale})"),
+            Self::Enum { bytes, signed } => {
+                let (sign, bits) = (if *signed { 'i' } else { 'u' }, u32::from(*bytes) * 8);
+                return write!(f, "enum {sign}{bits}");
+            }
+            Self::List => "list",
         };
         f.pad(word)
     }
@@ -124,7 +156,7 @@ impl fmt::Display for FieldType {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{found}` is no field type; known: bool, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, timestamp, char[N] with \
-     N from 1 to 65535, string, bytes"
+     N from 1 to 65535, string, bytes, decimal(BYTES, scale N) with BYTES 4, 8 or 16, enum, record, union"
 )]
 pub struct FieldTypeError {
     /// The word that was found, cut short if it was long.
@@ -151,7 +183,8 @@ impl FromStr for FieldType {
             "string" => Self::String,
             "bytes" => Self::Bytes,
             _ => {
-                return parse_char(word).ok_or_else(|| FieldTypeError { found: word.chars().take(40).collect() });
+                let known = parse_char(word).or_else(|| parse_decimal(word));
+                return known.ok_or_else(|| FieldTypeError { found: word.chars().take(40).collect() });
             }
         })
     }
@@ -164,6 +197,23 @@ fn parse_char(word: &str) -> Option<FieldType> {
         return None;
     }
     digits.parse().ok().map(FieldType::Char)
+}
+
+/// Digits behind the point that a decimal may have: as many as 16 bytes hold.
+pub(crate) const MAX_SCALE: u8 = 38;
+
+/// `decimal(BYTES, scale N)`.
+fn parse_decimal(word: &str) -> Option<FieldType> {
+    let (bytes, scale) = word.strip_prefix("decimal(")?.strip_suffix(')')?.split_once(',')?;
+    let scale = scale.trim_start().strip_prefix("scale")?;
+    let scale: u8 = scale.strip_prefix(char::is_whitespace)?.trim().parse().ok()?;
+    let bytes = match bytes.trim() {
+        "4" => 4,
+        "8" => 8,
+        "16" => 16,
+        _ => return None,
+    };
+    (scale <= MAX_SCALE).then_some(FieldType::Decimal { bytes, scale })
 }
 
 /// Which end of a number comes first in memory. The natural layout is little-endian throughout; a field says so,
@@ -185,47 +235,105 @@ impl fmt::Display for ByteOrder {
     }
 }
 
-/// A field as people declare it, before it has a place.
+/// What a type alone does not say.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
-pub struct FieldSpec {
-    /// The name, unique in its format, 1 to 255 bytes with no control characters.
-    pub name: String,
-    /// The type of its values.
-    pub ty: FieldType,
-    /// Whether a record may hold null here.
-    pub nullable: bool,
-}
-
-impl FieldSpec {
-    /// A field that is never null.
-    #[must_use]
-    pub fn new(name: impl Into<String>, ty: FieldType) -> Self {
-        Self { name: name.into(), ty, nullable: false }
-    }
-
-    /// A field that may be null.
-    #[must_use]
-    pub fn nullable(name: impl Into<String>, ty: FieldType) -> Self {
-        Self { name: name.into(), ty, nullable: true }
-    }
+pub enum Detail {
+    /// The type says it all.
+    None,
+    /// The symbols of an enumeration.
+    Enum(Arc<Enumeration>),
+    /// The elements of a list.
+    List(Arc<Element>),
 }
 
 /// A field with its place in a record.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Field {
-    /// The name, unique in its format.
+    /// The name, unique in its format; of a field in a nested record, the names on the way to it with dots in between.
     pub name: String,
     /// The type of its values.
     pub ty: FieldType,
-    /// Whether a record may hold null here.
+    /// Whether a record may hold null here: the field is declared so, or lies in a nested record that may be null.
     pub nullable: bool,
-    /// Where the value (or its slot) starts, in bytes from the start of the record.
+    /// Where the value (or its slot) starts, in bytes from the start of the record; of an element's field, from the start
+    /// of the element.
     pub offset: u32,
     /// How many bytes the value (or its slot) takes there.
     pub size: u32,
     /// Byte order of the value, or of its slot.
     pub byte_order: ByteOrder,
-    /// Which bit of the null bitmap tells of this field (bit `n` is bit `n % 8` of byte `4 + n / 8`); `None` if it is
-    /// never null.
+    /// Which bit of the null bitmap tells of this field (bit `n` is bit `n % 8` of byte `4 + n / 8`, in elements of
+    /// lists of byte `n / 8`); `None` if it is never null. Fields of a nested record that may be null share its bit,
+    /// unless they are nullable themselves.
     pub null_bit: Option<u16>,
+    /// What the type does not say: symbols, elements.
+    pub detail: Detail,
+    /// How the field of a foreign layout is read, where that takes more than one load.
+    pub foreign: Option<Arc<Access>>,
+}
+
+impl Field {
+    /// Whether the value is one little-endian load, or one slot, with null by the bitmap: what compiled code may rely
+    /// on. Everything else is read by [`Record::get`](crate::Record::get).
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.foreign.is_none()
+    }
+
+    /// What it takes to read the field in place.
+    #[must_use]
+    pub fn read_cost(&self) -> ReadCost {
+        self.foreign.as_ref().map_or(ReadCost::Load, |access| access.cost())
+    }
+
+    /// The symbols, of an enumeration.
+    #[must_use]
+    pub fn enumeration(&self) -> Option<&Arc<Enumeration>> {
+        match &self.detail {
+            Detail::Enum(enumeration) => Some(enumeration),
+            _ => None,
+        }
+    }
+
+    /// The elements, of a list.
+    #[must_use]
+    pub fn element(&self) -> Option<&Arc<Element>> {
+        match &self.detail {
+            Detail::List(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The type as it is declared.
+    #[must_use]
+    pub fn type_spec(&self) -> TypeSpec {
+        match &self.detail {
+            Detail::None => TypeSpec::Scalar(self.ty),
+            Detail::Enum(enumeration) => {
+                let (bytes, signed) = match self.ty {
+                    FieldType::Enum { bytes, signed } => (bytes, signed),
+                    _ => (4, true),
+                };
+                TypeSpec::Enum { bytes, signed, symbols: enumeration.symbols().to_vec() }
+            }
+            Detail::List(element) => {
+                let of = match element.kind() {
+                    ElementKind::Scalar(field) => field.type_spec(),
+                    ElementKind::Record(format) => TypeSpec::Record(format.specs()),
+                };
+                let count = match element.count {
+                    Count::Fixed(count) => Some(count),
+                    Count::Slot => None,
+                };
+                TypeSpec::List { element: Box::new(of), count }
+            }
+        }
+    }
+
+    /// A declaration of a field like this one, by its whole name, in no nested record: what a column of a query's result
+    /// is made from.
+    #[must_use]
+    pub fn spec(&self) -> FieldSpec {
+        FieldSpec { name: self.name.clone(), ty: self.type_spec(), nullable: self.nullable }
+    }
 }

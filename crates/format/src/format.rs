@@ -6,8 +6,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::description::{self, FormatId};
-use crate::field::{ByteOrder, Field, FieldSpec, FieldType, FieldTypeError};
-use crate::{MAX_FIELDS, MAX_FIXED_BYTES, MAX_NAME_BYTES};
+use crate::element::{Count, Element, Enumeration, Group, Member};
+use crate::field::{Detail, Field, FieldType};
+use crate::foreign::ForeignLayout;
+use crate::natural::{self, Declared};
+pub(crate) use crate::problem::{FormatError, FormatProblem};
+use crate::spec::{FieldSpec, TypeSpec};
 
 /// Bytes of the record's length, in front of the null bitmap.
 pub(crate) const LENGTH_BYTES: usize = 4;
@@ -21,10 +25,55 @@ pub struct Format {
 }
 
 struct Inner {
+    frame: Frame,
     fields: Vec<Field>,
+    tree: Vec<Member>,
     by_name: HashMap<String, usize>,
     id: FormatId,
     layout: Layout,
+}
+
+/// What stands around the fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Frame {
+    /// A record: its length comes first.
+    Record,
+    /// An element of a list, with no length.
+    Element,
+    /// A record of a foreign layout.
+    Foreign,
+    /// An element of a list in one.
+    ForeignElement,
+}
+
+/// Fields and null bits as a layout gives them out.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) fields: Vec<Field>,
+    /// For each field, the innermost nested record with a null bit that it lies in.
+    pub(crate) within: Vec<Option<usize>>,
+    /// For each field, whether it has a null bit of its own.
+    pub(crate) own_null: Vec<bool>,
+    pub(crate) groups: Vec<NullBit>,
+    pub(crate) unions: Vec<Union>,
+    /// Where the null bitmap starts.
+    pub(crate) null_at: usize,
+}
+
+/// The null bit of a nested record.
+pub(crate) struct NullBit {
+    pub(crate) bit: u16,
+    /// The nested record with a null bit that it lies in.
+    pub(crate) within: Option<usize>,
+}
+
+/// A union: the null bits of its variants.
+pub(crate) struct Union {
+    pub(crate) tests: Vec<u16>,
+    pub(crate) nullable: bool,
+    pub(crate) within: Option<usize>,
+    /// The first field in it.
+    pub(crate) first: usize,
 }
 
 /// Where the value of one field is: what reading it needs, in 16 bytes.
@@ -36,6 +85,68 @@ pub(crate) struct Cell {
     pub(crate) null_byte: u32,
     /// The bit in that byte; 0 for a field that is never null.
     pub(crate) null_mask: u8,
+    /// What the null bit is, or whether there is more to reading than a load.
+    pub(crate) kind: CellKind,
+    /// One more than the index of the innermost nested record with a null bit that the field lies in; 0 for none.
+    pub(crate) group: u16,
+}
+
+/// How a cell is to be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CellKind {
+    /// The null bit, if there is one, is the field's own.
+    Own,
+    /// The null bit is that of a nested record.
+    Shared,
+    /// The layout's access says how the field is read.
+    Foreign,
+}
+
+impl Cell {
+    /// Whether the null bit is that of a nested record, and not the field's own.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind == CellKind::Shared
+    }
+}
+
+/// A null bit, found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bit {
+    /// From the start of the record or element.
+    pub(crate) byte: u32,
+    pub(crate) mask: u8,
+}
+
+impl Bit {
+    fn of(null_at: usize, bit: u16) -> Self {
+        Self { byte: (null_at + usize::from(bit) / 8) as u32, mask: 1 << (bit % 8) }
+    }
+
+    /// Whether it is set, in the record or element that starts at `base`.
+    #[inline]
+    pub(crate) fn is_set(self, bytes: &[u8], base: usize) -> bool {
+        bytes.get(base + self.byte as usize).is_some_and(|byte| byte & self.mask != 0)
+    }
+}
+
+/// A nested record that may be null.
+#[derive(Debug)]
+pub(crate) struct GroupCell {
+    pub(crate) null: Bit,
+    /// As in [`Cell`].
+    pub(crate) group: u16,
+}
+
+/// A union.
+#[derive(Debug)]
+pub(crate) struct UnionCell {
+    pub(crate) variants: Box<[Bit]>,
+    pub(crate) nullable: bool,
+    /// As in [`Cell`].
+    pub(crate) group: u16,
+    /// The first field in it.
+    pub(crate) first: usize,
 }
 
 /// A format without its names.
@@ -46,53 +157,118 @@ pub(crate) struct Layout {
     pub(crate) slots: Box<[u32]>,
     /// Offsets of `bool` fields.
     pub(crate) bools: Box<[u32]>,
+    pub(crate) groups: Box<[GroupCell]>,
+    pub(crate) unions: Box<[UnionCell]>,
+    /// Whether there are lists or unions: more to check than slots and bools.
+    pub(crate) is_deep: bool,
+    /// Whether any value has bytes in the variable part, at any depth.
+    pub(crate) has_slots: bool,
     /// The fixed part of a record all of whose nullable fields are null: what a builder starts from.
     pub(crate) blank: Box<[u8]>,
-    /// One bit a field, set for those that every record must have a value for.
+    /// One bit a field, set for those that every record must have a value for, and for those that must have one where
+    /// the nested record that they lie in is there.
     pub(crate) required: Box<[u64]>,
+    /// What list fields hold, and what enumerations' numbers stand for; by field.
+    pub(crate) details: Box<[Detail]>,
+    /// What a foreign layout has beside.
+    pub(crate) foreign: Option<Box<ForeignLayout>>,
 }
 
 impl Format {
     /// Gives the fields their places in the natural layout (see the crate's page), in the order given.
     ///
     /// # Errors
-    /// No field or more than [`MAX_FIELDS`]; a name that is empty, too long, has control characters or occurs twice;
-    /// `char[0]`; a fixed part over [`MAX_FIXED_BYTES`].
+    /// No field or more than [`MAX_FIELDS`](crate::MAX_FIELDS), those of nested records and of lists' elements counted;
+    /// a name that is empty, too long, has control characters or occurs twice; `char[0]`; a type that cannot be; records
+    /// and lists that lie in each other deeper than [`MAX_DEPTH`](crate::MAX_DEPTH); a fixed part over
+    /// [`MAX_FIXED_BYTES`](crate::MAX_FIXED_BYTES).
     pub fn natural(fields: impl IntoIterator<Item = FieldSpec>) -> Result<Format, FormatError> {
-        let specs: Vec<FieldSpec> = fields.into_iter().take(MAX_FIELDS + 1).collect();
-        let by_name = check_specs(&specs).map_err(|problem| FormatError { line: None, problem })?;
-        let bitmap_bytes = specs.iter().filter(|spec| spec.nullable).count().div_ceil(8);
-        let mut at = LENGTH_BYTES + bitmap_bytes;
-        let mut nullable_fields = 0_u16;
-        let mut fields = Vec::with_capacity(specs.len());
-        for FieldSpec { name, ty, nullable } in specs {
-            let offset = at.next_multiple_of(ty.align());
-            at = offset + ty.size();
-            if at > MAX_FIXED_BYTES {
-                return Err(FormatError { line: None, problem: FormatProblem::FixedPartTooLong { name } });
-            }
-            let null_bit = nullable.then_some(nullable_fields);
-            nullable_fields += u16::from(nullable);
-            // Both are at most MAX_FIXED_BYTES.
-            let (offset, size) = (offset as u32, ty.size() as u32);
-            fields.push(Field { name, ty, nullable, offset, size, byte_order: ByteOrder::Little, null_bit });
-        }
-        let fixed_bytes = at.next_multiple_of(RECORD_ALIGN);
-        let id = FormatId::of(&description::describe(&fields, fixed_bytes));
-        let layout = Layout::of(&fields, fixed_bytes);
-        Ok(Format { inner: Arc::new(Inner { fields, by_name, id, layout }) })
+        let specs: Vec<FieldSpec> = fields.into_iter().take(crate::MAX_FIELDS + 1).collect();
+        natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())
+            .map_err(|problem| FormatError { line: None, problem })
     }
 
-    /// The fields in declared order.
+    pub(crate) fn of(frame: Frame, parts: Parts, tree: Vec<Member>, fixed_bytes: usize) -> Format {
+        let layout = Layout::of(&parts, fixed_bytes);
+        Self::with(frame, parts.fields, tree, layout)
+    }
+
+    pub(crate) fn foreign(
+        frame: Frame,
+        fields: Vec<Field>,
+        tree: Vec<Member>,
+        foreign: ForeignLayout,
+        fixed_bytes: usize,
+    ) -> Format {
+        let layout = Layout::foreign(&fields, foreign, fixed_bytes);
+        Self::with(frame, fields, tree, layout)
+    }
+
+    fn with(frame: Frame, fields: Vec<Field>, tree: Vec<Member>, layout: Layout) -> Format {
+        let by_name = fields.iter().enumerate().map(|(index, field)| (field.name.clone(), index)).collect();
+        let id = FormatId::of(&description::describe(frame, &fields, &tree, &layout));
+        Format { inner: Arc::new(Inner { frame, fields, tree, by_name, id, layout }) }
+    }
+
+    /// The fields in declared order; those of nested records stand where the record is declared.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
         &self.inner.fields
     }
 
-    /// The index of the field of this name (names are case-sensitive).
+    /// How the fields lie in each other: in declared order, nested records and unions with their members.
+    #[must_use]
+    pub fn tree(&self) -> &[Member] {
+        &self.inner.tree
+    }
+
+    /// Whether no field lies in a nested record or union: the tree says no more than [`Format::fields`].
+    #[must_use]
+    pub fn is_flat(&self) -> bool {
+        self.inner.tree.len() == self.inner.fields.len()
+            && self.inner.tree.iter().all(|member| matches!(member, Member::Leaf(_)))
+    }
+
+    /// The fields as they were declared.
+    #[must_use]
+    pub fn specs(&self) -> Vec<FieldSpec> {
+        self.specs_of(&self.inner.tree)
+    }
+
+    fn specs_of(&self, members: &[Member]) -> Vec<FieldSpec> {
+        let spec = |member: &Member| match member {
+            Member::Leaf(index) => {
+                let field = self.inner.fields.get(*index)?;
+                let is_shared = self.inner.layout.cells.get(*index)?.is_shared();
+                let name = own_name(members, &self.inner.tree, *index, &field.name).to_owned();
+                Some(FieldSpec { name, ty: field.type_spec(), nullable: field.nullable && !is_shared })
+            }
+            Member::Group(group) => {
+                let fields = self.specs_of(&group.members);
+                let ty = if group.union.is_some() { TypeSpec::Union(fields) } else { TypeSpec::Record(fields) };
+                Some(FieldSpec { name: group.name.clone(), ty, nullable: group.nullable })
+            }
+        };
+        members.iter().filter_map(spec).collect()
+    }
+
+    /// The index of the field of this name (names are case-sensitive), such as `pos.x` for a field of a nested record.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<usize> {
         self.inner.by_name.get(name).copied()
+    }
+
+    /// The nested record or union with these names on the way to it, such as `pos` or `msg.add`.
+    #[must_use]
+    pub fn group(&self, path: &str) -> Option<&Group> {
+        fn find<'t>(members: &'t [Member], path: &str) -> Option<&'t Group> {
+            members.iter().find_map(|member| match member {
+                Member::Group(group) if group.path == path => Some(group),
+                Member::Group(group) => find(&group.members, path),
+                Member::Leaf(_) => None,
+            })
+        }
+        find(&self.inner.tree, path)
     }
 
     /// The format's id: the same on every machine.
@@ -101,7 +277,8 @@ impl Format {
         self.inner.id
     }
 
-    /// Length in bytes of the fixed part, with the record's length and the null bitmap; a multiple of 8.
+    /// Length in bytes of the fixed part, with the record's length and the null bitmap; a multiple of 8. Of an element,
+    /// its length; of a foreign record, the least that it takes.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         self.inner.layout.blank.len()
@@ -110,13 +287,33 @@ impl Format {
     /// The canonical description: one text for a format, which its id is the hash of.
     #[must_use]
     pub fn describe(&self) -> String {
-        description::describe(&self.inner.fields, self.fixed_bytes())
+        description::describe(self.inner.frame, &self.inner.fields, &self.inner.tree, &self.inner.layout)
     }
 
     /// The format in people's notation, which [`Format::parse_schema`] reads back.
     #[must_use]
     pub fn schema(&self) -> String {
-        description::schema(&self.inner.fields)
+        match &self.inner.layout.foreign {
+            Some(foreign) => format!("layout foreign little explicit {}\n{}", foreign.rule_text, foreign.body),
+            None => crate::notation::schema(&self.specs()),
+        }
+    }
+
+    /// Whether records are laid out by another program, and are read in place only.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.inner.layout.foreign.is_some()
+    }
+
+    /// The length of the record that `bytes` start with, as it says itself or as the layout has it; `None` if it is none
+    /// that a record can have, or more than there are bytes. Nothing else is checked.
+    #[inline]
+    #[must_use]
+    pub fn record_len(&self, bytes: &[u8]) -> Option<usize> {
+        match &self.inner.layout.foreign {
+            None => crate::record::record_len(bytes),
+            Some(foreign) => foreign.record_len(self.fixed_bytes(), bytes),
+        }
     }
 
     /// Reads a canonical description back.
@@ -128,73 +325,141 @@ impl Format {
     }
 
     /// Reads people's notation, as in files for `--schema`: `name type` a line, ` null` behind it if the field may be
-    /// null; a name that is no plain word stands in double quotes; `#` starts a comment.
+    /// null; a name that is no plain word stands in double quotes; `#` starts a comment. See [`crate::notation`].
     ///
     /// # Errors
     /// A line that is not so, a type that is not known, or what [`Format::natural`] refuses, with the line.
     pub fn parse_schema(text: &str) -> Result<Format, FormatError> {
-        description::parse_schema(text)
+        crate::notation::parse_schema(text)
     }
 
+    #[inline]
     pub(crate) fn layout(&self) -> &Layout {
         &self.inner.layout
     }
 }
 
+/// The last of the names of a field: its whole name without the path of the group whose members these are. Names may have
+/// dots of their own.
+fn own_name<'n>(members: &[Member], tree: &[Member], index: usize, whole: &'n str) -> &'n str {
+    if std::ptr::eq(members, tree) {
+        return whole;
+    }
+    fn path_of(members: &[Member], index: usize) -> Option<&str> {
+        members.iter().find_map(|member| match member {
+            Member::Group(group) if group.leaves.contains(&index) => {
+                Some(path_of(&group.members, index).unwrap_or(&group.path))
+            }
+            _ => None,
+        })
+    }
+    let path = path_of(tree, index).map_or(0, |path| path.len() + 1);
+    whole.get(path..).unwrap_or(whole)
+}
+
 impl Layout {
-    fn of(fields: &[Field], fixed_bytes: usize) -> Self {
-        let cells = fields.iter().map(|field| Cell {
-            ty: field.ty,
-            offset: field.offset,
-            null_byte: field.null_bit.map_or(0, |bit| LENGTH_BYTES as u32 + u32::from(bit) / 8),
-            null_mask: field.null_bit.map_or(0, |bit| 1 << (bit % 8)),
-        });
-        let cells: Box<[Cell]> = cells.collect();
+    fn of(parts: &Parts, fixed_bytes: usize) -> Self {
+        let fields = &parts.fields;
+        let group_of = |within: Option<usize>| within.map_or(0, |group| group as u16 + 1);
+        let cells: Box<[Cell]> = (fields.iter().zip(&parts.within).zip(&parts.own_null))
+            .map(|((field, within), own_null)| {
+                let null = field.null_bit.map_or(Bit { byte: 0, mask: 0 }, |bit| Bit::of(parts.null_at, bit));
+                Cell {
+                    ty: field.ty,
+                    offset: field.offset,
+                    null_byte: null.byte,
+                    null_mask: null.mask,
+                    kind: if field.null_bit.is_some() && !own_null { CellKind::Shared } else { CellKind::Own },
+                    group: group_of(*within),
+                }
+            })
+            .collect();
         let offsets_of = |wanted: fn(FieldType) -> bool| -> Box<[u32]> {
             fields.iter().filter(|field| wanted(field.ty)).map(|field| field.offset).collect()
         };
+        let has_lists = fields.iter().any(|field| field.ty == FieldType::List);
+        let groups = parts
+            .groups
+            .iter()
+            .map(|group| GroupCell { null: Bit::of(parts.null_at, group.bit), group: group_of(group.within) });
+        let groups: Box<[GroupCell]> = groups.collect();
+        let unions = parts.unions.iter().map(|union| UnionCell {
+            variants: union.tests.iter().map(|bit| Bit::of(parts.null_at, *bit)).collect(),
+            nullable: union.nullable,
+            group: group_of(union.within),
+            first: union.first,
+        });
+        let unions: Box<[UnionCell]> = unions.collect();
         let mut blank = vec![0; fixed_bytes].into_boxed_slice();
         let mut required = vec![0; fields.len().div_ceil(64)].into_boxed_slice();
         for (index, cell) in cells.iter().enumerate() {
             blank[cell.null_byte as usize] |= cell.null_mask;
-            required[index / 64] |= u64::from(cell.null_mask == 0) << (index % 64);
+            required[index / 64] |= u64::from(cell.null_mask == 0 || cell.is_shared()) << (index % 64);
         }
+        for group in &groups {
+            blank[group.null.byte as usize] |= group.null.mask;
+        }
+        let has_slots = fields.iter().any(|field| match field.element() {
+            Some(element) => element.count == Count::Slot || element.format.layout().has_slots,
+            None => field.ty.is_variable(),
+        });
         Self {
             slots: offsets_of(FieldType::is_variable),
             bools: offsets_of(|ty| ty == FieldType::Bool),
+            is_deep: has_lists || !unions.is_empty(),
+            has_slots,
+            details: fields.iter().map(|field| field.detail.clone()).collect(),
+            groups,
+            unions,
             cells,
             blank,
             required,
+            foreign: None,
         }
     }
-}
 
-/// Refuses what no format may be; gives the index of each name.
-fn check_specs(specs: &[FieldSpec]) -> Result<HashMap<String, usize>, FormatProblem> {
-    if specs.is_empty() {
-        return Err(FormatProblem::NoFields);
-    }
-    if specs.len() > MAX_FIELDS {
-        return Err(FormatProblem::TooManyFields);
-    }
-    let mut by_name = HashMap::with_capacity(specs.len());
-    for (field, FieldSpec { name, ty, .. }) in specs.iter().enumerate() {
-        let flaw = match name.len() {
-            0 => Some("is empty"),
-            1..=MAX_NAME_BYTES => name.chars().any(char::is_control).then_some("has control characters"),
-            _ => Some("is longer than 255 bytes"),
-        };
-        if let Some(flaw) = flaw {
-            return Err(FormatProblem::Name { field, flaw });
+    fn foreign(fields: &[Field], foreign: ForeignLayout, fixed_bytes: usize) -> Self {
+        let cells = fields.iter().map(|field| Cell {
+            // What takes more than a load is read as lists are: apart from the loads.
+            ty: if field.foreign.is_some() { FieldType::List } else { field.ty },
+            offset: field.offset,
+            null_byte: 0,
+            null_mask: 0,
+            kind: if field.foreign.is_some() { CellKind::Foreign } else { CellKind::Own },
+            group: 0,
+        });
+        Self {
+            cells: cells.collect(),
+            slots: Box::default(),
+            bools: Box::default(),
+            groups: Box::default(),
+            unions: Box::default(),
+            is_deep: false,
+            has_slots: foreign.has_places,
+            blank: vec![0; fixed_bytes].into(),
+            required: vec![0; fields.len().div_ceil(64)].into(),
+            details: fields.iter().map(|field| field.detail.clone()).collect(),
+            foreign: Some(Box::new(foreign)),
         }
-        if *ty == FieldType::Char(0) {
-            return Err(FormatProblem::EmptyChar { field, name: name.clone() });
-        }
-        if by_name.insert(name.clone(), field).is_some() {
-            return Err(FormatProblem::SameName { field, name: name.clone() });
+    }
+
+    /// What a list field holds.
+    #[inline]
+    pub(crate) fn element(&self, field: usize) -> Option<&Element> {
+        match self.details.get(field) {
+            Some(Detail::List(element)) => Some(element),
+            _ => None,
         }
     }
-    Ok(by_name)
+
+    /// What an enumeration's numbers stand for.
+    #[inline]
+    pub(crate) fn enumeration(&self, field: usize) -> Option<&Enumeration> {
+        match self.details.get(field) {
+            Some(Detail::Enum(enumeration)) => Some(enumeration),
+            _ => None,
+        }
+    }
 }
 
 impl PartialEq for Format {
@@ -214,102 +479,5 @@ impl Hash for Format {
 impl fmt::Debug for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Format {} [{}]", self.id(), self.schema().trim_end().replace('\n', ", "))
-    }
-}
-
-/// Why a format was refused, and on which line where it came as text.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FormatError {
-    /// The line of the text, counted from 1; `None` where there was no text.
-    pub line: Option<usize>,
-    /// What is wrong.
-    pub problem: FormatProblem,
-}
-
-impl FormatError {
-    /// The same error for a text that has one field a line, the first on `first_line`.
-    pub(crate) fn on_line(self, first_line: usize) -> Self {
-        Self { line: self.problem.field().map(|field| first_line + field), ..self }
-    }
-}
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line}: {}", self.problem),
-            None => write!(f, "{}", self.problem),
-        }
-    }
-}
-
-impl std::error::Error for FormatError {}
-
-/// What can be wrong with a format.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FormatProblem {
-    /// There is no field.
-    #[error("a format has at least one field")]
-    NoFields,
-    /// There are too many fields.
-    #[error("a format has at most 4096 fields")]
-    TooManyFields,
-    /// A name is not fit to be one.
-    #[error("the name of field {} {flaw}", field + 1)]
-    Name {
-        /// Index of the field.
-        field: usize,
-        /// What is wrong with the name.
-        flaw: &'static str,
-    },
-    /// Two fields have one name.
-    #[error("there are two fields of the name `{name}`")]
-    SameName {
-        /// Index of the second.
-        field: usize,
-        /// The name.
-        name: String,
-    },
-    /// A `char[0]` could hold nothing.
-    #[error("field `{name}`: char[N] holds 1 to 65535 bytes")]
-    EmptyChar {
-        /// Index of the field.
-        field: usize,
-        /// Its name.
-        name: String,
-    },
-    /// The fixed part would be longer than allowed.
-    #[error("field `{name}` makes the fixed part longer than 1 MiB; use `string` for long text")]
-    FixedPartTooLong {
-        /// The field that does not fit.
-        name: String,
-    },
-    /// A type is not known.
-    #[error(transparent)]
-    Type(FieldTypeError),
-    /// A line is not in the notation.
-    #[error("found `{found}`, expected {expected}")]
-    Syntax {
-        /// The text.
-        found: String,
-        /// What it should be.
-        expected: String,
-    },
-    /// A description differs from the canonical one of the same fields.
-    #[error("not the canonical description of these fields: found `{found}`, expected {expected}")]
-    NotCanonical {
-        /// The line as it is.
-        found: String,
-        /// The line as it should be.
-        expected: String,
-    },
-}
-
-impl FormatProblem {
-    /// Index of the field that is at fault, where it is one.
-    pub(crate) fn field(&self) -> Option<usize> {
-        match self {
-            Self::Name { field, .. } | Self::SameName { field, .. } | Self::EmptyChar { field, .. } => Some(*field),
-            _ => None,
-        }
     }
 }

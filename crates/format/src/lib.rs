@@ -17,6 +17,13 @@
 //! slot of two `u32`: the offset of its bytes from the start of the record, and their number. The slot of a null field
 //! is zero.
 //!
+//! The fields of a nested record lie among the others, in declared order. One that may be null has a bit in the null
+//! bitmap, before those of its fields; it tells of its fields too, but for those that are nullable themselves, which have
+//! their own, set when the record is null. A union's variants lie side by side, and each has a bit. A list is a slot:
+//! the offset of its first element, a multiple of 8, and the number of elements; where that is fixed, the elements lie
+//! in the fixed part themselves. An element is laid out like a record with no length in front, at a distance
+//! from the next that is a multiple of its alignment, and its slots count from the start of the whole record.
+//!
 //! ```
 //! use crossdock_format::csv::{CsvDecoder, CsvOptions};
 //! use crossdock_format::json::JsonEncoder;
@@ -41,23 +48,43 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod check;
+pub mod convert;
 pub mod csv;
 mod description;
+mod direct;
+mod element;
+pub mod encoding;
 mod field;
+mod foreign;
 mod format;
 mod input;
 pub mod json;
+mod natural;
+pub mod notation;
+mod problem;
 mod record;
+pub mod registry;
+mod spec;
 mod text;
+pub mod view;
 
 pub use builder::{RecordBuilder, ValueError, ValueProblem};
+pub use check::{ElementPath, RecordError, RecordProblem};
 pub use description::{FormatId, FormatIdError};
-pub use field::{ByteOrder, Field, FieldSpec, FieldType, FieldTypeError};
-pub use format::{Format, FormatError, FormatProblem};
-pub use record::{Record, RecordError, RecordProblem, Value, record_len};
+pub use element::{Count, Element, ElementKind, Enumeration, Group, Member, Tag};
+pub use field::{ByteOrder, Detail, Field, FieldType, FieldTypeError};
+pub use foreign::{Access, ReadCost};
+pub use format::Format;
+pub use problem::{FormatError, FormatProblem};
+pub use record::{List, Record, Value, record_len};
+pub use spec::{FieldSpec, TypeSpec};
+pub use view::View;
 
 /// Most fields a format may have: more than any table known to us, few enough that field sets stay small bitmaps.
 pub const MAX_FIELDS: usize = 4096;
+/// How deep records and lists may lie in each other: more than any message known to us, few enough for the stack.
+pub const MAX_DEPTH: usize = 16;
 /// Longest field name, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 /// Longest fixed part of a record, in bytes.

@@ -1,14 +1,12 @@
-//! Records read in place.
-//!
-//! The check is structural and done once, where bytes come in: the length, the slots of `string` and `bytes` fields,
-//! and
-//! `bool` bytes. It does not look into text: UTF-8 is promised by those who write, and whoever shows text to people
-//! handles what is not. Reading never relies on the check for its own safety: beyond the bytes there are zeros.
+//! Records read in place. Reading never relies on the check for its own safety: beyond the bytes there are zeros.
 
 use std::fmt;
 
+use crate::check::RecordError;
+use crate::element::{Count, Element, Group, Member};
 use crate::field::FieldType;
-use crate::format::{Cell, Format, Layout, RECORD_ALIGN};
+use crate::foreign::{Access, any_null};
+use crate::format::{Bit, Cell, CellKind, Format, RECORD_ALIGN};
 
 /// A value of one field, borrowed from the record.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -29,6 +27,24 @@ pub enum Value<'a> {
     Text(&'a [u8]),
     /// Of a `bytes` field.
     Bytes(&'a [u8]),
+    /// Of a `decimal` field: so many units of 10 to the power of minus `scale`.
+    Decimal {
+        /// The number of units.
+        unscaled: i128,
+        /// Digits behind the point.
+        scale: u8,
+    },
+    /// Of an enumeration. The symbol is that of the number; a number may have none.
+    Enum {
+        /// The number.
+        number: i64,
+        /// Its symbol.
+        symbol: Option<&'a str>,
+    },
+    /// Of a list.
+    List(List<'a>),
+    /// An element of a list of records.
+    Record(Record<'a>),
 }
 
 impl Value<'_> {
@@ -49,29 +65,44 @@ impl Value<'_> {
             Self::Timestamp(_) => "timestamp",
             Self::Text(_) => "text",
             Self::Bytes(_) => "bytes",
+            Self::Decimal { .. } => "decimal",
+            Self::Enum { .. } => "enum",
+            Self::List(_) => "list",
+            Self::Record(_) => "record",
         }
     }
 }
 
-/// A view of one record: a format and the bytes.
+/// A view of one record, or of one element of a list: a format and the bytes.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     format: &'a Format,
     cells: &'a [Cell],
     bytes: &'a [u8],
+    /// Where the record starts in the bytes: 0, but for an element.
+    base: usize,
+}
+
+/// Two records are equal when they are of one format and hold equal values.
+impl PartialEq for Record<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.format == other.format
+            && (0..self.cells.len()).all(|field| self.get(field) == other.get(field))
+            && self.groups_equal(self.format.tree(), other)
+    }
 }
 
 impl<'a> Record<'a> {
     /// Checks the record that `bytes` start with; what follows it is left alone.
     ///
     /// # Errors
-    /// The length, a slot or a `bool` is wrong.
+    /// The length, a slot, a `bool` or a union is wrong.
     #[inline]
     pub fn check(format: &'a Format, bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
         let layout = format.layout();
         match layout.check(bytes) {
-            Some(record) => Ok(Record { format, cells: &layout.cells, bytes: record }),
-            None => Err(RecordError { at: 0, problem: layout.problem(bytes) }),
+            Some(record) => Ok(Record { format, cells: &layout.cells, bytes: record, base: 0 }),
+            None => Err(layout.error(0, bytes)),
         }
     }
 
@@ -80,14 +111,27 @@ impl<'a> Record<'a> {
     #[inline]
     #[must_use]
     pub fn assume_checked(format: &'a Format, bytes: &'a [u8]) -> Record<'a> {
-        Record { format, cells: &format.layout().cells, bytes }
+        Record { format, cells: &format.layout().cells, bytes, base: 0 }
     }
 
-    /// The record's bytes.
+    /// An element of a list of this record; `format` is an element's.
+    #[inline]
+    pub(crate) fn element(format: &'a Format, bytes: &'a [u8], base: usize) -> Record<'a> {
+        Record { format, cells: &format.layout().cells, bytes, base }
+    }
+
+    /// The record's bytes; for an element, those of the whole record that it lies in.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
+    }
+
+    /// Where the record starts in its bytes: 0, but for an element of a list.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.base
     }
 
     /// The record's format.
@@ -101,7 +145,10 @@ impl<'a> Record<'a> {
     #[inline]
     #[must_use]
     pub fn is_null(&self, field: usize) -> bool {
-        self.cells.get(field).is_none_or(|cell| self.cell_is_null(cell))
+        self.cells.get(field).is_none_or(|cell| match cell.kind {
+            CellKind::Foreign => self.access(field).is_none_or(|access| any_null(&access.tests, self.bytes, self.base)),
+            _ => self.cell_is_null(cell),
+        })
     }
 
     /// The field's value; null for an index that the format does not have.
@@ -114,7 +161,7 @@ impl<'a> Record<'a> {
         if self.cell_is_null(cell) {
             return Value::Null;
         }
-        let at = cell.offset as usize;
+        let at = self.base + cell.offset as usize;
         match cell.ty {
             FieldType::Bool => Value::Bool(self.load::<1>(at) != [0]),
             FieldType::I8 => Value::Int(i8::from_le_bytes(self.load(at)).into()),
@@ -131,12 +178,115 @@ impl<'a> Record<'a> {
             FieldType::Char(bytes) => Value::Text(self.padded(at, bytes.into())),
             FieldType::String => Value::Text(self.slot(at)),
             FieldType::Bytes => Value::Bytes(self.slot(at)),
+            FieldType::Decimal { .. } | FieldType::Enum { .. } | FieldType::List => self.composed(field, cell),
+        }
+    }
+
+    /// A value that is more than one load; kept apart, so that the others are read where they are asked for.
+    #[inline(never)]
+    fn composed(&self, field: usize, cell: &Cell) -> Value<'a> {
+        if cell.kind == CellKind::Foreign {
+            return self.foreign_value(field);
+        }
+        let at = self.base + cell.offset as usize;
+        match cell.ty {
+            FieldType::Decimal { bytes, scale } => {
+                let unscaled = match bytes {
+                    4 => i32::from_le_bytes(self.load(at)).into(),
+                    8 => i64::from_le_bytes(self.load(at)).into(),
+                    _ => i128::from_le_bytes(self.load(at)),
+                };
+                Value::Decimal { unscaled, scale }
+            }
+            FieldType::Enum { bytes, signed } => self.symbol(field, self.enum_number(at, bytes, signed)),
+            FieldType::List => self.format.layout().element(field).map_or(Value::Null, |element| {
+                let (at, len) = match element.count {
+                    Count::Fixed(count) => (at, count),
+                    Count::Slot => {
+                        let (start, len) = slot(self.bytes, at);
+                        (start as usize, len as u32)
+                    }
+                };
+                Value::List(List { element, bytes: self.bytes, at, len })
+            }),
+            _ => Value::Null,
+        }
+    }
+
+    /// Whether a nested record is null, or no variant of a union is there. `group` is of this record's format.
+    #[must_use]
+    pub fn group_is_null(&self, group: &Group) -> bool {
+        if group.union.is_some() {
+            return group.members.iter().all(|variant| match variant {
+                Member::Leaf(field) => self.is_null(*field),
+                Member::Group(group) => self.group_is_null(group),
+            });
+        }
+        let layout = self.format.layout();
+        if let Some(foreign) = &layout.foreign {
+            let tests = group.optional.and_then(|optional| foreign.groups.get(optional));
+            return tests.is_some_and(|tests| any_null(tests, self.bytes, self.base));
+        }
+        let cell = group.optional.and_then(|optional| layout.groups.get(optional));
+        cell.is_some_and(|cell| cell.null.is_set(self.bytes, self.base))
+    }
+
+    /// Which variant of a union is there; `None` if none is.
+    #[must_use]
+    pub fn variant<'g>(&self, union: &'g Group) -> Option<&'g Member> {
+        union.members.iter().find(|variant| match variant {
+            Member::Leaf(field) => !self.is_null(*field),
+            Member::Group(group) => !self.group_is_null(group),
+        })
+    }
+
+    fn groups_equal(&self, members: &[Member], other: &Self) -> bool {
+        members.iter().all(|member| match member {
+            Member::Leaf(_) => true,
+            Member::Group(group) => {
+                self.group_is_null(group) == other.group_is_null(group) && self.groups_equal(&group.members, other)
+            }
+        })
+    }
+
+    #[inline]
+    fn access(&self, field: usize) -> Option<&'a Access> {
+        self.format.layout().foreign.as_ref()?.access.get(field)?.as_deref()
+    }
+
+    /// The value of a field that is more than one load.
+    fn foreign_value(&self, field: usize) -> Value<'a> {
+        let Some(ty) = self.format.fields().get(field).map(|field| field.ty) else { return Value::Null };
+        match self.access(field) {
+            Some(access) if !any_null(&access.tests, self.bytes, self.base) => {
+                access.value(self.format.layout(), field, ty, self.bytes, self.base)
+            }
+            _ => Value::Null,
         }
     }
 
     #[inline]
     fn cell_is_null(&self, cell: &Cell) -> bool {
-        self.bytes.get(cell.null_byte as usize).is_some_and(|byte| byte & cell.null_mask != 0)
+        Bit { byte: cell.null_byte, mask: cell.null_mask }.is_set(self.bytes, self.base)
+    }
+
+    #[inline]
+    fn enum_number(&self, at: usize, bytes: u8, signed: bool) -> i64 {
+        match (bytes, signed) {
+            (1, true) => i8::from_le_bytes(self.load(at)).into(),
+            (1, false) => u8::from_le_bytes(self.load(at)).into(),
+            (2, true) => i16::from_le_bytes(self.load(at)).into(),
+            (2, false) => u16::from_le_bytes(self.load(at)).into(),
+            (4, true) => i32::from_le_bytes(self.load(at)).into(),
+            (4, false) => u32::from_le_bytes(self.load(at)).into(),
+            _ => i64::from_le_bytes(self.load(at)),
+        }
+    }
+
+    #[inline]
+    fn symbol(&self, field: usize, number: i64) -> Value<'a> {
+        let symbol = self.format.layout().enumeration(field).and_then(|enumeration| enumeration.symbol(number));
+        Value::Enum { number, symbol }
     }
 
     #[inline]
@@ -167,15 +317,101 @@ impl fmt::Debug for Record<'_> {
     }
 }
 
+/// The elements of a list.
+#[derive(Clone, Copy)]
+pub struct List<'a> {
+    element: &'a Element,
+    bytes: &'a [u8],
+    at: usize,
+    len: u32,
+}
+
+impl<'a> List<'a> {
+    pub(crate) fn of(element: &'a Element, bytes: &'a [u8], at: usize, len: u32) -> List<'a> {
+        List { element, bytes, at, len }
+    }
+
+    /// How many elements there are.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What the list holds.
+    #[must_use]
+    pub fn element(&self) -> &'a Element {
+        self.element
+    }
+
+    /// An element as a record: for a list of single values, one whose only field is the value; `None` beyond the end.
+    #[inline]
+    #[must_use]
+    pub fn record(&self, index: usize) -> Option<Record<'a>> {
+        let base = index.checked_mul(self.element.stride as usize)?.checked_add(self.at)?;
+        // Behind the bytes there is nothing to be read, whatever the slot says.
+        (index < self.len() && base < self.bytes.len()).then(|| Record::element(&self.element.format, self.bytes, base))
+    }
+
+    /// An element's value: [`Value::Record`] in a list of records; null beyond the end.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Value<'a> {
+        match self.record(index) {
+            Some(record) if self.element.is_record => Value::Record(record),
+            Some(record) => record.get(0),
+            None => Value::Null,
+        }
+    }
+
+    /// The elements' values.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Value<'a>> + use<'a> {
+        let list = *self;
+        // Of a list that was not checked, no more than there are bytes for.
+        let room = list.bytes.len().saturating_sub(list.at).div_ceil(list.element.stride.max(1) as usize);
+        (0..list.len().min(room)).map(move |index| list.get(index))
+    }
+
+    /// Where the elements start in the record's bytes.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The bytes of the record that the list lies in.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl PartialEq for List<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl fmt::Debug for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
 /// `N` bytes from `at` on; zeros where there are not so many.
 #[inline]
-fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..at + N).and_then(|value| value.first_chunk()).copied().unwrap_or([0; N])
 }
 
 /// Start and length of a slot, wide enough that their sum does not overflow.
 #[inline]
-fn slot(bytes: &[u8], at: usize) -> (u64, u64) {
+pub(crate) fn slot(bytes: &[u8], at: usize) -> (u64, u64) {
     let word = u64::from_le_bytes(load(bytes, at));
     (word & 0xffff_ffff, word >> 32)
 }
@@ -187,169 +423,4 @@ fn slot(bytes: &[u8], at: usize) -> (u64, u64) {
 pub fn record_len(bytes: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
     (len >= RECORD_ALIGN && len.is_multiple_of(RECORD_ALIGN) && len <= bytes.len()).then_some(len)
-}
-
-impl Layout {
-    /// The first record of `bytes`, if it is sound. Flaws are gathered without a branch each; [`Layout::problem`] finds
-    /// out later which it was.
-    #[inline]
-    fn check<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let record = bytes.get(..record_len(bytes)?)?;
-        let fixed = self.blank.len();
-        if record.len() < fixed {
-            return None;
-        }
-        let (end, fixed_end) = (record.len() as u64, fixed as u64);
-        // Negative where something is wrong. All terms are below 2^33 (and at most 4096 of them are added up), so the
-        // difference of two has its top bit set exactly if the second is the greater.
-        let mut flaws = 0;
-        let mut variable_bytes = 0;
-        for at in &self.slots {
-            let (start, len) = slot(record, *at as usize);
-            // It ends beyond the record; or it starts before the variable part, and is not empty.
-            flaws |= end.wrapping_sub(start + len) | (start.wrapping_sub(fixed_end) & len.wrapping_neg());
-            variable_bytes += len;
-        }
-        // Slots that share bytes would let a short record become a long one wherever its fields are copied.
-        flaws |= (end - fixed_end).wrapping_sub(variable_bytes);
-        for at in &self.bools {
-            flaws |= 1_u64.wrapping_sub(load::<1>(record, *at as usize)[0].into());
-        }
-        (flaws >> 63 == 0).then_some(record)
-    }
-
-    /// Why [`Layout::check`] refused these bytes.
-    #[cold]
-    fn problem(&self, bytes: &[u8]) -> RecordProblem {
-        let fixed = self.blank.len();
-        let record = match record_len(bytes).and_then(|len| bytes.get(..len)) {
-            Some(record) if record.len() >= fixed => record,
-            _ => {
-                let stated = bytes.first_chunk().map(|word| u32::from_le_bytes(*word));
-                return RecordProblem::Length { stated, available: bytes.len(), fixed };
-            }
-        };
-        let mut variable_bytes = 0;
-        for (field, cell) in self.cells.iter().enumerate() {
-            let at = cell.offset as usize;
-            if cell.ty.is_variable() {
-                let (start, len) = slot(record, at);
-                variable_bytes += len;
-                if start + len > record.len() as u64 || (start < fixed as u64 && len > 0) {
-                    return RecordProblem::Slot { field, start: start as u32, len: len as u32 };
-                }
-            } else if cell.ty == FieldType::Bool && load::<1>(record, at)[0] > 1 {
-                return RecordProblem::Bool { field, found: load::<1>(record, at)[0] };
-            }
-        }
-        RecordProblem::SharedBytes { claimed: variable_bytes, available: record.len() - fixed }
-    }
-}
-
-impl Format {
-    /// Walks the payload of a packet: records back to back, each checked, then shown to `visit` with its start in the
-    /// payload and its length in bytes. Returns how many there were.
-    ///
-    /// # Errors
-    /// The first record that is wrong, after those before it were visited; what follows it is not looked at.
-    #[inline]
-    pub fn check_records(&self, payload: &[u8], mut visit: impl FnMut(u32, u32)) -> Result<usize, RecordError> {
-        let layout = self.layout();
-        if payload.len() > u32::MAX as usize {
-            return Err(RecordError { at: 0, problem: RecordProblem::PayloadTooLong { found: payload.len() } });
-        }
-        let mut rest = payload;
-        let mut records = 0;
-        while !rest.is_empty() {
-            let at = payload.len() - rest.len();
-            let Some(record) = layout.check(rest) else {
-                return Err(RecordError { at, problem: layout.problem(rest) });
-            };
-            visit(at as u32, record.len() as u32);
-            rest = rest.get(record.len()..).unwrap_or_default();
-            records += 1;
-        }
-        Ok(records)
-    }
-}
-
-/// Why bytes are no record of a format. Small and without allocation: it is counted by reason where packets come in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RecordError {
-    /// Where the record starts, in bytes from the start of what was checked.
-    pub at: usize,
-    /// What is wrong with it.
-    pub problem: RecordProblem,
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "record at byte {}: {}", self.at, self.problem)
-    }
-}
-
-impl std::error::Error for RecordError {}
-
-/// What can be wrong with a record's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum RecordProblem {
-    /// The first word is no length that this record can have.
-    #[error(
-        "its length is {}, expected a multiple of 8 from {fixed} to {available}",
-        stated.map_or("cut off".to_owned(), |bytes| bytes.to_string())
-    )]
-    Length {
-        /// The length as stated, in bytes; `None` if there are not even four bytes.
-        stated: Option<u32>,
-        /// Bytes that there are.
-        available: usize,
-        /// Bytes of the format's fixed part.
-        fixed: usize,
-    },
-    /// A `string` or `bytes` field lies outside of the variable part.
-    #[error("field {}: its {len} bytes from {start} on are not in the variable part", field + 1)]
-    Slot {
-        /// Index of the field.
-        field: usize,
-        /// Stated start, in bytes from the start of the record.
-        start: u32,
-        /// Stated length in bytes.
-        len: u32,
-    },
-    /// The `string` and `bytes` fields claim more bytes than the variable part has, so some share theirs.
-    #[error("its fields claim {claimed} bytes of a variable part of {available}")]
-    SharedBytes {
-        /// Bytes that the fields claim together.
-        claimed: u64,
-        /// Bytes of the variable part.
-        available: usize,
-    },
-    /// A `bool` byte is neither 0 nor 1.
-    #[error("field {}: a bool byte is {found}, expected 0 or 1", field + 1)]
-    Bool {
-        /// Index of the field.
-        field: usize,
-        /// The byte.
-        found: u8,
-    },
-    /// More payload than offsets of 32 bits can tell of.
-    #[error("a payload of {found} bytes, expected at most 4294967295")]
-    PayloadTooLong {
-        /// Its length in bytes.
-        found: usize,
-    },
-}
-
-impl RecordProblem {
-    /// The problem's kind in a word or two: the name of its counter.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Length { .. } => "record_length",
-            Self::Slot { .. } => "record_slot",
-            Self::SharedBytes { .. } => "record_shared_bytes",
-            Self::Bool { .. } => "record_bool",
-            Self::PayloadTooLong { .. } => "payload_too_long",
-        }
-    }
 }

@@ -24,6 +24,28 @@ pub(crate) fn set_from_text(
     ty: FieldType,
     text: &[u8],
 ) -> Result<(), Unfit> {
+    // What nearly all texts are, each with as little as it takes.
+    let is_set = match ty {
+        FieldType::F64 => plain_f64(text).is_some_and(|value| builder.try_f64(field, value)),
+        FieldType::Char(_) | FieldType::String => text.is_ascii() && builder.try_text(field, text),
+        _ if ty.is_integer() => plain_i64(text).is_some_and(|value| builder.try_i64(field, value)),
+        _ => false,
+    };
+    if is_set {
+        return Ok(());
+    }
+    set_any_from_text(builder, scratch, field, ty, text)
+}
+
+/// As [`set_from_text`], for whatever text there may be.
+#[inline(never)]
+fn set_any_from_text(
+    builder: &mut RecordBuilder,
+    scratch: &mut Vec<u8>,
+    field: usize,
+    ty: FieldType,
+    text: &[u8],
+) -> Result<(), Unfit> {
     let outcome = match ty {
         FieldType::Bool => builder.set_bool(field, parse_bool(text).ok_or(Unfit)?),
         FieldType::U64 => builder.set_u64(field, parse(text)?),
@@ -35,9 +57,70 @@ pub(crate) fn set_from_text(
             decode_base64(text, scratch)?;
             builder.set_bytes(field, scratch)
         }
+        FieldType::Decimal { .. } => {
+            let (unscaled, scale) = parse_decimal(text.trim_ascii()).ok_or(Unfit)?;
+            builder.set_decimal(field, unscaled, scale)
+        }
+        // A symbol, or else a number.
+        FieldType::Enum { .. } => match builder.set_text(field, text) {
+            Err(_) => builder.set_i64(field, parse(text)?),
+            outcome => outcome,
+        },
         _ => builder.set_i64(field, parse(text)?),
     };
     outcome.map_err(|_| Unfit)
+}
+
+/// A whole number of up to 18 digits and a minus at most; `None` for any other text, which may be a number all the same.
+#[inline]
+fn plain_i64(text: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    let mut number = 0;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(if is_negative { -number } else { number })
+}
+
+/// A float of up to 15 digits, with a point and a minus at most; `None` for any other text, which may be a float all the
+/// same. Digits and power of ten are exact as floats, so their quotient is rounded once, as it has to be.
+#[inline]
+fn plain_f64(text: &[u8]) -> Option<f64> {
+    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let (is_negative, rest) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    // A digit first and last: what lacks one is for others to judge.
+    let (Some(b'0'..=b'9'), Some(b'0'..=b'9'), ..=16) = (rest.first(), rest.last(), rest.len()) else { return None };
+    let (mut number, mut digits, mut behind_point) = (0_u64, 0, None);
+    for byte in rest {
+        let digit = byte.wrapping_sub(b'0');
+        if digit <= 9 {
+            number = number * 10 + u64::from(digit);
+            digits += 1;
+        } else if *byte == b'.' && behind_point.is_none() {
+            behind_point = Some(digits);
+        } else {
+            return None;
+        }
+    }
+    if digits > 15 {
+        return None;
+    }
+    let power = POWERS.get(behind_point.map_or(0, |before: usize| digits - before))?;
+    let value = number as f64 / power;
+    Some(if is_negative { -value } else { value })
 }
 
 /// A number in the standard library's notation, with blanks around it at most.
@@ -74,6 +157,47 @@ pub(crate) fn parse_f32(text: &[u8]) -> Option<f32> {
 
 fn has_digit(text: &[u8]) -> bool {
     text.iter().any(u8::is_ascii_digit)
+}
+
+/// A number with its digits kept: so many units, and how many digits are behind the point. An exponent moves the point.
+/// `None` where it is no number, or has more digits than 16 bytes hold.
+pub(crate) fn parse_decimal(text: &[u8]) -> Option<(i128, u8)> {
+    let (is_negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let exponent_at = digits.iter().position(|byte| matches!(byte, b'e' | b'E'));
+    let (digits, exponent) = match exponent_at {
+        Some(at) => (&digits[..at], str::from_utf8(&digits[at + 1..]).ok()?.parse::<i32>().ok()?),
+        None => (digits, 0),
+    };
+    let mut unscaled: i128 = 0;
+    let mut behind_point = None;
+    let mut any = false;
+    for byte in digits {
+        match byte {
+            b'0'..=b'9' => {
+                any = true;
+                // Zeros at the end of a fraction may be more than there is room for.
+                let next = unscaled.checked_mul(10)?.checked_sub((byte - b'0').into())?;
+                (unscaled, behind_point) = (next, behind_point.map(|count: i32| count + 1));
+            }
+            b'.' if behind_point.is_none() => behind_point = Some(0),
+            _ => return None,
+        }
+    }
+    let unscaled = if is_negative { unscaled } else { unscaled.checked_neg()? };
+    let scale = i64::from(behind_point.unwrap_or(0)) - i64::from(exponent);
+    match u8::try_from(scale) {
+        _ if !any => None,
+        _ if unscaled == 0 => Some((0, 0)),
+        Ok(scale) => Some((unscaled, scale)),
+        Err(_) => {
+            let factor = 10_i128.checked_pow(u32::try_from(-scale).ok()?)?;
+            Some((unscaled.checked_mul(factor)?, 0))
+        }
+    }
 }
 
 /// RFC 3339 to nanoseconds since 1970, if they are within 64 bits (the years 1677 to 2262).
@@ -115,6 +239,23 @@ pub(crate) fn push_timestamp(out: &mut Vec<u8>, nanoseconds: i64) {
     }
 }
 
+/// A decimal with all its digits behind the point.
+pub(crate) fn push_decimal(out: &mut Vec<u8>, unscaled: i128, scale: u8) {
+    if unscaled < 0 {
+        out.push(b'-');
+    }
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(unscaled.unsigned_abs()).as_bytes();
+    let scale = usize::from(scale);
+    let (whole, fraction) = digits.split_at(digits.len().saturating_sub(scale));
+    out.extend_from_slice(if whole.is_empty() { b"0" } else { whole });
+    if scale > 0 {
+        out.push(b'.');
+        out.resize(out.len() + scale - fraction.len(), b'0');
+        out.extend_from_slice(fraction);
+    }
+}
+
 pub(crate) fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     // Longer than any record's bytes can come to: the length cannot overflow.
@@ -134,6 +275,14 @@ pub(crate) fn expected(field: &Field, timestamp_hint: &str) -> String {
         FieldType::Char(room) => format!("{ty} (UTF-8 text of at most {room} bytes)"),
         FieldType::String => "string (UTF-8 text)".to_owned(),
         FieldType::Bytes => "bytes (base64)".to_owned(),
+        FieldType::Decimal { .. } => format!("{ty} (a number that needs no more digits)"),
+        FieldType::Enum { .. } => {
+            let symbols = field.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
+            let known: Vec<&str> = symbols.iter().take(20).map(|(symbol, _)| symbol.as_str()).collect();
+            let more = if symbols.len() > 20 { ", …" } else { "" };
+            format!("{ty} (a number, or one of {}{more})", known.join(", "))
+        }
+        FieldType::List => format!("a list of {}", crate::notation::one_line(&field.type_spec())),
         _ => {
             let (least, greatest) = ty.integer_range().unwrap_or_default();
             format!("{ty} ({least} to {greatest})")
@@ -150,4 +299,31 @@ pub(crate) fn shorten(found: &[u8]) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn plain_numbers_are_those_of_the_standard_library(
+            text in prop_oneof!["-?[0-9]{0,20}", "-?[0-9]{1,9}\\.[0-9]{1,9}", "-?[0-9]{0,4}[.eE+ x-]?[0-9]{0,9}"]
+        ) {
+            if let Some(number) = plain_i64(text.as_bytes()) {
+                prop_assert_eq!(text.parse(), Ok(number));
+            }
+            if let Some(number) = plain_f64(text.as_bytes()) {
+                prop_assert_eq!(text.parse().map(f64::to_bits), Ok(number.to_bits()));
+            }
+        }
+
+        #[test]
+        fn usual_numbers_are_plain(integer in -999_999_999_999_999_i64..999_999_999_999_999, places in 0_usize..7) {
+            prop_assert_eq!(plain_i64(integer.to_string().as_bytes()), Some(integer));
+            let float = format!("{:.places$}", integer as f64 / 1e8);
+            prop_assert_eq!(plain_f64(float.as_bytes()).map(f64::to_bits), float.parse().ok().map(f64::to_bits));
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Once its buffers have grown to the records' sizes, nothing that runs once a record allocates.
 
 use allocation_counter::measure;
+use crossdock_format::convert::Plan;
 use crossdock_format::csv::{CsvDecoder, CsvEncoder, CsvOptions};
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{Format, Record, RecordBuilder, Value};
@@ -70,4 +71,36 @@ fn building_and_checking_without_allocating() {
     };
     step();
     assert_eq!(measure(|| (0..100).for_each(|_| step())).count_total, 0);
+}
+
+#[test]
+fn converting_without_allocating() {
+    let from = Format::parse_schema(SCHEMA).unwrap();
+    let to =
+        "flight u8\ndelay f64 null\nair_time f32\ntailnum char[8] null\nsince i32\nnote bytes null\nat string\nok u8";
+    let rules =
+        "rename dep_delay delay\nrename time_hour since\nunit since s\ndefault at \"a text\"\ndefault air_time 1";
+    let plan = Plan::by_name(&from, &Format::parse_schema(to).unwrap(), &rules.parse().unwrap()).unwrap();
+    let mut builder = RecordBuilder::new(&from);
+    let mut payload = Vec::new();
+    // The flights from 256 on have no room where they go, and are refused.
+    for flight in 0..300 {
+        builder.set_text(0, "UA").unwrap();
+        builder.set_u64(1, flight).unwrap();
+        builder.set_text(4, "N14228").unwrap();
+        builder.set_timestamp(5, 0).unwrap();
+        builder.set_bool(6, true).unwrap();
+        payload.extend_from_slice(builder.finish().unwrap());
+    }
+    let mut out = Vec::with_capacity(64 << 10);
+    let mut step = || {
+        out.clear();
+        let mut refused = 0;
+        assert_eq!(plan.run_payload(&payload, &mut out, |_, _| refused += 1), 256);
+        assert_eq!(refused, 44);
+        let record = Record::check(&from, &payload).unwrap().bytes();
+        plan.run(record, &mut out).unwrap();
+    };
+    step();
+    assert_eq!(measure(|| (0..10).for_each(|_| step())).count_total, 0);
 }

@@ -143,7 +143,7 @@ fn descriptions_are_refused_with_the_line() {
         ("crossdock-format/1 natural 8\na i8 at 5 size 1 little\n", "line 2: not the canonical description"),
         ("crossdock-format/1 natural 8\na i8 at 4 size 1 big\n", "line 2: not the canonical description"),
         ("crossdock-format/1 natural 8\na i8 at 4 size 1 little", "line 2: not the canonical description"),
-        ("crossdock-format/1 natural 8\na i8 at 4 size 1 little\n\n", "line 3: found ``, expected a name and a type"),
+        ("crossdock-format/1 natural 8\na i8 at 4 size 1 little\n\n", "line 3: not the canonical description"),
         ("crossdock-format/1 natural 8\na i9 at 4 size 1 little\n", "line 2: `i9` is no field type"),
         ("crossdock-format/1 natural 8\na i8\na i8\n", "line 3: there are two fields of the name `a`"),
         ("crossdock-format/1 natural 8\n", "a format has at least one field"),

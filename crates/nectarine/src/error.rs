@@ -56,6 +56,12 @@ pub enum Error {
     /// The side of the mailbox is taken by another.
     #[error("{0}")]
     Busy(String),
+    /// The daemon knows no such format.
+    #[error("{0}")]
+    UnknownFormat(String),
+    /// The conversion does not lead from the one format to the other, or there is none to take back.
+    #[error("{0}")]
+    Conversion(String),
     /// The daemon refused a request for another reason.
     #[error("the daemon refused: {0}")]
     Refused(String),
@@ -153,6 +159,8 @@ impl Error {
                 | Error::UnknownMailbox(_)
                 | Error::UnknownTask(_)
                 | Error::UnknownNode(_)
+                | Error::UnknownFormat(_)
+                | Error::Conversion(_)
                 | Error::Incomplete(_)
         )
     }
@@ -170,6 +178,7 @@ impl Error {
             Error::NotAttached { addr, reason } => Error::NotAttached { addr: addr.clone(), reason: reason.clone() },
             Error::Query(message) => Error::Query(message.clone()),
             Error::UnknownStream(message) => Error::UnknownStream(message.clone()),
+            Error::UnknownFormat(message) => Error::UnknownFormat(message.clone()),
             Error::Malformed(message) => Error::Malformed(message.clone()),
             Error::Refused(reason) => Error::Refused(reason.clone()),
             other => Error::Closed(other.to_string()),
@@ -199,6 +208,8 @@ impl From<Refusal> for Error {
             RefusalCode::UnknownNode => Error::UnknownNode(refusal.message),
             RefusalCode::Exists => Error::Exists(refusal.message),
             RefusalCode::Busy => Error::Busy(refusal.message),
+            RefusalCode::UnknownFormat => Error::UnknownFormat(refusal.message),
+            RefusalCode::Conversion => Error::Conversion(refusal.message),
             RefusalCode::Format | RefusalCode::Limit | RefusalCode::State => Error::Refused(refusal.message),
         }
     }

@@ -3,6 +3,10 @@
 //! **Streams.** A [`Publisher`] sends records of one stream; a [`Subscriber`] receives what its query selects. Both block,
 //! both are a session of their own with the daemon, and both come back by themselves when the daemon restarts.
 //!
+//! **Formats.** A subscriber may say which formats of the stream it accepts ([`SubscriberBuilder::accept`]); the daemon then
+//! converts records of others on their way, by conversions that applications register ([`Converter`],
+//! [`Publisher::register_conversion`]), and asks for those that are missing.
+//!
 //! **Mailboxes.** A [`Node`] is a daemon as the place of mailboxes: it creates them and the daemon's built-in tasks, opens them
 //! for writing and reading, and finds other nodes by their names. Messages are bytes, filled and read in place.
 //!
@@ -75,6 +79,7 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod conversions;
 mod error;
 mod incoming;
 mod keeper;
@@ -90,9 +95,11 @@ mod subscriber;
 mod udp;
 mod watch;
 
+pub use conversions::{Converter, ConverterBuilder, ConverterWanted, FormatRef};
+pub use crossdock_format::convert::Conversion;
 pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, Sync, Wait};
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
-pub use crossdock_transport::control::{Implementation, Overflow};
+pub use crossdock_transport::control::{Implementation, Overflow, Unreadable};
 pub use error::Error;
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};

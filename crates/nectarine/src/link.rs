@@ -11,9 +11,10 @@ use crate::outgoing::{Outgoing, PacketBuffer};
 use crate::settings::{Place, Settings, Transport};
 use crate::udp::{IDLE_TIMEOUT_NS, Udp};
 use crossdock_device::Idler;
+use crossdock_format::Format;
 use crossdock_mailbox::client::Attachment;
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Reply, Request, SuperPacket};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Reply, Request, SuperPacket};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -27,6 +28,8 @@ const DIAL_NS: u64 = 2_000_000_000;
 const ATTACH_AGAIN: Duration = Duration::from_secs(1);
 /// Arrivals that wait for the application before more are taken from shared memory, where they wait as well.
 const INBOX: usize = 64;
+/// Wanted conversions that wait for the application at most.
+const MAX_WANTS: usize = 32;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
 /// sleep and a wake-up take.
 const SPIN_NS: u64 = 30_000;
@@ -82,6 +85,8 @@ pub(crate) struct Link {
     ending: Vec<Request>,
     /// What waits to be handed to the carrier, in order. Between two sessions these are records only.
     backlog: VecDeque<Outgoing>,
+    /// The format of the records that go out, if they do.
+    pub(crate) published: Option<Format>,
     next_id: u32,
     answers: Vec<(u32, Result<Answer, Error>)>,
     pub(crate) inbox: VecDeque<Incoming>,
@@ -113,6 +118,7 @@ impl Link {
             opening: Vec::new(),
             ending: Vec::new(),
             backlog: VecDeque::new(),
+            published: None,
             next_id: 1,
             answers: Vec::new(),
             inbox: VecDeque::new(),
@@ -288,6 +294,16 @@ impl Link {
         self.ask(request);
     }
 
+    /// Has a request sent in every session that may follow.
+    pub(crate) fn again(&mut self, request: Request) {
+        self.opening.push(request);
+    }
+
+    /// Has requests no longer sent in sessions that follow.
+    pub(crate) fn not_again(&mut self, which: impl Fn(&Request) -> bool) {
+        self.opening.retain(|request| !which(request));
+    }
+
     /// Sends a request behind everything sent so far, in this session and, should this one be lost, in the next.
     pub(crate) fn finish_with(&mut self, request: Request) {
         self.ending.push(request.clone());
@@ -313,8 +329,8 @@ impl Link {
         }
         while let Some(unit) = self.backlog.pop_front() {
             let handed = match &mut self.carrier {
-                Carrier::Packets(udp) => udp.enqueue(unit),
-                Carrier::Memory(memory) => memory.enqueue(unit),
+                Carrier::Packets(udp) => udp.enqueue(unit, self.published.as_ref()),
+                Carrier::Memory(memory) => memory.enqueue(unit, self.published.as_ref()),
                 Carrier::Nothing => Err(unit),
             };
             if let Err(unit) = handed {
@@ -451,10 +467,18 @@ impl Link {
     fn take_control(&mut self, payload: &[u8]) {
         match ControlMessage::decode(payload) {
             Ok(ControlMessage::Reply(reply)) => self.take_reply(reply),
+            // Whoever listens without ever looking does not have it pile up.
+            Ok(ControlMessage::Notice(Notice::ConverterWanted { .. })) if self.wants() >= MAX_WANTS => {}
             Ok(ControlMessage::Notice(notice)) => self.inbox.push_back(Incoming::Notice(notice)),
             // A newer daemon may say more than this version understands.
             Ok(ControlMessage::Request(_)) | Err(_) => {}
         }
+    }
+
+    /// Wanted conversions that the application has not been told of.
+    fn wants(&self) -> usize {
+        let is_want = |incoming: &&Incoming| matches!(incoming, Incoming::Notice(Notice::ConverterWanted { .. }));
+        self.inbox.iter().filter(is_want).count()
     }
 
     fn take_reply(&mut self, reply: Reply) {

@@ -6,6 +6,7 @@
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Again, Outgoing, PacketBuffer};
 use crossdock_device::Idler;
+use crossdock_format::Format;
 use crossdock_mailbox::attach::{AttachAddr, AttachError};
 use crossdock_mailbox::client::{Attachment, MailboxError, Put, Reader, Writer};
 use crossdock_transport::handshake::Close;
@@ -78,7 +79,7 @@ impl Memory {
     ///
     /// # Errors
     /// The unit, or what is left of it, when the daemon grants no memory for it now.
-    pub(crate) fn enqueue(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
+    pub(crate) fn enqueue(&mut self, unit: Outgoing, of: Option<&Format>) -> Result<(), Outgoing> {
         match unit {
             Outgoing::Records { packet, stream, format } if self.is_own(&packet) => {
                 self.end_packet(packet, stream, format);
@@ -87,7 +88,7 @@ impl Memory {
             Outgoing::Control(message) => self.put_control(message),
             // Mailboxes by shared memory have rings of their own.
             Outgoing::Message { .. } => Ok(()),
-            unit => unit.again().map_or(Ok(()), |again| self.put_again(again)),
+            unit => unit.again().map_or(Ok(()), |again| self.put_again(again, of)),
         }
     }
 
@@ -133,10 +134,10 @@ impl Memory {
     }
 
     /// Packs records anew, into this session's memory.
-    fn put_again(&mut self, mut again: Again) -> Result<(), Outgoing> {
+    fn put_again(&mut self, mut again: Again, of: Option<&Format>) -> Result<(), Outgoing> {
         while !again.is_done() {
             let Some(mut packet) = self.begin_packet() else { return Err(Outgoing::Again(again)) };
-            again.pack(&mut packet);
+            again.pack(&mut packet, of);
             if packet.is_empty() {
                 return Ok(()); // not a record, which cannot be: they were checked before they were packed
             }

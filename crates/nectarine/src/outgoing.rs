@@ -1,7 +1,7 @@
 //! What a client sends: super-packets of records, control messages, mailbox messages.
 
 use crossdock_device::{Device, Sent};
-use crossdock_format::record_len;
+use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::client::Put;
 use crossdock_transport::{HEADER_BYTES, Header, Kind, SuperPacket};
@@ -113,10 +113,11 @@ impl Outgoing {
 }
 
 impl Again {
-    /// Packs as many of its records as fit.
-    pub(crate) fn pack<B: DerefMut<Target = [u8]>>(&mut self, packet: &mut SuperPacket<B>) {
+    /// Packs as many of its records as fit; they are of format `of`.
+    pub(crate) fn pack<B: DerefMut<Target = [u8]>>(&mut self, packet: &mut SuperPacket<B>, of: Option<&Format>) {
         while let Some(rest) = self.records.get(self.done..)
-            && let Some(record) = record_len(rest).and_then(|len| rest.get(..len))
+            && let Some(len) = of.map_or_else(|| record_len(rest), |format| format.record_len(rest))
+            && let Some(record) = rest.get(..len)
             && packet.push(record)
         {
             self.done += record.len();

@@ -1,10 +1,12 @@
 //! Publishing a stream.
 
+use crate::conversions::{self, ConverterWanted, FormatRef};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::packing::Packing;
 use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::{Client, Inner, Interrupter};
+use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
 use std::time::Duration;
@@ -61,13 +63,14 @@ impl PublisherBuilder {
         let id = {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();
-            let announce = Request::Announce { id, stream: STREAM, name: stream, format: format.describe() };
+            let announce = Request::Announce { id, stream: STREAM, name: stream.clone(), format: format.describe() };
             inner.link.open_with(announce.clone(), announce);
+            inner.link.published = Some(format.clone());
             inner.packing = Some(Packing::new(STREAM, format.id().0, self.linger));
             id
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        Ok(Publisher { client, format, records: 0, bytes: 0, finished: false })
+        Ok(Publisher { client, stream, format, records: 0, bytes: 0, finished: false })
     }
 }
 
@@ -86,6 +89,7 @@ pub struct PublishSummary {
 /// taken for sure, so that each record arrives at least once. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
 pub struct Publisher {
     client: Client,
+    stream: String,
     format: Format,
     records: u64,
     bytes: u64,
@@ -206,6 +210,45 @@ impl Publisher {
         send(&mut inner);
         self.client.look_after(&inner);
         inner.link.fault().map_or(Ok(()), Err)
+    }
+
+    /// Registers a conversion between two formats of the stream for as long as this publisher is there; in place of the one that
+    /// it registered between the same formats before. From the next batch on it is used.
+    ///
+    /// # Errors
+    /// The daemon does not know the formats, or the conversion does not lead from the one to the other; nothing has changed
+    /// then.
+    pub fn register_conversion(
+        &mut self,
+        from: impl Into<FormatRef>,
+        to: impl Into<FormatRef>,
+        conversion: &Conversion,
+    ) -> Result<(), Error> {
+        conversions::register(&mut self.client, &self.stream, (&from.into(), &to.into()), conversion, false)
+    }
+
+    /// Takes back a conversion that this publisher registered.
+    ///
+    /// # Errors
+    /// It registered none between the two.
+    pub fn unregister_conversion(&mut self, from: impl Into<FormatRef>, to: impl Into<FormatRef>) -> Result<(), Error> {
+        conversions::unregister(&mut self.client, &self.stream, (&from.into(), &to.into()), false)
+    }
+
+    /// Has the daemon say which conversions the stream's subscribers lack: [`Publisher::converter_wanted`] then tells.
+    ///
+    /// # Errors
+    /// The link has ended, or too many listen on the stream.
+    pub fn listen_for_converters(&mut self) -> Result<(), Error> {
+        conversions::listen(&mut self.client, &self.stream)
+    }
+
+    /// The next conversion that a subscriber of the stream lacks; `None` when none was within the timeout.
+    ///
+    /// # Errors
+    /// The link has ended, or the call was interrupted.
+    pub fn converter_wanted(&mut self, timeout: Option<Duration>) -> Result<Option<ConverterWanted>, Error> {
+        conversions::wanted(&mut self.client, timeout)
     }
 
     /// The way that the records go now: [`Transport::Shm`] or [`Transport::Udp`].

@@ -1,12 +1,13 @@
 //! Receiving what a query selects.
 
+use crate::conversions::FormatRef;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Incoming};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::{Client, Interrupter};
-use crossdock_format::{Format, Record, record_len};
-use crossdock_transport::control::Overflow;
+use crossdock_format::{Format, FormatId, Record};
+use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,6 +23,8 @@ pub struct SubscriberBuilder {
     sql: Option<String>,
     overflow: Option<Overflow>,
     wait_for_stream: Option<Duration>,
+    accept: Vec<FormatRef>,
+    unreadable: Option<Unreadable>,
 }
 
 impl SubscriberBuilder {
@@ -47,6 +50,23 @@ impl SubscriberBuilder {
         self
     }
 
+    /// A format that this subscriber accepts; with several of these calls, several. The query is then planned for what is
+    /// accepted, and the daemon converts records in other formats where registered conversions lead to one of those. One that
+    /// the stream does not have yet may come later; if none is known, connecting waits for one as it does for the stream.
+    #[must_use]
+    pub fn accept(mut self, format: impl Into<FormatRef>) -> Self {
+        self.accept.push(format.into());
+        self
+    }
+
+    /// With [`SubscriberBuilder::accept`]: what happens to records that nothing converts; as the daemon is configured unless
+    /// set.
+    #[must_use]
+    pub fn unreadable(mut self, policy: Unreadable) -> Self {
+        self.unreadable = Some(policy);
+        self
+    }
+
     setting_methods!();
 
     /// Connects and subscribes.
@@ -61,8 +81,9 @@ impl SubscriberBuilder {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();
             let subscribe = |wait| {
-                let (sql, overflow) = (sql.clone(), self.overflow);
-                Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow, wait }
+                let (sql, overflow, unreadable) = (sql.clone(), self.overflow, self.unreadable);
+                let accept = self.accept.iter().map(FormatRef::name).collect();
+                Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow, wait, accept, unreadable }
             };
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
@@ -97,7 +118,25 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A publisher brought a format that the query does not fit; its records are dropped.
+    /// Records came in a format that nothing converts to an accepted one; they wait in the daemon, which has asked for a
+    /// conversion. [`Event::Readable`] follows if one comes, [`Event::Dropped`] if none comes in time.
+    Held {
+        /// The format that they came in.
+        format: FormatId,
+        /// What is missing.
+        message: String,
+    },
+    /// Records of a format that could not be read are converted from here on; those that waited come first.
+    Readable {
+        /// The format.
+        format: FormatId,
+        /// The formats on the way, the accepted one last; none if it is accepted as it is.
+        chain: Vec<FormatId>,
+        /// Records that waited.
+        records: u64,
+    },
+    /// A publisher brought a format that the query does not fit, or that nothing converts to an accepted one; its records are
+    /// dropped.
     Unreadable {
         /// What does not fit.
         message: String,
@@ -140,10 +179,10 @@ impl Records {
 
     /// The records' bytes, in order; each was checked when it arrived.
     pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
-        self.payloads.iter().flat_map(|payload| {
+        self.payloads.iter().flat_map(move |payload| {
             let mut rest = &self.bytes[payload.clone()];
             std::iter::from_fn(move || {
-                let (record, after) = rest.split_at_checked(record_len(rest)?)?;
+                let (record, after) = rest.split_at_checked(self.format.record_len(rest)?)?;
                 rest = after;
                 Some(record)
             })
@@ -171,7 +210,14 @@ impl Subscriber {
     /// Begins to set up a subscriber at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> SubscriberBuilder {
-        SubscriberBuilder { settings: Settings::new(addr), sql: None, overflow: None, wait_for_stream: None }
+        SubscriberBuilder {
+            settings: Settings::new(addr),
+            sql: None,
+            overflow: None,
+            wait_for_stream: None,
+            accept: Vec::new(),
+            unreadable: None,
+        }
     }
 
     /// The format of the records to come, as far as it is known: that of the stream's newest format.
@@ -262,8 +308,18 @@ impl Subscriber {
             }
             Incoming::Notice(Notice::Dropped { records, reason, .. }) => Some(Event::Dropped { records, reason }),
             Incoming::Notice(Notice::Unreadable { message, .. }) => Some(Event::Unreadable { message }),
-            // A subscriber opens no mailboxes.
-            Incoming::Notice(Notice::MailboxClosed { .. } | Notice::MayPut { .. })
+            Incoming::Notice(Notice::NoReader { policy: Unreadable::Drop, message, .. }) => {
+                Some(Event::Unreadable { message })
+            }
+            Incoming::Notice(Notice::NoReader { format, message, .. }) => {
+                Some(Event::Held { format: id_of(&format)?, message })
+            }
+            Incoming::Notice(Notice::Readable { format, chain, records, .. }) => {
+                let chain = chain.iter().map(|id| id_of(id)).collect::<Result<_, Error>>()?;
+                Some(Event::Readable { format: id_of(&format)?, chain, records })
+            }
+            Incoming::Notice(Notice::MailboxClosed { .. } | Notice::MayPut { .. } | Notice::ConverterWanted { .. })
+            // A subscriber opens no mailboxes, and listens for no conversions.
             | Incoming::Opened(_)
             | Incoming::Message { .. } => None,
         })
@@ -295,6 +351,11 @@ impl Subscriber {
     pub fn interrupter(&self) -> Interrupter {
         self.client.interrupter()
     }
+}
+
+/// A format's id, as the daemon wrote it.
+fn id_of(text: &str) -> Result<FormatId, Error> {
+    text.parse().map_err(|error| Error::Malformed(format!("{error}")))
 }
 
 impl Drop for Subscriber {

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Again, Outgoing, PacketBuffer};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
+use crossdock_format::Format;
 use crossdock_mailbox::{Buffer, Pool, PoolConfig};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
@@ -125,17 +126,17 @@ impl Udp {
     ///
     /// # Errors
     /// The unit, when no session stands or buffers are short.
-    pub(crate) fn enqueue(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
+    pub(crate) fn enqueue(&mut self, unit: Outgoing, of: Option<&Format>) -> Result<(), Outgoing> {
         let Talk::Up(session) = &mut self.talk else { return Err(unit) };
         let fits = |packet: &SuperPacket<PacketBuffer>| {
             let short = packet.stride() <= session.packet_bytes() || packet.packets().len() == 1;
             short && matches!(packet.buffer(), PacketBuffer::Own(_))
         };
         let unit = match unit {
-            Outgoing::Again(again) => return self.enqueue_again(again),
+            Outgoing::Again(again) => return self.enqueue_again(again, of),
             // Of a session by shared memory, or of one with longer packets.
             Outgoing::Records { ref packet, .. } if !fits(packet) => {
-                return unit.again().map_or(Ok(()), |again| self.enqueue_again(again));
+                return unit.again().map_or(Ok(()), |again| self.enqueue_again(again, of));
             }
             unit => unit,
         };
@@ -145,15 +146,15 @@ impl Udp {
     }
 
     /// Packs records anew, for this session's packet size.
-    fn enqueue_again(&mut self, mut again: Again) -> Result<(), Outgoing> {
+    fn enqueue_again(&mut self, mut again: Again, of: Option<&Format>) -> Result<(), Outgoing> {
         while !again.is_done() {
             let Some(mut packet) = self.begin_packet() else { return Err(Outgoing::Again(again)) };
-            again.pack(&mut packet);
+            again.pack(&mut packet, of);
             if packet.is_empty() {
                 return Ok(()); // not a record, which cannot be: they were checked before they were packed
             }
             let packet = self.shrink(packet);
-            self.enqueue(Outgoing::Records { packet, stream: again.stream, format: again.format })?;
+            self.enqueue(Outgoing::Records { packet, stream: again.stream, format: again.format }, of)?;
         }
         Ok(())
     }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::expr::{Constant, Expr, Node};
 use crate::interpret::{EvalError, Interpreter};
 
-/// A query, planned for one format. Holds no names but those of its output.
+/// A query, planned for one format. In expressions a decimal counts as the nearest `f64`, and a value of an enumeration
+/// as the text of its symbol, or as NULL if it has none; a list may be asked whether it is NULL. A field that is selected
+/// as it is keeps its type and is copied, whatever it is. Holds no names but those of its output.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The stream that the query reads.
@@ -43,6 +45,17 @@ pub struct Output {
     pub name: String,
     /// What it holds.
     pub expr: Expr,
+}
+
+impl Output {
+    /// The index of the input's field that this is, if it is one and nothing is computed: it is then copied as it is,
+    /// whatever its type.
+    pub fn plain_field(&self) -> Option<usize> {
+        match self.expr.node {
+            Node::Field(index) => Some(index),
+            _ => None,
+        }
+    }
 }
 
 impl Program {

@@ -189,6 +189,7 @@ fn shown(record: &Record<'_>, format: &Format) -> String {
         Value::Timestamp(value) => jiff::Timestamp::from_nanosecond(value.into()).unwrap().to_string(),
         Value::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
         Value::Bytes(bytes) => format!("{bytes:02x?}"),
+        value => format!("{value:?}"),
     });
     values.collect::<Vec<_>>().join(" | ")
 }

@@ -244,7 +244,7 @@ fn shown(value: Value<'_>) -> Option<String> {
         Value::Uint(value) => value.to_string(),
         Value::Float(value) => format!("float {value}"),
         Value::Text(text) => String::from_utf8_lossy(text).into_owned(),
-        Value::Bytes(bytes) => format!("{bytes:?}"),
+        value => format!("{value:?}"),
     })
 }
 

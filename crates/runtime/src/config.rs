@@ -3,7 +3,7 @@
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::HostConfig;
-use crossdock_transport::control::Overflow;
+use crossdock_transport::control::{Overflow, Unreadable};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -55,6 +55,51 @@ pub struct ContextConfig {
     pub host: HostConfig,
     /// What tasks on the core may ask of the host.
     pub services: ServicesConfig,
+    /// How records are converted for subscribers that say which formats they accept.
+    pub morph: MorphConfig,
+}
+
+/// How records are converted for subscribers that say which formats they accept, and what waits where nothing converts them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MorphConfig {
+    /// What happens to records that nothing converts, unless the subscriber asked for something else.
+    pub unreadable: Unreadable,
+    /// Bound of what waits for one subscription, in bytes; beyond, the oldest records are dropped and counted. What publishers
+    /// may still send by the credit they already have comes on top while waiting records leave.
+    pub hold_bytes: u64,
+    /// Bound of what waits for all subscriptions together, in bytes.
+    pub hold_total_bytes: u64,
+    /// How long a record waits at most, in ms; then it is dropped and counted.
+    pub hold_ms: u32,
+    /// Where records are converted by their fields' names without anybody having registered that.
+    pub by_name: ByName,
+    /// The directory where the versions of streams and kept conversions outlive the daemon; nowhere when absent.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// Where records are converted by their fields' names without anybody having registered that. Never from a format that a
+/// registered conversion leaves, or ever left: who registered one from there said how that format is to be read, which may be
+/// to strip it of what is private.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ByName {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// Between formats that were announced on the same stream, or declared for it.
+    VersionsOfStream,
+}
+
+impl Default for MorphConfig {
+    fn default() -> MorphConfig {
+        MorphConfig {
+            unreadable: Unreadable::Hold,
+            hold_bytes: 16 << 20,
+            hold_total_bytes: 128 << 20,
+            hold_ms: 60_000,
+            by_name: ByName::Off,
+            state_dir: None,
+        }
+    }
 }
 
 /// Who may attach by shared memory, where, and who shares message buffers with whom.
@@ -135,6 +180,7 @@ impl Default for ContextConfig {
             attach: AttachConfig::default(),
             host: HostConfig::default(),
             services: ServicesConfig::default(),
+            morph: MorphConfig::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::handle::Command;
+use crate::morph::Morph;
 use crate::output::{Arrived, Payload};
 use crate::peers::{Carrier, Peers};
 use crate::remote::Remote;
@@ -52,6 +53,8 @@ pub(crate) struct Scratch {
     pub(crate) checked: Vec<usize>,
     pub(crate) selection: Selection,
     pub(crate) spare: Vec<Batch>,
+    /// Keys of a stream's chains, each with that of a subscription that takes it.
+    pub(crate) converted: Vec<(usize, usize)>,
     /// Keys of subscriptions with an open super-packet.
     pub(crate) opened: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
@@ -68,6 +71,8 @@ pub(crate) struct Parts {
     pub(crate) config: ContextConfig,
     pub(crate) device: Box<dyn Device>,
     pub(crate) pool: Pool,
+    /// What lies between the parts of chains of conversions.
+    pub(crate) morph_pool: Pool,
     pub(crate) poller: Poller,
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
@@ -92,6 +97,7 @@ pub(crate) struct Context {
     pub(crate) tasks: Tasks,
     pub(crate) services: Services,
     pub(crate) remote: Remote,
+    pub(crate) morph: Morph,
     /// Attached peers to be looked after each turn, until they have caught up.
     pub(crate) stragglers: Vec<usize>,
     /// When the rings last brought something, and when the ends of clients were last looked for.
@@ -113,7 +119,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
-        let Parts { config, device, pool, poller, commands, host, services } = parts;
+        let Parts { config, device, pool, morph_pool, poller, commands, host, services } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
@@ -134,6 +140,7 @@ impl Context {
             tasks: Tasks::new(),
             services,
             remote: Remote::default(),
+            morph: Morph::new(morph_pool),
             stragglers: Vec::new(),
             rings_ns: 0,
             ends_ns: 0,
@@ -153,10 +160,12 @@ impl Context {
         loop {
             self.now_ns = self.clock.now_ns();
             let (frames, taken) = (self.dock(), self.host.taken());
-            let again = self.take_rings();
+            let mut again = self.take_rings();
             self.look_after_stragglers();
             self.take_answers();
             self.serve_remote();
+            again |= self.look_after_waiting();
+            self.look_after_kept();
             self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
             self.service_peers();
@@ -169,7 +178,7 @@ impl Context {
             self.counters.turns += 1;
             self.counters.busy_turns += u64::from(frames > 0 || self.host.taken() != taken);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
-            if frames < FRAMES_A_TURN && !again {
+            if frames < FRAMES_A_TURN && !again && !self.morph.is_due {
                 self.idle();
             }
         }
@@ -203,7 +212,7 @@ impl Context {
             // Others may need this core to send what is waited for.
             Idle::Spin => std::thread::yield_now(),
             Idle::Sleep => {
-                let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at);
+                let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(LONGEST_SLEEP_NS);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);
@@ -265,6 +274,8 @@ impl Context {
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
+        self.forget_asker(key);
+        self.end_conversions(key);
         match peer.carrier {
             Carrier::Packets(link) => self.end_link(key, &link, close),
             Carrier::Memory(attached) => {
@@ -308,6 +319,12 @@ impl Context {
         }
         let publishers = stream.publishers.len() as u32;
         for key in stream.subscriptions.clone() {
+            if let Some(accept) = self.accept_mut(key)
+                && !accept.hold.is_empty()
+            {
+                accept.untold_end = true;
+                continue;
+            }
             self.flush_subscription(key);
             self.settle_queue(key);
             self.tell_dropped(key, true);

@@ -36,7 +36,8 @@ pub(crate) enum Drop {
     Malformed,
     /// Records of a stream that nobody subscribes to.
     Unclaimed,
-    /// Records a subscriber's query could not be applied to, because it does not fit their format.
+    /// Records a subscriber's query could not be applied to, because it does not fit their format, or because nothing converts
+    /// that to one that the subscriber accepts.
     Unreadable,
     /// Records whose expressions failed.
     RowError,
@@ -54,9 +55,15 @@ pub(crate) enum Drop {
     ServiceBusy,
     /// A task's upcall into a client that takes none now.
     UpcallRefused,
+    /// Records that a conversion could not make: a value has no place in the next format.
+    NotConvertible,
+    /// Records that waited for a conversion, when too much did.
+    HoldFull,
+    /// Records for which no conversion came in time.
+    HoldExpired,
 }
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 27] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -81,6 +88,9 @@ const NAMES: [&str; 24] = [
     "message_not_open",
     "service_busy",
     "upcall_refused",
+    "record_not_convertible",
+    "record_hold_full",
+    "record_hold_expired",
 ];
 
 /// Everything a context counts for itself.
@@ -132,8 +142,8 @@ mod tests {
     fn every_reason_has_its_name() {
         let mut counters = Counters::default();
         counters.drop(Drop::PacketShort, 1);
-        counters.drop(Drop::UpcallRefused, 2);
-        assert_eq!(Drop::UpcallRefused as usize, NAMES.len() - 1);
-        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("upcall_refused".to_owned(), 2)]);
+        counters.drop(Drop::HoldExpired, 2);
+        assert_eq!(Drop::HoldExpired as usize, NAMES.len() - 1);
+        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_hold_expired".to_owned(), 2)]);
     }
 }

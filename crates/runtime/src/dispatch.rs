@@ -4,6 +4,7 @@
 use crate::context::Context;
 use crate::counters::Drop;
 use crate::drafts::DraftPacker;
+use crate::morph::Way;
 use crate::output::{Arrived, Packer, Payload};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::Stream;
@@ -188,11 +189,22 @@ impl Context {
             note_arrival(stream, &batch, self.now_ns);
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);
+        let mut converted = std::mem::take(&mut self.scratch.converted);
         for &key in subscribers {
-            if self.serve(key, &batch, stride) {
-                whole.push(key);
+            match self.subscriptions.get(key).map(|subscription| subscription.way(batch.format)) {
+                Some(Way::AsTheyAre) if self.serve(key, &batch, stride) => whole.push(key),
+                Some(Way::Chain(chain)) => converted.push((chain, key)),
+                Some(Way::None) => self.put_aside(key, &batch),
+                Some(Way::AsTheyAre) | None => {}
             }
         }
+        // Once for all that take the same chain.
+        converted.sort_unstable();
+        for group in converted.chunk_by(|one, other| one.0 == other.0) {
+            self.convert(stream, group[0].0, &batch, group);
+        }
+        converted.clear();
+        self.scratch.converted = converted;
         if whole.is_empty() {
             self.recycle(batch);
         } else {
@@ -206,21 +218,19 @@ impl Context {
     }
 
     /// One subscription's handler on a batch; whether the batch should leave whole for it.
-    fn serve(&mut self, key: usize, batch: &Batch, stride: usize) -> bool {
+    pub(crate) fn serve(&mut self, key: usize, batch: &Batch, stride: usize) -> bool {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
         let Some(peer) = self.peers.get_mut(subscription.peer) else { return false };
-        let records = batch.len() as u64;
-        let droppable = subscription.is_droppable();
+        let (records, droppable) = (batch.len() as u64, subscription.is_droppable());
         subscription.records_in += records;
         let was_open = subscription.opened_ns().is_some();
         let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
         let Some((handler, output)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
             self.counters.drop(Drop::Unreadable, records);
-            subscription.dropped += records;
-            subscription.untold += records;
+            subscription.lose(records);
             return false;
         };
-        let selection = &mut self.scratch.selection;
+        let before = handler.counters().row_errors;
         let passed = match &mut peer.carrier {
             Carrier::Packets(link) => {
                 let mut packer = Packer {
@@ -236,7 +246,7 @@ impl Context {
                     lost: 0,
                 };
                 let may_pass = batch.payload_bytes() >= WHOLE_BYTES && stride <= packer.session.packet_bytes();
-                let whole = run(&mut **handler, batch, selection, &mut packer, may_pass);
+                let whole = run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, may_pass);
                 if whole {
                     packer.flush();
                 }
@@ -256,7 +266,7 @@ impl Context {
                     taken: 0,
                     lost: 0,
                 };
-                if run(&mut **handler, batch, selection, &mut packer, true) {
+                if run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, true) {
                     for (index, slice) in batch.slices.iter().enumerate() {
                         packer.push_all(batch.slice(index), slice.records as u16);
                     }
@@ -264,12 +274,11 @@ impl Context {
                 Passed { whole: false, taken: packer.taken, lost: packer.lost }
             }
         };
+        let errors = handler.counters().row_errors - before;
         subscription.records_out += passed.taken;
-        subscription.dropped += passed.lost;
-        subscription.untold += passed.lost;
-        let errors = handler.counters().row_errors;
-        self.counters.drop(Drop::RowError, errors - subscription.row_errors);
-        subscription.row_errors = errors;
+        subscription.lose(passed.lost);
+        subscription.row_errors += errors;
+        self.counters.drop(Drop::RowError, errors);
         self.counters.records_out += passed.taken;
         if !was_open && subscription.opened_ns().is_some() {
             self.scratch.opened.push(key);
@@ -334,7 +343,10 @@ impl Context {
         }
         let records = std::mem::take(&mut subscription.untold);
         subscription.told_ns = self.now_ns;
-        let reason = "the queue was full, a record too long, or its format does not fit the query".to_owned();
+        let reason =
+            "the queue was full, a record too long, or its format not what the query or the subscriber takes, and not \
+                      converted to it in time"
+                .to_owned();
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
         self.tell(peer, &notice.into());

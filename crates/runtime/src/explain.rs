@@ -2,16 +2,21 @@
 
 use crate::Overflow;
 use crate::context::Context;
-use crate::handle::Command;
+use crate::handle::{Command, ExplainError, KeptConversion};
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::morph::lists::Planned;
+use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::Stream;
+use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_engine::{Handler, SelectHandler, Sink};
-use crossdock_format::Format;
+use crossdock_format::registry::Stream as RegisteredStream;
+use crossdock_format::{Format, ReadCost};
 use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
-use crossdock_query::{Program, QueryError};
+use crossdock_query::Program;
+use crossdock_transport::FormatName;
 use std::time::Instant;
 
 /// Times the sample goes through the handler for an estimate: about a millisecond at the most.
@@ -21,13 +26,34 @@ impl Context {
     /// Answers one question; who asked may have gone, then the answer is nobody's.
     pub(crate) fn answer(&mut self, command: Command) {
         match command {
-            Command::Streams(to) => drop(to.send(self.streams.iter().map(stream_info).collect())),
+            Command::Streams(to) => drop(to.send(self.streams.iter().map(|stream| self.stream_info(stream)).collect())),
             Command::Subscriptions(to) => drop(to.send(self.subscription_infos())),
             Command::Formats(to) => drop(to.send(self.format_infos())),
             Command::Context(to) => drop(to.send(self.context_info())),
-            Command::Explain(sql, to) => drop(to.send(self.explain(&sql))),
+            Command::Explain(sql, accept, to) => drop(to.send(self.explain(&sql, &accept))),
+            Command::Conversions(to) => drop(to.send(self.conversion_infos())),
+            Command::Paths(to) => drop(to.send(self.path_infos())),
+            Command::Keep(kept, to) => {
+                let KeptConversion { stream, from, to: made, conversion } = &*kept;
+                let between = Between { stream, from, to: made };
+                let taken = self.register_conversion(ConversionOwner::Kept, &between, conversion);
+                self.answer_when_kept(Asker::Handle(to), taken);
+            }
+            Command::Discard(kept, to) => {
+                let KeptConversion { stream, from, to: made, .. } = &*kept;
+                let taken = self.unregister_conversion(ConversionOwner::Kept, &Between { stream, from, to: made });
+                self.answer_when_kept(Asker::Handle(to), taken);
+            }
             Command::Declare(name, format, to) => {
                 drop(to.send(self.declare(&name, &format).map(drop).map_err(|r| r.message)));
+            }
+            Command::SetPolicy(stream, policy, to) => {
+                let set = self.set_policy(&stream, policy);
+                self.answer_when_kept(Asker::Handle(to), set);
+            }
+            Command::CheckFormat(stream, format, to) => {
+                let checked = self.morph.registry.check(&stream, &format);
+                drop(to.send(checked.map_err(|error| error.to_string())));
             }
             Command::Clients(to) => drop(to.send(self.client_infos())),
             Command::Mailboxes(to) => drop(to.send(self.mailbox_infos())),
@@ -50,6 +76,27 @@ impl Context {
                 }
             }
             Command::Stop => {}
+        }
+    }
+
+    fn stream_info(&self, stream: &Stream) -> StreamInfo {
+        StreamInfo {
+            name: stream.name.clone(),
+            formats: stream.formats.iter().map(|f| f.format.id().to_string()).collect(),
+            publishers: stream.publishers.len() as u32,
+            subscriptions: stream.subscriptions.len() as u32,
+            records_in: stream.records_in,
+            bytes_in: stream.bytes_in,
+            records_unclaimed: stream.unclaimed,
+            records_malformed: stream.malformed,
+            policy: self
+                .morph
+                .registry
+                .stream(&stream.name)
+                .map(RegisteredStream::policy)
+                .unwrap_or_default()
+                .to_string(),
+            blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
         }
     }
 
@@ -102,6 +149,10 @@ impl Context {
                 dropped: s.dropped,
                 backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.backlog_bytes(&self.host)),
                 queue_bytes: self.queue_bytes,
+                accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
+                unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
+                held_records: s.accept.as_ref().map_or(0, |accept| accept.hold.records()),
+                held_bytes: s.accept.as_ref().map_or(0, |accept| accept.hold.bytes()),
             })
             .collect();
         infos.sort_by_key(|s| s.id);
@@ -113,10 +164,12 @@ impl Context {
         for stream in self.streams.iter() {
             for known in &stream.formats {
                 let id = known.format.id().to_string();
-                match infos.iter_mut().find(|f| f.id == id) {
-                    Some(info) => info.streams.push(stream.name.clone()),
-                    None => infos.push(format_info(&known.format, &stream.name)),
-                }
+                let at = infos.iter().position(|info| info.id == id).unwrap_or_else(|| {
+                    infos.push(format_info(&known.format));
+                    infos.len() - 1
+                });
+                infos[at].streams.push(stream.name.clone());
+                infos[at].versions.extend(stream.version(known.format.id()));
             }
         }
         infos
@@ -169,25 +222,43 @@ impl Context {
         }
     }
 
-    fn explain(&self, sql: &str) -> Result<Explained, QueryError> {
+    fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Explained, ExplainError> {
         let select = crossdock_query::parse(sql)?;
-        let found = self.streams.find(select.stream()).and_then(|key| self.streams.get(key));
-        let Some((stream, known)) = found.and_then(|s| s.formats.last().map(|f| (s, f))) else {
-            return Err(self.unknown_stream(&select));
+        let found =
+            self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
+        let Some((key, stream)) = found.and_then(|key| Some((key, self.streams.get(key)?))) else {
+            return Err(self.unknown_stream(&select).into());
         };
-        let program = select.plan(&known.format)?;
-        let (plan, output) = (program.explain().to_string(), program.output.describe());
+        let mut targets = Vec::new();
+        for name in accept {
+            let format = self.format_named(Some(key), name).map_err(|refusal| ExplainError::Format(refusal.message))?;
+            let unknown = || ExplainError::Format(self.unknown_format(Some(key), name, &stream.name).message);
+            targets.push(format.ok_or_else(unknown)?);
+        }
+        let newest = stream.formats.last();
+        let format = targets.first().or(newest.map(|known| &known.format)).cloned();
+        let Some(format) = format else { return Err(self.unknown_stream(&select).into()) };
+        let program = select.plan(&format)?;
+        let (mut plan, output) = (program.explain().to_string(), program.output.describe());
+        plan.push_str(&reading(&program));
+        let by_name = self.config.morph.by_name;
+        let came = if targets.is_empty() { &[][..] } else { &stream.formats };
+        let paths =
+            came.iter().map(|known| stream.morphing.plan_path(stream, &known.format, &targets, by_name)).collect();
         let info = ExplainInfo {
             stream: stream.name.clone(),
-            format: known.format.id().to_string(),
+            format: format.id().to_string(),
             plan,
             place: "c-core 0: built-in select handler".to_owned(),
             sample_records: 0,
             ns_per_record: None,
             selectivity: None,
             output,
+            paths: Vec::new(),
         };
-        Ok(Explained { info, format: known.format.clone(), sample: known.sample.payload.clone(), program })
+        let sample =
+            newest.filter(|_| targets.is_empty()).map(|known| known.sample.payload.clone()).unwrap_or_default();
+        Ok(Explained { info, format, sample, program, paths })
     }
 }
 
@@ -203,12 +274,21 @@ pub(crate) struct Explained {
     format: Format,
     sample: Vec<u8>,
     program: Program,
+    paths: Vec<Planned>,
 }
 
 impl Explained {
-    /// The plan with its cost, measured on this thread.
+    /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of the
+    /// paths to the one that it was planned for.
     pub(crate) fn measured(self) -> ExplainInfo {
-        let Explained { mut info, format, sample, program } = self;
+        let Explained { mut info, format, mut sample, program, paths } = self;
+        for path in paths {
+            let (path, made, records) = path.measured();
+            info.paths.push(path);
+            if made == format && !records.is_empty() {
+                sample = records;
+            }
+        }
         if let Some(measured) = measure(&format, &sample, program) {
             info.sample_records = measured.records;
             info.ns_per_record = Some(measured.ns_per_record);
@@ -226,30 +306,24 @@ fn overflow_name(overflow: Overflow) -> &'static str {
     }
 }
 
-fn stream_info(stream: &Stream) -> StreamInfo {
-    StreamInfo {
-        name: stream.name.clone(),
-        formats: stream.formats.iter().map(|f| f.format.id().to_string()).collect(),
-        publishers: stream.publishers.len() as u32,
-        subscriptions: stream.subscriptions.len() as u32,
-        records_in: stream.records_in,
-        bytes_in: stream.bytes_in,
-        records_unclaimed: stream.unclaimed,
-        records_malformed: stream.malformed,
-        blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
-    }
-}
-
-fn format_info(format: &Format, stream: &str) -> FormatInfo {
+fn format_info(format: &Format) -> FormatInfo {
     let fields = format.fields().iter();
     FormatInfo {
         id: format.id().to_string(),
-        streams: vec![stream.to_owned()],
+        streams: Vec::new(),
+        versions: Vec::new(),
         description: format.describe(),
         fields: fields
             .map(|f| FieldInfo { name: f.name.clone(), ty: f.ty.to_string(), nullable: f.nullable })
             .collect(),
     }
+}
+
+/// What it takes to read the fields of a foreign layout in place, where that is more than a load.
+fn reading(program: &Program) -> String {
+    let fields = program.reads.iter().filter_map(|&index| program.input.fields().get(index));
+    let costly = fields.filter(|field| field.read_cost() != ReadCost::Load);
+    costly.map(|field| format!("         {}: {}\n", field.name, field.read_cost().describe())).collect()
 }
 
 /// What a handler costs on a sample.

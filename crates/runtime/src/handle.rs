@@ -4,15 +4,22 @@ use crate::attach::{AttachParts, AttachThread};
 use crate::config::ContextConfig;
 use crate::context::{Context, Parts, SOCKET};
 use crate::explain::Explained;
-use crate::info::{ClientInfo, ContextInfo, ExplainInfo, FormatInfo, MailboxInfo, StreamInfo, SubscriptionInfo};
+use crate::info::{
+    ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
+    SubscriptionInfo,
+};
 use crate::services::{self, ServiceThread};
+use crate::state::{self, Started, StateSide, StateThread};
 use crate::tasks::TaskFactory;
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
 use crossdock_format::Format;
+use crossdock_format::registry::{Policy, Registry};
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
 use crossdock_query::QueryError;
+use crossdock_transport::FormatName;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +36,13 @@ pub(crate) enum Command {
     Subscriptions(SyncSender<Vec<SubscriptionInfo>>),
     Formats(SyncSender<Vec<FormatInfo>>),
     Context(SyncSender<ContextInfo>),
-    Explain(String, SyncSender<Result<Explained, QueryError>>),
+    Explain(String, Vec<FormatName>, SyncSender<Result<Explained, ExplainError>>),
+    Conversions(SyncSender<Vec<ConversionInfo>>),
+    Paths(SyncSender<Vec<PathInfo>>),
+    Keep(Box<KeptConversion>, SyncSender<Result<(), String>>),
+    Discard(Box<KeptConversion>, SyncSender<Result<(), String>>),
+    SetPolicy(String, Policy, SyncSender<Result<(), String>>),
+    CheckFormat(String, Format, SyncSender<Result<(), String>>),
     Declare(String, Format, SyncSender<Result<(), String>>),
     Clients(SyncSender<Vec<ClientInfo>>),
     Mailboxes(SyncSender<Vec<MailboxInfo>>),
@@ -46,6 +59,31 @@ pub(crate) enum Command {
     /// From the attach thread: one that was taken in and could not be told.
     Detach(ClientKey),
     Stop,
+}
+
+/// A conversion that the daemon keeps: between which formats of which stream, and how it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptConversion {
+    /// The stream's name.
+    pub stream: String,
+    /// The format that it reads.
+    pub from: FormatName,
+    /// The format that it makes.
+    pub to: FormatName,
+    /// The conversion's text, as [`crossdock_format::convert::Conversion`] reads it.
+    #[serde(default)]
+    pub conversion: String,
+}
+
+/// Why a query has no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// What is wrong with it.
+    #[error("{0}")]
+    Query(#[from] QueryError),
+    /// A format that is said to be accepted is not known, or its name is none.
+    #[error("{0}")]
+    Format(String),
 }
 
 /// Why a context could not start.
@@ -115,6 +153,8 @@ struct Shared {
     attach_addr: Option<AttachAddr>,
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
+    state: Mutex<Option<StateThread>>,
+    complaints: Vec<String>,
 }
 
 impl ContextHandle {
@@ -124,22 +164,15 @@ impl ContextHandle {
     /// What could not be had, and what would mend it.
     pub fn start(mut config: ContextConfig) -> Result<ContextHandle, StartError> {
         let system = |what| move |source| StartError::System { what, source };
-        let socket_buffer_bytes = config.socket_buffer_bytes as usize;
-        let options = UdpOptions {
-            receive_buffer_bytes: socket_buffer_bytes,
-            send_buffer_bytes: socket_buffer_bytes,
-            loopback_packet_bytes: config.loopback_packet_bytes as usize,
-            offload: config.gso,
-            ..UdpOptions::default()
-        };
         let addr = config.listen;
-        let device = UdpDevice::bind(addr, options).map_err(|source| StartError::Bind { addr, source })?;
+        let device = UdpDevice::bind(addr, udp_options(&config)).map_err(|source| StartError::Bind { addr, source })?;
         let udp = device.info();
         config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, &config));
         if config.node.is_empty() {
             config.node = host_name();
         }
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
+        let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
         let mut poller = Poller::new().map_err(system("epoll"))?;
         if let Some(fd) = device.as_fd() {
             poller.add(fd, SOCKET).map_err(system("epoll"))?;
@@ -156,6 +189,8 @@ impl ContextHandle {
         // The thread before its work: should anything below fail, it is told to end before its end is waited for.
         let (service_thread, services) = services::start(&config.services, doorbell.clone())
             .map_err(system("the services of tasks ([services])"))?;
+        // As above: the thread ends with its side.
+        let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
         let attach = config.attach.enabled.then(|| {
             let address = config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
             let (config, host) = (config.attach.clone(), config.host.clone());
@@ -165,17 +200,26 @@ impl ContextHandle {
         });
         let attach = attach.transpose()?;
         let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
+        let (restored, refused) = sync_channel(1);
         let run = move || {
             if let Some(cpu) = pin_cpu {
                 // Checked above; should the CPU have gone since, the context runs where the system puts it.
                 let _ = pin_to_cpu(cpu);
             }
             let device = Box::new(device);
-            Context::new(Parts { config, device, pool, poller, commands: receiver, host, services }).run();
+            let parts = Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services };
+            let mut context = Context::new(parts);
+            // Who waits for it has gone if the start failed elsewhere.
+            let _ = restored.send(context.restore(&registry));
+            context.morph.state = side;
+            context.run();
         };
         let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
         let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
-        let shared = Shared { local_addr, udp, commands, doorbell, thread, attach_addr, attach, services };
+        complaints.append(&mut refused.recv().unwrap_or_default());
+        let state = Mutex::new(state_thread);
+        let shared =
+            Shared { local_addr, udp, commands, doorbell, thread, attach_addr, attach, services, state, complaints };
         Ok(ContextHandle { shared: Arc::new(shared) })
     }
 
@@ -195,6 +239,18 @@ impl ContextHandle {
     #[must_use]
     pub fn attach_addr(&self) -> Option<&AttachAddr> {
         self.shared.attach_addr.as_ref()
+    }
+
+    /// Whether what is kept outlives the daemon.
+    #[must_use]
+    pub fn keeps_state(&self) -> bool {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// What was kept by an earlier daemon and could not be restored, and why; in words.
+    #[must_use]
+    pub fn not_restored(&self) -> &[String] {
+        &self.shared.complaints
     }
 
     fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Stopped> {
@@ -289,14 +345,63 @@ impl ContextHandle {
         services.log_to(Box::new(sink));
     }
 
-    /// The plan of a query, where it would run, and what it costs on the stream's latest records.
+    /// The plan of a query, where it would run, and what it costs on the stream's latest records. With accepted formats, also
+    /// how each format of the stream would come to one of them.
     ///
     /// # Errors
-    /// [`Stopped`]; within, what is wrong with the query.
-    pub fn explain(&self, sql: &str) -> Result<Result<ExplainInfo, QueryError>, Stopped> {
-        let explained = self.ask(|answer| Command::Explain(sql.to_owned(), answer))?;
+    /// [`Stopped`]; within, what is wrong with the query or the formats.
+    pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
+        let explained = self.ask(|answer| Command::Explain(sql.to_owned(), accept.to_vec(), answer))?;
         // The cost is measured here, on the caller's thread: the context has traffic to see to.
         Ok(explained.map(Explained::measured))
+    }
+
+    /// All conversions, by stream.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn conversions(&self) -> Result<Vec<ConversionInfo>, Stopped> {
+        self.ask(Command::Conversions)
+    }
+
+    /// How formats come to subscriptions that do not accept them as they are, and where nothing leads there.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn paths(&self) -> Result<Vec<PathInfo>, Stopped> {
+        self.ask(Command::Paths)
+    }
+
+    /// Takes in a conversion that is kept, in place of the one that is kept between the same formats.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why it is refused, and then nothing has changed.
+    pub fn keep_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
+        self.ask(|answer| Command::Keep(Box::new(conversion.clone()), answer))
+    }
+
+    /// Takes out a conversion that is kept, whatever its text.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, that there is none.
+    pub fn discard_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
+        self.ask(|answer| Command::Discard(Box::new(conversion.clone()), answer))
+    }
+
+    /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why it is refused.
+    pub fn set_policy(&self, stream: &str, policy: Policy) -> Result<Result<(), String>, Stopped> {
+        self.ask(|answer| Command::SetPolicy(stream.to_owned(), policy, answer))
+    }
+
+    /// Whether a format could be the next version of a stream, by the stream's policy.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, what is in the way.
+    pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
+        self.ask(|answer| Command::CheckFormat(stream.to_owned(), format.clone(), answer))
     }
 
     /// Makes a stream known before anybody publishes it.
@@ -324,6 +429,7 @@ impl Shared {
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
+            drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
@@ -332,6 +438,36 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// How the socket is to be.
+fn udp_options(config: &ContextConfig) -> UdpOptions {
+    let socket_buffer_bytes = config.socket_buffer_bytes as usize;
+    UdpOptions {
+        receive_buffer_bytes: socket_buffer_bytes,
+        send_buffer_bytes: socket_buffer_bytes,
+        loopback_packet_bytes: config.loopback_packet_bytes as usize,
+        offload: config.gso,
+        ..UdpOptions::default()
+    }
+}
+
+/// What was kept, and by what it is kept from here on. The side goes before the thread, which ends with it.
+#[derive(Default)]
+struct Keeping {
+    registry: Registry,
+    side: Option<StateSide>,
+    thread: Option<StateThread>,
+    complaints: Vec<String>,
+}
+
+/// Reads what is kept, if anything is to be.
+fn keep(config: &ContextConfig, doorbell: &Doorbell) -> Result<Keeping, StartError> {
+    let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
+    let what = "what is kept (`state_dir` in [morph])";
+    let Started { registry, side, thread, complaints } =
+        state::start(directory, doorbell.clone()).map_err(|source| StartError::System { what, source })?;
+    Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
 }
 
 /// This machine's name, for want of a configured one.

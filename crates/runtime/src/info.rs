@@ -23,6 +23,9 @@ pub struct StreamInfo {
     pub records_unclaimed: u64,
     /// Records in packets whose payload is not what its format says; they were dropped.
     pub records_malformed: u64,
+    /// How its format may change: `none`, `backward`, `forward` or `full`.
+    #[serde(default)]
+    pub policy: String,
     /// Publishers that are held back now because a subscriber's queue is full.
     pub blocked: u32,
 }
@@ -52,6 +55,95 @@ pub struct SubscriptionInfo {
     pub backlog_bytes: u64,
     /// The bound on that, in bytes; publishers' outstanding credit comes on top.
     pub queue_bytes: u64,
+    /// The formats that it accepts, where it says so: their ids; `v3` for a version that the stream does not have yet.
+    #[serde(default)]
+    pub accept: Vec<String>,
+    /// With these: what happens to records that nothing converts, `hold` or `drop`.
+    #[serde(default)]
+    pub unreadable: String,
+    /// Records that wait for a conversion.
+    #[serde(default)]
+    pub held_records: u64,
+    /// What they take, in bytes.
+    #[serde(default)]
+    pub held_bytes: u64,
+}
+
+/// One conversion between two formats of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConversionInfo {
+    /// The stream.
+    pub stream: String,
+    /// The id of the format that it reads.
+    pub from: String,
+    /// Which version of the stream that is, if it is one.
+    pub from_version: Option<u32>,
+    /// The id of the format that it makes.
+    pub to: String,
+    /// Which version of the stream that is, if it is one.
+    pub to_version: Option<u32>,
+    /// The conversion, as it was registered.
+    pub conversion: String,
+    /// Whether it stays when the session that registered it ends.
+    pub kept: bool,
+    /// `kept`, or whose it is: an address, or `client 3 (pid 123 name)`.
+    pub owner: String,
+    /// Whether it is used; otherwise another one between the same formats covers it.
+    pub in_force: bool,
+    /// What it is reckoned to cost a record, in ns.
+    pub ns_per_record: f64,
+}
+
+/// One step of a path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathStep {
+    /// The id of the format that it reads.
+    pub from: String,
+    /// The id of the format that it makes.
+    pub to: String,
+    /// Which version of the stream that is, if it is one.
+    pub to_version: Option<u32>,
+    /// Whether it is a registered conversion; otherwise it goes by the fields' names alone.
+    pub registered: bool,
+}
+
+/// The path of a stream's format to one that subscribers accept; or that there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathInfo {
+    /// The stream.
+    pub stream: String,
+    /// The id of the format that comes.
+    pub from: String,
+    /// Which version of the stream that is, if it is one.
+    pub from_version: Option<u32>,
+    /// The id of the format that is accepted.
+    pub to: String,
+    /// Which version of the stream that is, if it is one.
+    pub to_version: Option<u32>,
+    /// Whether nothing leads there: records wait, or are dropped.
+    pub is_missing: bool,
+    /// The conversions on the way; none where the format is accepted as it is.
+    pub steps: Vec<PathStep>,
+    /// What runs, in order: the steps, made one where that was possible.
+    pub parts: Vec<String>,
+    /// What it is reckoned to cost a record, in ns, with what it moves.
+    pub ns_per_record: f64,
+    /// What it costs a record, in ns, measured on the latest records; only in a plan, and where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_ns_per_record: Option<f64>,
+    /// Records that this was measured on.
+    #[serde(default)]
+    pub sample_records: u64,
+    /// Subscriptions that take it, or lack it.
+    pub subscriptions: u32,
+    /// Records that came in.
+    pub records_in: u64,
+    /// Records that went out.
+    pub records_out: u64,
+    /// Records that could not be converted, since a value has no place in the next format.
+    pub refused: u64,
+    /// Records that wait for it.
+    pub waiting: u64,
 }
 
 /// One format.
@@ -61,6 +153,9 @@ pub struct FormatInfo {
     pub id: String,
     /// Streams on which it was announced.
     pub streams: Vec<String>,
+    /// Which version of each of these it is, counted from 1.
+    #[serde(default)]
+    pub versions: Vec<u32>,
     /// Its canonical description.
     pub description: String,
     /// Its fields: name and type.
@@ -243,4 +338,7 @@ pub struct ExplainInfo {
     pub selectivity: Option<f64>,
     /// Description of the records that would come out.
     pub output: String,
+    /// With accepted formats: how each format of the stream would come to one of them.
+    #[serde(default)]
+    pub paths: Vec<PathInfo>,
 }

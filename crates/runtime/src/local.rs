@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::counters::Drop;
 use crate::dispatch::reason;
 use crate::drafts::shrink;
+use crate::morph::Way;
 use crate::peers::Carrier;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
@@ -176,7 +177,8 @@ impl Context {
     /// Whether a subscription takes a publisher's packets of a format as they are, and may have them in place.
     fn passes_in_place(&self, subscription: usize, publisher: ClientKey, format: u64) -> bool {
         let Some(subscription) = self.subscriptions.get(subscription) else { return false };
-        if !subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all) {
+        let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
+        if !takes_all || subscription.way(format) != Way::AsTheyAre {
             return false;
         }
         match self.peers.get(subscription.peer).map(|peer| &peer.carrier) {

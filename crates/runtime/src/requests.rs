@@ -3,14 +3,20 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::counters::Drop;
+use crate::morph::{
+    Accept,
+    keeping::{Asker, refusal_of},
+    requests::Between,
+};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::{Sample, StreamFormat};
 use crate::subscriptions::Subscription;
+use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
-use crossdock_query::QueryError;
+use crossdock_query::{QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, FormatName, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable};
 
 /// Announced stream numbers of one session at most.
 const MAX_PUBLISHING: usize = 256;
@@ -20,6 +26,8 @@ const MAX_FORMATS: usize = 64;
 const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
 /// Room in a queue for what a subscriber is told at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
+/// Formats that one subscription accepts at most.
+const MAX_ACCEPTED: usize = 16;
 /// The longest name of a stream, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -28,19 +36,48 @@ pub(crate) fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
     Refusal { code, message: message.into() }
 }
 
+/// Whose a conversion is that a peer speaks of.
+fn owner(peer: usize, kept: bool) -> Owner {
+    if kept { Owner::Kept } else { Owner::Session(peer as u64) }
+}
+
+/// What a subscriber asks for.
+struct Wish {
+    /// The subscriber's number for it.
+    number: u32,
+    sql: String,
+    overflow: Option<Overflow>,
+    /// The request's number, if it may wait for its stream.
+    wait: Option<u32>,
+    accept: Vec<FormatName>,
+    unreadable: Option<Unreadable>,
+}
+
 impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
         let (id, outcome) = match request {
             Request::Announce { id, stream, name, format } => (id, self.announce(key, stream, &name, &format)),
-            Request::Subscribe { id, subscription, sql, overflow, wait } => {
+            Request::Subscribe { id, subscription, sql, overflow, wait, accept, unreadable } => {
                 let wait = wait.then_some(id);
-                match self.subscribe(key, subscription, &sql, overflow, wait) {
+                let wish = Wish { number: subscription, sql, overflow, wait, accept, unreadable };
+                match self.subscribe(key, &wish) {
                     Ok(true) => return self.confirm_subscription(key, id, subscription),
                     Ok(false) => return, // its stream is not there yet; the answer comes with it
                     Err(refusal) => (id, Err(refusal)),
                 }
             }
+            Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
+                let between = Between { stream: &stream, from: &from, to: &to };
+                let outcome = self.register_conversion(owner(key, kept), &between, &conversion);
+                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+            }
+            Request::UnregisterConversion { id, stream, from, to, kept } => {
+                let between = Between { stream: &stream, from: &from, to: &to };
+                let outcome = self.unregister_conversion(owner(key, kept), &between);
+                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+            }
+            Request::ListenForConverters { id, stream } => (id, self.listen_for_converters(key, &stream)),
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             request @ (Request::CreateMailbox { .. }
@@ -72,7 +109,7 @@ impl Context {
     ///
     /// # Errors
     /// The name is none, or the table is full.
-    fn stream_named(&mut self, name: &str) -> Result<usize, Refusal> {
+    pub(crate) fn stream_named(&mut self, name: &str) -> Result<usize, Refusal> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             let message = format!("a stream's name has 1 to {MAX_NAME_BYTES} bytes and no control characters");
             return Err(refuse(RefusalCode::State, message));
@@ -95,16 +132,22 @@ impl Context {
             let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
             return Err(refuse(RefusalCode::Limit, message));
         }
+        let announced = self.morph.registry.announce(name, format).map_err(|error| refusal_of(&error));
+        let entries = announced.inspect_err(|_| self.streams.forget_if_unused(key))?.entries;
+        self.write_down(entries);
+        let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         for subscription in stream.subscriptions.clone() {
             self.plan_for(subscription, format);
         }
+        self.replan(key);
         Ok(key)
     }
 
     /// A subscription's query is planned for a format; the subscriber is told what comes of it.
     fn plan_for(&mut self, key: usize, format: &Format) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        // Of one that says what it accepts, the ways are planned, not the query.
+        let Some(subscription) = self.subscriptions.get_mut(key).filter(|s| s.accept.is_none()) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
         let planned = subscription.add_format(format);
         let awaiting = subscription.awaiting.take();
@@ -152,56 +195,23 @@ impl Context {
         Ok(())
     }
 
-    /// Makes a subscription; whether it stands at once, or waits (`wait` holds the request's number) for its stream.
-    fn subscribe(
-        &mut self,
-        key: usize,
-        number: u32,
-        sql: &str,
-        overflow: Option<Overflow>,
-        wait: Option<u32>,
-    ) -> Result<bool, Refusal> {
-        let select = crossdock_query::parse(sql).map_err(|e| refuse(RefusalCode::Query, e.to_string()))?;
+    /// Makes a subscription; whether it stands at once, or waits for its stream, or for a format that it accepts.
+    fn subscribe(&mut self, key: usize, wish: &Wish) -> Result<bool, Refusal> {
+        let select = crossdock_query::parse(&wish.sql).map_err(|e| refuse(RefusalCode::Query, e.to_string()))?;
+        self.check_subscribing(key, wish.number)?;
         let announced = |key: &usize| self.streams.get(*key).is_some_and(|s| !s.formats.is_empty());
         let stream_key = match self.streams.find(select.stream()).filter(announced) {
             Some(stream) => stream,
-            None if wait.is_some() => self.stream_named(select.stream())?,
+            None if wish.wait.is_some() => self.stream_named(select.stream())?,
             None => {
                 let error = self.unknown_stream(&select);
                 return Err(refuse(RefusalCode::UnknownStream, error.to_string()));
             }
         };
-        if self.subscriptions.len() >= self.config.max_subscriptions as usize {
-            let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
-            return Err(refuse(RefusalCode::Limit, message));
-        }
-        let Some(peer) = self.peers.get(key) else { return Ok(false) };
-        if peer.link().is_none() && !LOCAL_NUMBERS.contains(&number) {
-            let message =
-                format!("subscription number {number}: over shared memory they go from 1 to {}", LOCAL_NUMBERS.end());
-            return Err(refuse(RefusalCode::State, message));
-        }
-        if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
-            let message = format!("subscription number {number} is in use in this session");
-            return Err(refuse(RefusalCode::State, message));
-        }
-        let formats: Vec<Format> = match self.streams.get(stream_key) {
-            Some(stream) => stream.formats.iter().map(|f| f.format.clone()).collect(),
-            None => Vec::new(),
-        };
-        let id = self.next_subscription;
-        let overflow = overflow.unwrap_or(self.config.overflow);
-        let mut subscription = Subscription::new(id, key, number, stream_key, select, overflow);
-        // The newest format must fit; older ones may not, their records are then counted as unreadable.
-        for (index, format) in formats.iter().enumerate() {
-            if let Err(error) = subscription.add_format(format)
-                && index + 1 == formats.len()
-            {
-                return Err(refuse(RefusalCode::Query, error.to_string()));
-            }
-        }
-        let stands = !formats.is_empty();
-        subscription.awaiting = if stands { None } else { wait };
+        let made = self.make_subscription(key, stream_key, select, wish);
+        let subscription = made.inspect_err(|_| self.streams.forget_if_unused(stream_key))?;
+        let stands = subscription.awaiting.is_none();
+        let (overflow, accepts) = (subscription.overflow, subscription.accept.is_some());
         self.next_subscription += 1;
         let subscription_key = self.subscriptions.insert(subscription);
         if let Some(stream) = self.streams.get_mut(stream_key) {
@@ -214,11 +224,91 @@ impl Context {
             }
         }
         self.share_queues();
+        if accepts {
+            self.replan(stream_key);
+        }
         Ok(stands)
     }
 
+    /// Whether a peer may have one subscription more, under this number.
+    fn check_subscribing(&self, key: usize, number: u32) -> Result<(), Refusal> {
+        if self.subscriptions.len() >= self.config.max_subscriptions as usize {
+            let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        let Some(peer) = self.peers.get(key) else { return Ok(()) };
+        if peer.link().is_none() && !LOCAL_NUMBERS.contains(&number) {
+            let message =
+                format!("subscription number {number}: over shared memory they go from 1 to {}", LOCAL_NUMBERS.end());
+            return Err(refuse(RefusalCode::State, message));
+        }
+        if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
+            let message = format!("subscription number {number} is in use in this session");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        Ok(())
+    }
+
+    /// A subscription with its query planned for all that is known now.
+    fn make_subscription(
+        &self,
+        peer: usize,
+        stream_key: usize,
+        select: Select,
+        wish: &Wish,
+    ) -> Result<Subscription, Refusal> {
+        let overflow = wish.overflow.unwrap_or(self.config.overflow);
+        let id = self.next_subscription;
+        let mut subscription = Subscription::new(id, peer, wish.number, stream_key, select, overflow);
+        if !wish.accept.is_empty() {
+            self.plan_accepted(&mut subscription, wish)?;
+            return Ok(subscription);
+        }
+        let formats = self.streams.get(stream_key).map_or(&[][..], |stream| &stream.formats);
+        // The newest format must fit; older ones may not, their records are then counted as unreadable.
+        for (index, known) in formats.iter().enumerate() {
+            if let Err(error) = subscription.add_format(&known.format)
+                && index + 1 == formats.len()
+            {
+                return Err(refuse(RefusalCode::Query, error.to_string()));
+            }
+        }
+        subscription.awaiting = if formats.is_empty() { wish.wait } else { None };
+        Ok(subscription)
+    }
+
+    /// Plans a query for the formats that are accepted, as far as they are known. All of these must fit.
+    fn plan_accepted(&self, subscription: &mut Subscription, wish: &Wish) -> Result<(), Refusal> {
+        if wish.accept.len() > MAX_ACCEPTED {
+            let message = format!("a subscription accepts {MAX_ACCEPTED} formats at most");
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        let stream = Some(subscription.stream);
+        let policy = wish.unreadable.unwrap_or(self.config.morph.unreadable);
+        let mut accept = Accept::new(wish.accept.clone(), policy);
+        for name in &wish.accept {
+            let Some(format) = self.format_named(stream, name)? else { continue };
+            if accept.targets.contains(&format) {
+                continue;
+            }
+            subscription.add_format(&format).map_err(|error| {
+                let message = format!("the query does not fit the accepted format {}: {error}", format.id());
+                refuse(RefusalCode::Query, message)
+            })?;
+            accept.targets.push(format);
+        }
+        if let (true, Some(name)) = (accept.targets.is_empty(), wish.accept.first()) {
+            match wish.wait {
+                Some(id) => subscription.awaiting = Some(id),
+                None => return Err(self.unknown_format(stream, name, subscription.select.stream())),
+            }
+        }
+        subscription.accept = Some(Box::new(accept));
+        Ok(())
+    }
+
     /// Tells a subscriber that its subscription stands, and all formats that may come.
-    fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
+    pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
         let Some(peer) = self.peers.get(key) else { return };
         let found = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).find(|s| s.number == number);
         let Some(subscription) = found else { return };
@@ -267,6 +357,10 @@ impl Context {
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
         }
+        if let Some(accept) = &subscription.accept {
+            self.forget_waiting(key, accept, subscription.stream);
+            self.replan(subscription.stream);
+        }
         self.streams.forget_if_unused(subscription.stream);
         let mut was_full = false;
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
@@ -295,7 +389,7 @@ impl Context {
         }
     }
 
-    fn block(&mut self, key: usize) {
+    pub(crate) fn block(&mut self, key: usize) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by += 1;
         if stream.blocked_by == 1 {
@@ -310,7 +404,7 @@ impl Context {
     }
 
     /// One queue less holds a stream back; with the last, its publishers get their credit.
-    fn unblock(&mut self, key: usize) {
+    pub(crate) fn unblock(&mut self, key: usize) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by = stream.blocked_by.saturating_sub(1);
         if stream.blocked_by == 0 {

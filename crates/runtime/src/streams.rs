@@ -1,5 +1,6 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
+use crate::morph::Morphing;
 use crossdock_format::{Format, FormatId};
 use slab::Slab;
 use std::collections::HashMap;
@@ -63,11 +64,24 @@ pub(crate) struct Stream {
     pub(crate) bytes_in: u64,
     pub(crate) unclaimed: u64,
     pub(crate) malformed: u64,
+    /// The conversions between its formats.
+    pub(crate) morphing: Morphing,
 }
 
 impl Stream {
     pub(crate) fn has_format(&self, id: FormatId) -> bool {
         self.formats.iter().any(|f| f.format.id() == id)
+    }
+
+    /// Whether a format of it is known, so that it can be asked for.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.formats.is_empty()
+    }
+
+    /// A format that it has, or that one of its conversions speaks of.
+    pub(crate) fn format(&self, id: FormatId) -> Option<&Format> {
+        let here = self.formats.iter().map(|known| &known.format).find(|format| format.id() == id);
+        here.or_else(|| self.morphing.format(id))
     }
 
     /// Whether the sample of a format is to be taken anew.
@@ -90,6 +104,11 @@ impl Streams {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.all.iter().map(|(_, stream)| stream)
+    }
+
+    /// The same, with their keys.
+    pub(crate) fn keyed(&self) -> impl Iterator<Item = (usize, &Stream)> {
+        self.all.iter()
     }
 
     #[inline]
@@ -116,7 +135,7 @@ impl Streams {
 
     /// Lets go of a stream that was only ever waited for, once nobody waits any more.
     pub(crate) fn forget_if_unused(&mut self, key: usize) {
-        let unused = |s: &Stream| s.formats.is_empty() && s.subscriptions.is_empty();
+        let unused = |s: &Stream| s.formats.is_empty() && s.subscriptions.is_empty() && s.morphing.is_unused();
         if self.all.get(key).is_some_and(unused) {
             let stream = self.all.remove(key);
             self.by_name.remove(&stream.name);

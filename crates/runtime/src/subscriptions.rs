@@ -1,6 +1,7 @@
 //! Subscriptions: a query, its handler for each format of its stream, and where its records go.
 
 use crate::drafts::OpenDraft;
+use crate::morph::{Accept, Way};
 use crate::output::Open;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::Format;
@@ -35,6 +36,8 @@ pub(crate) struct Subscription {
     /// The request to answer once its stream is announced.
     pub(crate) awaiting: Option<u32>,
     pub(crate) entries: Vec<Entry>,
+    /// The formats that it accepts, where it says so; there are entries for these only.
+    pub(crate) accept: Option<Box<Accept>>,
     /// The super-packet that is being filled for it, where it speaks by packets.
     pub(crate) open: Option<Open>,
     /// The same where it is attached.
@@ -69,6 +72,7 @@ impl Subscription {
             overflow,
             awaiting: None,
             entries: Vec::new(),
+            accept: None,
             open: None,
             draft: None,
             draft_bytes: 0,
@@ -78,6 +82,23 @@ impl Subscription {
             dropped: 0,
             untold: 0,
             told_ns: 0,
+        }
+    }
+
+    /// Counts records that were dropped, of which the subscriber is to be told.
+    #[inline]
+    pub(crate) fn lose(&mut self, records: u64) {
+        self.dropped += records;
+        self.untold += records;
+    }
+
+    /// How a batch of this format comes to it now.
+    #[inline]
+    pub(crate) fn way(&self, format: u64) -> Way {
+        match &self.accept {
+            None => Way::AsTheyAre,
+            Some(accept) if accept.is_open(format) => accept.way(format),
+            Some(_) => Way::None,
         }
     }
 

@@ -196,8 +196,15 @@ fn requests_that_make_no_sense_are_refused() {
     assert!(refused(raw.ask(announce(5, 1, "B", &description))).contains("another stream"));
     assert!(refused(raw.ask(Request::Finish { id: 6, stream: 9 })).contains("not announced"));
     assert!(refused(raw.ask(Request::Unsubscribe { id: 7, subscription: 9 })).contains("no subscription"));
-    let subscribe =
-        |id| Request::Subscribe { id, subscription: 1, sql: "SELECT n FROM A".into(), overflow: None, wait: false };
+    let subscribe = |id| Request::Subscribe {
+        id,
+        subscription: 1,
+        sql: "SELECT n FROM A".into(),
+        overflow: None,
+        wait: false,
+        accept: Vec::new(),
+        unreadable: None,
+    };
     assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
     assert!(refused(raw.ask(subscribe(9))).contains("in use"));
     assert_eq!(raw.ask(Request::Unsubscribe { id: 10, subscription: 1 }), Reply::Done { id: 10 });
@@ -255,8 +262,15 @@ fn a_subscriber_that_died_holds_nobody_up() {
         Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
-    let subscribe =
-        Request::Subscribe { id: 1, subscription: 1, sql: "SELECT * FROM A".into(), overflow: None, wait: false };
+    let subscribe = Request::Subscribe {
+        id: 1,
+        subscription: 1,
+        sql: "SELECT * FROM A".into(),
+        overflow: None,
+        wait: false,
+        accept: Vec::new(),
+        unreadable: None,
+    };
     assert!(matches!(raw.ask(subscribe), Reply::Subscribed { .. }));
     drop(raw);
     let mut row = RecordBuilder::new(&format());
@@ -278,7 +292,15 @@ fn what_an_attached_publisher_put_before_its_end_waits_for_buffers_and_is_taken(
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
     let sql = "SELECT * FROM A WHERE n >= 0".into();
-    let subscribe = Request::Subscribe { id: 1, subscription: 1, sql, overflow: None, wait: false };
+    let subscribe = Request::Subscribe {
+        id: 1,
+        subscription: 1,
+        sql,
+        overflow: None,
+        wait: false,
+        accept: Vec::new(),
+        unreadable: None,
+    };
     assert!(matches!(raw.ask(subscribe), Reply::Subscribed { .. }));
     // It takes nothing. Each of these holds four times its bytes: the buffers are used up before the queue is full.
     let mut row = RecordBuilder::new(&format());

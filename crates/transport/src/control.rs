@@ -4,8 +4,12 @@
 //! stands exactly where it belongs between the records before and after it. JSON, unknown keys ignored: readable in a
 //! packet capture, and open to new keys without a new wire version.
 
+mod words;
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+pub use words::{FormatName, Implementation, Overflow, Refusal, RefusalCode, Side, Unreadable};
 
 /// A client's request; `id` comes back in the [`Reply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +41,13 @@ pub enum Request {
         /// missed.
         #[serde(default)]
         wait: bool,
+        /// The formats that the query is planned for; records in others are converted to one of them where there is a way.
+        /// Without any, the query is planned for each format as it comes.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        accept: Vec<FormatName>,
+        /// With `accept`: what happens to records that nothing converts; the daemon's configured policy when absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unreadable: Option<Unreadable>,
     },
     /// Ends a subscription.
     Unsubscribe {
@@ -51,6 +62,46 @@ pub enum Request {
         id: u32,
         /// The stream's number.
         stream: u32,
+    },
+    /// Offers a conversion between two formats of a stream. It is checked before anything changes, and used from the next batch
+    /// on.
+    RegisterConversion {
+        /// The client's number for the reply.
+        id: u32,
+        /// The stream's name.
+        stream: String,
+        /// The format that it reads.
+        from: FormatName,
+        /// The format that it makes.
+        to: FormatName,
+        /// How, as text: what begins with SELECT is a query that makes the one format's fields of the other's, anything else
+        /// are rules for a conversion by the fields' names, one a line; empty: by the names alone.
+        conversion: String,
+        /// Whether it stays when this session ends, and when the daemon does if that has a place to keep it.
+        #[serde(default)]
+        kept: bool,
+    },
+    /// Takes a conversion back: this session's, or the kept one.
+    UnregisterConversion {
+        /// The client's number for the reply.
+        id: u32,
+        /// The stream's name.
+        stream: String,
+        /// The format that it reads.
+        from: FormatName,
+        /// The format that it makes.
+        to: FormatName,
+        /// Whether the kept one is meant.
+        #[serde(default)]
+        kept: bool,
+    },
+    /// Asks to be told what conversions a stream's subscribers lack ([`Notice::ConverterWanted`]): what they lack now, and
+    /// whatever they lack later.
+    ListenForConverters {
+        /// The client's number for the reply.
+        id: u32,
+        /// The stream's name; it need not be there yet.
+        stream: String,
     },
     /// Makes a mailbox of this name on the daemon's node (Nectar paper, section 3.3); it lives until it is deleted, or the
     /// session that made it ends.
@@ -149,6 +200,9 @@ impl Request {
             | Request::Subscribe { id, .. }
             | Request::Unsubscribe { id, .. }
             | Request::Finish { id, .. }
+            | Request::RegisterConversion { id, .. }
+            | Request::UnregisterConversion { id, .. }
+            | Request::ListenForConverters { id, .. }
             | Request::CreateMailbox { id, .. }
             | Request::DeleteMailbox { id, .. }
             | Request::OpenMailbox { id, .. }
@@ -159,117 +213,6 @@ impl Request {
             Request::GetMessages { .. } | Request::Terminate => None,
         }
     }
-}
-
-/// How messages pass through a mailbox (the Nectar paper's two implementations, section 3.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Implementation {
-    /// Descriptors pass through rings of the mailbox's own, with no call to anyone: one side writes, one side reads.
-    #[default]
-    Rings,
-    /// Operations are asked of the daemon over the signal queue: any number of writers and readers.
-    SignalQueue,
-}
-
-impl Implementation {
-    /// Its word on the wire, on the command line and in lists.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Implementation::Rings => "rings",
-            Implementation::SignalQueue => "signal_queue",
-        }
-    }
-}
-
-impl std::fmt::Display for Implementation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl std::str::FromStr for Implementation {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Implementation, String> {
-        match text {
-            "rings" => Ok(Implementation::Rings),
-            "signal_queue" => Ok(Implementation::SignalQueue),
-            other => Err(format!("unknown implementation `{other}` of a mailbox: one of rings, signal_queue")),
-        }
-    }
-}
-
-/// A side of a mailbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// Messages are put into it.
-    Write,
-    /// Messages are got from it.
-    Read,
-}
-
-/// What happens when a subscriber's queue in the daemon is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Overflow {
-    /// The stream's publishers get no more credit until there is room: nothing is lost.
-    #[default]
-    Block,
-    /// The oldest records that have not been sent are dropped and counted, and the subscriber is told.
-    DropOldest,
-    /// The subscriber's session is ended with a reason.
-    Disconnect,
-}
-
-impl std::str::FromStr for Overflow {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Overflow, String> {
-        match text {
-            "block" => Ok(Overflow::Block),
-            "drop_oldest" => Ok(Overflow::DropOldest),
-            "disconnect" => Ok(Overflow::Disconnect),
-            other => Err(format!("unknown overflow policy `{other}`: one of block, drop_oldest, disconnect")),
-        }
-    }
-}
-
-/// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// What kind of refusal it is, for programs.
-    pub code: RefusalCode,
-    /// What is wrong, where, and what would mend it, for people.
-    pub message: String,
-}
-
-/// The kinds of refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RefusalCode {
-    /// The query does not parse or does not fit its stream.
-    Query,
-    /// The query names a stream that the daemon does not know.
-    UnknownStream,
-    /// The format description is not one.
-    Format,
-    /// A table of the daemon is full.
-    Limit,
-    /// The request makes no sense in this state (a number used twice, an unknown subscription).
-    State,
-    /// The request names a mailbox that the node does not have.
-    UnknownMailbox,
-    /// The request names a task that the daemon does not know, or ends one where none runs.
-    UnknownTask,
-    /// The request names a node that the daemon does not know.
-    UnknownNode,
-    /// There is a mailbox of this name already.
-    Exists,
-    /// The side of a `rings` mailbox is taken by another, or a task reads the mailbox already.
-    Busy,
 }
 
 /// The daemon's answer to a [`Request`].
@@ -359,6 +302,38 @@ pub enum Notice {
         /// What does not fit.
         message: String,
     },
+    /// Records came in a format that no chain of conversions leads from to one that the subscription accepts. They wait, or are
+    /// dropped; the applications on the stream that listen for it were asked for a conversion.
+    NoReader {
+        /// The subscription's number.
+        subscription: u32,
+        /// The id of the format that came, 16 hexadecimal digits.
+        format: String,
+        /// What happens to its records.
+        policy: Unreadable,
+        /// What is missing, for people.
+        message: String,
+    },
+    /// Records of a format that could not be read can be read from here on; those that waited come first.
+    Readable {
+        /// The subscription's number.
+        subscription: u32,
+        /// The format's id.
+        format: String,
+        /// The ids of the formats on the way to the one that is accepted, that one last; none if it is accepted as it is.
+        chain: Vec<String>,
+        /// Records that waited.
+        records: u64,
+    },
+    /// To those that listen for it: a subscriber of the stream lacks a conversion.
+    ConverterWanted {
+        /// The stream's name.
+        stream: String,
+        /// Canonical description of the format that records come in.
+        from: String,
+        /// Canonical description of a format that the subscriber accepts.
+        to: String,
+    },
     /// A mailbox that the client has open is gone; nothing more comes from it, and nothing can be put into it.
     MailboxClosed {
         /// The session's number for the open side.
@@ -424,111 +399,4 @@ impl From<Notice> for ControlMessage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_come_back_and_unknown_keys_are_ignored() {
-        let messages: [ControlMessage; 4] = [
-            Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into() }.into(),
-            Request::Terminate.into(),
-            Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
-            Notice::Dropped { subscription: 3, records: 4, reason: "queue full".into() }.into(),
-        ];
-        for message in messages {
-            assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
-        }
-        let newer = br#"{"request":"finish","id":4,"stream":1,"why":"done"}"#;
-        assert_eq!(ControlMessage::decode(newer), Ok(Request::Finish { id: 4, stream: 1 }.into()));
-        assert!(ControlMessage::decode(b"{\"request\":\"dance\"}").is_err());
-        assert!(ControlMessage::decode(&[0xff; 9]).is_err());
-    }
-
-    #[test]
-    fn mailbox_messages_come_back() {
-        let (name, reason) = (|| "orders".to_owned(), || "deleted".to_owned());
-        let (bound_messages, bound_bytes) = (Some(9), Some(1 << 40));
-        let implementation = Implementation::SignalQueue;
-        let arguments = BTreeMap::from([("to".to_owned(), "replies".to_owned())]);
-        let messages: Vec<ControlMessage> = vec![
-            Request::CreateMailbox { id: 1, name: name(), implementation, bound_messages, bound_bytes }.into(),
-            Request::DeleteMailbox { id: 2, name: name() }.into(),
-            Request::OpenMailbox { id: 3, name: name(), side: Side::Write, message_bytes: Some(64), ahead: Some(8) }
-                .into(),
-            Request::OpenMailbox { id: 3, name: name(), side: Side::Read, message_bytes: None, ahead: None }.into(),
-            Request::CloseMailbox { id: 4, number: 65_535 }.into(),
-            Request::GetMessages { number: 7, messages: 16 }.into(),
-            Request::CreateTask { id: 5, task: "echo".into(), mailbox: name(), arguments }.into(),
-            Request::EndTask { id: 6, mailbox: name() }.into(),
-            Request::FindNode { id: 7, name: String::new() }.into(),
-            Reply::MailboxOpened { id: 3, number: 2, port: Some(5), implementation, ahead: None }.into(),
-            Reply::MailboxOpened { id: 3, number: 2, port: None, implementation, ahead: Some(16) }.into(),
-            Reply::Node { id: 7, address: "[::1]:7440".into(), name: "east".into() }.into(),
-            Reply::Refused { id: 8, refusal: Refusal { code: RefusalCode::Busy, message: "taken".into() } }.into(),
-            Notice::MailboxClosed { number: 2, reason: reason() }.into(),
-            Notice::MayPut { number: 2, messages: 3 }.into(),
-        ];
-        for message in messages {
-            assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
-        }
-    }
-
-    #[test]
-    fn what_a_mailbox_request_leaves_out_is_the_default() {
-        let short = br#"{"request":"create_mailbox","id":1,"name":"a","colour":"red"}"#;
-        let implementation = Implementation::Rings;
-        let name = || "a".to_owned();
-        let whole =
-            Request::CreateMailbox { id: 1, name: name(), implementation, bound_messages: None, bound_bytes: None };
-        assert_eq!(ControlMessage::decode(short), Ok(whole.clone().into()));
-        let short = br#"{"request":"open_mailbox","id":1,"name":"a","side":"read"}"#;
-        let open = Request::OpenMailbox { id: 1, name: name(), side: Side::Read, message_bytes: None, ahead: None };
-        assert_eq!(ControlMessage::decode(short), Ok(open.into()));
-        let short = br#"{"reply":"mailbox_opened","id":1,"number":4}"#;
-        let opened = Reply::MailboxOpened { id: 1, number: 4, port: None, implementation, ahead: None };
-        assert_eq!(ControlMessage::decode(short), Ok(opened.into()));
-        let short = br#"{"request":"create_task","id":1,"task":"discard","mailbox":"a"}"#;
-        let create = Request::CreateTask { id: 1, task: "discard".into(), mailbox: name(), arguments: BTreeMap::new() };
-        assert_eq!(ControlMessage::decode(short), Ok(create.into()));
-        for wrong in ["\"side\":\"sideways\"", "\"side\":\"read\",\"ahead\":-1", "\"ahead\":1"] {
-            let text = format!("{{\"request\":\"open_mailbox\",\"id\":1,\"name\":\"a\",{wrong}}}");
-            assert!(ControlMessage::decode(text.as_bytes()).is_err(), "{text}");
-        }
-        assert_eq!((whole.id(), Request::GetMessages { number: 1, messages: 1 }.id()), (Some(1), None));
-    }
-
-    #[test]
-    fn what_was_written_before_mailboxes_still_reads() {
-        let old: [(&[u8], ControlMessage); 4] = [
-            (
-                br#"{"request":"subscribe","id":2,"subscription":1,"sql":"SELECT * FROM a","wait":true}"#,
-                Request::Subscribe {
-                    id: 2,
-                    subscription: 1,
-                    sql: "SELECT * FROM a".into(),
-                    overflow: None,
-                    wait: true,
-                }
-                .into(),
-            ),
-            (br#"{"request":"terminate"}"#, Request::Terminate.into()),
-            (br#"{"reply":"done","id":3}"#, Reply::Done { id: 3 }.into()),
-            (
-                br#"{"notice":"stream_ended","subscription":1,"publishers":0}"#,
-                Notice::StreamEnded { subscription: 1, publishers: 0 }.into(),
-            ),
-        ];
-        for (text, message) in old {
-            assert_eq!(ControlMessage::decode(text), Ok(message));
-        }
-    }
-
-    #[test]
-    fn an_implementation_is_named_by_its_word() {
-        for implementation in [Implementation::Rings, Implementation::SignalQueue] {
-            assert_eq!(implementation.to_string().parse(), Ok(implementation));
-            assert_eq!(serde_json::to_string(&implementation).unwrap(), format!("\"{implementation}\""));
-        }
-        assert!("ring".parse::<Implementation>().unwrap_err().contains("signal_queue"));
-    }
-}
+mod tests;

@@ -21,7 +21,7 @@ mod rtt;
 pub mod sender;
 pub mod session;
 
-pub use control::{ControlMessage, Implementation, Notice, Reply, Request, Side};
+pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};
 pub use handshake::{Dialler, Hello, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};

@@ -3,6 +3,7 @@
 mod complaint;
 mod context;
 mod host;
+mod morph;
 mod values;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 
 pub(crate) use self::context::ContextSection;
 pub(crate) use self::host::{AttachSection, HostSection, MailboxSection, NodeSection, ServicesSection, TaskSection};
+pub(crate) use self::morph::MorphSection;
 use self::values::{auto_or_path, off_or_loopback};
 use crate::failure::{Failure, Outcome};
 
@@ -22,7 +24,7 @@ use crate::failure::{Failure, Outcome};
 pub(crate) const EXAMPLE: &str = include_str!("../../crossdock.example.toml");
 
 /// The sections that stand once.
-const SECTIONS: [&str; 7] = ["context", "host", "attach", "node", "services", "control", "log"];
+const SECTIONS: [&str; 8] = ["context", "host", "attach", "node", "services", "morph", "control", "log"];
 
 /// The daemon's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -38,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) node: NodeSection,
     /// What tasks may ask of the host.
     pub(crate) services: ServicesSection,
+    /// How records are converted, and what is kept.
+    pub(crate) morph: MorphSection,
     /// The HTTP API.
     pub(crate) control: ControlSection,
     /// What is logged.
@@ -122,6 +126,7 @@ impl Config {
             attach: self.attach.settings(&self.host),
             host: self.host.bounds(),
             services: self.services.settings(directory),
+            morph: self.morph.settings(directory),
             ..ContextConfig::default()
         };
         self.context.apply(&mut config);
@@ -163,7 +168,7 @@ impl Display for Level {
 mod tests {
     use super::complaint::keys_of;
     use super::*;
-    use crossdock_runtime::{Allowed, Overflow};
+    use crossdock_runtime::{Allowed, ByName, Overflow, Unreadable};
 
     fn refused(text: &str) -> String {
         match Config::parse(text, Path::new("crossdock.toml")) {
@@ -268,6 +273,10 @@ mod tests {
             ("[node]\nname = \"a/b\"", ":2:8: ", "no `/`"),
             ("[[node.peer]]\nname = \"east\"\naddress = \"east:7440\"", ":3:11: ", "socket address"),
             ("[services]\nfiles = \"\"", ":2:9: ", "\"off\" or a path"),
+            ("[morph]\nunreadable = \"held\"", ":2:14: ", "did you mean `hold`?"),
+            ("[morph]\nhold_bytes = 0", ":2:14: ", "from 4096 to"),
+            ("[morph]\nby_name = \"on\"", ":2:11: ", "versions_of_stream"),
+            ("[morph]\nstate_dir = \"\"", ":2:13: ", "\"off\" or a path"),
             ("[[mailbox]]\nname = \"\"", ":2:8: ", "1 to 255 bytes"),
             ("[[mailbox]]\nname = \"a\"\nimplementation = \"ring\"", ":3:18: ", "did you mean `rings`?"),
             ("[[mailbox]]\nname = \"a\"\nbound_messages = 0", ":3:18: ", "from 1 to"),
@@ -313,7 +322,8 @@ mod tests {
         let text = "[host]\nmax_clients = 3\nhuge_pages = \"none\"\n[attach]\naddress = \"unix:@there\"\nuids = [0, 7]\n\
                     gids = \"own\"\ndomains = { desks = [7, 8] }\n[node]\nname = \"west\"\n\
                     [[node.peer]]\nname = \"east\"\naddress = \"10.0.0.2:7440\"\n\
-                    [services]\nfiles = \"files\"\ndumps = \"/dumps\"\n";
+                    [services]\nfiles = \"files\"\ndumps = \"/dumps\"\n\
+                    [morph]\nhold_ms = 5\nunreadable = \"drop\"\nby_name = \"versions_of_stream\"\nstate_dir = \"kept\"\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
         let context = config.of_context(Path::new("/etc/crossdock"));
         assert_eq!((context.host.max_clients, context.attach.huge_pages), (3, crossdock_mailbox::HugePages::None));
@@ -323,6 +333,11 @@ mod tests {
         assert_eq!((context.node.as_str(), context.nodes.len()), ("west", 1));
         assert_eq!(context.services.files, Some("/etc/crossdock/files".into()));
         assert_eq!(context.services.dumps, Some("/dumps".into()));
+        assert_eq!((context.morph.hold_ms, context.morph.unreadable), (5, Unreadable::Drop));
+        assert_eq!(
+            (context.morph.by_name, context.morph.state_dir),
+            (ByName::VersionsOfStream, Some("/etc/crossdock/kept".into()))
+        );
     }
 
     #[test]

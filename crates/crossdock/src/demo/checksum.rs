@@ -120,6 +120,7 @@ impl Rows {
             Value::Uint(value) => self.word(5, value),
             Value::Bool(value) => self.word(6, value.into()),
             Value::Bytes(value) => self.text(7, value),
+            value => self.text(8, format!("{value:?}").as_bytes()),
         }
     }
 

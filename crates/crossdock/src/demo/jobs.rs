@@ -146,6 +146,14 @@ pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Su
     Ok(sums.iter().map(Rows::sum).collect())
 }
 
+/// Visits every flight, read from the text by the plain pass.
+pub(crate) fn each_flight(flights_csv: &[u8], mut visit: impl FnMut(&Flight<'_>)) -> Outcome {
+    pass(flights_csv, |row| {
+        visit(&Flight::read(row)?);
+        Some(())
+    })
+}
+
 /// Visits every row after the header.
 fn pass(text: &[u8], mut visit: impl FnMut(&csv::StringRecord) -> Option<()>) -> Outcome {
     let unreadable =
@@ -163,21 +171,29 @@ fn pass(text: &[u8], mut visit: impl FnMut(&csv::StringRecord) -> Option<()>) ->
 }
 
 /// A flight, read from the text of its row.
-struct Flight<'a> {
+pub(crate) struct Flight<'a> {
     key: FlightKey<'a>,
     dep_time: Option<i64>,
     sched_dep_time: i64,
-    dep_delay: Option<i64>,
-    carrier: &'a str,
-    flight: i64,
+    pub(crate) dep_delay: Option<i64>,
+    pub(crate) carrier: &'a str,
+    pub(crate) flight: i64,
     tailnum: Option<&'a str>,
-    origin: &'a str,
-    dest: &'a str,
-    distance: i64,
-    time_hour_ns: i64,
+    pub(crate) origin: &'a str,
+    pub(crate) dest: &'a str,
+    pub(crate) distance: i64,
+    pub(crate) time_hour_ns: i64,
 }
 
 impl<'a> Flight<'a> {
+    /// Makes up its passengers and their meals; whether anybody boarded.
+    pub(crate) fn passengers_and_meals(&self, passengers: &mut String, meals: &mut String) -> bool {
+        if self.dep_time.is_some() {
+            passengers_and_meals(self.key, passengers, meals);
+        }
+        self.dep_time.is_some()
+    }
+
     fn read(row: &'a csv::StringRecord) -> Option<Flight<'a>> {
         let key = FlightKey {
             date: [row.get(0)?, row.get(1)?, row.get(2)?],

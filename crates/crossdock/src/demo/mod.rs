@@ -1,4 +1,6 @@
-//! `crossdock demo airline`: the main job, on real data, through the real parts, checked.
+//! `crossdock demo`: `airline`, and [`morph`] beside it.
+//!
+//! `airline` is the main job, on real data, through the real parts, checked.
 //!
 //! A context is started in this process on a free port of 127.0.0.1. Two publishers and six subscribers connect to it through
 //! the library and its wire, as any client would. What each subscriber got is then compared with [`jobs`]' plain pass.
@@ -7,6 +9,7 @@ mod checksum;
 mod data;
 mod jobs;
 mod made_up;
+mod morph;
 mod progress;
 mod replay;
 mod report;
@@ -28,6 +31,7 @@ use crate::signals::Interrupt;
 pub(crate) fn run(arguments: &Demo) -> Outcome {
     match arguments.scenario {
         Scenario::Airline => airline(arguments.json),
+        Scenario::Morph => morph::run(arguments.json),
     }
 }
 

@@ -205,7 +205,14 @@ fn receive(mut subscriber: Subscriber, count: &AtomicU64, started: Instant) -> R
                 return Err(Trouble::Link(format!("{records} records were dropped: {reason}")));
             }
             Some(Event::Unreadable { message }) => return Err(Trouble::Link(message)),
-            Some(Event::Format(_) | Event::StreamEnded { .. } | Event::Reconnected) | None => {}
+            Some(
+                Event::Format(_)
+                | Event::StreamEnded { .. }
+                | Event::Reconnected
+                | Event::Held { .. }
+                | Event::Readable { .. },
+            )
+            | None => {}
         }
     }
     let first = String::from_utf8_lossy(&first).trim_end().to_owned();

@@ -48,6 +48,12 @@ impl Client {
         self.call(Method::POST, path, body.into())
     }
 
+    /// Has something taken out.
+    pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str, what: &impl Serialize) -> Outcome<T> {
+        let body = serde_json::to_vec(what).map_err(|error| self.broken(&error.to_string()))?;
+        self.call(Method::DELETE, path, body.into())
+    }
+
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Outcome<T> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(|error| self.broken(&error.to_string()))?;

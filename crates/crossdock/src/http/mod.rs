@@ -9,7 +9,13 @@
 //! | `GET /v1/contexts` | `{"contexts":[…]}` |
 //! | `GET /v1/clients` | `{"clients":[…]}` |
 //! | `GET /v1/mailboxes` | `{"mailboxes":[…]}` |
-//! | `POST /v1/explain` with `{"sql":"…"}` | the plan, or 400 |
+//! | `GET /v1/conversions` | `{"conversions":[…]}` |
+//! | `POST /v1/conversions` with `{"stream":"A","from":{"version":1},"to":{"id":"…"},"conversion":"…"}` | `{"note":…}`: it is kept; or 400 |
+//! | `DELETE /v1/conversions` with the same, the conversion left out | `{"note":…}`: it no longer is; or 400 |
+//! | `POST /v1/check` with `{"stream":"A","format":"…"}`, a description | `{"note":null}`: it could be the next version; or 400 |
+//! | `POST /v1/policy` with `{"stream":"A","policy":"backward"}` | `{"note":…}`: it holds from the next version on; or 400 |
+//! | `GET /v1/paths` | `{"paths":[…]}` |
+//! | `POST /v1/explain` with `{"sql":"…"}` | the plan, or 400; with `"accept":[{"version":3}]` also how formats would come there |
 //!
 //! Whatever goes wrong is answered by `{"error":{"message":"…","hint":"…"}}` with a fitting status; a query's error also has
 //! `text`, which is the message with the place in the query shown, as the command line prints it.
@@ -18,6 +24,7 @@ pub(crate) mod client;
 pub(crate) mod server;
 pub(crate) mod socket;
 
+use crossdock_runtime::FormatName;
 use serde::{Deserialize, Serialize};
 
 /// The body of an answer that is an error.
@@ -45,6 +52,9 @@ pub(crate) struct ApiError {
 pub(crate) struct ExplainRequest {
     /// The query.
     pub(crate) sql: String,
+    /// The formats that the subscriber would accept, if it would say so: `{"version":3}` or `{"id":"…"}`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) accept: Vec<FormatName>,
 }
 
 /// The answer to `GET /v1/health`.
@@ -56,4 +66,31 @@ pub(crate) struct Health {
     pub(crate) version: String,
     /// The UDP address of the context.
     pub(crate) address: String,
+}
+
+/// The answer to what changed something.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Changed {
+    /// What there is to know of it, if anything.
+    pub(crate) note: Option<String>,
+}
+
+/// The body of `POST /v1/check`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FormatCheck {
+    /// The stream.
+    pub(crate) stream: String,
+    /// The canonical description of what would be its next version.
+    pub(crate) format: String,
+}
+
+/// The body of `POST /v1/policy`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamPolicy {
+    /// The stream.
+    pub(crate) stream: String,
+    /// `none`, `backward`, `forward` or `full`.
+    pub(crate) policy: String,
 }

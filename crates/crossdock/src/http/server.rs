@@ -18,14 +18,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::Listener;
+use crossdock_format::Format;
+use crossdock_format::registry::Policy;
 use crossdock_query::QueryError;
-use crossdock_runtime::{ContextHandle, Stopped};
+use crossdock_runtime::{ContextHandle, ExplainError, KeptConversion, Stopped};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{ApiError, ErrorBody, ExplainRequest, Health};
+use super::{ApiError, Changed, ErrorBody, ExplainRequest, FormatCheck, Health, StreamPolicy};
 use crate::failure::{Failure, Outcome};
 
 /// Connections served at a time: more than any number of terminals and scripts needs; the next wait in the backlog.
@@ -118,6 +121,10 @@ fn routes(context: ContextHandle) -> Router {
         .route("/v1/contexts", get(contexts))
         .route("/v1/clients", get(clients))
         .route("/v1/mailboxes", get(mailboxes))
+        .route("/v1/conversions", get(conversions).post(keep_conversion).delete(discard_conversion))
+        .route("/v1/paths", get(paths))
+        .route("/v1/check", post(check_format))
+        .route("/v1/policy", post(set_policy))
         .route("/v1/explain", post(explain))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -160,6 +167,86 @@ async fn mailboxes(State(context): State<ContextHandle>) -> Response {
     answer(ask(context, |context| Ok(json!({ "mailboxes": context.mailboxes()? }))).await)
 }
 
+async fn conversions(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(json!({ "conversions": context.conversions()? }))).await)
+}
+
+async fn paths(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(json!({ "paths": context.paths()? }))).await)
+}
+
+async fn keep_conversion(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+    let kept: KeptConversion = match read_body(body, A_CONVERSION) {
+        Ok(kept) => kept,
+        Err(response) => return *response,
+    };
+    let note = lasting(&context);
+    changed(ask(context, move |context| context.keep_conversion(&kept)).await, note)
+}
+
+async fn discard_conversion(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+    let kept: KeptConversion = match read_body(body, A_CONVERSION) {
+        Ok(kept) => kept,
+        Err(response) => return *response,
+    };
+    changed(ask(context, move |context| context.discard_conversion(&kept)).await, None)
+}
+
+/// What is to be known of what is kept where that does not outlive the daemon.
+fn lasting(context: &ContextHandle) -> Option<String> {
+    let note =
+        "it lasts as long as this daemon: to have it outlive that, set `state_dir` in [morph] of the configuration";
+    (!context.keeps_state()).then(|| note.to_owned())
+}
+
+async fn check_format(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+    let wanted = r#"give a JSON object, such as {"stream":"A","format":"…"} with a format's canonical description"#;
+    let FormatCheck { stream, format } = match read_body(body, wanted) {
+        Ok(check) => check,
+        Err(response) => return *response,
+    };
+    let format = match Format::parse(&format) {
+        Ok(format) => format,
+        Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is none: {why}"), wanted),
+    };
+    changed(ask(context, move |context| context.check_format(&stream, &format)).await, None)
+}
+
+async fn set_policy(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+    let wanted = r#"give a JSON object, such as {"stream":"A","policy":"backward"}"#;
+    let StreamPolicy { stream, policy } = match read_body(body, wanted) {
+        Ok(wish) => wish,
+        Err(response) => return *response,
+    };
+    let policy: Policy = match policy.parse() {
+        Ok(policy) => policy,
+        Err(why) => return error(StatusCode::BAD_REQUEST, format!("`{policy}`: {why}"), wanted),
+    };
+    let note = lasting(&context);
+    changed(ask(context, move |context| context.set_policy(&stream, policy)).await, note)
+}
+
+/// What a conversion looks like.
+const A_CONVERSION: &str =
+    r#"give a JSON object, such as {"stream":"A","from":{"version":1},"to":{"version":2},"conversion":""}"#;
+
+/// What a request says.
+fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>, wanted: &str) -> Result<T, Box<Response>> {
+    let body = body.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))?;
+    let read = serde_json::from_slice(&body);
+    read.map_err(|why| Box::new(error(StatusCode::BAD_REQUEST, format!("not such a request: {why}"), wanted)))
+}
+
+fn changed(outcome: Result<Result<(), String>, Response>, note: Option<String>) -> Response {
+    match outcome {
+        Ok(Ok(())) => answer(Ok(Changed { note })),
+        Ok(Err(why)) => {
+            respond(StatusCode::BAD_REQUEST, &ErrorBody { error: ApiError { message: why, hint: None, text: None } })
+        }
+        Err(response) => response,
+    }
+}
+
 async fn explain(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
     let wanted = r#"POST a JSON object, such as {"sql":"SELECT * FROM A"}"#;
     let body = match body {
@@ -170,21 +257,29 @@ async fn explain(State(context): State<ContextHandle>, body: Result<Bytes, Bytes
         Ok(request) => request,
         Err(why) => return error(StatusCode::BAD_REQUEST, format!("not a request to explain: {why}"), wanted),
     };
-    match ask(context, move |context| context.explain(&request.sql)).await {
+    match ask(context, move |context| context.explain(&request.sql, &request.accept)).await {
         Ok(Ok(plan)) => answer(Ok(plan)),
-        Ok(Err(refusal)) => query_error(&refusal),
+        Ok(Err(ExplainError::Query(refusal))) => query_error(&refusal),
+        Ok(Err(ExplainError::Format(why))) => {
+            error(StatusCode::BAD_REQUEST, why, "`crossdock formats` lists those that are known")
+        }
         Err(response) => answer::<()>(Err(response)),
     }
 }
 
 async fn unknown_path(uri: Uri) -> Response {
     let known = "known: /v1/health, /v1/streams, /v1/subscriptions, /v1/formats, /v1/contexts, /v1/clients, \
-                 /v1/mailboxes, /v1/explain";
+                 /v1/mailboxes, /v1/conversions, /v1/paths, /v1/check, /v1/policy, \
+                 /v1/explain";
     error(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), known)
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let hint = if uri.path() == "/v1/explain" { "use POST" } else { "use GET" };
+    let hint = match uri.path() {
+        "/v1/explain" | "/v1/check" | "/v1/policy" => "use POST",
+        "/v1/conversions" => "use GET, POST or DELETE",
+        _ => "use GET",
+    };
     error(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()), hint)
 }
 

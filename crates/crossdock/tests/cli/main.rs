@@ -8,9 +8,11 @@
 mod attached;
 mod bad_input;
 mod demo;
+mod encodings;
 mod endings;
 mod http;
 mod mailbox;
+mod morph;
 mod place;
 mod setup;
 mod transit;

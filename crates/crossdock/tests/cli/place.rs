@@ -117,6 +117,18 @@ impl Place {
         Process::spawn(self.command(arguments).stdin(Stdio::piped()))
     }
 
+    /// Starts it with its standard output in a file of this name.
+    pub(crate) fn spawn_into<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        file: &str,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Process {
+        let file = std::fs::File::create(self.path(file)).unwrap();
+        let mut child = self.command(arguments).stdout(file).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = Lines::of(child.stderr.take().unwrap());
+        Process { child, stdin: None, stdout: Lines::of(std::io::empty()), stderr }
+    }
+
     /// The answer's body to a request to the HTTP API, and its status.
     pub(crate) fn http(&self, request: &str) -> (u16, Value) {
         let mut stream = UnixStream::connect(self.socket()).unwrap();

@@ -73,6 +73,8 @@ fn help_has_an_example_for_every_command() {
         "subscribe",
         "explain",
         "formats",
+        "conversions",
+        "paths",
         "streams",
         "subscriptions",
         "contexts",

@@ -3,6 +3,7 @@
 use super::{CsvError, CsvOptions};
 use crate::field::FieldType;
 use crate::format::Format;
+use crate::json::JsonValue;
 use crate::record::{Record, Value};
 use crate::text;
 
@@ -10,7 +11,8 @@ use crate::text;
 ///
 /// Rows end in LF. Text and bytes that look like a null word are put in quotes, so that they are not taken for null.
 /// One null is lost: text or bytes that are the only column, where every null word is empty, since a blank line is no
-/// row.
+/// row. A list is written as a JSON array, which is not read back; a nested record that is there with nothing in it is not
+/// told from one that is null.
 #[derive(Clone, Debug)]
 pub struct CsvEncoder {
     format: Format,
@@ -21,6 +23,8 @@ pub struct CsvEncoder {
     /// The delimiter is a byte that numbers, timestamps and the like are written with: they go in quotes.
     quote_values: bool,
     null: Vec<u8>,
+    /// How lists are written, by the indices of their fields.
+    lists: Vec<(usize, JsonValue)>,
 }
 
 impl CsvEncoder {
@@ -44,7 +48,9 @@ impl CsvEncoder {
         };
         let quote_values = options.delimiter.is_ascii_alphanumeric() || b"+-./:=".contains(&options.delimiter);
         let null = null.to_vec();
-        Ok(Self { format: format.clone(), types, special, quote_values, null, options: options.clone() })
+        let fields = format.fields().iter().enumerate().filter(|(_, field)| field.ty == FieldType::List);
+        let lists = fields.map(|(index, field)| (index, JsonValue::of(field))).collect();
+        Ok(Self { format: format.clone(), types, special, quote_values, null, options: options.clone(), lists })
     }
 
     /// Appends the header row.
@@ -64,7 +70,7 @@ impl CsvEncoder {
         out.push(b'\n');
     }
 
-    /// Appends a record as a row. Does not allocate but to grow `out`. A record of another format gives a row of
+    /// Appends a record as a row. Does not allocate but to grow `out`, and for lists. A record of another format gives a row of
     /// nonsense.
     #[inline]
     pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
@@ -75,7 +81,9 @@ impl CsvEncoder {
             match record.get(index) {
                 Value::Null => out.extend_from_slice(&self.null),
                 Value::Text(value) => self.push_text(out, value, true),
+                Value::Enum { symbol: Some(symbol), .. } => self.push_text(out, symbol.as_bytes(), true),
                 Value::Bytes(value) => self.push_bytes(out, value),
+                Value::List(_) => self.push_list(out, index, record.get(index)),
                 value if self.quote_values => {
                     out.push(b'"');
                     push_value(out, *ty, value);
@@ -97,6 +105,15 @@ impl CsvEncoder {
             push_quoted(out, value);
         } else {
             out.extend_from_slice(value);
+        }
+    }
+
+    #[cold]
+    fn push_list(&self, out: &mut Vec<u8>, field: usize, list: Value<'_>) {
+        if let Some((_, how)) = self.lists.iter().find(|(index, _)| *index == field) {
+            let mut text = Vec::new();
+            how.push(list, &mut text);
+            self.push_text(out, &text, true);
         }
     }
 
@@ -122,7 +139,9 @@ fn push_value(out: &mut Vec<u8>, ty: FieldType, value: Value<'_>) {
         Value::Uint(value) => text::push_integer(out, value),
         Value::Float(value) => text::push_float(out, ty, value),
         Value::Timestamp(value) => text::push_timestamp(out, value),
-        Value::Null | Value::Text(_) | Value::Bytes(_) => {}
+        Value::Decimal { unscaled, scale } => text::push_decimal(out, unscaled, scale),
+        Value::Enum { number, .. } => text::push_integer(out, number),
+        Value::Null | Value::Text(_) | Value::Bytes(_) | Value::List(_) | Value::Record(_) => {}
     }
 }
 

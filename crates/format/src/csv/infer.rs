@@ -3,8 +3,9 @@
 use super::decode::read_header;
 use super::rows::RowReader;
 use super::{CsvError, CsvOptions, CsvProblem};
-use crate::field::{FieldSpec, FieldType};
+use crate::field::FieldType;
 use crate::format::Format;
+use crate::spec::FieldSpec;
 use crate::text;
 
 /// What inference may assume of the rows that it does not see.
@@ -159,7 +160,7 @@ impl Column {
     fn spec(&self, name: &str, options: &InferOptions) -> FieldSpec {
         let ty = self.ty(options);
         let nulls = if ty.is_text() { self.nulls } else { self.nulls + self.quoted_nulls };
-        FieldSpec { name: name.to_owned(), ty, nullable: options.all_nullable || nulls > 0 }
+        FieldSpec { name: name.to_owned(), ty: ty.into(), nullable: options.all_nullable || nulls > 0 }
     }
 
     fn ty(&self, options: &InferOptions) -> FieldType {

@@ -7,9 +7,11 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::shape::{Entry, Item, Shape, What};
 use super::{JsonError, JsonOptions, JsonProblem, MAX_DEPTH};
-use crate::builder::{RecordBuilder, ValueProblem};
-use crate::field::FieldType;
+use crate::builder::{RecordBuilder, ValueError, ValueProblem};
+use crate::element::Group;
+use crate::field::{Field, FieldType};
 use crate::format::Format;
 use crate::input::Input;
 use crate::text::{self, Unfit};
@@ -18,6 +20,7 @@ use crate::text::{self, Unfit};
 #[derive(Debug)]
 pub struct JsonDecoder {
     lines: LineReader,
+    shape: Shape,
     convert: Convert,
 }
 
@@ -36,7 +39,7 @@ struct LineReader {
 struct Convert {
     builder: RecordBuilder,
     options: JsonOptions,
-    /// One bit a field: those that this object had.
+    /// One bit a member: those that the objects on the way to where parsing is had.
     seen: Vec<u64>,
     scratch: Vec<u8>,
     /// What is wrong, while the parser's own error takes its way out.
@@ -47,14 +50,15 @@ impl JsonDecoder {
     /// A decoder for objects of this format.
     #[must_use]
     pub fn new(format: &Format, options: &JsonOptions) -> Self {
+        let (shape, words) = Shape::of(format);
         let convert = Convert {
             builder: RecordBuilder::new(format),
             options: options.clone(),
-            seen: vec![0; format.fields().len().div_ceil(64)],
+            seen: vec![0; words],
             scratch: Vec::new(),
             flaw: None,
         };
-        Self { lines: LineReader::default(), convert }
+        Self { lines: LineReader::default(), shape, convert }
     }
 
     /// The next line as a record; blank lines are skipped; `None` at the end of the input. Always give it the same
@@ -65,9 +69,9 @@ impl JsonDecoder {
     /// be read.
     #[inline]
     pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, JsonError> {
-        let Self { lines, convert } = self;
+        let Self { lines, shape, convert } = self;
         loop {
-            match lines.read(input, convert.options.max_line_bytes, |line, bytes| convert.line(line, bytes))? {
+            match lines.read(input, convert.options.max_line_bytes, |line, bytes| convert.line(shape, line, bytes))? {
                 None => return Ok(None),
                 Some(Ok(false)) => {}
                 Some(Ok(true)) => break,
@@ -76,6 +80,11 @@ impl JsonDecoder {
         }
         let line = lines.line;
         convert.finish(line).map(Some)
+    }
+
+    /// Forgets the input: the next call is given the start of another.
+    pub fn restart(&mut self) {
+        self.lines = LineReader::default();
     }
 
     /// One object as a record, without an input around it; errors are of line 1.
@@ -87,7 +96,7 @@ impl JsonDecoder {
             let problem = JsonProblem::LineTooLong { most: self.convert.options.max_line_bytes };
             return Err(JsonError { line: 1, field: None, problem });
         }
-        if !self.convert.line(1, object)? {
+        if !self.convert.line(&self.shape, 1, object)? {
             let problem = JsonProblem::Syntax { column: 1, message: "found nothing, expected an object".to_owned() };
             return Err(JsonError { line: 1, field: None, problem });
         }
@@ -144,14 +153,13 @@ impl LineReader {
 impl Convert {
     /// Puts the members of an object into the builder; false for a blank line.
     #[inline]
-    fn line(&mut self, line: u64, bytes: &[u8]) -> Result<bool, JsonError> {
+    fn line(&mut self, shape: &Shape, line: u64, bytes: &[u8]) -> Result<bool, JsonError> {
         if bytes.trim_ascii().is_empty() {
             return Ok(false);
         }
         self.builder.clear();
-        self.seen.fill(0);
         let mut parser = serde_json::Deserializer::from_slice(bytes);
-        let outcome = parser.deserialize_map(Object { convert: self }).and_then(|()| parser.end());
+        let outcome = parser.deserialize_map(Object { convert: self, shape }).and_then(|()| parser.end());
         match outcome {
             Ok(()) => Ok(true),
             Err(error) => Err(self.explain(line, &error)),
@@ -161,11 +169,7 @@ impl Convert {
     #[inline]
     fn finish(&mut self, line: u64) -> Result<&[u8], JsonError> {
         self.builder.finish().map_err(|error| {
-            let field = error.name().map(str::to_owned);
-            let problem = match error.problem {
-                ValueProblem::NotSet => JsonProblem::Missing,
-                other => JsonProblem::Value { found: "the record".to_owned(), expected: other.to_string() },
-            };
+            let (field, problem) = flaw_of(&error);
             JsonError { line, field, problem }
         })
     }
@@ -182,20 +186,31 @@ impl Convert {
         JsonError { line, field: None, problem }
     }
 
-    /// Which field a name is. Most objects have their members in the format's order: that field is looked at first.
-    #[inline]
-    fn field(&self, name: &str, likely: usize) -> Option<usize> {
-        let format = self.builder.format();
-        match format.fields().get(likely) {
-            Some(field) if field.name == name => Some(likely),
-            _ => format.field(name),
-        }
+    /// Puts the parser's error in the place of what the builder says.
+    #[cold]
+    fn refuse<E: serde::de::Error>(&mut self, error: &ValueError) -> E {
+        self.flaw = Some(flaw_of(error));
+        E::custom("flaw")
+    }
+
+    /// A member's name with the elements that it lies in.
+    fn path(&self, name: &str) -> String {
+        self.builder.path().map_or_else(|| name.to_owned(), |path| format!("{path}.{name}"))
     }
 }
 
-/// The whole line.
+fn flaw_of(error: &ValueError) -> (Option<String>, JsonProblem) {
+    let problem = match error.problem {
+        ValueProblem::NotSet => JsonProblem::Missing,
+        problem => JsonProblem::Refused { problem },
+    };
+    (error.path(), problem)
+}
+
+/// The members of a record: the whole line, a nested record, a union, an element of a list.
 struct Object<'c> {
     convert: &'c mut Convert,
+    shape: &'c Shape,
 }
 
 impl<'de> Visitor<'de> for Object<'_> {
@@ -207,23 +222,31 @@ impl<'de> Visitor<'de> for Object<'_> {
 
     #[inline]
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let convert = self.convert;
+        let Self { convert, shape } = self;
+        convert.seen.get_mut(shape.seen.clone()).unwrap_or_default().fill(0);
         let mut likely = 0;
-        while let Some(key) = map.next_key_seed(Key { convert, likely })? {
-            let Some(field) = key else {
+        while let Some(key) = map.next_key_seed(Key { convert, shape, likely })? {
+            let Some((index, entry)) = key.and_then(|index| Some((index, shape.entries.get(index)?))) else {
                 map.next_value_seed(Skipped { convert, depth: MAX_DEPTH })?;
                 continue;
             };
-            likely = field + 1;
-            map.next_value_seed(Member { convert, field })?;
+            likely = index + 1;
+            match &entry.what {
+                What::Value(field, ty) => map.next_value_seed(Member { convert, field: *field, ty: *ty })?,
+                What::List(field, item) => map.next_value_seed(Elements { convert, field: *field, item })?,
+                What::Group(group, inner) => {
+                    map.next_value_seed(Nested { convert, group, shape: inner })?;
+                }
+            }
         }
         Ok(())
     }
 }
 
-/// A member's name, to the index of its field; `None` if it is to be passed over.
+/// A member's name, to the index of its entry; `None` if it is to be passed over.
 struct Key<'c> {
     convert: &'c mut Convert,
+    shape: &'c Shape,
     likely: usize,
 }
 
@@ -245,27 +268,120 @@ impl<'de> Visitor<'de> for Key<'_> {
 
     #[inline]
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-        let Self { convert, likely } = self;
-        let problem = match convert.field(name, likely) {
-            Some(field) => {
-                let (word, bit) = (field / 64, 1 << (field % 64));
+        let Self { convert, shape, likely } = self;
+        let problem = match shape.entry(name, likely) {
+            Some(index) => {
+                let (word, bit) = (shape.seen.start + index / 64, 1 << (index % 64));
                 match convert.seen.get_mut(word) {
                     Some(seen) if *seen & bit == 0 => {
                         *seen |= bit;
-                        return Ok(Some(field));
+                        return Ok(Some(index));
                     }
                     _ => JsonProblem::SameField,
                 }
             }
             None if convert.options.ignore_unknown_fields => return Ok(None),
             None => {
-                let fields = convert.builder.format().fields();
-                let known: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                let known: Vec<&str> = shape.entries.iter().map(|Entry { name, .. }| name.as_str()).collect();
                 JsonProblem::UnknownField { known: known.join(", ") }
             }
         };
-        convert.flaw = Some((Some(text::shorten(name.as_bytes())), problem));
+        convert.flaw = Some((Some(convert.path(&text::shorten(name.as_bytes()))), problem));
         Err(E::custom("flaw"))
+    }
+}
+
+/// A nested record or union.
+struct Nested<'c> {
+    convert: &'c mut Convert,
+    group: &'c Group,
+    shape: &'c Shape,
+}
+
+impl<'de> DeserializeSeed<'de> for Nested<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        parser.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Nested<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object for `{}`", self.convert.path(&self.group.path))
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.convert.builder.set_group_null(self.group).map_err(|error| self.convert.refuse(&error))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        self.convert.builder.set_group_present(self.group);
+        Object { convert: self.convert, shape: self.shape }.visit_map(map)
+    }
+}
+
+/// A list.
+struct Elements<'c> {
+    convert: &'c mut Convert,
+    field: usize,
+    item: &'c Item,
+}
+
+impl<'de> DeserializeSeed<'de> for Elements<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        parser.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array for `{}`", self.convert.path(self.convert.builder.field_name(self.field)))
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.convert.builder.set_null(self.field).map_err(|error| self.convert.refuse(&error))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { convert, field, item } = self;
+        convert.builder.begin_list(field).map_err(|error| convert.refuse::<A::Error>(&error))?;
+        while seq.next_element_seed(One { convert, item })?.is_some() {}
+        convert.builder.end_list().map_err(|error| convert.refuse(&error))
+    }
+}
+
+/// An element of a list.
+struct One<'c> {
+    convert: &'c mut Convert,
+    item: &'c Item,
+}
+
+impl<'de> DeserializeSeed<'de> for One<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        let Self { convert, item } = self;
+        match item {
+            Item::List(item) => return Elements { convert, field: 0, item }.deserialize(parser),
+            Item::Value(ty) => {
+                convert.builder.begin_value().map_err(|error| convert.refuse::<D::Error>(&error))?;
+                Member { convert, field: 0, ty: *ty }.deserialize(parser)?;
+                convert.builder.end_value();
+            }
+            Item::Record(shape) => {
+                convert.builder.begin_element().map_err(|error| convert.refuse::<D::Error>(&error))?;
+                parser.deserialize_map(Object { convert, shape })?;
+                convert.builder.end_element().map_err(|error| convert.refuse::<D::Error>(&error))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -273,6 +389,7 @@ impl<'de> Visitor<'de> for Key<'_> {
 struct Member<'c> {
     convert: &'c mut Convert,
     field: usize,
+    ty: FieldType,
 }
 
 impl<'de> DeserializeSeed<'de> for Member<'_> {
@@ -280,39 +397,42 @@ impl<'de> DeserializeSeed<'de> for Member<'_> {
 
     #[inline]
     fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
-        if self.ty() == FieldType::F32 {
-            return self.deserialize_f32(parser);
+        match self.ty {
+            FieldType::F32 | FieldType::Decimal { .. } => self.deserialize_digits(parser),
+            _ => parser.deserialize_any(self),
         }
-        parser.deserialize_any(self)
     }
 }
 
 impl Member<'_> {
-    /// An `f32` comes from its digits, not by way of `f64`: rounded twice, 7.038531e-26 is another number.
-    fn deserialize_f32<'de, D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+    /// An `f32` comes from its digits, not by way of `f64`: rounded twice, 7.038531e-26 is another number. So does a
+    /// decimal.
+    fn deserialize_digits<'de, D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
         let text = <&RawValue>::deserialize(parser)?.get();
         if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
             let mut parser = serde_json::Deserializer::from_str(text);
             return parser.deserialize_any(self).map_err(D::Error::custom);
         }
-        match text::parse_f32(text.as_bytes()).map(|value| self.convert.builder.set_f64(self.field, value.into())) {
-            Some(Ok(())) => Ok(()),
-            _ => self.refuse(text::shorten(text.as_bytes())),
+        let Convert { builder, scratch, .. } = &mut *self.convert;
+        match text::set_from_text(builder, scratch, self.field, self.ty, text.as_bytes()) {
+            Ok(()) => Ok(()),
+            Err(Unfit) => self.refuse(text::shorten(text.as_bytes())),
         }
-    }
-
-    fn ty(&self) -> FieldType {
-        self.convert.builder.format().fields().get(self.field).map_or(FieldType::Bytes, |field| field.ty)
     }
 
     /// Ends the parsing, with the flaw where [`Convert::explain`] finds it.
     #[cold]
     fn refuse<E: serde::de::Error>(self, found: String) -> Result<(), E> {
-        if let Some(field) = self.convert.builder.format().fields().get(self.field) {
+        let field: Option<Field> = self.convert.builder.format().fields().get(self.field).cloned();
+        if let Some(field) = &field {
             let mut expected = text::expected(field, "an RFC 3339 string, such as \"2013-01-01T10:00:00Z\"");
             expected.push_str(if field.nullable { ", or null" } else { "" });
             let problem = JsonProblem::Value { found, expected };
-            self.convert.flaw = Some((Some(field.name.clone()), problem));
+            let path = match self.convert.builder.path() {
+                Some(path) if self.convert.builder.is_in_value() => path.into(),
+                _ => self.convert.path(&field.name),
+            };
+            self.convert.flaw = Some((Some(path), problem));
         }
         Err(E::custom("flaw"))
     }
@@ -335,7 +455,7 @@ impl<'de> Visitor<'de> for Member<'_> {
 
     #[inline]
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        let outcome = match self.ty() {
+        let outcome = match self.ty {
             FieldType::F64 => self.convert.builder.set_f64(self.field, value as f64),
             _ => self.convert.builder.set_i64(self.field, value),
         };
@@ -344,7 +464,7 @@ impl<'de> Visitor<'de> for Member<'_> {
 
     #[inline]
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        let outcome = match self.ty() {
+        let outcome = match self.ty {
             FieldType::F64 => self.convert.builder.set_f64(self.field, value as f64),
             _ => self.convert.builder.set_u64(self.field, value),
         };
@@ -369,13 +489,18 @@ impl<'de> Visitor<'de> for Member<'_> {
 
     #[inline]
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        let (field, ty) = (self.field, self.ty());
+        let (field, ty) = (self.field, self.ty);
         let Convert { builder, options, scratch, .. } = &mut *self.convert;
         if options.null_words.iter().any(|word| word == value) && builder.set_null(field).is_ok() {
             return Ok(());
         }
         let is_text = match ty {
-            FieldType::Char(_) | FieldType::String | FieldType::Timestamp | FieldType::Bytes => true,
+            FieldType::Char(_)
+            | FieldType::String
+            | FieldType::Timestamp
+            | FieldType::Bytes
+            | FieldType::Enum { .. }
+            | FieldType::Decimal { .. } => true,
             // What JSON has no number for.
             FieldType::F32 | FieldType::F64 => !value.bytes().any(|byte| byte.is_ascii_digit()),
             _ => false,

@@ -2,60 +2,189 @@
 
 use std::borrow::Cow;
 
-use crate::field::FieldType;
+use crate::element::{Element, Group, Member as Place};
+use crate::field::{Field, FieldType};
 use crate::format::Format;
-use crate::record::{Record, Value};
+use crate::record::{List, Record, Value};
 use crate::text;
 
 /// Writes records of one format as JSON lines, which [`JsonDecoder`](super::JsonDecoder) reads back as the same
 /// records. Text that is not UTF-8 has its flaws replaced by U+FFFD.
 #[derive(Clone, Debug)]
 pub struct JsonEncoder {
-    fields: Vec<Member>,
+    members: Vec<Member>,
 }
 
-/// What stands in front of a value, and the value's type.
+/// What stands in front of a value, and what the value is.
 #[derive(Clone, Debug)]
 struct Member {
-    /// `{` or `,`, the name, a colon.
+    /// A comma unless it is the first, the name, a colon.
     prefix: Vec<u8>,
-    ty: FieldType,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    /// The field of this index.
+    Value(usize, Kind),
+    /// A nested record, or a union, which is written as an object of its one variant.
+    Group(Group, Vec<Member>),
+}
+
+/// How a value is written, where the value alone does not tell.
+#[derive(Clone, Debug)]
+enum Kind {
+    Scalar(FieldType),
+    /// A list of single values.
+    Values(Box<Kind>),
+    /// A list of records.
+    Records(Vec<Member>),
+}
+
+/// How the values of one field are written, apart from records.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonValue(Kind);
+
+impl JsonValue {
+    pub(crate) fn of(field: &Field) -> Self {
+        Self(Kind::of(field))
+    }
+
+    /// Appends a value of the field.
+    pub(crate) fn push(&self, value: Value<'_>, out: &mut Vec<u8>) {
+        push_value(&self.0, value, out);
+    }
+}
+
+impl Kind {
+    fn of(field: &Field) -> Self {
+        match field.element() {
+            None => Self::Scalar(field.ty),
+            Some(element) => Self::of_elements(element),
+        }
+    }
+
+    fn of_elements(element: &Element) -> Self {
+        let format = element.format();
+        if element.is_record {
+            return Self::Records(members(format, format.tree(), 0, false));
+        }
+        Self::Values(Box::new(format.fields().first().map_or(Self::Scalar(FieldType::Bytes), Self::of)))
+    }
+}
+
+fn members(format: &Format, places: &[Place], path: usize, are_variants: bool) -> Vec<Member> {
+    let member = |(index, place): (usize, &Place)| {
+        let (name, what) = match place {
+            Place::Leaf(leaf) => {
+                let field = format.fields().get(*leaf)?;
+                (field.name.get(path..)?, What::Value(*leaf, Kind::of(field)))
+            }
+            Place::Group(group) => {
+                let inner = members(format, &group.members, group.path.len() + 1, group.union.is_some());
+                (group.name.as_str(), What::Group(group.clone(), inner))
+            }
+        };
+        let mut prefix = Vec::new();
+        if index > 0 && !are_variants {
+            prefix.push(b',');
+        }
+        push_string(&mut prefix, name);
+        prefix.push(b':');
+        Some(Member { prefix, what })
+    };
+    places.iter().enumerate().filter_map(member).collect()
 }
 
 impl JsonEncoder {
     /// An encoder for records of this format.
     #[must_use]
     pub fn new(format: &Format) -> Self {
-        let fields = format.fields().iter().enumerate().map(|(index, field)| {
-            let mut prefix = vec![if index == 0 { b'{' } else { b',' }];
-            push_string(&mut prefix, &field.name);
-            prefix.push(b':');
-            Member { prefix, ty: field.ty }
-        });
-        Self { fields: fields.collect() }
+        Self { members: members(format, format.tree(), 0, false) }
     }
 
     /// Appends a record as a line. Does not allocate but to grow `out`. A record of another format gives a line of
     /// nonsense.
     #[inline]
     pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
-        for (index, Member { prefix, ty }) in self.fields.iter().enumerate() {
-            out.extend_from_slice(prefix);
-            match record.get(index) {
-                Value::Null => out.extend_from_slice(b"null"),
-                Value::Bool(true) => out.extend_from_slice(b"true"),
-                Value::Bool(false) => out.extend_from_slice(b"false"),
-                Value::Int(value) => text::push_integer(out, value),
-                Value::Uint(value) => text::push_integer(out, value),
-                Value::Float(value) if value.is_finite() => text::push_float(out, *ty, value),
-                Value::Float(value) => quoted(out, |out| text::push_float(out, *ty, value)),
-                Value::Timestamp(value) => quoted(out, |out| text::push_timestamp(out, value)),
-                Value::Text(value) => push_text(out, value),
-                Value::Bytes(value) => quoted(out, |out| text::push_base64(out, value)),
+        push_record(&self.members, record, out);
+        out.push(b'\n');
+    }
+}
+
+#[inline]
+fn push_record(members: &[Member], record: &Record<'_>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    for Member { prefix, what } in members {
+        out.extend_from_slice(prefix);
+        match what {
+            What::Value(index, kind) => push_value(kind, record.get(*index), out),
+            What::Group(group, members) => push_group(group, members, record, out),
+        }
+    }
+    out.push(b'}');
+}
+
+fn push_group(group: &Group, members: &[Member], record: &Record<'_>, out: &mut Vec<u8>) {
+    if record.group_is_null(group) {
+        out.extend_from_slice(b"null");
+        return;
+    }
+    if group.union.is_none() {
+        push_record(members, record, out);
+        return;
+    }
+    let is_there = |member: &&Member| match &member.what {
+        What::Value(index, _) => !record.is_null(*index),
+        What::Group(group, _) => !record.group_is_null(group),
+    };
+    let variant = members.iter().find(is_there);
+    push_record(variant.map_or(&[], std::slice::from_ref), record, out);
+}
+
+#[inline]
+fn push_value(kind: &Kind, value: Value<'_>, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(value) => text::push_integer(out, value),
+        Value::Uint(value) => text::push_integer(out, value),
+        Value::Float(value) => {
+            let ty = if let Kind::Scalar(ty) = kind { *ty } else { FieldType::F64 };
+            if value.is_finite() {
+                text::push_float(out, ty, value);
+            } else {
+                quoted(out, |out| text::push_float(out, ty, value));
             }
         }
-        out.extend_from_slice(b"}\n");
+        Value::Timestamp(value) => quoted(out, |out| text::push_timestamp(out, value)),
+        Value::Text(value) => push_text(out, value),
+        Value::Bytes(value) => quoted(out, |out| text::push_base64(out, value)),
+        Value::Decimal { unscaled, scale } => text::push_decimal(out, unscaled, scale),
+        Value::Enum { symbol: Some(symbol), .. } => push_string(out, symbol),
+        Value::Enum { number, symbol: None } => text::push_integer(out, number),
+        Value::List(list) => push_list(kind, list, out),
+        Value::Record(record) => match kind {
+            Kind::Records(members) => push_record(members, &record, out),
+            _ => out.extend_from_slice(b"null"),
+        },
     }
+}
+
+/// A list as an array.
+fn push_list(kind: &Kind, list: List<'_>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, value) in list.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        match kind {
+            Kind::Values(kind) => push_value(kind, value, out),
+            kind => push_value(kind, value, out),
+        }
+    }
+    out.push(b']');
 }
 
 /// Puts in quotes what needs no escapes.

@@ -5,15 +5,25 @@
 //! writes records as lines that read back as the same records.
 //!
 //! Numbers are numbers; floats that JSON has no number for are the strings `"NaN"`, `"inf"` and `"-inf"`. Timestamps
-//! are RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing.
+//! are RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing. Decimals are numbers,
+//! written and read digit by digit. A value of an enumeration is its symbol, or its number where it has no symbol. A
+//! nested record is an object, a union is an object with the one variant as its member, a list is an array.
 
 mod decode;
 mod encode;
+mod infer;
+mod schema;
+mod shape;
 
 use std::{fmt, io};
 
+use crate::builder::ValueProblem;
+
 pub use decode::JsonDecoder;
 pub use encode::JsonEncoder;
+pub(crate) use encode::JsonValue;
+pub use infer::{JsonInferOptions, infer_json_sample};
+pub use schema::{JsonSchemaError, import_json_schema};
 
 /// How JSON lines are read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +113,12 @@ pub enum JsonProblem {
     /// A member is missing.
     #[error("the object lacks this member, and its field is not nullable")]
     Missing,
+    /// The record cannot be made of the members.
+    #[error("{problem}")]
+    Refused {
+        /// Why not.
+        problem: ValueProblem,
+    },
     /// Arrays and objects lie in each other too deep.
     #[error("found arrays or objects more than {MAX_DEPTH} deep")]
     TooDeep,

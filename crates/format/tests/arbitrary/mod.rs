@@ -1,6 +1,8 @@
 //! Any format, and any values for it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
+pub mod nested;
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,7 +69,7 @@ pub fn format() -> impl Strategy<Value = Format> {
             while specs.iter().any(|spec| spec.name == name) {
                 name.push('_');
             }
-            specs.push(FieldSpec { name, ty, nullable });
+            specs.push(FieldSpec { name, ty: ty.into(), nullable });
         }
         Format::natural(specs).expect("names differ")
     })
@@ -113,6 +115,7 @@ pub fn value(ty: FieldType) -> BoxedStrategy<Owned> {
             .boxed(),
         FieldType::String => text.prop_map(Owned::Text).boxed(),
         FieldType::Bytes => vec(any::<u8>(), 0..20).prop_map(Owned::Bytes).boxed(),
+        FieldType::Decimal { .. } | FieldType::Enum { .. } | FieldType::List => unreachable!("formats here are flat"),
     }
 }
 

@@ -54,10 +54,13 @@ pub(crate) fn plan(select: &Select, format: &Format) -> Result<Program, QueryErr
 
 /// A select list that says no more than `*` does leaves the records as they are.
 fn projection(outputs: Vec<Output>, format: &Format) -> Result<(Projection, Format), QueryError> {
-    let fields = outputs.iter().map(|output| FieldSpec {
-        name: output.name.clone(),
-        ty: output.expr.ty,
-        nullable: output.expr.nullable,
+    let fields = outputs.iter().map(|output| {
+        let name = output.name.clone();
+        match output.plain_field().and_then(|index| format.fields().get(index)) {
+            // A field that is only copied stays what it is.
+            Some(field) => FieldSpec { name, ..field.spec() },
+            None => FieldSpec { name, ty: output.expr.ty.into(), nullable: output.expr.nullable },
+        }
     });
     let output = Format::natural(fields)
         .map_err(|error| QueryError::new(format!("the select list makes no format: {error}"), None))?;
@@ -132,7 +135,7 @@ impl<'a> Binder<'a> {
                     }
                 }
                 Item::Expr { expr: source, alias, at } => {
-                    let expr = self.bind(source).map_err(|error| or_at(error, *at))?.expr;
+                    let expr = self.bind_any(source).map_err(|error| or_at(error, *at))?.expr;
                     let (name, is_given) = match alias {
                         Some(alias) => (alias.value.clone(), true),
                         None => (self.implied_name(source), false),
@@ -168,8 +171,19 @@ impl<'a> Binder<'a> {
         self.index_of(name).map_or_else(|_| name.value.clone(), |index| self.format.fields()[index].name.clone())
     }
 
-    /// Checks the depth and binds; on the way out a place is added to an error that has none.
+    /// An operand: any expression but a list, of which nothing can be computed.
     fn bind(&mut self, source: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
+        let bound = self.bind_any(source)?;
+        if bound.expr.ty == FieldType::List {
+            let message = self.is_of_type(source, bound.expr.ty, Literal::None);
+            let hint = "a list can be selected as it is, and asked whether it IS NULL";
+            return Err(QueryError::new(message, place(source)).hint(hint));
+        }
+        Ok(bound)
+    }
+
+    /// Checks the depth and binds; on the way out a place is added to an error that has none.
+    fn bind_any(&mut self, source: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
         if self.depth >= MAX_DEPTH {
             let message = format!("more than {MAX_DEPTH} operations within each other");
             return Err(QueryError::new(message, place(source)));

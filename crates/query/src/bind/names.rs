@@ -23,7 +23,32 @@ impl<'a> Binder<'a> {
 
     pub(super) fn field(&self, index: usize) -> Expr {
         let field = &self.format.fields()[index];
-        Expr { node: Node::Field(index), ty: field.ty, nullable: field.nullable }
+        // What expressions make of values that SQL has no type for: see `Program`.
+        let (ty, nullable) = match field.ty {
+            FieldType::Decimal { .. } => (FieldType::F64, field.nullable),
+            FieldType::Enum { .. } => (FieldType::String, true),
+            ty => (ty, field.nullable),
+        };
+        Expr { node: Node::Field(index), ty, nullable }
+    }
+
+    /// The field of a nested record that `record.field` or `stream.record.field` names; the stream comes first.
+    pub(super) fn path(&self, parts: &[ast::Ident]) -> Option<usize> {
+        let find = |parts: &[ast::Ident]| match parts {
+            [] | [_] => None,
+            parts => self.index_of(&joined(parts)).ok(),
+        };
+        match parts {
+            [stream, name] if self.select.is_called(stream) && self.index_of(name).is_ok() => None,
+            [stream, rest @ ..] if self.select.is_called(stream) => find(rest).or_else(|| find(parts)),
+            parts => find(parts),
+        }
+    }
+
+    pub(super) fn unknown_path(&self, parts: &[ast::Ident]) -> QueryError {
+        let name = joined(parts);
+        let at = Position::of(name.span.start);
+        self.unknown_column(&name, at)
     }
 
     /// The field of this name: exactly, or, for a name without quotes, the only one that differs in case alone.
@@ -72,6 +97,17 @@ impl<'a> Binder<'a> {
         };
         format!("{} is {kind}", described(source))
     }
+}
+
+/// The names of nested records and of a field as one name; in quotes if one of them is.
+fn joined(parts: &[ast::Ident]) -> ast::Ident {
+    let names: Vec<&str> = parts.iter().map(|part| part.value.as_str()).collect();
+    let mut name = ast::Ident::new(names.join("."));
+    name.quote_style = parts.iter().find_map(|part| part.quote_style);
+    if let Some(first) = parts.first() {
+        name.span = first.span;
+    }
+    name
 }
 
 /// Names in a row; of many, the first ones and how many more there are.

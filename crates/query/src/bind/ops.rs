@@ -20,14 +20,17 @@ impl<'a> Binder<'a> {
             E::Value(value) => return self.value(source, &value.value),
             E::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => return self.signed(source, expr),
             E::Identifier(name) => self.column(None, name)?,
-            E::CompoundIdentifier(parts) => match &parts[..] {
-                [qualifier, name] => self.column(Some(qualifier), name)?,
-                _ => return Err(not_possible("a name of more than two parts", source)),
+            E::CompoundIdentifier(parts) => match (self.path(parts), &parts[..]) {
+                (Some(index), _) => self.field(index),
+                (None, [qualifier, name]) if self.format.group(&qualifier.value).is_none() => {
+                    self.column(Some(qualifier), name)?
+                }
+                (None, _) => return Err(self.unknown_path(parts)),
             },
             E::UnaryOp { op: UnaryOperator::Not, expr } => build::not(self.bind_condition(expr, "NOT")?),
             E::BinaryOp { left, op, right } => self.binary(source, left, op, right)?,
-            E::IsNull(operand) => build::is_null(false, self.bind(operand)?.expr),
-            E::IsNotNull(operand) => build::is_null(true, self.bind(operand)?.expr),
+            E::IsNull(operand) => build::is_null(false, self.bind_any(operand)?.expr),
+            E::IsNotNull(operand) => build::is_null(true, self.bind_any(operand)?.expr),
             E::IsTrue(operand) => build::is_truth(Some(true), false, self.bind_condition(operand, "IS TRUE")?),
             E::IsNotTrue(operand) => build::is_truth(Some(true), true, self.bind_condition(operand, "IS NOT TRUE")?),
             E::IsFalse(operand) => build::is_truth(Some(false), false, self.bind_condition(operand, "IS FALSE")?),

@@ -105,11 +105,7 @@ impl Interpreter {
     ) -> Result<(), EvalError> {
         row.clear();
         match &program.projection {
-            Projection::All => {
-                for index in 0..program.input.fields().len() {
-                    row.set(index, record.get(index)).map_err(|error| refused(&error))?;
-                }
-            }
+            Projection::All => row.copy(record).map_err(|error| refused(&error))?,
             Projection::Fields(outputs) => {
                 for (index, output) in outputs.iter().enumerate() {
                     self.set(&output.expr, record, row, index)?;
@@ -130,7 +126,11 @@ impl Interpreter {
         row: &mut RecordBuilder,
         field: usize,
     ) -> Result<(), EvalError> {
-        let value = self.value(expr, record)?;
+        let value = match expr.node {
+            // Copied as it is: also what no expression could make.
+            Node::Field(index) => record.get(index),
+            _ => self.value(expr, record)?,
+        };
         row.set(field, value).map_err(|error| refused(&error))
     }
 
@@ -152,6 +152,7 @@ impl Interpreter {
             Datum::Timestamp(value) => Value::Timestamp(value),
             Datum::Text(text) => Value::Text(text.bytes(&self.made)),
             Datum::Bytes(bytes) => Value::Bytes(bytes),
+            Datum::Composed => return Err(EvalError::IllTyped),
         })
     }
 }
@@ -168,6 +169,7 @@ pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
         Datum::Timestamp(value) => Constant::Timestamp(value),
         Datum::Text(text) => Constant::Text(std::str::from_utf8(text.bytes(&made)).ok()?.to_owned()),
         Datum::Bytes(bytes) => Constant::Bytes(bytes.to_vec()),
+        Datum::Composed => return None,
     })
 }
 
@@ -196,6 +198,8 @@ enum Datum<'a> {
     Timestamp(i64),
     Text(Text<'a>),
     Bytes(&'a [u8]),
+    /// A list: not null, and nothing else is known of it.
+    Composed,
 }
 
 /// Text that stands in the record or in the program, or that was made and stands in the walk's buffer.
@@ -228,6 +232,12 @@ impl<'a> From<Value<'a>> for Datum<'a> {
             Value::Timestamp(value) => Datum::Timestamp(value),
             Value::Text(bytes) => Datum::Text(Text::Standing(bytes)),
             Value::Bytes(bytes) => Datum::Bytes(bytes),
+            // Digits are divided once, by an exact power of ten, as far as an f64 has that.
+            Value::Decimal { unscaled, scale } => Datum::Float(unscaled as f64 / 10_f64.powi(scale.into())),
+            Value::Enum { symbol, .. } => {
+                symbol.map_or(Datum::Null, |symbol| Datum::Text(Text::Standing(symbol.as_bytes())))
+            }
+            Value::List(_) | Value::Record(_) => Datum::Composed,
         }
     }
 }

@@ -5,7 +5,7 @@ use crossdock_mailbox::attach::AttachError;
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::{Allowed, ContextHandle};
 use crossdock_transport::control::{Implementation, Overflow, RefusalCode, Side};
-use crossdock_transport::{ControlMessage, Header, Kind, Request};
+use crossdock_transport::{ControlMessage, FormatName, Header, Kind, Request, Unreadable};
 
 fn refused(context: &ContextHandle) -> String {
     match Attachment::connect(context.attach_addr().unwrap()).unwrap_err() {
@@ -104,6 +104,8 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
             sql: ["SELECT * FROM R", "SELECT number FROM R WHERE grp < 3", "SELEKT"][random.usize(0..3)].into(),
             overflow: [None, Some(Overflow::DropOldest), Some(Overflow::Disconnect)][random.usize(0..3)],
             wait: random.bool(),
+            accept: (0..random.u32(0..3)).map(FormatName::Version).collect(),
+            unreadable: [None, Some(Unreadable::Hold), Some(Unreadable::Drop)][random.usize(0..3)],
         },
         Request::Unsubscribe { id: 3, subscription: random.u32(0..3) },
         Request::Finish { id: 4, stream: random.u32(0..3) },

@@ -208,7 +208,18 @@ impl Session {
     /// Subscribes under `subscription`; the format of what will come.
     pub(crate) fn subscribe(&mut self, subscription: u32, sql: &str, overflow: Option<Overflow>) -> Format {
         let sql = sql.to_owned();
-        match self.ask(|id| Request::Subscribe { id, subscription, sql, overflow, wait: false }).unwrap() {
+        match self
+            .ask(|id| Request::Subscribe {
+                id,
+                subscription,
+                sql,
+                overflow,
+                wait: false,
+                accept: Vec::new(),
+                unreadable: None,
+            })
+            .unwrap()
+        {
             Reply::Subscribed { format, .. } => Format::parse(&format).unwrap(),
             other => panic!("{other:?}"),
         }

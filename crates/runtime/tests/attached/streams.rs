@@ -121,7 +121,7 @@ fn a_stream_that_all_take_as_it_is_passes_without_a_copy() {
     }
     let info = context.context().unwrap();
     assert_eq!(info.batches_whole % 3, 0);
-    assert_eq!(context.explain("SELECT * FROM N WHERE grp = 1").unwrap().unwrap().stream, "N");
+    assert_eq!(context.explain("SELECT * FROM N WHERE grp = 1", &[]).unwrap().unwrap().stream, "N");
 }
 
 #[test]
@@ -235,6 +235,8 @@ fn an_attached_publisher_whose_records_are_none_is_sent_away() {
             sql,
             overflow: None,
             wait: false,
+            accept: Vec::new(),
+            unreadable: None,
         });
         assert!(words.contains("32767"), "{words}");
     }

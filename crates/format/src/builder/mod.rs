@@ -1,24 +1,67 @@
 //! Writing records.
 
-use std::fmt;
+mod copy;
+mod error;
+mod nested;
+mod quick;
 
 use crate::MAX_RECORD_BYTES;
 use crate::field::FieldType;
 use crate::format::{Cell, Format, RECORD_ALIGN};
-use crate::record::Value;
+use crate::record::{Value, slot};
+
+pub use error::{ValueError, ValueProblem};
+use nested::Level;
 
 /// Writes records of one format, one after the other, without allocating once its buffer has grown to their size.
 ///
 /// [`clear`](RecordBuilder::clear) starts a record with every field unset; `set…` gives fields their values, in any
 /// order, again if need be; [`finish`](RecordBuilder::finish) gives the record's bytes. A nullable field that is never
 /// set is null. Without a `clear` in between, the next record starts from the values of the last.
+///
+/// A nested record that may be null is there as soon as a field in it is set. A list is begun, gets its elements one
+/// after the other, and is ended; between [`begin_element`](RecordBuilder::begin_element) and
+/// [`end_element`](RecordBuilder::end_element), `set…` speaks of the fields of that element.
+///
+/// ```
+/// use crossdock_format::{Format, Record, RecordBuilder, Value};
+///
+/// let format = Format::parse_schema("id u32\npos record { x f32; y f32 } null\nlegs record { to string; km u16 }[]")?;
+/// let mut row = RecordBuilder::new(&format);
+/// row.set_u64(0, 7)?;
+/// row.begin_list(3)?;
+/// for (to, km) in [("JFK", 100), ("LGA", 20)] {
+///     row.begin_element()?;
+///     row.set_text(0, to)?;
+///     row.set_u64(1, km)?;
+///     row.end_element()?;
+/// }
+/// row.end_list()?;
+/// let record = Record::check(&format, row.finish()?)?;
+/// assert!(record.is_null(1), "nothing in `pos` was set");
+/// let Value::List(legs) = record.get(3) else { unreachable!() };
+/// assert_eq!(legs.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RecordBuilder {
+    /// Of the innermost open record: the record itself, or an element of a list.
     format: Format,
     /// The fixed part, and behind it the variable part as far as it has been written.
     bytes: Vec<u8>,
-    /// One bit a field: those that must be set and have not been.
+    /// One bit a field of the innermost open record: those that must be set and have not been.
     missing: Vec<u64>,
+    /// Where the innermost open record starts in its buffer.
+    base: usize,
+    /// Which buffer that is: `bytes` for 0, else that of the level before this one.
+    target: usize,
+    /// Lists that lie in each other; the first `depth` are open, the others keep their buffers for later.
+    levels: Vec<Level>,
+    depth: usize,
+    /// Whether there are bytes in the variable part that no slot speaks of any more.
+    has_dead: bool,
+    /// Room for a copy of the record without those.
+    spare: Vec<u8>,
 }
 
 impl RecordBuilder {
@@ -26,10 +69,20 @@ impl RecordBuilder {
     #[must_use]
     pub fn new(format: &Format) -> Self {
         let layout = format.layout();
-        Self { bytes: layout.blank.to_vec(), missing: layout.required.to_vec(), format: format.clone() }
+        Self {
+            bytes: layout.blank.to_vec(),
+            missing: layout.required.to_vec(),
+            format: format.clone(),
+            base: 0,
+            target: 0,
+            levels: Vec::new(),
+            depth: 0,
+            has_dead: false,
+            spare: Vec::new(),
+        }
     }
 
-    /// The format of the records.
+    /// The format of the innermost open record: that of the records, unless an element of a list is open.
     #[inline]
     #[must_use]
     pub fn format(&self) -> &Format {
@@ -39,6 +92,10 @@ impl RecordBuilder {
     /// Starts over, with every field unset.
     #[inline]
     pub fn clear(&mut self) {
+        if self.depth > 0 {
+            self.close_all();
+        }
+        self.has_dead = false;
         let layout = self.format.layout();
         self.bytes.clear();
         self.bytes.extend_from_slice(&layout.blank);
@@ -46,8 +103,10 @@ impl RecordBuilder {
     }
 
     /// Gives a field its value. Integers of either sign go into any integer field that has room for them; a float is
-    /// rounded to the nearest for an `f32` field. Everything else goes into fields of its own type only. Text is not
-    /// looked into: that it is UTF-8 is the caller's promise.
+    /// rounded to the nearest for an `f32` field. An enumeration takes the text of a symbol and any number that fits; a
+    /// decimal takes integers, and decimals of another scale, if nothing is lost; a list takes a list with the same
+    /// elements, which is copied. Everything else goes into fields of its own type only. Text is not looked into: that
+    /// it is UTF-8 is the caller's promise.
     ///
     /// # Errors
     /// The format has no such field, or the value does not fit the field; the field is then as it was.
@@ -62,6 +121,13 @@ impl RecordBuilder {
             Value::Timestamp(value) => self.set_timestamp(field, value),
             Value::Text(value) => self.set_text(field, value),
             Value::Bytes(value) => self.set_bytes(field, value),
+            Value::Decimal { unscaled, scale } => self.set_decimal(field, unscaled, scale),
+            Value::Enum { number, symbol } => self.set_enum(field, number, symbol),
+            Value::List(list) => self.set_list(field, list),
+            Value::Record(_) => match self.cell(field) {
+                Ok(cell) => Err(self.wrong_type(field, "record", cell.ty)),
+                Err(error) => Err(error),
+            },
         }
     }
 
@@ -72,19 +138,11 @@ impl RecordBuilder {
     #[inline]
     pub fn set_null(&mut self, field: usize) -> Result<(), ValueError> {
         let cell = self.cell(field)?;
-        if cell.null_mask == 0 {
-            return Err(self.refuse(field, ValueProblem::NotNullable));
+        if cell.null_mask == 0 || cell.is_shared() {
+            return self.null_with_its_record(field, cell);
         }
-        if cell.ty.is_variable() && self.slot(cell.offset as usize).1 > 0 {
-            self.remove_variable(cell.offset as usize);
-        }
-        let (at, size) = (cell.offset as usize, cell.ty.size());
-        if let Some(slot) = self.bytes.get_mut(at..at + size) {
-            slot.fill(0);
-        }
-        if let Some(byte) = self.bytes.get_mut(cell.null_byte as usize) {
-            *byte |= cell.null_mask;
-        }
+        self.forget(field, cell);
+        self.set_bit(cell.null_byte, cell.null_mask);
         Ok(())
     }
 
@@ -108,24 +166,22 @@ impl RecordBuilder {
     /// As [`RecordBuilder::set`].
     #[inline]
     pub fn set_i64(&mut self, field: usize, value: i64) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        // A conversion that fails gives a value that differs, whatever the type: one rule for all of them.
-        let fits = match cell.ty {
-            FieldType::I8 => i64::from(value as i8) == value,
-            FieldType::I16 => i64::from(value as i16) == value,
-            FieldType::I32 => i64::from(value as i32) == value,
-            FieldType::I64 => true,
-            FieldType::U8 => i64::from(value as u8) == value,
-            FieldType::U16 => i64::from(value as u16) == value,
-            FieldType::U32 => i64::from(value as u32) == value,
-            FieldType::U64 => value >= 0,
-            ty => return Err(self.wrong_type(field, "integer", ty)),
-        };
-        if !fits {
-            return Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty: cell.ty }));
+        match self.try_i64(field, value) {
+            true => Ok(()),
+            false => self.set_other_i64(field, value),
         }
-        self.store_integer(field, cell, value as u64);
-        Ok(())
+    }
+
+    /// An integer for a field that is no integer, or has no room for it.
+    #[inline(never)]
+    fn set_other_i64(&mut self, field: usize, value: i64) -> Result<(), ValueError> {
+        let cell = self.cell(field)?;
+        match cell.ty {
+            FieldType::Enum { .. } => self.set_number(field, cell, value),
+            FieldType::Decimal { .. } => self.set_decimal(field, value.into(), 0),
+            ty if ty.is_integer() => Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty })),
+            ty => Err(self.wrong_type(field, "integer", ty)),
+        }
     }
 
     /// Gives an integer field its value.
@@ -140,6 +196,7 @@ impl RecordBuilder {
         let cell = self.cell(field)?;
         match cell.ty {
             FieldType::U64 => self.store(field, cell, value.to_le_bytes()),
+            FieldType::Decimal { .. } => return self.set_decimal(field, value.into(), 0),
             ty if ty.is_integer() => {
                 return Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty }));
             }
@@ -154,6 +211,15 @@ impl RecordBuilder {
     /// As [`RecordBuilder::set`]; a finite value that would be infinite as `f32` is out of range.
     #[inline]
     pub fn set_f64(&mut self, field: usize, value: f64) -> Result<(), ValueError> {
+        match self.try_f64(field, value) {
+            true => Ok(()),
+            false => self.set_other_f64(field, value),
+        }
+    }
+
+    /// A float for a field that is no `f64`.
+    #[inline(never)]
+    fn set_other_f64(&mut self, field: usize, value: f64) -> Result<(), ValueError> {
         let cell = self.cell(field)?;
         match cell.ty {
             FieldType::F64 => self.store(field, cell, value.to_le_bytes()),
@@ -186,28 +252,27 @@ impl RecordBuilder {
     /// Gives a `char[N]` or `string` field its value, from a `&str`, or from bytes that the caller knows to be UTF-8.
     ///
     /// # Errors
-    /// As [`RecordBuilder::set`]. A text that ends in NUL does not go into a `char[N]`: padding is NUL too.
+    /// As [`RecordBuilder::set`]; an enumeration takes its symbols. A text that ends in NUL does not go into a `char[N]`: padding is NUL too.
     #[inline]
     pub fn set_text(&mut self, field: usize, text: impl AsRef<[u8]>) -> Result<(), ValueError> {
-        let text = text.as_ref();
+        match self.try_text(field, text.as_ref()) {
+            true => Ok(()),
+            false => self.set_other_text(field, text.as_ref()),
+        }
+    }
+
+    /// A text for a field that is none, or has no room for it.
+    #[inline(never)]
+    fn set_other_text(&mut self, field: usize, text: &[u8]) -> Result<(), ValueError> {
         let cell = self.cell(field)?;
         match cell.ty {
             FieldType::String => self.store_variable(field, cell, text),
+            FieldType::Enum { .. } => self.set_symbol(field, cell, text),
             FieldType::Char(room) => {
                 if text.len() > usize::from(room) {
                     return Err(self.refuse(field, ValueProblem::TextTooLong { found: text.len(), room }));
                 }
-                if text.last() == Some(&0) {
-                    return Err(self.refuse(field, ValueProblem::EndsInNul));
-                }
-                let at = cell.offset as usize;
-                if let Some(place) = self.bytes.get_mut(at..at + usize::from(room)) {
-                    let (head, padding) = place.split_at_mut(text.len());
-                    head.copy_from_slice(text);
-                    padding.fill(0);
-                }
-                self.mark_set(field, cell);
-                Ok(())
+                Err(self.refuse(field, ValueProblem::EndsInNul))
             }
             ty => Err(self.wrong_type(field, "text", ty)),
         }
@@ -232,9 +297,12 @@ impl RecordBuilder {
     /// A field that is not nullable was never set.
     #[inline]
     pub fn finish(&mut self) -> Result<&[u8], ValueError> {
-        if let Some(word) = self.missing.iter().position(|word| *word != 0) {
-            let field = word * 64 + self.missing[word].trailing_zeros() as usize;
-            return Err(self.refuse(field, ValueProblem::NotSet));
+        if self.depth > 0 {
+            return Err(self.refuse(0, ValueProblem::Open));
+        }
+        self.check_complete()?;
+        if self.has_dead {
+            self.compact();
         }
         let len = self.bytes.len().next_multiple_of(RECORD_ALIGN);
         self.bytes.resize(len, 0);
@@ -266,7 +334,8 @@ impl RecordBuilder {
 
     #[inline]
     fn store<const N: usize>(&mut self, field: usize, cell: Cell, value: [u8; N]) {
-        if let Some(place) = self.bytes.get_mut(cell.offset as usize..).and_then(|rest| rest.first_chunk_mut()) {
+        let at = self.base + cell.offset as usize;
+        if let Some(place) = self.buffer().get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
             *place = value;
         }
         self.mark_set(field, cell);
@@ -274,15 +343,13 @@ impl RecordBuilder {
 
     #[inline]
     fn store_variable(&mut self, field: usize, cell: Cell, value: &[u8]) -> Result<(), ValueError> {
-        let at = cell.offset as usize;
-        // The value that goes leaves room for the one that comes only after that one is known to fit.
-        let old = self.slot(at).1;
-        let found = self.bytes.len() - old + value.len();
-        if found > MAX_RECORD_BYTES - RECORD_ALIGN {
-            return Err(self.refuse(field, ValueProblem::RecordTooLong { found }));
+        let at = self.base + cell.offset as usize;
+        if slot(self.buffer(), at).1 > 0 {
+            // Taken out when the record is finished.
+            self.has_dead = true;
         }
-        if old > 0 {
-            self.remove_variable(at);
+        if self.bytes.len() + value.len() > MAX_RECORD_BYTES - RECORD_ALIGN {
+            self.make_room(field, cell, value.len())?;
         }
         let slot = (self.bytes.len() as u64) | (value.len() as u64) << 32;
         self.bytes.extend_from_slice(value);
@@ -290,37 +357,29 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Start and length in the slot at this offset.
+    /// The buffer that the innermost open record is in.
     #[inline]
-    fn slot(&self, at: usize) -> (usize, usize) {
-        let word = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
-        ((word & 0xffff_ffff) as usize, (word >> 32) as usize)
-    }
-
-    /// Takes a value out of the variable part, and moves up those behind it: a field that is set twice leaves nothing
-    /// behind.
-    #[cold]
-    fn remove_variable(&mut self, at: usize) {
-        let (start, len) = self.slot(at);
-        self.bytes.drain(start..start + len);
-        for index in 0..self.format.layout().slots.len() {
-            let other = self.format.layout().slots[index] as usize;
-            let (other_start, other_len) = self.slot(other);
-            if other_start > start {
-                let slot = (other_start - len) as u64 | (other_len as u64) << 32;
-                self.bytes[other..other + 8].copy_from_slice(&slot.to_le_bytes());
-            }
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        match self.target.checked_sub(1).and_then(|level| self.levels.get_mut(level)) {
+            Some(level) => &mut level.bytes,
+            None => &mut self.bytes,
         }
     }
 
     #[inline]
     fn mark_set(&mut self, field: usize, cell: Cell) {
-        if cell.null_mask == 0 {
-            if let Some(word) = self.missing.get_mut(field / 64) {
-                *word &= !(1 << (field % 64));
+        if cell.null_mask != 0 {
+            let at = self.base + cell.null_byte as usize;
+            if let Some(byte) = self.buffer().get_mut(at) {
+                *byte &= !cell.null_mask;
             }
-        } else if let Some(byte) = self.bytes.get_mut(cell.null_byte as usize) {
-            *byte &= !cell.null_mask;
+            if cell.group == 0 {
+                return;
+            }
+            self.mark_groups(cell.group);
+        }
+        if let Some(word) = self.missing.get_mut(field / 64) {
+            *word &= !(1 << (field % 64));
         }
     }
 
@@ -331,96 +390,6 @@ impl RecordBuilder {
 
     #[cold]
     fn refuse(&self, field: usize, problem: ValueProblem) -> ValueError {
-        ValueError { format: self.format.clone(), field, problem }
+        ValueError { format: self.format.clone(), within: self.path(), is_value: self.is_in_value(), field, problem }
     }
-}
-
-/// Why a builder refused a value. Making one does not allocate: rows that are refused may be many.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ValueError {
-    format: Format,
-    /// Index of the field.
-    pub field: usize,
-    /// What is wrong.
-    pub problem: ValueProblem,
-}
-
-impl ValueError {
-    /// The field's name, if there is such a field.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.format.fields().get(self.field).map(|field| field.name.as_str())
-    }
-}
-
-impl fmt::Display for ValueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => write!(f, "field `{name}`: {}", self.problem),
-            None => write!(f, "field {}: {}", self.field + 1, self.problem),
-        }
-    }
-}
-
-impl std::error::Error for ValueError {}
-
-/// What can be wrong with a value.
-#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
-pub enum ValueProblem {
-    /// The index is beyond the format's fields.
-    #[error("the format has {fields} fields")]
-    NoSuchField {
-        /// How many it has.
-        fields: usize,
-    },
-    /// Null for a field that is never null.
-    #[error("found null, and the field is not nullable")]
-    NotNullable,
-    /// The field needs a value and got none.
-    #[error("has no value, and is not nullable")]
-    NotSet,
-    /// A value of another type.
-    #[error("found {found}, expected {ty}")]
-    WrongType {
-        /// The kind of the value.
-        found: &'static str,
-        /// The field's type.
-        ty: FieldType,
-    },
-    /// An integer beyond the field's range.
-    #[error("found {found}, expected {ty} {}", range_words(*ty))]
-    IntegerRange {
-        /// The integer.
-        found: i128,
-        /// The field's type.
-        ty: FieldType,
-    },
-    /// A float beyond the range of `f32`.
-    #[error("found {found:e}, expected f32, at most 3.4028235e38 either way")]
-    FloatRange {
-        /// The float.
-        found: f64,
-    },
-    /// A text with more bytes than the field has.
-    #[error("found a text of {found} bytes, expected at most {room} for char[{room}]")]
-    TextTooLong {
-        /// Its length in bytes.
-        found: usize,
-        /// The field's room in bytes.
-        room: u16,
-    },
-    /// A text that could not be told from its padding.
-    #[error("found a text that ends in NUL, which char[N] cannot tell from padding; use string")]
-    EndsInNul,
-    /// The record would be longer than any may be.
-    #[error("the record would take {found} bytes, expected at most {MAX_RECORD_BYTES}")]
-    RecordTooLong {
-        /// Its length in bytes.
-        found: usize,
-    },
-}
-
-/// The range of an integer type, for messages.
-fn range_words(ty: FieldType) -> String {
-    ty.integer_range().map(|(least, greatest)| format!("({least} to {greatest})")).unwrap_or_default()
 }

@@ -1,0 +1,10 @@
+//! What should run where, decided without touching anything: what is known comes in as values, a plan goes out.
+//!
+//! [`conversions`] is the graph of the conversions between a stream's formats, and the cheapest chain through it.
+//! [`order`] says what each step of a chain has to make, so that what nobody needs is left out as early as can be.
+//!
+//! No clock, socket, file or thread: the runtime carries out what is planned here, between two batches.
+#![forbid(unsafe_code)]
+
+pub mod conversions;
+pub mod order;

@@ -1,0 +1,198 @@
+//! `crossdock conversions` and `crossdock paths`: how records of one format become those of another.
+
+use crossdock_runtime::info::{ConversionInfo, PathInfo, PathStep};
+use crossdock_runtime::{FormatName, KeptConversion};
+use serde::Deserialize;
+
+use crate::cli::{AddConversion, Conversions, ConversionsCommand, List, RemoveConversion};
+use crate::failure::{Failure, Outcome};
+use crate::http::Changed;
+use crate::http::client::Client;
+use crate::lists::{client, objects, table};
+use crate::quantity::count;
+use crate::table::Side;
+use crate::{out, schema};
+
+/// `crossdock conversions`, and what is done to them.
+pub(crate) fn run(arguments: &Conversions) -> Outcome {
+    match &arguments.command {
+        None => list(&arguments.list),
+        Some(ConversionsCommand::Add(add)) => keep(add),
+        Some(ConversionsCommand::Remove(remove)) => discard(remove),
+    }
+}
+
+fn list(arguments: &List) -> Outcome {
+    #[derive(Deserialize)]
+    struct Answer {
+        conversions: Vec<ConversionInfo>,
+    }
+    let Answer { conversions } = client(arguments)?.get("/v1/conversions")?;
+    if arguments.json {
+        return objects(&conversions);
+    }
+    let headings = [
+        ("stream", Side::Left),
+        ("from", Side::Left),
+        ("to", Side::Left),
+        ("owner", Side::Left),
+        ("ns", Side::Right),
+        ("how", Side::Left),
+    ];
+    let empty = "no conversions: programs register them, or `crossdock conversions add`";
+    table(&headings, conversions.iter().map(conversion_row), empty)
+}
+
+fn conversion_row(conversion: &ConversionInfo) -> Vec<String> {
+    let owner = if conversion.in_force { conversion.owner.clone() } else { format!("{} (covered)", conversion.owner) };
+    vec![
+        conversion.stream.clone(),
+        named(&conversion.from, conversion.from_version),
+        named(&conversion.to, conversion.to_version),
+        owner,
+        format!("{:.0}", conversion.ns_per_record),
+        how(&conversion.conversion),
+    ]
+}
+
+/// A conversion in a line.
+fn how(text: &str) -> String {
+    match text.trim() {
+        "" => "by name".to_owned(),
+        sql if sql.len() >= 6 && sql.is_char_boundary(6) && sql[..6].eq_ignore_ascii_case("select") => sql.to_owned(),
+        rules => format!("by name: {}", rules.lines().collect::<Vec<_>>().join("; ")),
+    }
+}
+
+/// A format, by its version where it has one.
+pub(crate) fn named(id: &str, version: Option<u32>) -> String {
+    version.map_or_else(|| id.to_owned(), |version| format!("v{version}"))
+}
+
+/// `crossdock conversions add`.
+fn keep(arguments: &AddConversion) -> Outcome {
+    let AddConversion { stream, from, to, sql, rule, file, control } = arguments;
+    let conversion = match (sql, file) {
+        (Some(sql), _) => sql.clone(),
+        (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format!("cannot read the conversion {}: {error}", path.display()))
+                .hint("the file has a query, or rules such as `rename old new`, one a line")
+        })?,
+        (None, None) => rule.iter().map(|rule| format!("{rule}\n")).collect(),
+    };
+    let (from, to) = (format_named(from)?, format_named(to)?);
+    let kept = KeptConversion { stream: stream.clone(), from, to, conversion };
+    let Changed { note } = Client::new(control.socket.as_deref())?.post("/v1/conversions", &kept)?;
+    note.into_iter().for_each(out::say);
+    Ok(())
+}
+
+/// `crossdock conversions remove`.
+fn discard(arguments: &RemoveConversion) -> Outcome {
+    let RemoveConversion { stream, from, to, control } = arguments;
+    let (from, to) = (format_named(from)?, format_named(to)?);
+    let kept = KeptConversion { stream: stream.clone(), from, to, conversion: String::new() };
+    let Changed { note } = Client::new(control.socket.as_deref())?.delete("/v1/conversions", &kept)?;
+    note.into_iter().for_each(out::say);
+    Ok(())
+}
+
+/// A format as the command line names it: a version, an id, or a schema file.
+pub(crate) fn format_named(text: &str) -> Outcome<FormatName> {
+    match text.parse() {
+        Ok(name) => Ok(name),
+        Err(_) if std::path::Path::new(text).exists() => {
+            Ok(FormatName::Description(schema::read(text.as_ref())?.format.describe()))
+        }
+        Err(why) => {
+            Err(Failure::usage(why).hint("or the name of a schema file, for a format that nobody announced yet"))
+        }
+    }
+}
+
+/// `crossdock paths`.
+pub(crate) fn paths(arguments: &List) -> Outcome {
+    #[derive(Deserialize)]
+    struct Answer {
+        paths: Vec<PathInfo>,
+    }
+    let Answer { paths } = client(arguments)?.get("/v1/paths")?;
+    if arguments.json {
+        return objects(&paths);
+    }
+    let headings = [
+        ("stream", Side::Left),
+        ("from", Side::Left),
+        ("by way of", Side::Left),
+        ("ns", Side::Right),
+        ("subscribers", Side::Right),
+        ("in", Side::Right),
+        ("out", Side::Right),
+        ("refused", Side::Right),
+        ("waiting", Side::Right),
+    ];
+    let empty =
+        "no paths: they are for subscribers that say which formats they accept, as `crossdock subscribe --accept`";
+    table(&headings, paths.iter().map(path_row), empty)
+}
+
+fn path_row(path: &PathInfo) -> Vec<String> {
+    vec![
+        path.stream.clone(),
+        named(&path.from, path.from_version),
+        way(path),
+        if path.is_missing { "-".to_owned() } else { format!("{:.0}", path.ns_per_record) },
+        count(path.subscriptions.into()),
+        count(path.records_in),
+        count(path.records_out),
+        count(path.refused),
+        count(path.waiting),
+    ]
+}
+
+/// The formats on a path, the accepted one last.
+pub(crate) fn way(path: &PathInfo) -> String {
+    if path.is_missing {
+        return format!("nothing leads to {}", named(&path.to, path.to_version));
+    }
+    let step = |step: &PathStep| {
+        let to = named(&step.to, step.to_version);
+        if step.registered { to } else { format!("{to} (by name)") }
+    };
+    match &path.steps[..] {
+        [] => "as it is".to_owned(),
+        steps => steps.iter().map(step).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversion_says_how_it_goes_in_a_line() {
+        assert_eq!(how(""), "by name");
+        assert_eq!(how("rename a b\ndrop c\n"), "by name: rename a b; drop c");
+        assert_eq!(how("select a AS b FROM x"), "select a AS b FROM x");
+        assert_eq!(how("dröp c"), "by name: dröp c");
+    }
+
+    #[test]
+    fn a_path_says_what_is_on_it_or_that_there_is_none() {
+        let step =
+            |version, registered| PathStep { to_version: version, to: "ab".into(), registered, ..PathStep::default() };
+        let mut path = PathInfo { to: "cd".into(), ..PathInfo::default() };
+        assert_eq!(way(&path), "as it is");
+        path.steps = vec![step(Some(2), true), step(None, false)];
+        assert_eq!(way(&path), "v2, ab (by name)");
+        path.is_missing = true;
+        assert_eq!((way(&path).as_str(), path_row(&path)[3].as_str()), ("nothing leads to cd", "-"));
+    }
+
+    #[test]
+    fn a_format_is_a_version_an_id_or_a_file() {
+        assert_eq!(format_named("v2").ok(), Some(FormatName::Version(2)));
+        assert_eq!(format_named("00c0ffee00c0ffee").ok(), Some(FormatName::Id("00c0ffee00c0ffee".into())));
+        assert!(format_named("no-such-file.schema").is_err_and(|failure| failure.text().contains("v3")));
+    }
+}

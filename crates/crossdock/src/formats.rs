@@ -1,0 +1,164 @@
+//! `crossdock formats`: which there are, what a reader of one would see of another, and how they may change.
+
+use crossdock_format::Format;
+use crossdock_format::registry::{Diff, Policy};
+use crossdock_runtime::info::{FieldInfo, FormatInfo};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{CheckFormat, DiffFormats, Formats, FormatsCommand, List, SetPolicy, ShowFormat};
+use crate::failure::{Failure, Outcome};
+use crate::http::client::Client;
+use crate::http::{Changed, FormatCheck, StreamPolicy};
+use crate::lists::{client, objects, table};
+use crate::table::Side;
+use crate::{out, schema};
+
+/// `crossdock formats`, and what is asked of them.
+pub(crate) fn run(arguments: &Formats) -> Outcome {
+    match &arguments.command {
+        None => list(&arguments.list),
+        Some(FormatsCommand::Show(show)) => self::show(show),
+        Some(FormatsCommand::Diff(diff)) => self::diff(diff),
+        Some(FormatsCommand::Check(check)) => self::check(check),
+        Some(FormatsCommand::Policy(policy)) => set_policy(policy),
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    formats: Vec<FormatInfo>,
+}
+
+fn list(arguments: &List) -> Outcome {
+    let Answer { formats } = client(arguments)?.get("/v1/formats")?;
+    if arguments.json {
+        return objects(&formats);
+    }
+    let row = |format: &FormatInfo| {
+        let field =
+            |field: &FieldInfo| format!("{} {}{}", field.name, field.ty, if field.nullable { " null" } else { "" });
+        let fields: Vec<String> = format.fields.iter().map(field).collect();
+        vec![format.id.clone(), streams(format).join(", "), fields.join(", ")]
+    };
+    let headings = [("format", Side::Left), ("version of", Side::Left), ("fields", Side::Left)];
+    table(&headings, formats.iter().map(row), "no formats: a publisher announces its own")
+}
+
+/// The streams that have a format, as `A:v1`, which is how a format can be named.
+fn streams(format: &FormatInfo) -> Vec<String> {
+    let pairs = format.streams.iter().zip(&format.versions);
+    pairs.map(|(stream, version)| format!("{stream}:v{version}")).collect()
+}
+
+/// `crossdock formats show`.
+fn show(arguments: &ShowFormat) -> Outcome {
+    let format = format_named(&arguments.format, &arguments.list)?;
+    if arguments.list.json {
+        #[derive(Serialize)]
+        struct Shown {
+            id: String,
+            description: String,
+            schema: String,
+        }
+        let (id, description, schema) = (format.id().to_string(), format.describe(), format.schema());
+        return out::print_json(&Shown { id, description, schema });
+    }
+    out::print(format!("# format {}\n{}", format.id(), format.schema()))
+}
+
+/// `crossdock formats diff`.
+fn diff(arguments: &DiffFormats) -> Outcome {
+    let reader = format_named(&arguments.reader, &arguments.list)?;
+    let written = format_named(&arguments.written, &arguments.list)?;
+    let diff = Diff::of(&reader, &written);
+    if arguments.list.json {
+        #[derive(Serialize)]
+        struct Line {
+            field: String,
+            seen: String,
+            compatible: bool,
+        }
+        let mut lines: Vec<Line> = Vec::new();
+        for field in &diff.fields {
+            let (seen, compatible) = (field.seen.to_string(), field.seen.is_compatible());
+            lines.push(Line { field: field.name.clone(), seen, compatible });
+        }
+        let lost =
+            diff.lost.iter().map(|field| Line { field: field.clone(), seen: "lost".to_owned(), compatible: true });
+        lines.extend(lost);
+        return objects(&lines);
+    }
+    out::print(diff.to_string())
+}
+
+/// `crossdock formats check`.
+fn check(arguments: &CheckFormat) -> Outcome {
+    let format = schema::read(&arguments.file)?.format.describe();
+    let question = FormatCheck { stream: arguments.stream.clone(), format };
+    let Changed { note } = Client::new(arguments.control.socket.as_deref())?.post("/v1/check", &question)?;
+    note.into_iter().for_each(out::say);
+    Ok(())
+}
+
+/// `crossdock formats policy`.
+fn set_policy(arguments: &SetPolicy) -> Outcome {
+    let SetPolicy { stream, policy, control } = arguments;
+    let wish = StreamPolicy { stream: stream.clone(), policy: policy.to_string() };
+    let Changed { note } = Client::new(control.socket.as_deref())?.post("/v1/policy", &wish)?;
+    note.into_iter().for_each(out::say);
+    Ok(())
+}
+
+/// A format as the command line names it: `STREAM:v3`, an id, or a schema file.
+fn format_named(text: &str, arguments: &List) -> Outcome<Format> {
+    let hint =
+        "a format is STREAM:v1, an id of 16 hexadecimal digits, or a schema file; `crossdock formats` lists them";
+    let looks_known = text.rsplit_once(':').is_some_and(|(_, version)| is_version(version)) || is_id(text);
+    if !looks_known && std::path::Path::new(text).exists() {
+        return Ok(schema::read(text.as_ref())?.format);
+    }
+    if !looks_known {
+        return Err(Failure::usage(format!("`{text}` names no format")).hint(hint));
+    }
+    let Answer { formats } = client(arguments)?.get("/v1/formats")?;
+    let found = formats
+        .iter()
+        .find(|format| format.id.eq_ignore_ascii_case(text) || streams(format).iter().any(|name| name == text));
+    let found = found.ok_or_else(|| Failure::usage(format!("the daemon knows no format {text}")).hint(hint))?;
+    Format::parse(&found.description).map_err(|error| {
+        Failure::failed(format!("the daemon's format {} cannot be read: {error}", found.id))
+            .hint("the daemon may be of another version than this program; compare `crossdock --version`")
+    })
+}
+
+fn is_version(text: &str) -> bool {
+    text.strip_prefix('v').is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Reads a policy's word.
+pub(crate) fn parse_policy(text: &str) -> Result<Policy, String> {
+    text.parse().map_err(|error: crossdock_format::registry::PolicyError| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_named_by_its_stream_and_version() {
+        let format = FormatInfo {
+            id: "00c0ffee00c0ffee".into(),
+            streams: vec!["A".into(), "x:y".into()],
+            versions: vec![2, 1],
+            description: String::new(),
+            fields: Vec::new(),
+        };
+        assert_eq!(streams(&format), ["A:v2", "x:y:v1"]);
+        assert!(is_version("v12") && !is_version("v") && !is_version("12") && !is_version("v1a"));
+        assert!(is_id("00c0ffee00c0ffee") && !is_id("00c0ffee"));
+    }
+}

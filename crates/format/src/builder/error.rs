@@ -1,0 +1,159 @@
+//! Why a builder refuses a value.
+
+use std::fmt;
+
+use crate::MAX_RECORD_BYTES;
+use crate::field::FieldType;
+use crate::format::Format;
+
+/// Why a builder refused a value. Making one does not allocate: rows that are refused may be many.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ValueError {
+    pub(super) format: Format,
+    /// The path of the element of a list that the field is in; allocated for those only.
+    pub(super) within: Option<Box<str>>,
+    /// Whether the element is a single value, which its list's name names.
+    pub(super) is_value: bool,
+    /// Index of the field.
+    pub field: usize,
+    /// What is wrong.
+    pub problem: ValueProblem,
+}
+
+impl ValueError {
+    pub(crate) fn new(format: &Format, field: usize, problem: ValueProblem) -> ValueError {
+        ValueError { format: format.clone(), within: None, is_value: false, field, problem }
+    }
+
+    /// The field's path, with the lists and elements that it is in, if there is such a field.
+    #[must_use]
+    pub fn path(&self) -> Option<String> {
+        if let Some(within) = self.within.as_ref().filter(|_| self.is_value) {
+            return Some(within.to_string());
+        }
+        let name = self.name()?;
+        Some(self.within.as_ref().map_or_else(|| name.to_owned(), |within| format!("{within}.{name}")))
+    }
+
+    /// The field's name, if there is such a field.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.format.fields().get(self.field).map(|field| field.name.as_str())
+    }
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path() {
+            Some(path) => write!(f, "field `{path}`: {}", self.problem),
+            None => write!(f, "field {}: {}", self.field + 1, self.problem),
+        }
+    }
+}
+
+impl std::error::Error for ValueError {}
+
+/// What can be wrong with a value.
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+pub enum ValueProblem {
+    /// The index is beyond the format's fields.
+    #[error("the format has {fields} fields")]
+    NoSuchField {
+        /// How many it has.
+        fields: usize,
+    },
+    /// Null for a field that is never null.
+    #[error("found null, and the field is not nullable")]
+    NotNullable,
+    /// The field needs a value and got none.
+    #[error("has no value, and is not nullable")]
+    NotSet,
+    /// A value of another type.
+    #[error("found {found}, expected {ty}")]
+    WrongType {
+        /// The kind of the value.
+        found: &'static str,
+        /// The field's type.
+        ty: FieldType,
+    },
+    /// An integer beyond the field's range.
+    #[error("found {found}, expected {ty} {}", range_words(*ty))]
+    IntegerRange {
+        /// The integer.
+        found: i128,
+        /// The field's type.
+        ty: FieldType,
+    },
+    /// A float beyond the range of `f32`.
+    #[error("found {found:e}, expected f32, at most 3.4028235e38 either way")]
+    FloatRange {
+        /// The float.
+        found: f64,
+    },
+    /// A text with more bytes than the field has.
+    #[error("found a text of {found} bytes, expected at most {room} for char[{room}]")]
+    TextTooLong {
+        /// Its length in bytes.
+        found: usize,
+        /// The field's room in bytes.
+        room: u16,
+    },
+    /// A text that could not be told from its padding.
+    #[error("found a text that ends in NUL, which char[N] cannot tell from padding; use string")]
+    EndsInNul,
+    /// A text that is no symbol of the enumeration.
+    #[error("found a text that is no symbol of the enumeration")]
+    UnknownSymbol,
+    /// A number that the enumeration's bytes do not hold.
+    #[error("found {found}, expected a number that fits {ty}")]
+    EnumRange {
+        /// The number.
+        found: i64,
+        /// The field's type.
+        ty: FieldType,
+    },
+    /// A number that the decimal does not hold exactly.
+    #[error("found {unscaled} at scale {scale}, which {ty} does not hold exactly")]
+    DecimalRange {
+        /// The number's units.
+        unscaled: i128,
+        /// Their scale.
+        scale: u8,
+        /// The field's type.
+        ty: FieldType,
+    },
+    /// A list of another number of elements than is fixed.
+    #[error("found {found} elements, expected {expected}")]
+    ListCount {
+        /// How many there were.
+        found: u32,
+        /// How many there must be.
+        expected: u32,
+    },
+    /// Something was begun that must be ended first.
+    #[error("a list or an element is open; end it first")]
+    Open,
+    /// There is no list to put an element into, or no element to end.
+    #[error("no list, or no element, is open")]
+    NotOpen,
+    /// A union with more than one variant, or with none.
+    #[error("found {found} variants of its union, expected 1")]
+    Variants {
+        /// How many were set.
+        found: usize,
+    },
+    /// A record of a foreign layout.
+    #[error("records of a foreign layout are read in place, and not written")]
+    Foreign,
+    /// The record would be longer than any may be.
+    #[error("the record would take {found} bytes, expected at most {MAX_RECORD_BYTES}")]
+    RecordTooLong {
+        /// Its length in bytes.
+        found: usize,
+    },
+}
+
+/// The range of an integer type, for messages.
+fn range_words(ty: FieldType) -> String {
+    ty.integer_range().map(|(least, greatest)| format!("({least} to {greatest})")).unwrap_or_default()
+}

@@ -1,0 +1,323 @@
+//! Steps: what a plan does to the fixed parts of records, a chunk of records at a time.
+//!
+//! One step is one loop over the records of a chunk, with nothing in it to decide: the widths are the loop's, places are
+//! the same for every record. Flaws are gathered beside the records, without a branch. A chunk of one record is no loop.
+
+use super::path::Path;
+use super::value::{put, store};
+use crate::format::Format;
+use crate::record::{Record, Value};
+
+/// Where a field is, and its null bit: mask 0 if it is never null.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct NullBit {
+    pub(super) byte: u32,
+    pub(super) mask: u8,
+}
+
+impl NullBit {
+    #[inline(always)]
+    pub(super) fn is_set<'r>(self, record: impl Bytes<'r>) -> bool {
+        let [byte] = record.load(self.byte);
+        byte & self.mask != 0
+    }
+}
+
+/// One step; places are in bytes from the start of a record.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) op: Op,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// The source's null bit, for steps that ask.
+    pub(super) null: NullBit,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// Copies so many bytes; there is a loop for each of the usual widths.
+    Move(u32),
+    /// Copies some of eight bytes, those of the mask, to where zeros are.
+    Part(u64),
+    /// Copies bits of one byte of the null bitmap into another, turned to the left.
+    Bits { mask: u8, turn: u8 },
+    /// Refuses null.
+    RefuseNull,
+    /// Refuses all but NUL in so many bytes: what a shorter `char[N]` would lose.
+    RefuseText(u32),
+    /// An integer to one of so many bytes.
+    Integer { load: Load, bytes: u8, check: Option<Range> },
+    /// An integer to an `f64`.
+    IntegerToF64(Load),
+    /// An integer of a coarser unit to nanoseconds: times this.
+    Times { load: Load, factor: i64 },
+    /// An `f32` to an `f64`.
+    Widen,
+    /// An `f64` to an `f32`, which refuses what would become infinite.
+    Narrow,
+    /// Anything, value by value.
+    Value { path: Box<Path>, to_null: NullBit },
+}
+
+/// How an integer is got out of the eight bytes at a step's place: shifted up to the top, and down again.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Load {
+    pub(super) up: u8,
+    pub(super) down: u8,
+    pub(super) signed: bool,
+}
+
+/// What an integer may be: `low`, and up to `span` more.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Range {
+    pub(super) low: i64,
+    pub(super) span: u64,
+}
+
+/// A record, as steps look at it.
+pub(super) trait Bytes<'r>: Copy {
+    /// `N` bytes from `at` on; zeros where there are not so many.
+    fn load<const N: usize>(self, at: u32) -> [u8; N];
+
+    /// So many bytes from `at` on; none where there are not so many.
+    fn stretch(self, at: u32, bytes: u32) -> &'r [u8];
+
+    /// All of it; its length is as its format says.
+    fn whole(self, format: &Format) -> &'r [u8];
+}
+
+impl<'r> Bytes<'r> for &'r [u8] {
+    #[inline(always)]
+    fn load<const N: usize>(self, at: u32) -> [u8; N] {
+        let at = at as usize;
+        self.get(at..at + N).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
+    }
+
+    #[inline(always)]
+    fn stretch(self, at: u32, bytes: u32) -> &'r [u8] {
+        let at = at as usize;
+        self.get(at..at + bytes as usize).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn whole(self, _format: &Format) -> &'r [u8] {
+        self
+    }
+}
+
+/// A record within a payload: it starts there. One comparison, with the payload's end, is all that a load takes.
+#[derive(Clone, Copy)]
+pub(super) struct Within<'r> {
+    pub(super) payload: &'r [u8],
+    pub(super) start: u32,
+}
+
+impl<'r> Bytes<'r> for Within<'r> {
+    #[inline(always)]
+    fn load<const N: usize>(self, at: u32) -> [u8; N] {
+        // Two numbers of 32 bits: their sum does not overflow.
+        let at = self.start as usize + at as usize;
+        self.payload.get(at..at + N).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
+    }
+
+    #[inline(always)]
+    fn stretch(self, at: u32, bytes: u32) -> &'r [u8] {
+        let at = self.start as usize + at as usize;
+        self.payload.get(at..at + bytes as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn whole(self, format: &Format) -> &'r [u8] {
+        let record = self.payload.get(self.start as usize..).unwrap_or_default();
+        format.record_len(record).and_then(|length| record.get(..length)).unwrap_or_default()
+    }
+}
+
+/// Records and their rows, over which a step goes.
+pub(super) trait Over<'r>: Sized {
+    /// What a record is.
+    type Record: Bytes<'r>;
+
+    /// Does something for each.
+    fn each(self, change: impl FnMut(Self::Record, &mut [u8]));
+
+    /// Does something for each that tells whether the record is refused.
+    fn check(self, change: impl FnMut(Self::Record, &mut [u8]) -> bool);
+}
+
+/// One record and its row.
+pub(super) struct One<'r, 'w> {
+    pub(super) record: &'r [u8],
+    pub(super) row: &'w mut [u8],
+    pub(super) refused: &'w mut bool,
+}
+
+impl<'r> Over<'r> for One<'r, '_> {
+    type Record = &'r [u8];
+
+    #[inline(always)]
+    fn each(self, mut change: impl FnMut(&'r [u8], &mut [u8])) {
+        change(self.record, self.row);
+    }
+
+    #[inline(always)]
+    fn check(self, mut change: impl FnMut(&'r [u8], &mut [u8]) -> bool) {
+        *self.refused |= change(self.record, self.row);
+    }
+}
+
+/// Many records, their rows, and what is noted of each.
+pub(super) struct Many<'w, Records, Rows> {
+    pub(super) records: Records,
+    pub(super) rows: Rows,
+    pub(super) flaws: &'w mut [u8],
+}
+
+impl<'r, 'w, Record, Records, Rows> Over<'r> for Many<'w, Records, Rows>
+where
+    Record: Bytes<'r>,
+    Records: Iterator<Item = Record>,
+    Rows: Iterator<Item = &'w mut [u8]>,
+{
+    type Record = Record;
+
+    // A loop of its own, which has all registers to itself.
+    #[inline(never)]
+    fn each(self, mut change: impl FnMut(Record, &mut [u8])) {
+        for (record, row) in self.records.zip(self.rows) {
+            change(record, row);
+        }
+    }
+
+    #[inline(never)]
+    fn check(self, mut change: impl FnMut(Record, &mut [u8]) -> bool) {
+        for ((record, row), flaw) in self.records.zip(self.rows).zip(self.flaws) {
+            *flaw |= u8::from(change(record, row));
+        }
+    }
+}
+
+impl Step {
+    /// Does the step for each record and its row, and notes which records it refuses.
+    #[inline(always)]
+    pub(super) fn run<'r>(&self, format: &Format, over: impl Over<'r>) {
+        let (from, to, null) = (self.from, self.to as usize, self.null);
+        match &self.op {
+            Op::Move(1) => over.each(|record, row| put(row, to, record.load::<1>(from))),
+            Op::Move(2) => over.each(|record, row| put(row, to, record.load::<2>(from))),
+            Op::Move(4) => over.each(|record, row| put(row, to, record.load::<4>(from))),
+            Op::Move(8) => over.each(|record, row| put(row, to, record.load::<8>(from))),
+            Op::Move(16) => over.each(|record, row| put(row, to, record.load::<16>(from))),
+            Op::Move(bytes) => {
+                over.each(|record, row| {
+                    let source = record.stretch(from, *bytes);
+                    if let Some(place) = row.get_mut(to..to + source.len()) {
+                        place.copy_from_slice(source);
+                    }
+                });
+            }
+            Op::Part(mask) => over.each(|record, row| {
+                let part = u64::from_le_bytes(record.load(from)) & mask;
+                change::<8>(to, row, |word| (u64::from_le_bytes(word) | part).to_le_bytes());
+            }),
+            Op::Bits { mask, turn } => over.each(|record, row| {
+                let [bits] = record.load(from);
+                change::<1>(to, row, |[byte]| [byte | (bits & mask).rotate_left((*turn).into())]);
+            }),
+            Op::RefuseNull => over.check(|record, _| null.is_set(record)),
+            Op::RefuseText(bytes) => over.check(|record, _| {
+                let tail = record.stretch(from, *bytes);
+                tail.iter().any(|byte| *byte != 0) && !null.is_set(record)
+            }),
+            Op::Integer { load, bytes: 1, check } => self.integer(*load, *check, over, |value| [value as u8]),
+            Op::Integer { load, bytes: 2, check } => {
+                self.integer(*load, *check, over, |value| (value as u16).to_le_bytes());
+            }
+            Op::Integer { load, bytes: 4, check } => {
+                self.integer(*load, *check, over, |value| (value as u32).to_le_bytes());
+            }
+            Op::Integer { load, check, .. } => self.integer(*load, *check, over, u64::to_le_bytes),
+            Op::IntegerToF64(load) => over.each(|record, row| {
+                let value = load.of(record, from);
+                put(row, to, if load.signed { value as i64 as f64 } else { value as f64 }.to_le_bytes());
+            }),
+            Op::Times { load, factor } => over.check(|record, row| {
+                let value = load.of(record, from);
+                let (product, too_much) = (value as i64).overflowing_mul(*factor);
+                put(row, to, product.to_le_bytes());
+                // What is unsigned and does not fit the sign is too much as well.
+                (too_much | (!load.signed & ((value as i64) < 0))) & !null.is_set(record)
+            }),
+            Op::Widen => over.each(|record, row| {
+                put(row, to, f64::from(f32::from_le_bytes(record.load(from))).to_le_bytes());
+            }),
+            Op::Narrow => over.check(|record, row| {
+                let wide = f64::from_le_bytes(record.load(from));
+                let narrow = wide as f32;
+                put(row, to, narrow.to_le_bytes());
+                narrow.is_infinite() & wide.is_finite() & !null.is_set(record)
+            }),
+            Op::Value { path, to_null } => over.check(|record, row| {
+                match path.eval(&Record::assume_checked(format, record.whole(format))) {
+                    Ok(Value::Null) => set_null(row, *to_null),
+                    Ok(value) => store(row, to, path.to, value),
+                    Err(_) => return true,
+                }
+                false
+            }),
+        }
+    }
+
+    /// Integers to integers. Two's complement: the low bytes of a value that fits are the value, signed or not.
+    #[inline(always)]
+    fn integer<'r, const M: usize>(
+        &self,
+        load: Load,
+        check: Option<Range>,
+        over: impl Over<'r>,
+        low_bytes: impl Fn(u64) -> [u8; M],
+    ) {
+        let (from, to, null) = (self.from, self.to as usize, self.null);
+        match check {
+            None => over.each(|record, row| put(row, to, low_bytes(load.of(record, from)))),
+            Some(Range { low, span }) => over.check(|record, row| {
+                let value = load.of(record, from);
+                put(row, to, low_bytes(value));
+                (value.wrapping_sub(low as u64) > span) & !null.is_set(record)
+            }),
+        }
+    }
+}
+
+impl Load {
+    #[inline(always)]
+    fn of<'r>(self, record: impl Bytes<'r>, from: u32) -> u64 {
+        let Load { up, down, signed } = self;
+        let word = u64::from_le_bytes(record.load(from)) << up;
+        if signed { (word as i64 >> down) as u64 } else { word >> down }
+    }
+}
+
+#[inline]
+pub(super) fn set_null(row: &mut [u8], null: NullBit) {
+    if let Some(byte) = row.get_mut(null.byte as usize) {
+        *byte |= null.mask;
+    }
+}
+
+/// The bytes that the slot at this place speaks of; none where it speaks of some that are not there.
+#[inline]
+pub(super) fn slot_bytes(record: &[u8], at: u32) -> &[u8] {
+    let slot = u64::from_le_bytes(record.load(at));
+    let (start, length) = ((slot & 0xffff_ffff) as usize, (slot >> 32) as usize);
+    record.get(start..).and_then(|rest| rest.get(..length)).unwrap_or_default()
+}
+
+/// Changes `N` bytes of a row.
+#[inline(always)]
+fn change<const N: usize>(at: usize, row: &mut [u8], change: impl Fn([u8; N]) -> [u8; N]) {
+    if let Some(place) = row.get_mut(at..at + N).and_then(|bytes| bytes.first_chunk_mut::<N>()) {
+        *place = change(*place);
+    }
+}

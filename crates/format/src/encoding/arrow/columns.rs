@@ -1,0 +1,255 @@
+//! Columns of a batch, read value by value.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowDictionaryKeyType, ArrowPrimitiveType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type,
+    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType,
+    Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, LargeBinaryArray,
+    LargeStringArray, StringArray, StringViewArray,
+};
+use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, TimeUnit};
+use half::f16;
+
+use crate::record::Value;
+
+/// A column of a batch.
+pub(super) struct Column {
+    rows: usize,
+    nulls: Option<NullBuffer>,
+    values: Values,
+}
+
+enum Values {
+    Null,
+    Bool(BooleanArray),
+    I8(ScalarBuffer<i8>),
+    I16(ScalarBuffer<i16>),
+    I32(ScalarBuffer<i32>),
+    I64(ScalarBuffer<i64>),
+    U8(ScalarBuffer<u8>),
+    U16(ScalarBuffer<u16>),
+    U32(ScalarBuffer<u32>),
+    U64(ScalarBuffer<u64>),
+    F16(ScalarBuffer<f16>),
+    F32(ScalarBuffer<f32>),
+    F64(ScalarBuffer<f64>),
+    /// Times, and how many nanoseconds a unit has.
+    Time(ScalarBuffer<i64>, i64),
+    /// Days.
+    Date(ScalarBuffer<i32>),
+    Utf8(StringArray),
+    LargeUtf8(LargeStringArray),
+    Utf8View(StringViewArray),
+    Binary(BinaryArray),
+    LargeBinary(LargeBinaryArray),
+    BinaryView(BinaryViewArray),
+    FixedBinary(FixedSizeBinaryArray),
+    Decimal32(ScalarBuffer<i32>, u8),
+    Decimal64(ScalarBuffer<i64>, u8),
+    Decimal128(ScalarBuffer<i128>, u8),
+    /// Where in the values each one is.
+    Dictionary(Vec<u32>, Box<Column>),
+    Struct(Vec<Column>),
+    List(Ends, Box<Column>),
+}
+
+/// Where each list's elements are among all of them.
+enum Ends {
+    Short(OffsetBuffer<i32>),
+    Long(OffsetBuffer<i64>),
+    Fixed(usize),
+}
+
+const DAY: i64 = 86_400 * 1_000_000_000;
+
+impl Column {
+    /// `None` for a type that the schema's import does not know.
+    pub(super) fn of(array: &ArrayRef) -> Option<Column> {
+        let nulls = array.nulls().cloned();
+        let values = match array.data_type() {
+            DataType::Null => Values::Null,
+            DataType::Boolean => Values::Bool(array.as_boolean_opt()?.clone()),
+            DataType::Int8 => Values::I8(numbers::<Int8Type>(array)?),
+            DataType::Int16 => Values::I16(numbers::<Int16Type>(array)?),
+            DataType::Int32 => Values::I32(numbers::<Int32Type>(array)?),
+            DataType::Int64 => Values::I64(numbers::<Int64Type>(array)?),
+            DataType::UInt8 => Values::U8(numbers::<UInt8Type>(array)?),
+            DataType::UInt16 => Values::U16(numbers::<UInt16Type>(array)?),
+            DataType::UInt32 => Values::U32(numbers::<UInt32Type>(array)?),
+            DataType::UInt64 => Values::U64(numbers::<UInt64Type>(array)?),
+            DataType::Float16 => Values::F16(numbers::<Float16Type>(array)?),
+            DataType::Float32 => Values::F32(numbers::<Float32Type>(array)?),
+            DataType::Float64 => Values::F64(numbers::<Float64Type>(array)?),
+            DataType::Timestamp(TimeUnit::Second, _) => {
+                Values::Time(numbers::<TimestampSecondType>(array)?, 1_000_000_000)
+            }
+            DataType::Timestamp(TimeUnit::Millisecond, _) => {
+                Values::Time(numbers::<TimestampMillisecondType>(array)?, 1_000_000)
+            }
+            DataType::Timestamp(TimeUnit::Microsecond, _) => {
+                Values::Time(numbers::<TimestampMicrosecondType>(array)?, 1000)
+            }
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => Values::Time(numbers::<TimestampNanosecondType>(array)?, 1),
+            DataType::Date32 => Values::Date(numbers::<Date32Type>(array)?),
+            DataType::Date64 => Values::Time(numbers::<Date64Type>(array)?, 1_000_000),
+            DataType::Time32(TimeUnit::Second) => Values::I32(numbers::<Time32SecondType>(array)?),
+            DataType::Time32(_) => Values::I32(numbers::<Time32MillisecondType>(array)?),
+            DataType::Time64(TimeUnit::Microsecond) => Values::I64(numbers::<Time64MicrosecondType>(array)?),
+            DataType::Time64(_) => Values::I64(numbers::<Time64NanosecondType>(array)?),
+            DataType::Duration(TimeUnit::Second) => Values::I64(numbers::<DurationSecondType>(array)?),
+            DataType::Duration(TimeUnit::Millisecond) => Values::I64(numbers::<DurationMillisecondType>(array)?),
+            DataType::Duration(TimeUnit::Microsecond) => Values::I64(numbers::<DurationMicrosecondType>(array)?),
+            DataType::Duration(TimeUnit::Nanosecond) => Values::I64(numbers::<DurationNanosecondType>(array)?),
+            DataType::Utf8 => Values::Utf8(array.as_string_opt()?.clone()),
+            DataType::LargeUtf8 => Values::LargeUtf8(array.as_string_opt()?.clone()),
+            DataType::Utf8View => Values::Utf8View(array.as_string_view_opt()?.clone()),
+            DataType::Binary => Values::Binary(array.as_binary_opt()?.clone()),
+            DataType::LargeBinary => Values::LargeBinary(array.as_binary_opt()?.clone()),
+            DataType::BinaryView => Values::BinaryView(array.as_binary_view_opt()?.clone()),
+            DataType::FixedSizeBinary(_) => Values::FixedBinary(array.as_fixed_size_binary_opt()?.clone()),
+            DataType::Decimal32(_, scale) => {
+                Values::Decimal32(numbers::<Decimal32Type>(array)?, u8::try_from(*scale).ok()?)
+            }
+            DataType::Decimal64(_, scale) => {
+                Values::Decimal64(numbers::<Decimal64Type>(array)?, u8::try_from(*scale).ok()?)
+            }
+            DataType::Decimal128(_, scale) => {
+                Values::Decimal128(numbers::<Decimal128Type>(array)?, u8::try_from(*scale).ok()?)
+            }
+            _ => return Column::nested(array, nulls),
+        };
+        Some(Column { rows: array.len(), nulls, values })
+    }
+
+    /// Columns of columns: what [`Column::of`] has no single values of.
+    fn nested(array: &ArrayRef, nulls: Option<NullBuffer>) -> Option<Column> {
+        let values = match array.data_type() {
+            DataType::Struct(_) => {
+                let members: Option<Vec<Column>> = array.as_struct_opt()?.columns().iter().map(Column::of).collect();
+                Values::Struct(members?)
+            }
+            DataType::List(_) => {
+                let list = array.as_list_opt::<i32>()?;
+                Values::List(Ends::Short(list.offsets().clone()), Box::new(Column::of(list.values())?))
+            }
+            DataType::LargeList(_) => {
+                let list = array.as_list_opt::<i64>()?;
+                Values::List(Ends::Long(list.offsets().clone()), Box::new(Column::of(list.values())?))
+            }
+            DataType::FixedSizeList(_, length) => {
+                let list = array.as_fixed_size_list_opt()?;
+                let length = usize::try_from(*length).ok()?;
+                Values::List(Ends::Fixed(length), Box::new(Column::of(list.values())?))
+            }
+            DataType::Map(..) => {
+                let map = array.as_map_opt()?;
+                let entries: ArrayRef = Arc::new(map.entries().clone());
+                Values::List(Ends::Short(map.offsets().clone()), Box::new(Column::of(&entries)?))
+            }
+            DataType::Dictionary(keys, _) => {
+                let (keys, values) = match **keys {
+                    DataType::Int8 => dictionary::<Int8Type>(array)?,
+                    DataType::Int16 => dictionary::<Int16Type>(array)?,
+                    DataType::Int32 => dictionary::<Int32Type>(array)?,
+                    DataType::Int64 => dictionary::<Int64Type>(array)?,
+                    DataType::UInt8 => dictionary::<UInt8Type>(array)?,
+                    DataType::UInt16 => dictionary::<UInt16Type>(array)?,
+                    DataType::UInt32 => dictionary::<UInt32Type>(array)?,
+                    DataType::UInt64 => dictionary::<UInt64Type>(array)?,
+                    _ => return None,
+                };
+                Values::Dictionary(keys, Box::new(Column::of(&values)?))
+            }
+            _ => return None,
+        };
+        Some(Column { rows: array.len(), nulls, values })
+    }
+
+    /// Whether there is nothing in a row.
+    #[inline]
+    pub(super) fn is_null(&self, row: usize) -> bool {
+        row >= self.rows || self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+    }
+
+    /// The columns in a column of records.
+    pub(super) fn members(&self) -> &[Column] {
+        match &self.values {
+            Values::Struct(members) => members,
+            _ => &[],
+        }
+    }
+
+    /// The elements of the list in a row, as rows of a column of elements.
+    pub(super) fn list(&self, row: usize) -> Option<(&Column, Range<usize>)> {
+        let Values::List(ends, elements) = &self.values else { return None };
+        let range = match ends {
+            Ends::Short(ends) => ends.get(row)?.as_usize()..ends.get(row + 1)?.as_usize(),
+            Ends::Long(ends) => ends.get(row)?.as_usize()..ends.get(row + 1)?.as_usize(),
+            Ends::Fixed(length) => row.checked_mul(*length)?..(row + 1).checked_mul(*length)?,
+        };
+        Some((elements, range))
+    }
+
+    /// The value in a row, null for one that the batch does not have; `None` for a time that 64 bits of nanoseconds do
+    /// not reach.
+    #[inline]
+    pub(super) fn value(&self, row: usize) -> Option<Value<'_>> {
+        if self.is_null(row) {
+            return Some(Value::Null);
+        }
+        Some(match &self.values {
+            Values::Null => Value::Null,
+            Values::Bool(values) => Value::Bool(values.value(row)),
+            Values::I8(values) => Value::Int(i64::from(*values.get(row)?)),
+            Values::I16(values) => Value::Int(i64::from(*values.get(row)?)),
+            Values::I32(values) => Value::Int(i64::from(*values.get(row)?)),
+            Values::I64(values) => Value::Int(*values.get(row)?),
+            Values::U8(values) => Value::Uint(u64::from(*values.get(row)?)),
+            Values::U16(values) => Value::Uint(u64::from(*values.get(row)?)),
+            Values::U32(values) => Value::Uint(u64::from(*values.get(row)?)),
+            Values::U64(values) => Value::Uint(*values.get(row)?),
+            Values::F16(values) => Value::Float(f64::from(*values.get(row)?)),
+            Values::F32(values) => Value::Float(f64::from(*values.get(row)?)),
+            Values::F64(values) => Value::Float(*values.get(row)?),
+            Values::Time(values, unit) => Value::Timestamp(values.get(row)?.checked_mul(*unit)?),
+            Values::Date(values) => Value::Timestamp(i64::from(*values.get(row)?).checked_mul(DAY)?),
+            Values::Utf8(values) => Value::Text(values.value(row).as_bytes()),
+            Values::LargeUtf8(values) => Value::Text(values.value(row).as_bytes()),
+            Values::Utf8View(values) => Value::Text(values.value(row).as_bytes()),
+            Values::Binary(values) => Value::Bytes(values.value(row)),
+            Values::LargeBinary(values) => Value::Bytes(values.value(row)),
+            Values::BinaryView(values) => Value::Bytes(values.value(row)),
+            Values::FixedBinary(values) => Value::Bytes(values.value(row)),
+            Values::Decimal32(values, scale) => decimal(i128::from(*values.get(row)?), *scale),
+            Values::Decimal64(values, scale) => decimal(i128::from(*values.get(row)?), *scale),
+            Values::Decimal128(values, scale) => decimal(*values.get(row)?, *scale),
+            Values::Dictionary(keys, values) => values.value(*keys.get(row)? as usize)?,
+            // Read by their parts.
+            Values::Struct(_) | Values::List(..) => Value::Null,
+        })
+    }
+}
+
+fn decimal(unscaled: i128, scale: u8) -> Value<'static> {
+    Value::Decimal { unscaled, scale }
+}
+
+fn numbers<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<ScalarBuffer<T::Native>> {
+    Some(array.as_primitive_opt::<T>()?.values().clone())
+}
+
+/// The places of the values, 0 for null, and the values. A key was checked to be within them when the array was made.
+fn dictionary<K: ArrowDictionaryKeyType>(array: &ArrayRef) -> Option<(Vec<u32>, ArrayRef)> {
+    let array = array.as_dictionary_opt::<K>()?;
+    let keys = array.keys().values().iter().map(|key| u32::try_from(key.as_usize()).unwrap_or(0));
+    Some((keys.collect(), Arc::clone(array.values())))
+}

@@ -1,0 +1,39 @@
+//! Arrow's columns in and out: IPC streams and files. Parquet files go through the same columns.
+//!
+//! | field | Arrow | read from, besides |
+//! |---|---|---|
+//! | `bool`, integers, `f32`, `f64` | the same | half floats; for a given format, any number that fits |
+//! | `timestamp` | Timestamp, nanoseconds, UTC | other units if they fit 64 bits of nanoseconds; dates, as midnight |
+//! | `char[N]`, `string` | Utf8 | large, views, dictionaries; for a given format, binary that is UTF-8 |
+//! | `bytes` | Binary | large, views, dictionaries, fixed sizes |
+//!
+//! What a format says beyond Arrow's types (a `char[N]`'s room) stands in the schema's metadata under
+//! [`METADATA_KEY`], from which [`import`] has the very same format back; others see Arrow's types. Times of day and
+//! durations have no field type: their numbers are read if [`Loss::IntegerType`] is allowed. Text that is no UTF-8 is
+//! refused when it is written, or has its wrong bytes replaced with [`Loss::InvalidText`]. NaN is a float like others.
+//!
+//! A file is read from its front, as the stream that it is, and needs no seeking; what stands behind the end of the
+//! stream is not looked at. Buffers may be packed with LZ4; Zstandard is refused, since its library is C.
+//!
+//! Batches are written every [`BATCH_ROWS`] records, or every [`BATCH_BYTES`] of them, and at the end.
+
+mod columns;
+mod ipc;
+mod read;
+mod schema;
+mod write;
+
+#[cfg(doc)]
+use super::Loss;
+
+pub use ipc::{ArrowDecoder, ArrowEncoder};
+pub(super) use read::BatchReader;
+pub use schema::{METADATA_KEY, export, import};
+pub(super) use write::BatchWriter;
+
+/// Most records in a batch that is written.
+pub const BATCH_ROWS: usize = 4096;
+/// Bytes of records after which a batch is written.
+pub const BATCH_BYTES: usize = 1 << 20;
+/// Most rows that a batch may have where it is read: more than any that holds a value a row within the bounds on bytes.
+pub(super) const MAX_ROWS: usize = 1 << 26;

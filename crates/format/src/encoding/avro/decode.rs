@@ -1,0 +1,539 @@
+//! Datums to records.
+
+use std::io::BufRead;
+
+use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, Step};
+use super::schema::{AvroSchema, Kind};
+use crate::builder::ValueProblem;
+use crate::direct::{Builders, Place, Refusal, Run, Sink, refused};
+use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
+use crate::encoding::window::{Attempt, Window};
+use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
+use crate::field::FieldType;
+use crate::format::Format;
+use crate::text;
+
+/// How deep values may lie in each other where they are passed over.
+const MAX_SKIPPED_DEPTH: u32 = 64;
+
+/// Reads Avro's binary encoding, a datum after the other with nothing in between, without allocating once its buffers
+/// have grown to the datums' sizes.
+#[derive(Debug)]
+pub struct AvroDecoder {
+    window: Window,
+    pub(super) table: Table,
+    most: usize,
+}
+
+/// What makes records of datums.
+#[derive(Debug)]
+pub(super) struct Table {
+    schema: AvroSchema,
+    plan: Plan,
+    format: Format,
+    builders: Builders,
+    mends_text: bool,
+}
+
+/// A datum that has been read: so many bytes, and what is wrong with a value in it.
+pub(super) struct Datum {
+    pub(super) bytes: usize,
+    wrong: Option<Wrong>,
+}
+
+/// Why a datum cannot be read to its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// There are not enough bytes.
+    Cut,
+    /// The bytes are none of the schema.
+    Bytes(&'static str),
+    /// It needs the slow builder.
+    Slow,
+}
+
+/// A value that does not fit, without allocating: there may be many.
+#[derive(Debug)]
+struct Wrong {
+    label: u32,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Range(i128),
+    Text,
+    Time,
+    Symbol,
+    Decimal,
+    Refused(ValueProblem),
+}
+
+impl From<ReadFlaw> for Stop {
+    fn from(flaw: ReadFlaw) -> Self {
+        match flaw {
+            ReadFlaw::Cut => Self::Cut,
+            ReadFlaw::Varint => Self::Bytes("a number of more than ten bytes"),
+        }
+    }
+}
+
+impl AvroDecoder {
+    /// A decoder of datums that were written by this schema; without one, by the schema that stands for the format
+    /// ([`AvroSchema::of`]).
+    ///
+    /// # Errors
+    /// A field of the schema and one of the format do not go together; the format has none for it, and
+    /// [`EncodingOptions::ignore_unknown`] is not set; a field that is never null has none in the schema.
+    pub fn new(format: &Format, options: &EncodingOptions, schema: Option<&AvroSchema>) -> Result<Self, EncodingError> {
+        let schema = schema.cloned().map_or_else(|| AvroSchema::of(format), Ok)?;
+        Ok(Self {
+            window: Window::default(),
+            table: Table::new(schema, format, options)?,
+            most: options.max_item_bytes,
+        })
+    }
+
+    /// One datum as a record; there must be nothing behind it.
+    ///
+    /// # Errors
+    /// It is no datum of the schema, or a value does not fit its field.
+    #[inline]
+    pub fn decode(&mut self, datum: &[u8]) -> Result<&[u8], EncodingError> {
+        match self.table.datum(datum) {
+            Ok(Datum { bytes, .. }) if bytes < datum.len() => {
+                Err(EncodingError::syntax(format!("found {} bytes behind the datum", datum.len() - bytes)))
+            }
+            Ok(found) => self.table.finish(found),
+            Err(stop) => Err(stop.explain()),
+        }
+    }
+}
+
+impl Decoder for AvroDecoder {
+    fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
+        let Self { window, table, most } = self;
+        let datum = window.next(input, *most, |bytes| match table.datum(bytes) {
+            Ok(datum) => Ok(Attempt::Done { bytes: datum.bytes, value: datum }),
+            Err(Stop::Cut) => Ok(Attempt::Short { at_least: 0 }),
+            Err(stop) => Err(stop.explain()),
+        })?;
+        match datum {
+            None => Ok(None),
+            Some(datum) => match self.table.finish(datum) {
+                Ok(record) => Ok(Some(record)),
+                Err(error) => Err(self.window.place(error)),
+            },
+        }
+    }
+
+    fn restart(&mut self) {
+        self.window = Window::default();
+    }
+}
+
+impl Stop {
+    #[cold]
+    pub(super) fn explain(self) -> EncodingError {
+        match self {
+            Self::Cut => EncodingError::new(EncodingProblem::Cut),
+            Self::Bytes(found) => EncodingError::syntax(format!("found {found}: not written by this schema")),
+            Self::Slow => EncodingError::syntax("found a record that is too long"),
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn new(schema: AvroSchema, format: &Format, options: &EncodingOptions) -> Result<Self, EncodingError> {
+        let plan = Plan::of(&schema, format, Purpose::Read { ignore_unknown: options.ignore_unknown })?;
+        let builders = Builders::new(format, plan.places.iter().copied(), &[]);
+        let mends_text = options.allows(Loss::InvalidText);
+        Ok(Self { schema, plan, format: format.clone(), builders, mends_text })
+    }
+
+    /// Reads the datum that the bytes start with.
+    #[inline]
+    pub(super) fn datum(&mut self, bytes: &[u8]) -> Result<Datum, Stop> {
+        let Self { schema, plan, builders, mends_text, .. } = self;
+        if let Some(direct) = builders.start(bytes.len()) {
+            match read(schema, plan, *mends_text, bytes, direct) {
+                Err(Stop::Slow) => {}
+                outcome => return outcome,
+            }
+        }
+        read(schema, plan, *mends_text, bytes, builders.start_slow())
+    }
+
+    /// The record of the datum that was read last.
+    #[inline]
+    pub(super) fn finish(&mut self, datum: Datum) -> Result<&[u8], EncodingError> {
+        match datum.wrong {
+            Some(wrong) => Err(wrong.explain(&self.plan.labels)),
+            None => self.builders.finish().map_err(|error| error.explain(&self.format)),
+        }
+    }
+}
+
+#[inline]
+fn read<S: Sink>(
+    schema: &AvroSchema,
+    plan: &Plan,
+    mends_text: bool,
+    bytes: &[u8],
+    sink: &mut S,
+) -> Result<Datum, Stop> {
+    let mut reading = Reading { schema, mends_text, reader: Reader::new(bytes), sink, wrong: None };
+    reading.steps(&plan.steps)?;
+    Ok(Datum { bytes: bytes.len() - reading.reader.left(), wrong: reading.wrong })
+}
+
+struct Reading<'p, 'b, S> {
+    schema: &'p AvroSchema,
+    mends_text: bool,
+    reader: Reader<'b>,
+    sink: &'p mut S,
+    /// The first value that does not fit. What follows it is read, so that the next datum is found.
+    wrong: Option<Wrong>,
+}
+
+impl<'b, S: Sink> Reading<'_, 'b, S> {
+    #[inline]
+    fn steps(&mut self, steps: &[Step]) -> Result<(), Stop> {
+        for step in steps {
+            match step {
+                Step::Leaf(leaf) => self.leaf(leaf)?,
+                step => self.step(step)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Stop> {
+        match step {
+            Step::Leaf(leaf) => self.leaf(leaf),
+            Step::Skip(ty) => self.skip(*ty, MAX_SKIPPED_DEPTH),
+            Step::Record(group, steps) => {
+                if let Some(group) = group {
+                    let outcome = self.sink.put_group(group, false);
+                    self.take(0, outcome)?;
+                }
+                self.steps(steps)
+            }
+            Step::Null(Absent::Leaf(place)) => {
+                let outcome = self.sink.put_null(*place);
+                self.take(0, outcome)
+            }
+            Step::Null(Absent::Group(group)) => {
+                let outcome = self.sink.put_group(group, true);
+                self.take(0, outcome)
+            }
+            Step::Branches(branches, label) => {
+                let branch = usize::try_from(self.long()?).ok().and_then(|branch| branches.get(branch));
+                match branch.ok_or(Stop::Bytes("a branch that its union does not have"))? {
+                    Step::Null(absent) => {
+                        let outcome = match absent {
+                            Absent::Leaf(place) => self.sink.put_null(*place),
+                            Absent::Group(group) => self.sink.put_group(group, true),
+                        };
+                        self.take(*label, outcome)
+                    }
+                    branch => self.step(branch),
+                }
+            }
+            Step::List(list) => self.list(list),
+        }
+    }
+
+    fn list(&mut self, list: &List) -> Result<(), Stop> {
+        let begun = self.sink.begin_list(list.field);
+        self.take(list.label, begun)?;
+        while let Some(count) = self.block()? {
+            for _ in 0..count {
+                if list.is_record {
+                    let begun = self.sink.begin_element();
+                    self.take(list.label, begun)?;
+                }
+                let before = self.reader.left();
+                self.steps(&list.steps)?;
+                if list.is_record {
+                    let ended = self.sink.end_element();
+                    self.take(list.label, ended)?;
+                }
+                // Elements of no bytes could be any number, and none of them would fit any more.
+                if self.wrong.is_some() && self.reader.left() == before {
+                    return Err(Stop::Bytes("too many elements of no bytes"));
+                }
+            }
+        }
+        let ended = self.sink.end_list();
+        self.take(list.label, ended)
+    }
+
+    /// How many elements the next block of an array or a map has; `None` behind the last.
+    fn block(&mut self) -> Result<Option<u64>, Stop> {
+        let count = self.long()?;
+        if count < 0 {
+            // The block's size in bytes, for those who pass over it.
+            self.long()?;
+        }
+        Ok((count != 0).then_some(count.unsigned_abs()))
+    }
+
+    #[inline]
+    fn long(&mut self) -> Result<i64, Stop> {
+        Ok(unzigzag(self.reader.varint()?))
+    }
+
+    /// Bytes behind their number.
+    #[inline]
+    fn run(&mut self) -> Result<Run<'b>, Stop> {
+        let len = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a length below zero"))?;
+        Ok(self.reader.take(len)?)
+    }
+
+    #[inline]
+    fn take(&mut self, label: u32, outcome: Result<(), Refusal>) -> Result<(), Stop> {
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(Refusal::Slow) => Err(Stop::Slow),
+            Err(Refusal::Problem(problem)) => {
+                self.note(label, What::Refused(problem));
+                Ok(())
+            }
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, label: u32, what: What) {
+        self.wrong.get_or_insert(Wrong { label, what });
+    }
+
+    #[inline]
+    fn leaf(&mut self, leaf: &Leaf) -> Result<(), Stop> {
+        let Leaf { op, place, null, label } = leaf;
+        if let Some(null) = null {
+            match self.reader.varint()? {
+                // The branch's number, doubled.
+                branch if branch == u64::from(*null) * 2 => {
+                    let outcome = self.sink.put_null(*place);
+                    return self.take(*label, outcome);
+                }
+                0 | 2 => {}
+                _ => return Err(Stop::Bytes("a branch that its union does not have")),
+            }
+        }
+        let outcome = match op {
+            Op::Bool => {
+                let [byte] = self.reader.fixed()?;
+                if byte > 1 {
+                    return Err(Stop::Bytes("a boolean that is neither 0 nor 1"));
+                }
+                self.sink.put(*place, [byte])
+            }
+            Op::Int32 => match i32::try_from(self.long()?) {
+                Ok(value) => self.sink.put(*place, value.to_le_bytes()),
+                Err(_) => return Err(Stop::Bytes("an int of more than 32 bits")),
+            },
+            Op::Int64 => {
+                let value = self.long()?;
+                self.sink.put(*place, value.to_le_bytes())
+            }
+            Op::Integer(least, most) => {
+                let value = self.long()?;
+                if value < *least || value > *most {
+                    self.note(*label, What::Range(value.into()));
+                    return Ok(());
+                }
+                self.sink.put_integer(*place, value as u64)
+            }
+            Op::Float => self.sink.put(*place, self.reader.fixed::<4>()?),
+            Op::Double => self.sink.put(*place, self.reader.fixed::<8>()?),
+            Op::Widen => {
+                let value = f32::from_le_bytes(self.reader.fixed()?);
+                self.sink.put(*place, f64::from(value).to_le_bytes())
+            }
+            Op::Text => return self.text(*place, *label),
+            Op::Bytes => {
+                let len = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a length below zero"))?;
+                self.sink.put_run(*place, self.reader.take(len)?)
+            }
+            Op::Fixed(size) => self.sink.put_run(*place, self.reader.take(*size as u64)?),
+            op => return self.rare(op, *place, *label),
+        };
+        self.take(*label, outcome)
+    }
+
+    #[inline]
+    fn text(&mut self, place: Place, label: u32) -> Result<(), Stop> {
+        let len = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a length below zero"))?;
+        let run = self.reader.take(len)?;
+        let outcome = match run.is_text() {
+            true => self.sink.put_run(place, run),
+            false if self.mends_text => {
+                let mended = String::from_utf8_lossy(run.bytes);
+                self.sink.put_run(place, Run { bytes: mended.as_bytes(), ahead: mended.as_bytes() })
+            }
+            false => {
+                self.note(label, What::Text);
+                return Ok(());
+            }
+        };
+        self.take(label, outcome)
+    }
+
+    fn rare(&mut self, op: &Op, place: Place, label: u32) -> Result<(), Stop> {
+        let outcome = match op {
+            Op::Time(unit) => {
+                let Some(value) = self.long()?.checked_mul(*unit) else {
+                    self.note(label, What::Time);
+                    return Ok(());
+                };
+                self.sink.put(place, value.to_le_bytes())
+            }
+            Op::Symbols(numbers) => {
+                let index = usize::try_from(self.long()?).ok();
+                let number = index.and_then(|index| numbers.get(index));
+                match number.ok_or(Stop::Bytes("a symbol that its enumeration does not have"))? {
+                    Some(number) => self.sink.put_integer(place, *number as u64),
+                    None => {
+                        self.note(label, What::Symbol);
+                        return Ok(());
+                    }
+                }
+            }
+            Op::Decimal(size) => {
+                let run = match size {
+                    Some(size) => self.reader.take(*size as u64)?,
+                    None => self.run()?,
+                };
+                let unscaled = big_endian(run.bytes);
+                match (unscaled, place.ty) {
+                    (Some(value), FieldType::Decimal { bytes: 16, .. }) => self.sink.put(place, value.to_le_bytes()),
+                    (Some(value), FieldType::Decimal { bytes, .. }) if fits(value, bytes) => {
+                        self.sink.put_integer(place, value as u64)
+                    }
+                    _ => {
+                        self.note(label, What::Decimal);
+                        return Ok(());
+                    }
+                }
+            }
+            _ => Ok(()),
+        };
+        self.take(label, outcome)
+    }
+
+    /// Passes over a value of this type.
+    fn skip(&mut self, ty: usize, depth: u32) -> Result<(), Stop> {
+        let depth = depth.checked_sub(1).ok_or(Stop::Bytes("values that lie in each other more than 64 deep"))?;
+        let schema = self.schema;
+        match &schema.ty(ty).kind {
+            Kind::Null => {}
+            Kind::Boolean => {
+                self.reader.fixed::<1>()?;
+            }
+            Kind::Int | Kind::Long | Kind::Enum(_) => {
+                self.long()?;
+            }
+            Kind::Float => {
+                self.reader.fixed::<4>()?;
+            }
+            Kind::Double => {
+                self.reader.fixed::<8>()?;
+            }
+            Kind::Bytes | Kind::String => {
+                self.run()?;
+            }
+            Kind::Fixed(size) => {
+                self.reader.take(*size as u64)?;
+            }
+            Kind::Array(element) => self.skip_blocks(*element, false, depth)?,
+            Kind::Map(element) => self.skip_blocks(*element, true, depth)?,
+            Kind::Union(branches) => {
+                let branch = usize::try_from(self.long()?).ok().and_then(|branch| branches.get(branch));
+                let branch = *branch.ok_or(Stop::Bytes("a branch that its union does not have"))?;
+                self.skip(branch, depth)?;
+            }
+            Kind::Record(fields) => {
+                for field in fields {
+                    self.skip(field.ty, depth)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn skip_blocks(&mut self, element: usize, is_map: bool, depth: u32) -> Result<(), Stop> {
+        loop {
+            let count = self.long()?;
+            if count == 0 {
+                return Ok(());
+            }
+            if count < 0 {
+                let bytes = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a block of less than no bytes"))?;
+                self.reader.take(bytes)?;
+                continue;
+            }
+            for _ in 0..count {
+                let before = self.reader.left();
+                if is_map {
+                    self.run()?;
+                }
+                self.skip(element, depth)?;
+                if self.reader.left() == before {
+                    // Of no bytes, as all the others are: nothing depends on how many there are.
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A number in two's complement, the first byte first; `None` if it has more than 128 bits.
+fn big_endian(bytes: &[u8]) -> Option<i128> {
+    let (&first, _) = bytes.split_first()?;
+    let sign: i128 = if first & 0x80 == 0 { 0 } else { -1 };
+    let spare = bytes.len().saturating_sub(16);
+    let (extra, low) = bytes.split_at(spare);
+    if extra.iter().any(|byte| *byte != sign as u8) {
+        return None;
+    }
+    let value = low.iter().fold(sign, |value, byte| value << 8 | i128::from(*byte));
+    ((value < 0) == (sign < 0)).then_some(value)
+}
+
+/// Whether so many bytes have room for the number.
+fn fits(value: i128, bytes: u8) -> bool {
+    match bytes {
+        4 => i32::try_from(value).is_ok(),
+        _ => i64::try_from(value).is_ok(),
+    }
+}
+
+impl Wrong {
+    #[cold]
+    fn explain(self, labels: &[Label]) -> EncodingError {
+        let label = labels.get(self.label as usize);
+        let field = label.and_then(|label| label.field.as_ref());
+        let expected = field.map_or_else(|| "what fits".to_owned(), |field| text::expected(field, "a time"));
+        let found = match self.what {
+            What::Range(found) => found.to_string(),
+            What::Text => "text that is no UTF-8".to_owned(),
+            What::Time => "a time beyond it".to_owned(),
+            What::Symbol => "a symbol that the field does not have".to_owned(),
+            What::Decimal => "a decimal that needs more bytes".to_owned(),
+            What::Refused(problem) => {
+                let error = EncodingError::new(refused(problem, expected));
+                return match label {
+                    Some(label) => error.in_field(&label.path),
+                    None => error,
+                };
+            }
+        };
+        let error = EncodingError::value(found, expected);
+        match label {
+            Some(label) => error.in_field(&label.path),
+            None => error,
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! A schema and a format together: for each type of the schema in its order, what is done with its value.
+
+use super::schema::{AvroField, AvroSchema, Kind, Logical, VALUE};
+use crate::direct::{Place, enum_range};
+use crate::element::Group;
+use crate::encoding::shape::{Items, Named, Shape};
+use crate::encoding::{EncodingError, EncodingProblem};
+use crate::field::{Field, FieldType};
+use crate::format::Format;
+
+/// What is done with a record's values, and how errors name them.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    pub(super) labels: Vec<Label>,
+    /// Those of the fields that lie in no list.
+    pub(super) places: Vec<Place>,
+}
+
+/// A field for messages.
+#[derive(Clone, Debug)]
+pub(super) struct Label {
+    pub(super) path: String,
+    pub(super) field: Option<Field>,
+}
+
+/// What is done with a value of the schema.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Leaf(Leaf),
+    /// A value of this type that the format has no field for.
+    Skip(usize),
+    Record(Option<Box<Group>>, Vec<Step>),
+    /// A union: which of its branches is there, as a number, then that one.
+    Branches(Vec<Step>, u32),
+    /// The branch of a union that is null: nothing, for this.
+    Null(Absent),
+    List(Box<List>),
+}
+
+/// One value.
+#[derive(Clone, Debug)]
+pub(super) struct Leaf {
+    pub(super) op: Op,
+    pub(super) place: Place,
+    /// Where the value is one of a union with null: which of the two branches is null.
+    pub(super) null: Option<u8>,
+    pub(super) label: u32,
+}
+
+/// An array or a map.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    pub(super) field: usize,
+    pub(super) is_record: bool,
+    /// Of one element.
+    pub(super) steps: Vec<Step>,
+    pub(super) label: u32,
+}
+
+/// What null stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Absent {
+    Leaf(Place),
+    Group(Box<Group>),
+}
+
+/// How a value is read and stored.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Bool,
+    Int32,
+    Int64,
+    /// An `int` or `long` whose type is not the field's own: the least and the greatest that the field has room for.
+    Integer(i64, i64),
+    Float,
+    Double,
+    /// A `float` into an `f64`.
+    Widen,
+    Text,
+    Bytes,
+    Fixed(usize),
+    /// A time in units of so many nanoseconds.
+    Time(i64),
+    /// The number of each symbol of the schema, where the field has one.
+    Symbols(Box<[Option<i64>]>),
+    /// Of so many bytes, or behind their number.
+    Decimal(Option<usize>),
+}
+
+/// What plans are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    Read { ignore_unknown: bool },
+    Write,
+}
+
+impl Plan {
+    /// What reads or writes records of this format by this schema.
+    pub(super) fn of(schema: &AvroSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
+        let plan = Plan { steps: Vec::new(), labels: Vec::new(), places: Vec::new() };
+        let mut compiler = Compiler { schema, purpose, plan, format };
+        let members = Named::all(format, "");
+        compiler.plan.steps = compiler.fields(schema.root, &members, "", true)?;
+        Ok(compiler.plan)
+    }
+}
+
+struct Compiler<'a> {
+    schema: &'a AvroSchema,
+    format: &'a Format,
+    purpose: Purpose,
+    plan: Plan,
+}
+
+impl Compiler<'_> {
+    fn label(&mut self, path: &str, field: Option<&Field>) -> u32 {
+        self.plan.labels.push(Label { path: path.to_owned(), field: field.cloned() });
+        // Fewer than there are types and fields.
+        (self.plan.labels.len() - 1) as u32
+    }
+
+    /// The fields of a record of the schema, for these of the format. `is_top` where they lie in no list.
+    fn fields(
+        &mut self,
+        record: usize,
+        members: &[Named],
+        path: &str,
+        is_top: bool,
+    ) -> Result<Vec<Step>, EncodingError> {
+        let schema = self.schema;
+        let Kind::Record(fields) = &schema.ty(record).kind else {
+            return Err(EncodingError::schema("the schema has no record for it").in_field(path));
+        };
+        let mut found = vec![false; members.len()];
+        let mut steps = Vec::with_capacity(fields.len());
+        for field in fields {
+            let name = own_name(field);
+            match members.iter().position(|member| member.name == name) {
+                Some(index) => {
+                    found[index] = true;
+                    steps.push(self.step(field.ty, &members[index], is_top)?);
+                }
+                None => steps.push(self.unknown(field, &name, members, path)?),
+            }
+        }
+        let lacks = members
+            .iter()
+            .zip(&found)
+            .find(|(member, found)| !**found && (self.purpose == Purpose::Write || !member.nullable));
+        match lacks {
+            Some((member, _)) => {
+                let message = format!("record {} has no such field", schema.ty(record).name);
+                Err(EncodingError::schema(message).in_field(&member.path))
+            }
+            None => Ok(steps),
+        }
+    }
+
+    /// A field of the schema that the format lacks.
+    fn unknown(&self, field: &AvroField, name: &str, members: &[Named], path: &str) -> Result<Step, EncodingError> {
+        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match self.purpose {
+            Purpose::Read { ignore_unknown: true } => Ok(Step::Skip(field.ty)),
+            Purpose::Read { .. } => {
+                let known: Vec<&str> = members.iter().take(20).map(|member| member.name.as_str()).collect();
+                Err(EncodingError::new(EncodingProblem::Unknown { known: known.join(", ") }).in_field(path))
+            }
+            Purpose::Write => match self.null_branch(field.ty) {
+                Some(_) => Ok(Step::Skip(field.ty)),
+                None => Err(EncodingError::schema("the format lacks it, and every record has it").in_field(path)),
+            },
+        }
+    }
+
+    fn null_branch(&self, ty: usize) -> Option<usize> {
+        match &self.schema.ty(ty).kind {
+            Kind::Union(branches) => branches.iter().position(|branch| self.schema.ty(*branch).kind == Kind::Null),
+            _ => None,
+        }
+    }
+
+    fn step(&mut self, ty: usize, target: &Named, is_top: bool) -> Result<Step, EncodingError> {
+        let schema = self.schema;
+        match (&schema.ty(ty).kind, &target.shape) {
+            (Kind::Union(branches), Shape::Union(group, variants)) => {
+                self.union(branches, target, (group, variants), is_top)
+            }
+            (Kind::Union(branches), Shape::Leaf(_, field)) if branches.len() == 2 && field.ty != FieldType::List => {
+                self.nullable_leaf(ty, branches, target, is_top)
+            }
+            (Kind::Union(branches), _) => {
+                let label = self.label(&target.path, None);
+                let steps: Result<Vec<Step>, EncodingError> =
+                    branches.iter().map(|branch| self.branch(*branch, target, is_top)).collect();
+                Ok(Step::Branches(steps?, label))
+            }
+            (Kind::Record(_), Shape::Record(group, members)) => {
+                let steps = self.fields(ty, members, &target.path, is_top)?;
+                let group = group.optional.is_some().then(|| Box::new(group.clone()));
+                Ok(Step::Record(group, steps))
+            }
+            (Kind::Record(_), Shape::Leaf(..)) => match schema.wrapped(ty) {
+                Some(inner) => self.step(inner, target, is_top),
+                None => Err(self.mismatch(ty, target)),
+            },
+            (Kind::Array(element) | Kind::Map(element), Shape::Leaf(index, field)) if field.ty == FieldType::List => {
+                let is_map = matches!(schema.ty(ty).kind, Kind::Map(_));
+                self.list(ty, *element, is_map, *index, field, target)
+            }
+            (_, Shape::Leaf(..)) => self.leaf(ty, target, None, is_top),
+            _ => Err(self.mismatch(ty, target)),
+        }
+    }
+
+    /// A branch of a union whose value is the target's, whichever it is.
+    fn branch(&mut self, branch: usize, target: &Named, is_top: bool) -> Result<Step, EncodingError> {
+        if self.schema.ty(branch).kind != Kind::Null {
+            return self.step(branch, target, is_top);
+        }
+        Ok(Step::Null(match &target.shape {
+            Shape::Leaf(index, field) => Absent::Leaf(self.place(*index, field, target)),
+            Shape::Record(group, _) | Shape::Union(group, _) => Absent::Group(Box::new(group.clone())),
+        }))
+    }
+
+    fn nullable_leaf(
+        &mut self,
+        ty: usize,
+        branches: &[usize],
+        target: &Named,
+        is_top: bool,
+    ) -> Result<Step, EncodingError> {
+        let null = self.null_branch(ty);
+        let other = null.and_then(|null| branches.get(1 - null)).copied();
+        match (null, other) {
+            (Some(null), Some(other)) if !matches!(self.schema.ty(other).kind, Kind::Null | Kind::Record(_)) => {
+                self.leaf(other, target, u8::try_from(null).ok(), is_top)
+            }
+            _ => {
+                let label = self.label(&target.path, None);
+                let steps: Result<Vec<Step>, EncodingError> =
+                    branches.iter().map(|branch| self.branch(*branch, target, is_top)).collect();
+                Ok(Step::Branches(steps?, label))
+            }
+        }
+    }
+
+    fn union(
+        &mut self,
+        branches: &[usize],
+        target: &Named,
+        (group, variants): (&Group, &[Named]),
+        is_top: bool,
+    ) -> Result<Step, EncodingError> {
+        let label = self.label(&target.path, None);
+        let mut steps = Vec::with_capacity(branches.len());
+        for branch in branches {
+            if self.schema.ty(*branch).kind == Kind::Null {
+                steps.push(Step::Null(Absent::Group(Box::new(group.clone()))));
+                continue;
+            }
+            let name = self.schema.variant_name(*branch);
+            let Some(variant) = variants.iter().find(|variant| variant.name == name) else {
+                let message = format!("the schema's union has a branch `{name}`, and the format's none");
+                return Err(EncodingError::schema(message).in_field(&target.path));
+            };
+            steps.push(self.step(*branch, variant, is_top)?);
+        }
+        if self.purpose == Purpose::Write && steps.len() < variants.len() {
+            let message = "the schema's union has no branch for some of the format's variants";
+            return Err(EncodingError::schema(message).in_field(&target.path));
+        }
+        Ok(Step::Branches(steps, label))
+    }
+
+    fn list(
+        &mut self,
+        ty: usize,
+        element: usize,
+        is_map: bool,
+        field: usize,
+        target: &Field,
+        named: &Named,
+    ) -> Result<Step, EncodingError> {
+        let Some(items) = target.element().map(|element| Items::of(element, &named.path)) else {
+            return Err(self.mismatch(ty, named));
+        };
+        let label = self.label(&named.path, Some(target));
+        let is_element_record = matches!(self.schema.ty(element).kind, Kind::Record(_));
+        let (is_record, steps) = match (&items, is_map) {
+            (Items::Record(members), true) => match &members[..] {
+                [key, value] => (true, vec![self.key(key)?, self.step(element, value, false)?]),
+                _ => return Err(self.mismatch(ty, named)),
+            },
+            (Items::Scalar(_), true) => return Err(self.mismatch(ty, named)),
+            (Items::Record(members), false) => match &members[..] {
+                [value] if value.name == VALUE && !is_element_record => (true, vec![self.step(element, value, false)?]),
+                members => (true, self.fields(element, members, &format!("{}[]", named.path), false)?),
+            },
+            (Items::Scalar(value), false) => (false, vec![self.step(element, value, false)?]),
+        };
+        Ok(Step::List(Box::new(List { field, is_record, steps, label })))
+    }
+
+    /// A map's keys are text.
+    fn key(&mut self, target: &Named) -> Result<Step, EncodingError> {
+        match &target.shape {
+            Shape::Leaf(index, field) if field.ty.is_text() => {
+                let label = self.label(&target.path, Some(field));
+                let place = self.place(*index, field, target);
+                Ok(Step::Leaf(Leaf { op: Op::Text, place, null: None, label }))
+            }
+            _ => Err(EncodingError::schema("the keys of Avro's maps are text").in_field(&target.path)),
+        }
+    }
+
+    fn place(&self, index: usize, field: &Field, target: &Named) -> Place {
+        // An element of single values has no name.
+        match target.name.is_empty() {
+            true => Place::element(field.ty),
+            // Avro has a value for each field, so that nothing can lack one.
+            false => Place::of(self.format, index, false)
+                .filter(|place| place.ty == field.ty)
+                .unwrap_or_else(|| Place::inner(index, field.ty)),
+        }
+    }
+
+    fn leaf(&mut self, ty: usize, target: &Named, null: Option<u8>, is_top: bool) -> Result<Step, EncodingError> {
+        let Shape::Leaf(index, field) = &target.shape else {
+            return Err(self.mismatch(ty, target));
+        };
+        let Some(op) = self.op(ty, field) else {
+            return Err(self.mismatch(ty, target));
+        };
+        let place = match is_top {
+            true => self.place(*index, field, target),
+            false if target.name.is_empty() => Place::element(field.ty),
+            false => Place::inner(*index, field.ty),
+        };
+        if is_top {
+            self.plan.places.push(place);
+        }
+        let label = self.label(&target.path, Some(field));
+        Ok(Step::Leaf(Leaf { op, place, null, label }))
+    }
+
+    fn op(&self, ty: usize, field: &Field) -> Option<Op> {
+        let found = self.schema.ty(ty);
+        let integer = |(least, most): (i128, i128)| {
+            // What is beyond `long` is never found.
+            let clamp = |bound: i128| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+            Op::Integer(clamp(least), clamp(most))
+        };
+        Some(match (&found.kind, found.logical, field.ty) {
+            (_, Logical::Timestamp(unit), FieldType::Timestamp) => Op::Time(unit),
+            (Kind::Fixed(size), Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. })
+                if scale == own =>
+            {
+                Op::Decimal(Some(*size))
+            }
+            (Kind::Bytes, Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. }) if scale == own => {
+                Op::Decimal(None)
+            }
+            (_, Logical::Decimal { .. }, FieldType::Decimal { .. }) => return None,
+            (Kind::Boolean, _, FieldType::Bool) => Op::Bool,
+            (Kind::Int, _, FieldType::I32) => Op::Int32,
+            (Kind::Long, _, FieldType::I64) => Op::Int64,
+            (Kind::Int | Kind::Long, _, FieldType::Enum { bytes, signed }) => integer(enum_range(bytes, signed)),
+            (Kind::Int | Kind::Long, _, ty) => integer(ty.integer_range()?),
+            (Kind::Float, _, FieldType::F32) => Op::Float,
+            (Kind::Float, _, FieldType::F64) => Op::Widen,
+            (Kind::Double, _, FieldType::F64) => Op::Double,
+            (Kind::String, _, FieldType::String | FieldType::Char(_)) => Op::Text,
+            (Kind::Bytes, _, FieldType::Bytes) => Op::Bytes,
+            (Kind::Fixed(size), _, FieldType::Bytes) => Op::Fixed(*size),
+            (Kind::Enum(symbols), _, FieldType::Enum { .. }) => {
+                let enumeration = field.enumeration()?;
+                Op::Symbols(symbols.iter().map(|symbol| enumeration.number(symbol)).collect())
+            }
+            _ => return None,
+        })
+    }
+
+    fn mismatch(&self, ty: usize, target: &Named) -> EncodingError {
+        let own = match &target.shape {
+            Shape::Leaf(_, field) => crate::notation::one_line(&field.type_spec()),
+            Shape::Record(..) => "a record".to_owned(),
+            Shape::Union(..) => "a union".to_owned(),
+        };
+        let message = format!("the schema has {}, which does not go with {own}", self.schema.ty(ty).kind.word());
+        EncodingError::schema(message).in_field(&target.path)
+    }
+}
+
+/// The name of the format's field that a field of the schema is.
+fn own_name(field: &AvroField) -> String {
+    let noted = field.note.as_deref().and_then(|note| Format::parse_schema(note).ok());
+    let spec = noted.and_then(|format| format.specs().into_iter().next());
+    spec.map_or_else(|| field.name.clone(), |spec| spec.name)
+}

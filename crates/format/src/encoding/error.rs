@@ -1,0 +1,217 @@
+//! What can be wrong, in all encodings.
+
+use std::{fmt, io};
+
+use super::{Encoding, Loss};
+use crate::builder::{ValueError, ValueProblem};
+use crate::csv::{CsvError, CsvProblem};
+use crate::json::{JsonError, JsonProblem};
+
+/// What was wrong with an encoded input or a record to be encoded, and where.
+#[derive(Debug)]
+pub struct EncodingError {
+    /// Which item (row, message, record) it was, counted from 1; 0 where there is none to name.
+    pub item: u64,
+    /// Where in the input, in bytes from its start, as far as that is known.
+    pub at: Option<u64>,
+    /// The path of the field, where one is at fault.
+    pub field: Option<String>,
+    /// What is wrong.
+    pub problem: EncodingProblem,
+}
+
+impl EncodingError {
+    /// An error that no place is known of.
+    #[must_use]
+    pub fn new(problem: EncodingProblem) -> Self {
+        Self { item: 0, at: None, field: None, problem }
+    }
+
+    /// The same error with the path of the field.
+    #[must_use]
+    pub fn in_field(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
+    }
+
+    /// The same error with the item's number, counted from 1, if it has none.
+    #[must_use]
+    pub fn of_item(self, item: u64) -> Self {
+        Self { item: if self.item == 0 { item } else { self.item }, ..self }
+    }
+
+    /// A value that does not fit, or that the encoding has none like.
+    #[must_use]
+    pub fn value(found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::new(EncodingProblem::Value { found: found.into(), expected: expected.into() })
+    }
+
+    /// Bytes that are not in the encoding.
+    #[must_use]
+    pub fn syntax(message: impl Into<String>) -> Self {
+        Self::new(EncodingProblem::Syntax { message: message.into() })
+    }
+
+    /// What the encoding cannot hold, or schemas that do not go together.
+    #[must_use]
+    pub fn schema(message: impl Into<String>) -> Self {
+        Self::new(EncodingProblem::Schema { message: message.into() })
+    }
+
+    /// Whether reading can go on with the next item. If not, the input cannot be read.
+    #[must_use]
+    pub fn is_item(&self) -> bool {
+        match &self.problem {
+            EncodingProblem::Json(error) => error.is_row(),
+            EncodingProblem::Csv(error) => error.is_row(),
+            problem => matches!(
+                problem,
+                EncodingProblem::Value { .. }
+                    | EncodingProblem::Missing
+                    | EncodingProblem::Unknown { .. }
+                    | EncodingProblem::Twice
+            ),
+        }
+    }
+}
+
+impl fmt::Display for EncodingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let EncodingProblem::Json(_) | EncodingProblem::Csv(_) = self.problem {
+            // They tell of lines and columns.
+            return write!(f, "{}", self.problem);
+        }
+        let mut place = Vec::new();
+        if self.item > 0 {
+            place.push(format!("item {}", self.item));
+        }
+        if let Some(at) = self.at {
+            place.push(format!("byte {at}"));
+        }
+        if let Some(field) = &self.field {
+            place.push(format!("field `{field}`"));
+        }
+        match place.is_empty() {
+            true => write!(f, "{}", self.problem),
+            false => write!(f, "{}: {}", place.join(", "), self.problem),
+        }
+    }
+}
+
+impl std::error::Error for EncodingError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            EncodingProblem::Io(error) => Some(error),
+            EncodingProblem::Json(error) => Some(&**error),
+            EncodingProblem::Csv(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for EncodingError {
+    fn from(error: io::Error) -> Self {
+        Self::new(EncodingProblem::Io(error))
+    }
+}
+
+/// What a builder refused.
+impl From<ValueError> for EncodingError {
+    fn from(error: ValueError) -> Self {
+        let field = error.path();
+        let problem = match error.problem {
+            ValueProblem::NotSet => EncodingProblem::Missing,
+            problem => {
+                let text = problem.to_string();
+                let text = text.strip_prefix("found ").unwrap_or(&text);
+                let (found, expected) = text.split_once(", expected ").unwrap_or((text, "what fits the field"));
+                EncodingProblem::Value { found: found.to_owned(), expected: expected.to_owned() }
+            }
+        };
+        Self { field, ..Self::new(problem) }
+    }
+}
+
+impl From<JsonError> for EncodingError {
+    fn from(error: JsonError) -> Self {
+        match error.problem {
+            JsonProblem::Io(error) => error.into(),
+            _ => Self { field: error.field.clone(), ..Self::new(EncodingProblem::Json(error.into())) },
+        }
+    }
+}
+
+impl From<CsvError> for EncodingError {
+    fn from(error: CsvError) -> Self {
+        match error.problem {
+            CsvProblem::Io(error) => error.into(),
+            _ => Self { field: error.column.clone(), ..Self::new(EncodingProblem::Csv(error.into())) },
+        }
+    }
+}
+
+/// What can be wrong with an encoded input, or with a record to be encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodingProblem {
+    /// The bytes are not in the encoding; what follows cannot be found.
+    #[error("{message}")]
+    Syntax {
+        /// What was found, and what was expected.
+        message: String,
+    },
+    /// A value does not fit its field, or the encoding has none like it.
+    #[error("found {found}, expected {expected}")]
+    Value {
+        /// The value, cut short if it was long.
+        found: String,
+        /// What fits.
+        expected: String,
+    },
+    /// A field that must have a value has none.
+    #[error("it is missing, and the field is not nullable")]
+    Missing,
+    /// The item has something that the format has no field for.
+    #[error("the format has no such field; it has: {known}")]
+    Unknown {
+        /// The format's fields.
+        known: String,
+    },
+    /// The item has the field twice.
+    #[error("it is there twice")]
+    Twice,
+    /// The encoding has no type that takes the field's values without loss.
+    #[error("{encoding} {why}; --allow {loss} has it written all the same")]
+    Lossy {
+        /// The encoding.
+        encoding: Encoding,
+        /// What it cannot hold.
+        why: String,
+        /// The name of the loss.
+        loss: Loss,
+    },
+    /// The encoding cannot hold the field at all, or the schemas do not go together.
+    #[error("{message}")]
+    Schema {
+        /// What is wrong, and what would mend it.
+        message: String,
+    },
+    /// An item is longer than allowed.
+    #[error("found an item of {found} bytes, expected at most {most}")]
+    TooLong {
+        /// Its length in bytes.
+        found: u64,
+        /// The bound.
+        most: usize,
+    },
+    /// The input ends within an item.
+    #[error("the input ends in the middle of it")]
+    Cut,
+    /// What is wrong with a line of JSON, which the error's text says the place of.
+    #[error("{0}")]
+    Json(Box<JsonError>),
+    /// What is wrong with a row of CSV, which the error's text says the place of.
+    #[error("{0}")]
+    Csv(Box<CsvError>),
+    /// The input could not be read.
+    #[error("cannot read: {0}")]
+    Io(io::Error),
+}

@@ -1,0 +1,88 @@
+//! Encodings that say of each value what it is: CBOR and MessagePack.
+//!
+//! Both are the same to a decoder once their bytes are [`Token`]s; a [`Dialect`] is what makes them so, and back.
+
+mod decode;
+mod encode;
+mod scan;
+mod shape;
+
+pub(super) use decode::ItemDecoder;
+pub(super) use encode::ItemEncoder;
+
+use super::reader::{ReadFlaw, Reader};
+use super::{Encoding, EncodingError};
+
+/// What an encoding's bytes say, a piece at a time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Token<'a> {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    /// UTF-8, if the writer kept its promise.
+    Text(&'a [u8]),
+    Bytes(&'a [u8]),
+    /// So many values; without a number, those up to a [`Token::Break`].
+    Array(Option<u64>),
+    /// So many names and values, as above.
+    Map(Option<u64>),
+    Break,
+    /// Says what the next value stands for.
+    Tag(u64),
+    /// Text or bytes in pieces, up to a [`Token::Break`].
+    Pieces {
+        is_text: bool,
+    },
+    /// A time in nanoseconds since 1970.
+    Time(i128),
+    /// What no field can hold.
+    Other(&'static str),
+}
+
+/// Why there is no token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum TokenFlaw {
+    /// There are not enough bytes.
+    Cut,
+    /// There is none like it.
+    Bytes(&'static str),
+}
+
+impl From<ReadFlaw> for TokenFlaw {
+    fn from(_: ReadFlaw) -> Self {
+        // Nothing here reads varints, whose other flaw is.
+        Self::Cut
+    }
+}
+
+impl TokenFlaw {
+    fn explain(self) -> EncodingError {
+        match self {
+            Self::Cut => EncodingError::new(super::EncodingProblem::Cut),
+            Self::Bytes(found) => EncodingError::syntax(format!("found {found}")),
+        }
+    }
+}
+
+/// One of the encodings.
+pub(super) trait Dialect {
+    const ENCODING: Encoding;
+    /// Whether it has decimals; otherwise they are text.
+    const HAS_DECIMALS: bool;
+
+    fn token<'a>(reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFlaw>;
+
+    fn push_null(out: &mut Vec<u8>);
+    fn push_bool(out: &mut Vec<u8>, value: bool);
+    fn push_int(out: &mut Vec<u8>, value: i64);
+    fn push_uint(out: &mut Vec<u8>, value: u64);
+    fn push_f32(out: &mut Vec<u8>, value: f32);
+    fn push_f64(out: &mut Vec<u8>, value: f64);
+    fn push_text(out: &mut Vec<u8>, text: &[u8]);
+    fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]);
+    fn push_array(out: &mut Vec<u8>, len: usize);
+    fn push_map(out: &mut Vec<u8>, len: usize);
+    fn push_time(out: &mut Vec<u8>, nanoseconds: i64);
+    fn push_decimal(out: &mut Vec<u8>, unscaled: i128, scale: u8);
+}

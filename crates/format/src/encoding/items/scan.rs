@@ -1,0 +1,90 @@
+//! Where an item ends, found without understanding it.
+
+use super::{Dialect, Token, TokenFlaw};
+use crate::encoding::reader::Reader;
+
+/// How deep arrays and maps may lie in each other.
+const MAX_DEPTH: usize = 64;
+
+/// How far an item has been looked at. It is gone on with when there are more bytes, so that a long item is looked at
+/// once, in however many pieces it comes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scan {
+    /// Bytes that have been looked at.
+    at: usize,
+    /// Of each array and map that is open: how many values are to come; `None` up to a break.
+    open: Vec<Option<u64>>,
+}
+
+impl Scan {
+    pub(super) fn clear(&mut self) {
+        self.at = 0;
+        self.open.clear();
+    }
+
+    /// Whether anything has been looked at.
+    pub(super) fn is_begun(&self) -> bool {
+        self.at > 0
+    }
+
+    /// Goes on with the item that the bytes start with; its length once it is whole.
+    pub(super) fn resume<D: Dialect>(&mut self, bytes: &[u8]) -> Result<Option<usize>, TokenFlaw> {
+        loop {
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            let mut reader = Reader::new(rest);
+            let token = match D::token(&mut reader) {
+                Ok(token) => token,
+                Err(TokenFlaw::Cut) => return Ok(None),
+                Err(flaw) => return Err(flaw),
+            };
+            self.at += rest.len() - reader.left();
+            if self.take(token)? {
+                return Ok(Some(self.at));
+            }
+        }
+    }
+
+    /// Whether this ended the item.
+    fn take(&mut self, token: Token<'_>) -> Result<bool, TokenFlaw> {
+        let opened = match token {
+            Token::Tag(_) => return Ok(false),
+            Token::Array(len) => Some(len),
+            Token::Map(Some(len)) => {
+                Some(Some(len.checked_mul(2).ok_or(TokenFlaw::Bytes("a map of too many values"))?))
+            }
+            Token::Map(None) | Token::Pieces { .. } => Some(None),
+            Token::Break => match self.open.pop() {
+                Some(None) => None,
+                _ => return Err(TokenFlaw::Bytes("an end of nothing")),
+            },
+            _ => None,
+        };
+        match opened {
+            Some(len) if len != Some(0) => {
+                if self.open.len() >= MAX_DEPTH {
+                    return Err(TokenFlaw::Bytes("arrays and maps more than 64 deep"));
+                }
+                self.open.push(len);
+                Ok(false)
+            }
+            _ => Ok(self.end_value()),
+        }
+    }
+
+    /// Ends a value, and what it was the last one of.
+    fn end_value(&mut self) -> bool {
+        while let Some(open) = self.open.last_mut() {
+            match open {
+                None => return false,
+                Some(left) if *left > 1 => {
+                    *left -= 1;
+                    return false;
+                }
+                Some(_) => {
+                    self.open.pop();
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,252 @@
+//! Files to records.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::pages::{self, Largest};
+use super::{MAX_GATHERED_BYTES, ReadAt};
+use crate::encoding::arrow::{BatchReader, import};
+use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
+use crate::format::Format;
+
+/// Most rows of a batch: what is held of a file at once, in columns.
+const BATCH_ROWS: usize = 1024;
+/// Bytes that are read at a time where a length is not known.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Reads records of one format from a Parquet file.
+pub struct ParquetDecoder {
+    format: Format,
+    options: EncodingOptions,
+    /// There once the end of the file has been read.
+    file: Option<OpenFile>,
+}
+
+/// A file whose metadata is known.
+struct OpenFile {
+    source: Chunks,
+    metadata: ArrowReaderMetadata,
+    rows: BatchReader,
+    /// The row group that comes next.
+    next_group: usize,
+    /// The batches of the present one.
+    group: Option<ParquetRecordBatchReader>,
+}
+
+impl ParquetDecoder {
+    /// A decoder to records of this format, which the columns go into by their names.
+    #[must_use]
+    pub fn new(format: &Format, options: &EncodingOptions) -> Self {
+        Self { format: format.clone(), options: options.clone(), file: None }
+    }
+
+    /// A decoder of a file, to records of this format, or else of the format that the file says. What it is given to
+    /// read from as a [`Decoder`] is not looked at.
+    ///
+    /// # Errors
+    /// It is no Parquet file, or its columns do not go into the format.
+    pub fn open(
+        source: Arc<dyn ReadAt>,
+        format: Option<&Format>,
+        options: &EncodingOptions,
+    ) -> Result<(Format, Self), EncodingError> {
+        let source = Chunks(source);
+        let metadata = guarded(|| ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?;
+        let format = match format {
+            Some(format) => format.clone(),
+            None => import(metadata.schema(), options)?,
+        };
+        let rows = BatchReader::new(&format, metadata.schema(), options)?;
+        let file = OpenFile { source, metadata, rows, next_group: 0, group: None };
+        Ok((format.clone(), Self { format, options: options.clone(), file: Some(file) }))
+    }
+
+    /// The same, of a file that is gathered from a stream.
+    ///
+    /// # Errors
+    /// As [`ParquetDecoder::open`]; the file is longer than [`MAX_GATHERED_BYTES`].
+    pub fn gather(
+        input: &mut dyn BufRead,
+        format: Option<&Format>,
+        options: &EncodingOptions,
+    ) -> Result<(Format, Self), EncodingError> {
+        let mut bytes = Vec::new();
+        input.take(MAX_GATHERED_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > MAX_GATHERED_BYTES {
+            let found = bytes.len() as u64;
+            return Err(EncodingError::new(EncodingProblem::TooLong { found, most: MAX_GATHERED_BYTES }));
+        }
+        Self::open(Arc::new(bytes), format, options)
+    }
+}
+
+impl Decoder for ParquetDecoder {
+    fn start(&mut self, input: &mut dyn BufRead) -> Result<(), EncodingError> {
+        if self.file.is_none() {
+            self.file = Self::gather(input, Some(&self.format), &self.options)?.1.file;
+        }
+        Ok(())
+    }
+
+    fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
+        self.start(input)?;
+        let Some(file) = &mut self.file else { return Ok(None) };
+        while !file.rows.has_rows() {
+            if !file.load(self.options.max_block_bytes)? {
+                return Ok(None);
+            }
+        }
+        file.rows.next_record().transpose()
+    }
+
+    fn restart(&mut self) {
+        self.file = None;
+    }
+}
+
+impl OpenFile {
+    /// Loads the next batch; false at the file's end.
+    fn load(&mut self, max_block_bytes: usize) -> Result<bool, EncodingError> {
+        loop {
+            let mut group = match self.group.take() {
+                Some(group) => group,
+                None => match self.open_group(max_block_bytes)? {
+                    Some(group) => group,
+                    None => return Ok(false),
+                },
+            };
+            // Taken out: one that panics is not gone on with.
+            if let Some(batch) = guarded(|| group.next().transpose())? {
+                self.group = Some(group);
+                self.rows.load(&batch)?;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The next row group, after a look at its pages; `None` when there is no more.
+    fn open_group(&mut self, most: usize) -> Result<Option<ParquetRecordBatchReader>, EncodingError> {
+        let index = self.next_group;
+        let Some(group) = self.metadata.metadata().row_groups().get(index) else { return Ok(None) };
+        self.next_group += 1;
+        let largest = self.largest(group, most)?;
+        // A dictionary's value may be in every row: together they are to stay within the bound as well.
+        let rows = (most as u64 / largest.dictionary.max(1)).clamp(1, BATCH_ROWS as u64) as usize;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), self.metadata.clone());
+        let mask = ProjectionMask::roots(builder.parquet_schema(), self.rows.projection().iter().copied());
+        let builder = builder.with_row_groups(vec![index]).with_projection(mask).with_batch_size(rows);
+        guarded(|| builder.build()).map(Some)
+    }
+
+    fn largest(&self, group: &RowGroupMetaData, most: usize) -> Result<Largest, EncodingError> {
+        let mut largest = Largest::default();
+        for column in group.columns() {
+            let path = || column.column_path().string();
+            if !matches!(
+                column.compression(),
+                Compression::UNCOMPRESSED
+                    | Compression::SNAPPY
+                    | Compression::GZIP(_)
+                    | Compression::LZ4
+                    | Compression::LZ4_RAW
+            ) {
+                let message = format!("it is packed with {}, which is not read", column.compression());
+                return Err(EncodingError::schema(message).in_field(path()));
+            }
+            let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+            let (start, length) = (u64::try_from(start), u64::try_from(column.compressed_size()));
+            let (Ok(start), Ok(length)) = (start, length) else { return Err(damaged().in_field(path())) };
+            let end = start.checked_add(length).filter(|end| *end <= self.source.len());
+            end.ok_or_else(|| damaged().in_field(path()))?;
+            let mut input = BufReader::with_capacity(1 << 10, At { source: self.source.clone(), at: start });
+            let found = pages::largest(&mut input, length, |input, bytes| {
+                input.seek_relative(i64::try_from(bytes).unwrap_or(i64::MAX))
+            });
+            let found = found.map_err(|error| EncodingError::syntax(error.to_string()).in_field(path()))?;
+            if found.page > most as u64 {
+                let problem = EncodingProblem::TooLong { found: found.page, most };
+                return Err(EncodingError::new(problem).in_field(path()));
+            }
+            largest.page = largest.page.max(found.page);
+            largest.dictionary = largest.dictionary.max(found.dictionary);
+        }
+        Ok(largest)
+    }
+}
+
+fn damaged() -> EncodingError {
+    EncodingError::syntax("the file's metadata is damaged")
+}
+
+/// What the library says, or that it panicked.
+fn guarded<T, E: std::fmt::Display>(call: impl FnOnce() -> Result<T, E>) -> Result<T, EncodingError> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(outcome) => outcome.map_err(|error| EncodingError::syntax(error.to_string())),
+        Err(_) => Err(EncodingError::syntax("the file is damaged in a way that its library has no words for")),
+    }
+}
+
+/// A source as the library wants it.
+#[derive(Clone)]
+struct Chunks(Arc<dyn ReadAt>);
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        self.0.length()
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = BufReader<At>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(BufReader::with_capacity(CHUNK_BYTES, At { source: self.clone(), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let there = self.len().saturating_sub(start);
+        if there < length as u64 {
+            return Err(ParquetError::EOF(format!("found {there} bytes at {start}, expected {length}")));
+        }
+        let mut bytes = Vec::with_capacity(length);
+        At { source: self.clone(), at: start }.take(length as u64).read_to_end(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// A source from some place on.
+struct At {
+    source: Chunks,
+    at: u64,
+}
+
+impl Read for At {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.0.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl io::Seek for At {
+    fn seek(&mut self, position: io::SeekFrom) -> io::Result<u64> {
+        let at = match position {
+            io::SeekFrom::Start(at) => Some(at),
+            io::SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            io::SeekFrom::End(by) => self.source.len().checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}

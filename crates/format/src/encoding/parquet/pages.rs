@@ -1,0 +1,206 @@
+//! The headers of a column's pages, read only for the lengths in them.
+//!
+//! The library makes room for a page by what its header says, up to 2 GiB. Its headers are structs of Thrift's compact
+//! protocol, of which the first three fields are the page's kind and its two lengths.
+
+use std::io::{self, Read};
+
+/// What the pages of a column take at most, in bytes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Largest {
+    /// The longest page once unpacked.
+    pub(super) page: u64,
+    /// The longest dictionary once unpacked.
+    pub(super) dictionary: u64,
+}
+
+/// The kind of page that holds a dictionary.
+const DICTIONARY: i64 = 2;
+/// How deep structs may lie in each other; the headers' own go 3 deep.
+const MAX_DEPTH: u32 = 8;
+/// Longest header in bytes: it may hold the least and the greatest value of a page.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
+
+/// Goes over the pages of a column chunk, which `input` starts with and which has so many bytes. `skip` passes over
+/// bytes of the input without reading them.
+pub(super) fn largest<R: Read>(
+    input: &mut R,
+    length: u64,
+    mut skip: impl FnMut(&mut R, u64) -> io::Result<()>,
+) -> io::Result<Largest> {
+    let mut largest = Largest::default();
+    let mut left = length;
+    while left > 0 {
+        let mut header = Thrift { input: &mut *input, read: 0, most: MAX_HEADER_BYTES.min(left) };
+        let (kind, unpacked, packed) = header.page()?;
+        let read = header.read;
+        let length = read.checked_add(packed).filter(|length| *length <= left).ok_or_else(broken)?;
+        left -= length;
+        largest.page = largest.page.max(unpacked).max(packed);
+        if kind == DICTIONARY {
+            largest.dictionary = largest.dictionary.max(unpacked);
+        }
+        skip(input, packed)?;
+    }
+    Ok(largest)
+}
+
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a page header is damaged")
+}
+
+/// A reader of Thrift's compact protocol, as far as it is needed to pass over values.
+struct Thrift<'a, R> {
+    input: &'a mut R,
+    read: u64,
+    most: u64,
+}
+
+impl<R: Read> Thrift<'_, R> {
+    /// A page's kind, and its lengths unpacked and packed.
+    fn page(&mut self) -> io::Result<(i64, u64, u64)> {
+        let mut fields = [None; 4];
+        let mut id = 0_i64;
+        while let Some((ty, next)) = self.field(id)? {
+            id = next;
+            match usize::try_from(id).ok().and_then(|id| fields.get_mut(id)) {
+                Some(field @ None) if ty == 5 => *field = Some(self.integer()?),
+                _ => self.pass(ty, MAX_DEPTH)?,
+            }
+        }
+        let [_, Some(kind), Some(unpacked), Some(packed)] = fields else { return Err(broken()) };
+        let length = |bytes: i64| u64::try_from(bytes).map_err(|_| broken());
+        Ok((kind, length(unpacked)?, length(packed)?))
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        if self.read >= self.most {
+            return Err(broken());
+        }
+        let mut byte = [0];
+        self.input.read_exact(&mut byte)?;
+        self.read += 1;
+        Ok(byte[0])
+    }
+
+    fn varint(&mut self) -> io::Result<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(broken())
+    }
+
+    /// A zigzag varint.
+    fn integer(&mut self) -> io::Result<i64> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// The next field's type and id; `None` at the struct's end.
+    fn field(&mut self, last: i64) -> io::Result<Option<(u8, i64)>> {
+        let byte = self.byte()?;
+        let (delta, ty) = (byte >> 4, byte & 0x0f);
+        match (delta, ty) {
+            (_, 0) => Ok(None),
+            (0, _) => Ok(Some((ty, self.integer()?))),
+            _ => Ok(Some((ty, last.saturating_add(delta.into())))),
+        }
+    }
+
+    fn pass(&mut self, ty: u8, depth: u32) -> io::Result<()> {
+        let depth = depth.checked_sub(1).ok_or_else(broken)?;
+        match ty {
+            // Booleans are in the field's type.
+            1 | 2 => {}
+            3 => {
+                self.byte()?;
+            }
+            4..=6 => {
+                self.varint()?;
+            }
+            7 => self.pass_bytes(8)?,
+            8 => {
+                let length = self.varint()?;
+                self.pass_bytes(length)?;
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+                // A boolean takes a byte here, and nothing takes less.
+                let element = if matches!(head & 0x0f, 1 | 2) { 3 } else { head & 0x0f };
+                if count > self.most {
+                    return Err(broken());
+                }
+                for _ in 0..count {
+                    self.pass(element, depth)?;
+                }
+            }
+            12 => {
+                let mut id = 0;
+                while let Some((ty, next)) = self.field(id)? {
+                    id = next;
+                    self.pass(ty, depth)?;
+                }
+            }
+            _ => return Err(broken()),
+        }
+        Ok(())
+    }
+
+    fn pass_bytes(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes > self.most - self.read {
+            return Err(broken());
+        }
+        let passed = io::copy(&mut (&mut *self.input).take(bytes), &mut io::sink())?;
+        self.read += passed;
+        if passed == bytes { Ok(()) } else { Err(broken()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn go(bytes: &[u8]) -> io::Result<Largest> {
+        largest(&mut &bytes[..], bytes.len() as u64, |input, skipped| {
+            *input = input.get(usize::try_from(skipped).unwrap_or(usize::MAX)..).ok_or_else(broken)?;
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn lengths_are_found_behind_all_kinds_of_fields() {
+        // kind 2, unpacked 300, packed 1, a struct with a list, a double, text and a map-free rest, then the byte itself.
+        let page = [
+            0x15, 4, 0x15, 0xd8, 0x04, 0x15, 2, 0x1c, 0x19, 0x25, 2, 4, 0x17, 0, 0, 0, 0, 0, 0, 0, 0, 0x18, 2, b'a',
+            b'b', 0x11, 0x12, 0, 0, 9,
+        ];
+        let found = go(&page).expect("a sound page");
+        assert_eq!((found.page, found.dictionary), (300, 300));
+        let two = [&[0x15, 0, 0x15, 20, 0x15, 0, 0][..], &page].concat();
+        assert_eq!(go(&two).expect("two sound pages").page, 300);
+        for cut in 1..page.len() {
+            assert!(go(&page[..cut]).is_err(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused() {
+        // Nothing; no lengths; a negative length; a page beyond the chunk; a list without end; structs without end.
+        for bytes in [
+            &[0xff; 4][..],
+            &[0x15, 4, 0],
+            &[0x15, 4, 0x15, 3, 0x15, 0, 0],
+            &[0x15, 4, 0x15, 2, 0x15, 200, 1, 0],
+            &[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0x0f, 0],
+            &[0x1c; 40],
+        ] {
+            assert!(go(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Messages to records.
+
+use std::io::BufRead;
+
+use super::nested::Marks;
+use super::plan::{Label, MessagePlan, Number, Op, Plan, Purpose, Range, Step};
+use super::schema::ProtobufSchema;
+use super::wire::{self, Flaw, Wire};
+use crate::direct::{Builders, Place, Refusal, Run, Sink, refused};
+use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
+use crate::encoding::window::{Attempt, Window};
+use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
+use crate::format::Format;
+use crate::text;
+
+/// Reads Protobuf messages of one type into records of one format, without allocating once its buffers have grown to
+/// the messages' sizes.
+#[derive(Debug)]
+pub struct ProtobufDecoder {
+    window: Window,
+    table: Table,
+    builders: Builders,
+    most: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) plan: Plan,
+    format: Format,
+    /// Whether text that is no UTF-8 is mended, and not refused.
+    mends_text: bool,
+}
+
+/// What is wrong with a message, without allocating: messages that are refused may be many.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    /// The label of the field, where it is known.
+    label: Option<u32>,
+    what: What,
+}
+
+#[derive(PartialEq, Debug)]
+pub(super) enum What {
+    Bytes(Flaw),
+    Wire { found: u32, expected: u32 },
+    Range(i128),
+    Text,
+    Time,
+    Digits,
+    Refused(Refusal),
+}
+
+impl What {
+    pub(super) fn at(self, label: u32) -> Wrong {
+        Wrong { label: Some(label), what: self }
+    }
+}
+
+impl From<Flaw> for What {
+    fn from(flaw: Flaw) -> Self {
+        Self::Bytes(flaw)
+    }
+}
+
+impl From<ReadFlaw> for What {
+    fn from(flaw: ReadFlaw) -> Self {
+        Self::Bytes(flaw.into())
+    }
+}
+
+impl From<Refusal> for What {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Bytes that are no message.
+impl From<Flaw> for Wrong {
+    fn from(flaw: Flaw) -> Self {
+        Self { label: None, what: flaw.into() }
+    }
+}
+
+impl ProtobufDecoder {
+    /// A decoder for messages of this type; without one, of the type that stands for the format
+    /// ([`ProtobufSchema::of`]).
+    ///
+    /// # Errors
+    /// A field of the message type and one of the format do not go together; the format has none for it, and
+    /// [`EncodingOptions::ignore_unknown`] is not set; a field that is never null has none in the message type.
+    pub fn new(
+        format: &Format,
+        options: &EncodingOptions,
+        schema: Option<&ProtobufSchema>,
+    ) -> Result<Self, EncodingError> {
+        let purpose = Purpose::Read { ignore_unknown: options.ignore_unknown };
+        let plan = match schema {
+            Some(schema) => Plan::of(schema, format, purpose)?,
+            None => Plan::of(&ProtobufSchema::of(format), format, purpose)?,
+        };
+        let builders = Builders::new(format, plan.root.steps.iter().map(|step| step.place), &plan.root.zeros);
+        let table = Table { plan, format: format.clone(), mends_text: options.allows(Loss::InvalidText) };
+        Ok(Self { window: Window::default(), table, builders, most: options.max_item_bytes })
+    }
+
+    /// One message, without its length, as a record.
+    ///
+    /// # Errors
+    /// It is no message of the type, or a value does not fit its field.
+    #[inline]
+    pub fn decode(&mut self, message: &[u8]) -> Result<&[u8], EncodingError> {
+        match self.table.record(&mut self.builders, message) {
+            Ok(()) => self.builders.finish().map_err(|error| error.explain(&self.table.format)),
+            Err(wrong) => Err(wrong.explain(&self.table.plan.labels)),
+        }
+    }
+}
+
+impl Decoder for ProtobufDecoder {
+    fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
+        let Self { window, table, builders, most } = self;
+        let outcome = window.next(input, *most, |bytes| {
+            let mut reader = Reader::new(bytes);
+            let len = match reader.varint() {
+                Ok(len) => len,
+                Err(ReadFlaw::Cut) => return Ok(Attempt::Short { at_least: 0 }),
+                Err(ReadFlaw::Varint) => return Err(EncodingError::syntax("found a length of more than ten bytes")),
+            };
+            let head = bytes.len() - reader.left();
+            if len > *most as u64 {
+                return Err(EncodingError::new(EncodingProblem::TooLong { found: len, most: *most }));
+            }
+            let end = head + len as usize;
+            match bytes.get(head..end) {
+                Some(message) => {
+                    let outcome = table.record(builders, message);
+                    Ok(Attempt::Done { bytes: end, value: outcome })
+                }
+                None => Ok(Attempt::Short { at_least: end }),
+            }
+        })?;
+        match outcome {
+            None => Ok(None),
+            Some(Err(wrong)) => Err(window.place(wrong.explain(&table.plan.labels))),
+            Some(Ok(())) => {
+                let record = builders.finish().map_err(|error| window.place(error.explain(&table.format)))?;
+                Ok(Some(record))
+            }
+        }
+    }
+
+    fn restart(&mut self) {
+        self.window = Window::default();
+    }
+}
+
+impl Table {
+    /// Puts a message's values into one of the builders.
+    #[inline]
+    fn record(&self, builders: &mut Builders, message: &[u8]) -> Result<(), Wrong> {
+        if let Some(direct) = builders.start(message.len()) {
+            match self.message(direct, &self.plan.root, message) {
+                Err(Wrong { what: What::Refused(Refusal::Slow), .. }) => {}
+                outcome => return outcome,
+            }
+        }
+        let builder = builders.start_slow();
+        self.begin(builder, &self.plan.root)?;
+        self.message(builder, &self.plan.root, message)
+    }
+
+    /// Puts into a record what it has where a message has nothing.
+    pub(super) fn begin<S: Sink>(&self, sink: &mut S, plan: &MessagePlan) -> Result<(), Wrong> {
+        for place in &plan.zeros {
+            sink.put_zero(*place).map_err(|refusal| Wrong { label: None, what: refusal.into() })?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn message<S: Sink>(&self, sink: &mut S, plan: &MessagePlan, message: &[u8]) -> Result<(), Wrong> {
+        let mut reader = Reader::new(message);
+        let mut likely = 0;
+        let mut marks = Marks::default();
+        while !reader.is_empty() {
+            let tag = reader.tag()?;
+            let step = match plan.steps.get(likely) {
+                Some(step) if step.tag == tag => step,
+                _ => match plan.find(likely, tag) {
+                    Some(index) => {
+                        likely = index;
+                        &plan.steps[index]
+                    }
+                    None => {
+                        reader.skip(tag)?;
+                        continue;
+                    }
+                },
+            };
+            likely += 1;
+            if step.oneof > 0 {
+                self.enter_variant(sink, plan, step, &mut marks)?;
+            }
+            match step.op {
+                Op::Nested { index, .. } => {
+                    self.nested(sink, index, step, (message, tag, &mut reader), &mut marks)?;
+                }
+                _ => self.value(sink, step, tag, &mut reader).map_err(|what| what.at(step.label))?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn value<S: Sink>(
+        &self,
+        sink: &mut S,
+        step: &Step,
+        tag: u32,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), What> {
+        if tag != step.tag {
+            return Err(What::Wire { found: tag, expected: step.tag });
+        }
+        let place = step.place;
+        match step.op {
+            Op::Var32 => sink.put(place, (reader.varint()? as u32).to_le_bytes())?,
+            Op::Var64 => sink.put(place, reader.varint()?.to_le_bytes())?,
+            Op::Zig32 => sink.put(place, (unzigzag(reader.varint()? & 0xffff_ffff) as u32).to_le_bytes())?,
+            Op::Zig64 => sink.put(place, unzigzag(reader.varint()?).to_le_bytes())?,
+            Op::Fixed32 => sink.put(place, reader.fixed::<4>()?)?,
+            Op::Fixed64 => sink.put(place, reader.fixed::<8>()?)?,
+            Op::Bool => sink.put(place, [u8::from(reader.varint()? != 0)])?,
+            Op::Widen => sink.put(place, f64::from(f32::from_le_bytes(reader.fixed()?)).to_le_bytes())?,
+            Op::Integer(number, range) => put_integer(sink, place, range, read_number(reader, number)?)?,
+            Op::Text | Op::Char => {
+                let run = reader.run()?;
+                match run.is_text() {
+                    true => sink.put_run(place, run)?,
+                    false => self.put_wrong_text(sink, place, run)?,
+                }
+            }
+            Op::Bytes => sink.put_run(place, reader.run()?)?,
+            Op::Timestamp => sink.put(place, timestamp(reader.length_delimited()?)?.to_le_bytes())?,
+            Op::Decimal => {
+                let (unscaled, scale) = text::parse_decimal(reader.length_delimited()?).ok_or(What::Digits)?;
+                sink.put_decimal(place, unscaled, scale)?;
+            }
+            // Whoever calls has looked.
+            Op::Nested { .. } => {}
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn put_wrong_text<S: Sink>(&self, sink: &mut S, place: Place, run: Run<'_>) -> Result<(), What> {
+        if !self.mends_text {
+            return Err(What::Text);
+        }
+        let mended = String::from_utf8_lossy(run.bytes);
+        sink.put_run(place, Run { bytes: mended.as_bytes(), ahead: mended.as_bytes() })?;
+        Ok(())
+    }
+}
+
+/// An integer as it stands on the wire, and whether it is beyond `i64`.
+#[inline]
+fn read_number(reader: &mut Reader<'_>, number: Number) -> Result<Result<i64, u64>, ReadFlaw> {
+    Ok(Ok(match number {
+        Number::Int32 => i64::from(reader.varint()? as i32),
+        Number::Int64 => reader.varint()? as i64,
+        Number::Uint32 => i64::from(reader.varint()? as u32),
+        Number::Sint32 => unzigzag(reader.varint()? & 0xffff_ffff),
+        Number::Sint64 => unzigzag(reader.varint()?),
+        Number::Fixed32 => i64::from(u32::from_le_bytes(reader.fixed()?)),
+        Number::Sfixed32 => i64::from(i32::from_le_bytes(reader.fixed()?)),
+        Number::Sfixed64 => i64::from_le_bytes(reader.fixed()?),
+        Number::Uint64 => return Ok(signed(reader.varint()?)),
+        Number::Fixed64 => return Ok(signed(u64::from_le_bytes(reader.fixed()?))),
+    }))
+}
+
+fn signed(value: u64) -> Result<i64, u64> {
+    i64::try_from(value).map_err(|_| value)
+}
+
+#[inline]
+fn put_integer<S: Sink>(sink: &mut S, place: Place, range: Range, value: Result<i64, u64>) -> Result<(), What> {
+    let value = value.map_err(|value| What::Range(value.into()))?;
+    if value < range.least || value > range.most {
+        return Err(What::Range(value.into()));
+    }
+    sink.put_integer(place, value as u64)?;
+    Ok(())
+}
+
+/// The nanoseconds of a `google.protobuf.Timestamp`.
+#[inline]
+fn timestamp(message: &[u8]) -> Result<i64, What> {
+    const SECONDS: u32 = wire::tag(1, Wire::Varint);
+    const NANOS: u32 = wire::tag(2, Wire::Varint);
+    let mut reader = Reader::new(message);
+    let (mut seconds, mut nanos) = (0, 0);
+    while !reader.is_empty() {
+        match reader.tag()? {
+            SECONDS => seconds = reader.varint()? as i64,
+            NANOS => nanos = reader.varint()? as i32,
+            tag => reader.skip(tag)?,
+        }
+    }
+    if !(0..1_000_000_000).contains(&nanos) {
+        return Err(What::Time);
+    }
+    let whole = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    i64::try_from(whole).map_err(|_| What::Time)
+}
+
+impl Wrong {
+    #[cold]
+    fn explain(self, labels: &[Label]) -> EncodingError {
+        let label = self.label.and_then(|label| labels.get(label as usize));
+        let target = label.and_then(|label| label.field.as_ref());
+        let fits = target.map(|field| text::expected(field, "a time of up to 9 digits below the second"));
+        let expected = fits.unwrap_or_else(|| "a message of the type".to_owned());
+        let value = |found: String| EncodingProblem::Value { found, expected: expected.clone() };
+        let problem = match self.what {
+            What::Bytes(flaw) => value(flaw.found().to_owned()),
+            What::Wire { found, expected } => EncodingProblem::Value {
+                found: format!("wire type {}", Wire::of(found).map_or("none", Wire::name)),
+                expected: Wire::of(expected).map_or("none", Wire::name).to_owned(),
+            },
+            What::Range(found) => value(found.to_string()),
+            What::Text => value("text that is no UTF-8".to_owned()),
+            What::Time => value("a time beyond it".to_owned()),
+            What::Digits => value("a text that is no decimal".to_owned()),
+            What::Refused(Refusal::Problem(problem)) => refused(problem, expected),
+            What::Refused(Refusal::Slow) => value("a record that is too long".to_owned()),
+        };
+        let error = EncodingError::new(problem);
+        match label {
+            Some(label) => error.in_field(&label.path),
+            None => error,
+        }
+    }
+}

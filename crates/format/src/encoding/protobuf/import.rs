@@ -1,0 +1,250 @@
+//! `.proto` files to message types.
+
+use std::collections::HashMap;
+
+use prost_reflect::{
+    Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Reflected, MessageDescriptor,
+    OneofDescriptor,
+};
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
+
+use super::schema::{Enumerated, Kind, Message, NOTE, OneOf, Presence, ProtoField, ProtobufSchema};
+use crate::encoding::EncodingError;
+use crate::format::Format;
+use crate::spec::FieldSpec;
+use crate::text;
+
+/// Most bytes that `.proto` files may have together.
+const MAX_SOURCE_BYTES: usize = 4 << 20;
+/// Most message types that one may be made of.
+const MAX_MESSAGES: usize = 1 << 12;
+const TIMESTAMP: &str = "google.protobuf.Timestamp";
+
+/// The files as they were handed in.
+struct Sources(Vec<(String, String)>);
+
+impl FileResolver for Sources {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match self.0.iter().find(|(known, _)| known == name) {
+            Some((_, source)) => File::from_source(name, source),
+            None => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+impl ProtobufSchema {
+    /// Compiles `.proto` files, each with the name by which others import it, and takes one of their message types.
+    /// Without a name, that is the only one of the first file that no other type is made of. Protobuf's own files
+    /// (`google/protobuf/timestamp.proto` and so on) need not be among them.
+    ///
+    /// # Errors
+    /// The files do not compile; there is no such message type, or more than one to choose from; it has what a format
+    /// has not.
+    pub fn import(files: &[(&str, &str)], message: Option<&str>) -> Result<Self, EncodingError> {
+        let bytes: usize = files.iter().map(|(_, source)| source.len()).sum();
+        if bytes > MAX_SOURCE_BYTES {
+            return Err(refusal(format!("the files have {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
+        }
+        let Some((first, _)) = files.first() else {
+            return Err(refusal("there is no `.proto` file".to_owned()));
+        };
+        let mut resolver = ChainFileResolver::new();
+        let owned = files.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
+        resolver.add(Sources(owned.collect()));
+        resolver.add(GoogleFileResolver::new());
+        let mut compiler = Compiler::with_file_resolver(resolver);
+        compiler.include_imports(true).include_source_info(true);
+        compiler.open_file(first).map_err(|error| refusal(format!("{error:?}")))?;
+        let pool = compiler.descriptor_pool();
+        Importer::import(&choose(&pool, first, message)?)
+    }
+
+    /// Takes a message type from a compiled set of files (`protoc --include_imports -o FILE`).
+    ///
+    /// # Errors
+    /// The bytes are no such set; otherwise as [`ProtobufSchema::import`].
+    pub fn from_descriptor_set(bytes: &[u8], message: Option<&str>) -> Result<Self, EncodingError> {
+        let pool = DescriptorPool::decode(bytes).map_err(|error| refusal(error.to_string()))?;
+        let last = pool.files().last().map(|file| file.name().to_owned()).unwrap_or_default();
+        Importer::import(&choose(&pool, &last, message)?)
+    }
+}
+
+fn refusal(message: String) -> EncodingError {
+    EncodingError::schema(message)
+}
+
+/// The message type of this name, or the only one that there can be meant.
+fn choose(pool: &DescriptorPool, file: &str, message: Option<&str>) -> Result<MessageDescriptor, EncodingError> {
+    if let Some(name) = message {
+        let by_last_part = || {
+            let mut found = pool.all_messages().filter(|message| message.name() == name);
+            found.next().filter(|_| found.next().is_none())
+        };
+        return pool.get_message_by_name(name).or_else(by_last_part).ok_or_else(|| {
+            let name = text::shorten(name.as_bytes());
+            refusal(format!("there is no message `{name}`; there are: {}", names(pool, file)))
+        });
+    }
+    let used: Vec<MessageDescriptor> = pool
+        .all_messages()
+        .flat_map(|message| {
+            let inner = message.fields().filter_map(|field| field.kind().as_message().cloned());
+            inner.filter(|inner| *inner != message).collect::<Vec<_>>()
+        })
+        .collect();
+    let mut roots = pool
+        .all_messages()
+        .filter(|message| message.parent_file().name() == file && message.parent_message().is_none())
+        .filter(|message| !used.contains(message));
+    match (roots.next(), roots.next()) {
+        (Some(root), None) => Ok(root),
+        _ => Err(refusal(format!("the files have several messages, say which: {}", names(pool, file)))),
+    }
+}
+
+fn names(pool: &DescriptorPool, file: &str) -> String {
+    let of_file = pool.all_messages().filter(|message| message.parent_file().name() == file && !message.is_map_entry());
+    let mut names: Vec<String> = of_file.take(31).map(|message| message.full_name().to_owned()).collect();
+    if names.len() > 30 {
+        names[30] = "…".to_owned();
+    }
+    names.join(", ")
+}
+
+/// Takes each type once.
+struct Importer {
+    schema: ProtobufSchema,
+    messages: HashMap<String, usize>,
+    enums: HashMap<String, usize>,
+    /// What comments say, by file and place in it.
+    notes: HashMap<(String, Vec<i32>), String>,
+    noted_files: Vec<String>,
+}
+
+impl Importer {
+    fn import(root: &MessageDescriptor) -> Result<ProtobufSchema, EncodingError> {
+        let schema = ProtobufSchema { messages: Vec::new(), enums: Vec::new() };
+        let (messages, enums, notes) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut importer = Self { schema, messages, enums, notes, noted_files: Vec::new() };
+        importer.message(root)?;
+        Ok(importer.schema)
+    }
+
+    fn message(&mut self, descriptor: &MessageDescriptor) -> Result<usize, EncodingError> {
+        let name = descriptor.full_name().to_owned();
+        if let Some(index) = self.messages.get(&name) {
+            return Ok(*index);
+        }
+        let index = self.schema.messages.len();
+        if index >= MAX_MESSAGES {
+            return Err(refusal(format!("it is made of more than {MAX_MESSAGES} message types")));
+        }
+        self.messages.insert(name.clone(), index);
+        self.schema.messages.push(Message { name, fields: Vec::new(), oneofs: Vec::new() });
+        self.read_notes(&descriptor.parent_file());
+        let real: Vec<OneofDescriptor> = descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()).collect();
+        for oneof in &real {
+            let note = self.note(&oneof.parent_message().parent_file(), oneof.path(), oneof.full_name())?;
+            self.schema.messages[index].oneofs.push(OneOf { name: oneof.name().to_owned(), note });
+        }
+        // As the file has them, which the numbers need not follow.
+        let mut fields: Vec<FieldDescriptor> = descriptor.fields().collect();
+        fields.sort_by_key(|field| field.path().last().copied());
+        for field in &fields {
+            let oneof = field.containing_oneof().and_then(|own| real.iter().position(|oneof| *oneof == own));
+            let field = self.field(field, oneof, descriptor.is_map_entry())?;
+            self.schema.messages[index].fields.push(field);
+        }
+        Ok(index)
+    }
+
+    fn field(
+        &mut self,
+        field: &FieldDescriptor,
+        oneof: Option<usize>,
+        is_in_map: bool,
+    ) -> Result<ProtoField, EncodingError> {
+        let kind = self.kind(field)?;
+        let presence = match field.cardinality() {
+            Cardinality::Required => Presence::Required,
+            Cardinality::Repeated => Presence::Repeated { packed: field.is_packed() },
+            // What is not there in a map is the default.
+            Cardinality::Optional if is_in_map && kind.field_type().is_some() => Presence::Implicit,
+            Cardinality::Optional if field.supports_presence() => Presence::Optional,
+            Cardinality::Optional => Presence::Implicit,
+        };
+        let note = self.note(&field.parent_file(), field.path(), field.full_name())?;
+        let (number, name) = (field.number(), field.name().to_owned());
+        Ok(ProtoField { number, name, kind, presence, oneof, note })
+    }
+
+    fn kind(&mut self, field: &FieldDescriptor) -> Result<Kind, EncodingError> {
+        Ok(match field.kind() {
+            Reflected::Double => Kind::Double,
+            Reflected::Float => Kind::Float,
+            Reflected::Int32 => Kind::Int32,
+            Reflected::Int64 => Kind::Int64,
+            Reflected::Uint32 => Kind::Uint32,
+            Reflected::Uint64 => Kind::Uint64,
+            Reflected::Sint32 => Kind::Sint32,
+            Reflected::Sint64 => Kind::Sint64,
+            Reflected::Fixed32 => Kind::Fixed32,
+            Reflected::Fixed64 => Kind::Fixed64,
+            Reflected::Sfixed32 => Kind::Sfixed32,
+            Reflected::Sfixed64 => Kind::Sfixed64,
+            Reflected::Bool => Kind::Bool,
+            Reflected::String => Kind::String,
+            Reflected::Bytes => Kind::Bytes,
+            Reflected::Message(message) if message.full_name() == TIMESTAMP => Kind::Timestamp,
+            Reflected::Message(message) if field.is_group() => Kind::Group(self.message(&message)?),
+            Reflected::Message(message) => Kind::Message(self.message(&message)?),
+            Reflected::Enum(enumeration) => Kind::Enum(self.enumeration(&enumeration)),
+        })
+    }
+
+    fn enumeration(&mut self, descriptor: &EnumDescriptor) -> usize {
+        let name = descriptor.full_name().to_owned();
+        if let Some(index) = self.enums.get(&name) {
+            return *index;
+        }
+        let mut values: Vec<_> = descriptor.values().collect();
+        values.sort_by_key(|value| value.path().last().copied());
+        let symbols = values.iter().map(|value| (value.name().to_owned(), value.number().into())).collect();
+        self.enums.insert(name.clone(), self.schema.enums.len());
+        self.schema.enums.push(Enumerated { name, symbols });
+        self.schema.enums.len() - 1
+    }
+
+    /// Gathers the comments of a file that are notes.
+    fn read_notes(&mut self, file: &FileDescriptor) {
+        let name = file.name().to_owned();
+        if self.noted_files.contains(&name) {
+            return;
+        }
+        self.noted_files.push(name.clone());
+        let Some(info) = &file.file_descriptor_proto().source_code_info else {
+            return;
+        };
+        for location in &info.location {
+            if let Some(note) = location.trailing_comments().trim().strip_prefix(NOTE) {
+                self.notes.insert((name.clone(), location.path.clone()), note.to_owned());
+            }
+        }
+    }
+
+    /// What a generated file notes of the field of the format behind something.
+    fn note(&self, file: &FileDescriptor, path: &[i32], name: &str) -> Result<Option<FieldSpec>, EncodingError> {
+        let Some(note) = self.notes.get(&(file.name().to_owned(), path.to_vec())) else {
+            return Ok(None);
+        };
+        let format = Format::parse_schema(note)
+            .map_err(|error| refusal(format!("in the comment `{NOTE}`: {error}")).in_field(name))?;
+        let mut specs = format.specs().into_iter();
+        match (specs.next(), specs.next()) {
+            (Some(spec), None) => Ok(Some(spec)),
+            _ => Err(refusal(format!("the comment `{NOTE}` has several fields")).in_field(name)),
+        }
+    }
+}

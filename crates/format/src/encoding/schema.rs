@@ -1,0 +1,93 @@
+//! Schemas of other systems.
+
+use super::EncodingError;
+use crate::format::Format;
+
+/// The language of a schema.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum SchemaLanguage {
+    /// Crossdock's own notation, `name type [null]` a line.
+    Crossdock,
+    /// A `.proto` file.
+    Protobuf,
+    /// An Avro schema, in JSON.
+    Avro,
+    /// A JSON Schema.
+    JsonSchema,
+}
+
+impl SchemaLanguage {
+    /// The language that a file's name tells of by its ending: Crossdock's own unless it is known to be another.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        match name.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("proto") => Self::Protobuf,
+            Some("avsc") => Self::Avro,
+            Some("json") => Self::JsonSchema,
+            _ => Self::Crossdock,
+        }
+    }
+}
+
+/// A schema as text, which formats are imported from and by which encodings are read and written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schema {
+    /// The language that it is in.
+    pub language: SchemaLanguage,
+    /// Its file's name, for messages and for imports by name.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// The message or record that is meant, where the text has several.
+    pub message: Option<String>,
+    /// Other texts by the names under which they are imported.
+    pub imports: Vec<(String, String)>,
+}
+
+impl Schema {
+    /// A schema that imports nothing, in the language that its name tells of.
+    #[must_use]
+    pub fn new(name: impl Into<String>, text: impl Into<String>, message: Option<String>) -> Self {
+        let name = name.into();
+        Self { language: SchemaLanguage::of_name(&name), name, text: text.into(), message, imports: Vec::new() }
+    }
+
+    /// The format of the records that it describes.
+    ///
+    /// # Errors
+    /// It cannot be read, has no such message, or describes what no format can hold.
+    pub fn format(&self) -> Result<Format, EncodingError> {
+        match self.language {
+            SchemaLanguage::Crossdock => {
+                Format::parse_schema(&self.text).map_err(|error| EncodingError::schema(error.to_string()))
+            }
+            #[cfg(feature = "protobuf")]
+            SchemaLanguage::Protobuf => self.protobuf()?.format(),
+            #[cfg(not(feature = "protobuf"))]
+            SchemaLanguage::Protobuf => Err(absent("a .proto file", "protobuf")),
+            #[cfg(feature = "avro")]
+            SchemaLanguage::Avro => super::avro::AvroSchema::parse(&self.text)?.format(),
+            #[cfg(not(feature = "avro"))]
+            SchemaLanguage::Avro => Err(absent("an Avro schema", "avro")),
+            SchemaLanguage::JsonSchema => {
+                crate::json::import_json_schema(&self.text).map_err(|error| EncodingError::schema(error.to_string()))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "protobuf")]
+impl Schema {
+    /// The message type of a `.proto`.
+    pub(super) fn protobuf(&self) -> Result<super::protobuf::ProtobufSchema, EncodingError> {
+        let own = (self.name.as_str(), self.text.as_str());
+        let imports = self.imports.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let files: Vec<(&str, &str)> = std::iter::once(own).chain(imports).collect();
+        super::protobuf::ProtobufSchema::import(&files, self.message.as_deref())
+    }
+}
+
+/// What this build was made without.
+pub(super) fn absent(what: &str, feature: &str) -> EncodingError {
+    EncodingError::schema(format!("this build cannot read {what}: build crossdock-format with its feature `{feature}`"))
+}

@@ -1,0 +1,120 @@
+//! JSON and CSV behind the face of all encodings.
+
+use std::io::BufRead;
+
+use super::{Decoder, Encoder, Encoding, EncodingError, EncodingOptions, EncodingProblem, Loss};
+use crate::csv::{CsvDecoder, CsvEncoder, CsvOptions};
+use crate::field::FieldType;
+use crate::format::Format;
+use crate::json::{JsonDecoder, JsonEncoder, JsonOptions};
+use crate::record::Record;
+
+/// How the options have JSON read.
+pub(super) fn json_options(options: &EncodingOptions) -> JsonOptions {
+    JsonOptions {
+        ignore_unknown_fields: options.ignore_unknown,
+        max_line_bytes: options.max_item_bytes,
+        ..JsonOptions::default()
+    }
+}
+
+impl Decoder for JsonDecoder {
+    fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
+        Ok(JsonDecoder::next_record(self, input)?)
+    }
+
+    fn restart(&mut self) {
+        JsonDecoder::restart(self);
+    }
+}
+
+impl Encoder for JsonEncoder {
+    fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
+        JsonEncoder::record(self, record, out);
+        Ok(())
+    }
+}
+
+/// CSV whose header comes with the input.
+pub(super) struct CsvInput {
+    format: Format,
+    options: CsvOptions,
+    /// Whether the first row is a header.
+    header: bool,
+    /// There once the header has been read.
+    decoder: Option<CsvDecoder>,
+}
+
+impl CsvInput {
+    pub(super) fn new(format: &Format, options: &EncodingOptions) -> Self {
+        let csv = CsvOptions {
+            ignore_extra_columns: options.ignore_unknown || options.csv.ignore_extra_columns,
+            max_row_bytes: options.csv.max_row_bytes.min(options.max_item_bytes),
+            ..options.csv.clone()
+        };
+        Self { format: format.clone(), options: csv, header: options.csv_header, decoder: None }
+    }
+
+    fn open(&self, input: &mut dyn BufRead) -> Result<CsvDecoder, EncodingError> {
+        if self.header {
+            return Ok(CsvDecoder::from_header(&self.format, input, &self.options)?);
+        }
+        let names: Vec<&str> = self.format.fields().iter().map(|field| field.name.as_str()).collect();
+        Ok(CsvDecoder::new(&self.format, &names, &self.options)?)
+    }
+}
+
+impl Decoder for CsvInput {
+    fn start(&mut self, input: &mut dyn BufRead) -> Result<(), EncodingError> {
+        if self.decoder.is_none() {
+            self.decoder = Some(self.open(input)?);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
+        if self.decoder.is_none() {
+            self.decoder = Some(self.open(input)?);
+        }
+        match &mut self.decoder {
+            Some(decoder) => Ok(decoder.next_record(input)?),
+            None => Ok(None),
+        }
+    }
+
+    fn restart(&mut self) {
+        self.decoder = None;
+    }
+}
+
+/// CSV with its header.
+pub(super) struct CsvOutput {
+    encoder: CsvEncoder,
+    header: bool,
+}
+
+impl CsvOutput {
+    pub(super) fn new(format: &Format, options: &EncodingOptions) -> Result<Self, EncodingError> {
+        let list = format.fields().iter().find(|field| field.ty == FieldType::List);
+        if let Some(list) = list.filter(|_| !options.allows(Loss::ListAsJson)) {
+            let (encoding, why) = (Encoding::Csv, "has no lists".to_owned());
+            let problem = EncodingProblem::Lossy { encoding, why, loss: Loss::ListAsJson };
+            return Err(EncodingError::new(problem).in_field(&list.name));
+        }
+        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header })
+    }
+}
+
+impl Encoder for CsvOutput {
+    fn start(&mut self, out: &mut Vec<u8>) {
+        if self.header {
+            self.encoder.header(out);
+        }
+    }
+
+    fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
+        self.encoder.record(record, out);
+        Ok(())
+    }
+}

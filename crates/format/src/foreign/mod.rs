@@ -1,0 +1,269 @@
+//! Foreign layouts: bytes as other programs write them, read in place.
+//!
+//! A field may lie at any offset, in either byte order, in any number of bytes or bits; null may be a bit, a value, or
+//! the absence of the variant that the field belongs to; text and lists may lie behind slots of any width. All that
+//! reading takes is worked out when the format is made: a field whose value is one little-endian load stays as cheap as
+//! in the natural layout ([`Field::is_plain`](crate::Field::is_plain)), the others cost what [`ReadCost`] says.
+
+mod attributes;
+mod check;
+mod head;
+mod kind;
+mod place;
+
+use crate::element::{Count, Element};
+use crate::field::FieldType;
+use crate::format::Layout;
+use crate::record::{List, Value};
+
+pub(crate) use check::ForeignLayout;
+pub(crate) use place::parse;
+
+/// What it takes to read a field in place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum ReadCost {
+    /// One load, or one slot: compiled code does it.
+    Load,
+    /// Bytes are swapped, cut out of others, or compared first; the interpreter does it, value by value.
+    Converted,
+    /// As [`ReadCost::Converted`], after a look at the field that tells which variant is there.
+    Guarded,
+}
+
+impl ReadCost {
+    /// The cost in words, for people: what is done, and by whom.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Load => "read by one load",
+            Self::Converted => "read in place, but bytes are swapped, cut out or compared first: some 5 ns a value",
+            Self::Guarded => "read in place, after a look at the field that tells the variant: some 10 ns a value",
+        }
+    }
+}
+
+/// How a field of a foreign layout is read, where that is more than one load.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Access {
+    pub(crate) read: Read,
+    pub(crate) tests: Tests,
+}
+
+impl Access {
+    pub(crate) fn cost(&self) -> ReadCost {
+        if self.tests.iter().any(|test| matches!(test, Test::OneOf { .. })) {
+            ReadCost::Guarded
+        } else {
+            ReadCost::Converted
+        }
+    }
+}
+
+/// What makes a field or nested record null; it is there if none of them does.
+pub(crate) type Tests = Box<[Test]>;
+
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub(crate) enum Test {
+    /// The variant is not there: the discriminator has none of these values.
+    OneOf { load: Number, values: Box<[i128]> },
+    /// The bit is as given.
+    Bit { load: Number, bit: u8, when: bool },
+    /// The number is this one.
+    Sentinel { load: Number, value: i128 },
+    /// The float is this one, by its bits; without bits, any that is no number.
+    Float { load: Number, bits: Option<u64> },
+    /// The text, without its padding, is this one.
+    Text { offset: u32, len: u16, pads_space: bool, text: Box<[u8]> },
+}
+
+impl Test {
+    /// Whether the field is null because of this.
+    #[inline]
+    pub(crate) fn is_null(&self, bytes: &[u8], base: usize) -> bool {
+        match self {
+            Self::OneOf { load, values } => !values.contains(&load.value(bytes, base)),
+            Self::Bit { load, bit, when } => (load.raw(bytes, base) >> bit & 1 != 0) == *when,
+            Self::Sentinel { load, value } => load.value(bytes, base) == *value,
+            Self::Float { load, bits } => {
+                let raw = load.raw(bytes, base);
+                match bits {
+                    Some(bits) => raw == *bits,
+                    None if load.bytes == 4 => f32::from_bits(raw as u32).is_nan(),
+                    None => f64::from_bits(raw).is_nan(),
+                }
+            }
+            Self::Text { offset, len, pads_space, text } => {
+                unpadded(bytes, base + *offset as usize, usize::from(*len), *pads_space) == &**text
+            }
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn any_null(tests: &[Test], bytes: &[u8], base: usize) -> bool {
+    tests.iter().any(|test| test.is_null(bytes, base))
+}
+
+/// A number of 1 to 8 bytes, or some bits of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) struct Number {
+    pub(crate) offset: u32,
+    pub(crate) bytes: u8,
+    pub(crate) is_big: bool,
+    pub(crate) signed: bool,
+    /// The lowest bit that belongs to it.
+    pub(crate) shift: u8,
+    /// How many bits belong to it.
+    pub(crate) bits: u8,
+}
+
+impl Number {
+    /// Its bits as they are; zeros where the bytes end.
+    #[inline]
+    pub(crate) fn raw(&self, bytes: &[u8], base: usize) -> u64 {
+        let at = base + self.offset as usize;
+        let len = usize::from(self.bytes);
+        let mut word = [0; 8];
+        let Some(source) = bytes.get(at..at + len) else { return 0 };
+        let number = if self.is_big {
+            word[8 - len..].copy_from_slice(source);
+            u64::from_be_bytes(word)
+        } else {
+            word[..len].copy_from_slice(source);
+            u64::from_le_bytes(word)
+        };
+        let cut = number >> self.shift;
+        if self.bits == 64 { cut } else { cut & ((1 << self.bits) - 1) }
+    }
+
+    /// The number, with its sign.
+    #[inline]
+    pub(crate) fn value(&self, bytes: &[u8], base: usize) -> i128 {
+        let raw = self.raw(bytes, base);
+        if !self.signed {
+            return raw.into();
+        }
+        let unused = 64 - u32::from(self.bits);
+        ((raw << unused) as i64 >> unused).into()
+    }
+}
+
+/// Where a value's bytes are.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub(crate) enum Read {
+    /// A number, or what is one: a truth value, an enumeration, a timestamp of so many nanoseconds a unit, a decimal.
+    Number { load: Number, unit: i64 },
+    /// A float.
+    Float(Number),
+    /// A decimal of 16 bytes.
+    Wide { offset: u32, is_big: bool },
+    /// Text with padding.
+    Text { offset: u32, len: u16, pads_space: bool },
+    /// Bytes or elements behind a slot; the offset counts from `base` bytes into the record.
+    Slot { start: Number, len: Number, base: u32 },
+    /// Elements in their place.
+    Here { offset: u32, count: Length },
+}
+
+/// How many elements there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) enum Length {
+    Fixed(u32),
+    Field(Number),
+}
+
+/// Text without what fills up its place: NUL, and blanks where it is so declared.
+#[inline]
+fn unpadded(bytes: &[u8], at: usize, len: usize, pads_space: bool) -> &[u8] {
+    let mut text = bytes.get(at..at + len).unwrap_or_default();
+    while let [rest @ .., last] = text {
+        if *last != 0 && !(pads_space && *last == b' ') {
+            break;
+        }
+        text = rest;
+    }
+    text
+}
+
+/// Where what a slot speaks of starts, and how many bytes or elements it is. No slot is in an element: they count from the
+/// record's start.
+#[inline]
+pub(crate) fn slot_of(start: &Number, len: &Number, base: u32, bytes: &[u8], at: usize) -> (u64, u64) {
+    // An offset of 64 bits may be beyond all that there is, and stays that.
+    (start.raw(bytes, at).saturating_add(base.into()), len.raw(bytes, at))
+}
+
+impl Access {
+    /// The value of a field that is not null.
+    #[inline]
+    pub(crate) fn value<'a>(
+        &self,
+        layout: &'a Layout,
+        field: usize,
+        ty: FieldType,
+        bytes: &'a [u8],
+        base: usize,
+    ) -> Value<'a> {
+        match &self.read {
+            Read::Number { load, unit } => number(layout, field, ty, load.value(bytes, base), *unit),
+            Read::Float(load) if load.bytes == 4 => Value::Float(f32::from_bits(load.raw(bytes, base) as u32).into()),
+            Read::Float(load) => Value::Float(f64::from_bits(load.raw(bytes, base))),
+            Read::Wide { offset, is_big } => {
+                let word = crate::record::load(bytes, base + *offset as usize);
+                let unscaled = if *is_big { i128::from_be_bytes(word) } else { i128::from_le_bytes(word) };
+                let scale = if let FieldType::Decimal { scale, .. } = ty { scale } else { 0 };
+                Value::Decimal { unscaled, scale }
+            }
+            Read::Text { offset, len, pads_space } => {
+                Value::Text(unpadded(bytes, base + *offset as usize, usize::from(*len), *pads_space))
+            }
+            Read::Slot { start, len, base: from } => {
+                let (start, len) = slot_of(start, len, *from, bytes, base);
+                match layout.element(field) {
+                    Some(element) => list(element, bytes, start, len),
+                    None => {
+                        let range = usize::try_from(start).ok().zip(usize::try_from(start.saturating_add(len)).ok());
+                        let found = range.and_then(|(start, end)| bytes.get(start..end)).unwrap_or_default();
+                        if ty == FieldType::Bytes { Value::Bytes(found) } else { Value::Text(found) }
+                    }
+                }
+            }
+            Read::Here { offset, count } => {
+                let count = match count {
+                    Length::Fixed(count) => u64::from(*count),
+                    Length::Field(load) => load.raw(bytes, base),
+                };
+                layout
+                    .element(field)
+                    .map_or(Value::Null, |element| list(element, bytes, base as u64 + u64::from(*offset), count))
+            }
+        }
+    }
+}
+
+fn number<'a>(layout: &'a Layout, field: usize, ty: FieldType, value: i128, unit: i64) -> Value<'a> {
+    match ty {
+        FieldType::Bool => Value::Bool(value != 0),
+        FieldType::Timestamp => {
+            // As far as 64 bits of nanoseconds go: the years 1677 to 2262.
+            let nanoseconds = value.saturating_mul(unit.into()).clamp(i64::MIN.into(), i64::MAX.into());
+            Value::Timestamp(nanoseconds as i64)
+        }
+        FieldType::Decimal { scale, .. } => Value::Decimal { unscaled: value, scale },
+        FieldType::Enum { .. } => {
+            let number = value as i64;
+            Value::Enum { number, symbol: layout.enumeration(field).and_then(|of| of.symbol(number)) }
+        }
+        FieldType::U8 | FieldType::U16 | FieldType::U32 | FieldType::U64 => Value::Uint(value as u64),
+        _ => Value::Int(value as i64),
+    }
+}
+
+fn list<'a>(element: &'a Element, bytes: &'a [u8], start: u64, len: u64) -> Value<'a> {
+    let at = usize::try_from(start).unwrap_or(usize::MAX);
+    let most = match element.count {
+        Count::Fixed(count) => count,
+        Count::Slot => u32::MAX,
+    };
+    Value::List(List::of(element, bytes, at, u32::try_from(len).unwrap_or(u32::MAX).min(most)))
+}

@@ -1,0 +1,676 @@
+//! Gives the fields of a foreign layout their places, and writes down where they are.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::attributes::{Attributes, Null, whole};
+use super::check::{ForeignLayout, LengthRule, Variant};
+use super::head::{Head, Length as HeadLength, Mode};
+use super::kind::{self, Kind, Template};
+use super::{Access, Length, Number, Read, Test, Tests};
+use crate::element::{Count, Element, Group, Member, Tag};
+use crate::field::{ByteOrder, Detail, Field, FieldType};
+use crate::format::{Format, Frame};
+use crate::natural::Declared;
+use crate::notation::{Node, Quoted, Ty, parse_nodes, shorten};
+use crate::problem::{FormatError, FormatProblem};
+use crate::{MAX_DEPTH, MAX_FIELDS, MAX_FIXED_BYTES, MAX_NAME_BYTES};
+
+/// A layout whose first line is `head`, with the first words gone; the text of the fields starts on the next line.
+pub(crate) fn parse(line: usize, head: &str, body: &str, is_canonical: bool) -> Result<Format, FormatError> {
+    let head = Head::of(line, head, is_canonical)?;
+    let nodes = parse_nodes(body, line + 1)?;
+    let mut declared = Declared::default();
+    let mut placer = Placer::new(&head, String::new(), &mut declared, 0);
+    let members = placer.members(&nodes, &Scope::default())?;
+    let rule = placer.length(&head, line)?;
+    placer.format(members, Frame::Foreign, rule, line)
+}
+
+/// What holds for all fields at one place of the text.
+#[derive(Clone, Default)]
+struct Scope {
+    prefix: String,
+    tests: Vec<Test>,
+    /// Unions on the way, each with the variant.
+    variants: Vec<(usize, usize)>,
+}
+
+/// Bytes that a field takes.
+struct Span {
+    start: u32,
+    end: u32,
+    bits: Option<(u8, u8)>,
+    variants: Vec<(usize, usize)>,
+    overlay: bool,
+    line: usize,
+    name: String,
+}
+
+struct Placer<'a> {
+    head: &'a Head<'a>,
+    /// The path of the list whose elements these are.
+    path: String,
+    depth: usize,
+    declared: &'a mut Declared,
+    fields: Vec<Field>,
+    access: Vec<Option<Arc<Access>>>,
+    /// The fields that are numbers, as such.
+    numbers: Vec<Option<Number>>,
+    groups: Vec<Tests>,
+    unions: Vec<Tests>,
+    variants: Vec<Variant>,
+    names: HashMap<String, ()>,
+    spans: Vec<Span>,
+    /// Where the next field goes.
+    at: u32,
+    /// Where the last one that every record has ends.
+    fixed: u32,
+    /// Where the last one ends.
+    end: u32,
+    align: u32,
+    body: String,
+}
+
+impl<'a> Placer<'a> {
+    fn new(head: &'a Head<'a>, path: String, declared: &'a mut Declared, depth: usize) -> Self {
+        Self {
+            head,
+            path,
+            depth,
+            declared,
+            fields: Vec::new(),
+            access: Vec::new(),
+            numbers: Vec::new(),
+            groups: Vec::new(),
+            unions: Vec::new(),
+            variants: Vec::new(),
+            names: HashMap::new(),
+            spans: Vec::new(),
+            at: 0,
+            fixed: 0,
+            end: 0,
+            align: 1,
+            body: String::new(),
+        }
+    }
+
+    fn refuse(&self, node: &Node<'_>, name: &str, flaw: impl Into<String>) -> FormatError {
+        let name = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        FormatError { line: Some(node.line), problem: FormatProblem::Foreign { name, flaw: flaw.into() } }
+    }
+
+    fn members(&mut self, nodes: &[Node<'_>], scope: &Scope) -> Result<Vec<Member>, FormatError> {
+        nodes.iter().map(|node| self.member(node, scope)).collect()
+    }
+
+    fn member(&mut self, node: &Node<'_>, scope: &Scope) -> Result<Member, FormatError> {
+        let name = self.name(node, scope)?;
+        let attributes = Attributes::of(node)?;
+        match &node.ty {
+            Ty::Record => self.record(node, name, &attributes, scope).map(Member::Group),
+            Ty::Union(on) => self.union(node, name, on.as_deref(), &attributes, scope).map(Member::Group),
+            ty => {
+                let _ = write!(self.body, "{} ", Quoted(&node.name));
+                let leaf = self.leaf(node, ty, name, &attributes, scope)?;
+                Ok(Member::Leaf(leaf))
+            }
+        }
+    }
+
+    /// Checks a name; gives the whole one.
+    fn name(&mut self, node: &Node<'_>, scope: &Scope) -> Result<String, FormatError> {
+        if self.declared.nodes >= MAX_FIELDS {
+            return Err(FormatError { line: Some(node.line), problem: FormatProblem::TooManyFields });
+        }
+        self.declared.nodes += 1;
+        let whole = match scope.prefix.is_empty() {
+            true => node.name.clone(),
+            false => format!("{}.{}", scope.prefix, node.name),
+        };
+        let own = &node.name;
+        if own.is_empty() || own.len() > MAX_NAME_BYTES || own.chars().any(char::is_control) {
+            return Err(self.refuse(node, &whole, "a name has 1 to 255 bytes and no control characters"));
+        }
+        match self.names.insert(whole.clone(), ()) {
+            None => Ok(whole),
+            Some(()) => Err(self.refuse(node, &whole, "there are two fields of this name")),
+        }
+    }
+
+    /// Goes to the place of a nested record or union.
+    fn go_to(&mut self, node: &Node<'_>, attributes: &Attributes) {
+        match attributes.at {
+            Some(at) => self.at = at,
+            None if self.head.mode == Mode::Aligned => {
+                let align = node.inner.iter().map(align_of).max().unwrap_or(1);
+                self.at = self.at.next_multiple_of(align);
+            }
+            None => {}
+        }
+    }
+
+    fn deeper(&mut self, node: &Node<'_>, name: &str) -> Result<(), FormatError> {
+        if node.inner.is_empty() {
+            return Err(self.refuse(node, name, "it has no fields"));
+        }
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(FormatError {
+                line: Some(node.line),
+                problem: FormatProblem::TooDeep { name: name.to_owned() },
+            });
+        }
+        Ok(())
+    }
+
+    fn record(
+        &mut self,
+        node: &Node<'_>,
+        path: String,
+        attributes: &Attributes,
+        scope: &Scope,
+    ) -> Result<Group, FormatError> {
+        self.deeper(node, &path)?;
+        self.go_to(node, attributes);
+        let mut inner = Scope { prefix: path.clone(), ..scope.clone() };
+        let null = match &attributes.null {
+            Some(null @ Null::Bit { .. }) => Some(self.null_bit(node, null, scope)?),
+            Some(Null::Value(_)) => return Err(self.refuse(node, &path, "a record is null by a bit, not by a value")),
+            None => None,
+        };
+        let _ = writeln!(self.body, "{} record {{", Quoted(&node.name));
+        if let Some((test, _)) = &null {
+            inner.tests.push(test.clone());
+        }
+        let first = self.fields.len();
+        let members = self.members(&node.inner, &inner)?;
+        let leaves = first..self.fields.len();
+        if self.head.mode == Mode::Aligned {
+            let align = node.inner.iter().map(align_of).max().unwrap_or(1);
+            self.at = self.at.next_multiple_of(align);
+        }
+        let _ = writeln!(self.body, "}}{}", null.map(|(_, text)| text).unwrap_or_default());
+        self.depth -= 1;
+        let nullable = !inner.tests.is_empty();
+        let optional = nullable.then(|| {
+            self.groups.push(inner.tests.into());
+            self.groups.len() - 1
+        });
+        Ok(Group { name: node.name.clone(), path, nullable, optional, union: None, members, leaves })
+    }
+
+    fn union(
+        &mut self,
+        node: &Node<'_>,
+        path: String,
+        on: Option<&str>,
+        attributes: &Attributes,
+        scope: &Scope,
+    ) -> Result<Group, FormatError> {
+        self.deeper(node, &path)?;
+        self.go_to(node, attributes);
+        let Some(on) = on else {
+            let flaw =
+                "a union of a foreign layout names the field that tells the variant: `union on FIELD { 1 => … }`";
+            return Err(self.refuse(node, &path, flaw));
+        };
+        let (leaf, load) = self.find_number(node, on, scope)?;
+        let _ = writeln!(self.body, "{} union on {} {{", Quoted(&node.name), Quoted(&self.fields[leaf].name));
+        let (start, first, union) = (self.at, self.fields.len(), self.unions.len());
+        self.unions.push(scope.tests.clone().into());
+        let mut end = start;
+        let mut members = Vec::with_capacity(node.inner.len());
+        let mut taken: Vec<i128> = Vec::new();
+        for (index, variant) in node.inner.iter().enumerate() {
+            let mut values = Vec::with_capacity(variant.cases.len());
+            for case in &variant.cases {
+                let value = self.case(leaf, load, case).filter(|value| !taken.contains(value));
+                let flaw = || format!("`{}` is no value of `{on}`, or is there twice", shorten(case));
+                let value = value.ok_or_else(|| self.refuse(variant, &path, flaw()))?;
+                taken.push(value);
+                values.push(value);
+            }
+            if values.is_empty() {
+                return Err(self.refuse(
+                    variant,
+                    &path,
+                    "a variant has the values that tell of it: `VALUE => name type`",
+                ));
+            }
+            for value in &values {
+                let text = self.case_text(leaf, load, *value);
+                let _ = write!(self.body, "{text} ");
+            }
+            self.body.push_str("=> ");
+            let mut inner = Scope { prefix: path.clone(), ..scope.clone() };
+            inner.tests.push(Test::OneOf { load, values: values.into() });
+            inner.variants.push((union, index));
+            self.at = start;
+            let before = std::mem::take(&mut self.end);
+            members.push(self.member(variant, &inner)?);
+            let variant_end = self.end;
+            self.end = self.end.max(before);
+            end = end.max(self.at);
+            self.variants.push(Variant { union, tests: inner.tests.into(), end: variant_end });
+        }
+        self.at = end;
+        self.body.push_str("}\n");
+        self.depth -= 1;
+        let leaves = first..self.fields.len();
+        let union = Some(Tag { discriminator: Some(leaf) });
+        Ok(Group { name: node.name.clone(), path, nullable: true, optional: None, union, members, leaves })
+    }
+
+    /// The field of a name, as a number: the whole name, or a neighbour, or a neighbour of a record around.
+    fn find_number(&self, node: &Node<'_>, name: &str, scope: &Scope) -> Result<(usize, Number), FormatError> {
+        let mut prefix = Some(scope.prefix.as_str());
+        let mut names = vec![name.to_owned()];
+        while let Some(outer) = prefix.filter(|prefix| !prefix.is_empty()) {
+            names.push(format!("{outer}.{name}"));
+            prefix = outer.rsplit_once('.').map(|(outer, _)| outer);
+        }
+        let leaf = names.iter().find_map(|name| self.fields.iter().position(|field| field.name == *name));
+        let number = leaf.and_then(|leaf| Some((leaf, (*self.numbers.get(leaf)?)?)));
+        number.ok_or_else(|| {
+            let flaw = format!("`{}` is no number or short text in front of it", shorten(name));
+            self.refuse(node, &node.name, flaw)
+        })
+    }
+
+    /// A value of the discriminator, as a number.
+    fn case(&self, leaf: usize, load: Number, word: &str) -> Option<i128> {
+        let field = self.fields.get(leaf)?;
+        if let FieldType::Char(room) = field.ty {
+            return text_number(field, self.access.get(leaf)?.as_deref(), room, word);
+        }
+        let symbol = field.enumeration().and_then(|enumeration| enumeration.number(word)).map(i128::from);
+        symbol.or_else(|| whole(word)).filter(|value| fits(load, *value))
+    }
+
+    fn case_text(&self, leaf: usize, load: Number, value: i128) -> String {
+        match self.fields.get(leaf).map(|field| field.ty) {
+            Some(FieldType::Char(_)) => {
+                let bytes = (value as u64).to_be_bytes();
+                let text = bytes.get(8 - usize::from(load.bytes)..).unwrap_or_default();
+                let text = String::from_utf8_lossy(text).trim_end_matches(['\0', ' ']).to_owned();
+                Quoted(&text).to_string()
+            }
+            _ => value.to_string(),
+        }
+    }
+
+    /// The test of `null bit B of FIELD`, and its text.
+    fn null_bit(&self, node: &Node<'_>, null: &Null, scope: &Scope) -> Result<(Test, String), FormatError> {
+        let Null::Bit { bit, of, when } = null else {
+            return Err(self.refuse(node, &node.name, "null by a value is for single values"));
+        };
+        let (leaf, load) = self.find_number(node, of, scope)?;
+        if *bit >= load.bits {
+            return Err(self.refuse(node, &node.name, format!("`{of}` has {} bits", load.bits)));
+        }
+        let unless = if *when { "" } else { "unless " };
+        let text = format!(" null {unless}bit {bit} of {}", Quoted(&self.fields[leaf].name));
+        Ok((Test::Bit { load, bit: *bit, when: *when }, text))
+    }
+
+    /// What tells that a field is null, which is written down behind it.
+    fn null_test(
+        &mut self,
+        node: &Node<'_>,
+        null: &Null,
+        kind: &Kind,
+        at: u32,
+        name: &str,
+        scope: &Scope,
+    ) -> Result<Test, FormatError> {
+        let (test, text) = match null {
+            Null::Value(word) => {
+                let (test, text) = kind
+                    .sentinel(at, word)
+                    .ok_or_else(|| self.refuse(node, name, format!("`{}` is no value of it", shorten(word))))?;
+                (test, format!(" null if = {text}"))
+            }
+            null => self.null_bit(node, null, scope)?,
+        };
+        self.body.push_str(&text);
+        Ok(test)
+    }
+
+    fn leaf(
+        &mut self,
+        node: &Node<'_>,
+        ty: &Ty,
+        name: String,
+        attributes: &Attributes,
+        scope: &Scope,
+    ) -> Result<usize, FormatError> {
+        let kind = self.kind(node, ty, &name, attributes, scope)?;
+        let align = if self.head.mode == Mode::Aligned { kind.align } else { 1 };
+        let at = match attributes.at {
+            Some(at) => at,
+            None if self.head.mode == Mode::Explicit => {
+                return Err(self.refuse(node, &name, "it needs its place: `at N`"));
+            }
+            None => self.next_place(&kind, attributes, align),
+        };
+        let Some(end) = at.checked_add(kind.size).filter(|end| *end as usize <= MAX_FIXED_BYTES) else {
+            return Err(self.refuse(node, &name, "it ends beyond the first MiB of the record"));
+        };
+        let mut tests = scope.tests.clone();
+        let order = if kind.has_order { if kind.is_big { " be" } else { " le" } } else { "" };
+        let _ = write!(self.body, "{} at {at}{order}{}", kind.text, kind.attributes);
+        if let Some(null) = &attributes.null {
+            tests.push(self.null_test(node, null, &kind, at, &name, scope)?);
+        }
+        self.body.push_str(if attributes.overlay { " overlay\n" } else { "\n" });
+        // Where so many elements as a field says end is not known here: nothing may come behind them.
+        let is_last = matches!(kind.read, Template::Here(Length::Field(_)));
+        self.spans.push(Span {
+            start: at,
+            end: if is_last { u32::MAX } else { end },
+            bits: attributes.bits,
+            variants: scope.variants.clone(),
+            overlay: attributes.overlay,
+            line: node.line,
+            name: name.clone(),
+        });
+        self.at = end;
+        self.end = self.end.max(end);
+        if scope.variants.is_empty() {
+            self.fixed = self.fixed.max(end);
+        }
+        self.align = self.align.max(align);
+        let number = kind.number(at);
+        self.numbers.push(number);
+        let access = kind.access(at, tests.clone());
+        let byte_order = if kind.is_big && kind.has_order { ByteOrder::Big } else { ByteOrder::Little };
+        self.fields.push(Field {
+            name,
+            ty: kind.ty,
+            nullable: !tests.is_empty(),
+            offset: at,
+            size: kind.size,
+            byte_order,
+            null_bit: None,
+            detail: kind.detail,
+            foreign: access.clone(),
+        });
+        self.access.push(access);
+        Ok(self.fields.len() - 1)
+    }
+
+    /// Behind the field before; bits of the same bytes stay with these.
+    fn next_place(&self, kind: &Kind, attributes: &Attributes, align: u32) -> u32 {
+        if let (Some((low, _)), Some(last)) = (attributes.bits, self.spans.last())
+            && last.bits.is_some_and(|(_, high)| high <= low)
+            && last.end - last.start == kind.size
+            && last.end == self.at
+        {
+            return last.start;
+        }
+        self.at.next_multiple_of(align)
+    }
+}
+
+/// Whether a number of these bits can have the value.
+pub(super) fn fits(load: Number, value: i128) -> bool {
+    let bits = u32::from(load.bits);
+    match load.signed {
+        true => (-(1_i128 << (bits - 1))..1 << (bits - 1)).contains(&value),
+        false => (0..1_i128 << bits).contains(&value),
+    }
+}
+
+/// A short text as the number that its bytes are.
+fn text_number(field: &Field, access: Option<&Access>, room: u16, word: &str) -> Option<i128> {
+    let pads_space = matches!(access, Some(Access { read: Read::Text { pads_space: true, .. }, .. }));
+    let character = crate::notation::character(word);
+    let text = character.as_ref().map_or(word.as_bytes(), std::slice::from_ref);
+    if text.len() > usize::from(room) || field.size > 8 {
+        return None;
+    }
+    let padding = if pads_space { b' ' } else { 0 };
+    let padded = text.iter().copied().chain(std::iter::repeat(padding)).take(usize::from(room));
+    Some(padded.fold(0, |number, byte| number << 8 | i128::from(byte)))
+}
+
+impl Placer<'_> {
+    /// What a field is; of a list, with what it holds.
+    fn kind(
+        &mut self,
+        node: &Node<'_>,
+        ty: &Ty,
+        name: &str,
+        attributes: &Attributes,
+        scope: &Scope,
+    ) -> Result<Kind, FormatError> {
+        let is_big = attributes.is_big.unwrap_or(self.head.is_big);
+        match ty {
+            Ty::List { element, count } => self.list(node, element, *count, name, attributes, scope, is_big),
+            ty => Kind::of(ty, attributes, is_big).map_err(|flaw| self.refuse(node, name, flaw)),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of it is one field")]
+    fn list(
+        &mut self,
+        node: &Node<'_>,
+        of: &Ty,
+        fixed: Option<u32>,
+        name: &str,
+        attributes: &Attributes,
+        scope: &Scope,
+        is_big: bool,
+    ) -> Result<Kind, FormatError> {
+        let (element, text) = self.element(node, of, name, attributes, fixed)?;
+        let (stride, mut about) = (
+            element.stride,
+            Attributes { slot: attributes.slot, base: attributes.base, ..Attributes::default() }.text(),
+        );
+        let (read, size) = match (fixed, &attributes.count, attributes.slot) {
+            (Some(0), ..) => return Err(self.refuse(node, name, "a list of no elements holds nothing")),
+            (Some(count), None, None) => (Template::Here(Length::Fixed(count)), stride.saturating_mul(count)),
+            (None, Some(of), None) => {
+                let (leaf, load) = self.find_number(node, of, scope)?;
+                let _ = write!(about, " count {}", Quoted(&self.fields[leaf].name));
+                (Template::Here(Length::Field(load)), 0)
+            }
+            (None, None, Some((start, len))) => {
+                let base = attributes.base.unwrap_or(0);
+                (Template::Slot { start, len, base }, u32::from(start) + u32::from(len))
+            }
+            _ => {
+                let flaw = "how many elements it has is said once: `[N]`, `count FIELD`, or `slot u16 u16`";
+                return Err(self.refuse(node, name, flaw));
+            }
+        };
+        let own = Attributes { slot: None, base: None, ..attributes.clone() };
+        let _ = write!(about, "{} stride {stride}", own.text());
+        let align = align_of(node);
+        Ok(Kind {
+            ty: FieldType::List,
+            detail: Detail::List(Arc::new(element)),
+            size,
+            align,
+            is_big,
+            has_order: true,
+            read,
+            text,
+            attributes: about,
+        })
+    }
+
+    /// What a list holds, and its type as it is written down.
+    fn element(
+        &mut self,
+        node: &Node<'_>,
+        of: &Ty,
+        name: &str,
+        attributes: &Attributes,
+        fixed: Option<u32>,
+    ) -> Result<(Element, String), FormatError> {
+        let path = if self.path.is_empty() { format!("{name}[]") } else { format!("{}.{name}[]", self.path) };
+        if self.depth >= MAX_DEPTH {
+            return Err(FormatError { line: Some(node.line), problem: FormatProblem::TooDeep { name: path } });
+        }
+        if attributes.bits.is_some() || matches!(attributes.null, Some(Null::Value(_))) {
+            return Err(self.refuse(node, name, "`bits` and `null if` are for single values"));
+        }
+        let suffix = fixed.map(|count| count.to_string()).unwrap_or_default();
+        let is_record = matches!(of, Ty::Record);
+        let mut inner = Placer::new(self.head, path, self.declared, self.depth + 1);
+        let (members, text) = match of {
+            Ty::Record if node.inner.is_empty() => return Err(self.refuse(node, name, "its elements have no fields")),
+            Ty::Record => {
+                let members = inner.members(&node.inner, &Scope::default())?;
+                (members, format!("record {{\n{}}}[{suffix}]", inner.body))
+            }
+            Ty::Union(_) => return Err(self.refuse(node, name, "an element is no union; put it into a record")),
+            Ty::List { element, count } if count.is_none() || matches!(**element, Ty::Record) => {
+                return Err(self.refuse(node, name, "in a list of lists these hold single values, and a fixed number"));
+            }
+            one => {
+                // The order and the like are those of the values.
+                let Attributes { is_big, pads_space, unit, size, .. } = *attributes;
+                let own = Attributes { at: Some(0), is_big, pads_space, unit, size, ..Attributes::default() };
+                let leaf = inner.leaf(node, one, "element".to_owned(), &own, &Scope::default())?;
+                (vec![Member::Leaf(leaf)], format!("{}[{suffix}]", kind::text_of(one)))
+            }
+        };
+        let align = if self.head.mode == Mode::Aligned { inner.align } else { 1 };
+        let needed = inner.end.next_multiple_of(align);
+        let stride = attributes.stride.unwrap_or(needed);
+        if stride < inner.end || stride as usize > MAX_FIXED_BYTES {
+            let flaw = format!("its elements take {} bytes, more than the stride of {stride}", inner.end);
+            return Err(inner.refuse(node, "", flaw));
+        }
+        let format =
+            inner.format(members, Frame::ForeignElement, (LengthRule::Fixed(stride), String::new()), node.line)?;
+        let count = fixed.map_or(Count::Slot, Count::Fixed);
+        Ok((Element { format, is_record, stride, count }, text))
+    }
+
+    /// How long a record is, with the words for it.
+    fn length(&self, head: &Head<'_>, line: usize) -> Result<(LengthRule, String), FormatError> {
+        let wrong = |flaw: String| FormatError {
+            line: Some(line),
+            problem: FormatProblem::Foreign { name: "layout".to_owned(), flaw },
+        };
+        let align = if head.mode == Mode::Aligned { self.align } else { 1 };
+        match head.length {
+            HeadLength::Needed => {
+                let len = self.end.next_multiple_of(align);
+                Ok((LengthRule::Fixed(len), format!("size {len}")))
+            }
+            HeadLength::Fixed(len) if len >= self.end && len as usize <= MAX_FIXED_BYTES => {
+                Ok((LengthRule::Fixed(len), format!("size {len}")))
+            }
+            HeadLength::Fixed(len) => {
+                Err(wrong(format!("a size of {len} bytes, expected at least {}, at most 1 MiB", self.end)))
+            }
+            HeadLength::Variant if self.variants.is_empty() => Err(wrong("`size variant` needs a union".to_owned())),
+            HeadLength::Variant => Ok((LengthRule::Variant, "size variant".to_owned())),
+            HeadLength::Field { of, add } => {
+                let leaf =
+                    self.fields.iter().position(|field| field.name == of && !field.nullable && field.ty.is_integer());
+                let load = leaf.and_then(|leaf| *self.numbers.get(leaf)?);
+                let load =
+                    load.ok_or_else(|| wrong(format!("`{}` is no whole number that is always there", shorten(of))))?;
+                Ok((LengthRule::Field { load, add }, format!("length {} {add:+}", Quoted(of))))
+            }
+        }
+    }
+
+    fn format(
+        self,
+        members: Vec<Member>,
+        frame: Frame,
+        (rule, rule_text): (LengthRule, String),
+        line: usize,
+    ) -> Result<Format, FormatError> {
+        if self.fields.is_empty() {
+            return Err(FormatError { line: Some(line), problem: FormatProblem::NoFields });
+        }
+        self.check_overlaps()?;
+        let has_places = self.fields.iter().any(|field| {
+            field.ty.is_variable()
+                || field.element().is_some_and(|element| {
+                    let inner = element.format.layout().foreign.as_ref();
+                    element.count == Count::Slot || inner.is_some_and(|foreign| foreign.has_places)
+                })
+        });
+        let fixed = if let LengthRule::Fixed(len) = rule { len } else { self.fixed };
+        let Self { fields, access, groups, unions, variants, body, .. } = self;
+        let access = access.into();
+        let foreign = ForeignLayout {
+            rule,
+            access,
+            groups: groups.into(),
+            variants: variants.into(),
+            unions: unions.into(),
+            has_places,
+            rule_text,
+            body,
+        };
+        Ok(Format::foreign(frame, fields, members, foreign, fixed as usize))
+    }
+
+    /// Refuses fields that share bytes, unless one of them says that it does, or never both are there.
+    fn check_overlaps(&self) -> Result<(), FormatError> {
+        let mut spans: Vec<&Span> = self.spans.iter().collect();
+        spans.sort_by_key(|span| span.start);
+        let mut open: Vec<&Span> = Vec::new();
+        for span in spans {
+            open.retain(|other| other.end > span.start);
+            if let Some(other) = open.iter().find(|other| other.shares_with(span)) {
+                let (first, second) = if other.line <= span.line { (*other, span) } else { (span, *other) };
+                let flaw = format!("it shares bytes with `{}`; `overlay` says that it may", first.name);
+                let name =
+                    if self.path.is_empty() { second.name.clone() } else { format!("{}.{}", self.path, second.name) };
+                let problem = FormatProblem::Foreign { name, flaw };
+                return Err(FormatError { line: Some(second.line), problem });
+            }
+            open.push(span);
+        }
+        Ok(())
+    }
+}
+
+impl Span {
+    fn shares_with(&self, other: &Span) -> bool {
+        let in_two_variants = self
+            .variants
+            .iter()
+            .any(|(union, variant)| other.variants.iter().any(|(other, another)| union == other && variant != another));
+        let in_two_bits = match (self.bits, other.bits) {
+            (Some(one), Some(two)) => {
+                (self.start, self.end) == (other.start, other.end) && (one.1 <= two.0 || two.1 <= one.0)
+            }
+            _ => false,
+        };
+        self.start < other.end
+            && other.start < self.end
+            && !in_two_variants
+            && !in_two_bits
+            && !self.overlay
+            && !other.overlay
+    }
+}
+
+/// What C aligns a field of this type to.
+fn align_of(node: &Node<'_>) -> u32 {
+    let slot = node.words.iter().any(|word| word == "slot");
+    if slot { 4 } else { align_of_type(&node.ty, node) }
+}
+
+fn align_of_type(ty: &Ty, node: &Node<'_>) -> u32 {
+    match ty {
+        Ty::Scalar(ty) => ty.align() as u32,
+        Ty::Odd { .. } => 1,
+        Ty::Enum { bytes, .. } => (*bytes).into(),
+        Ty::List { element, .. } => align_of_type(element, node),
+        Ty::Record | Ty::Union(_) => node.inner.iter().map(align_of).max().unwrap_or(1),
+    }
+}

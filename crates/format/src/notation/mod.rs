@@ -1,0 +1,167 @@
+//! People's notation for formats, as in files for `--schema`.
+//!
+//! A field a line, `name type`, with ` null` behind it if the field may be null. A name that is no plain word stands in
+//! double quotes; `#` starts a comment; `;` does as well as the end of a line; braces may span lines.
+//!
+//! ```text
+//! id u64
+//! carrier char[2]
+//! fare decimal(8, scale 2) null
+//! side enum u8 { BUY = 66, SELL = 'S' }
+//! pos record { x f32; y f32 } null
+//! legs record { to string; km u16 }[]     # a list of records
+//! samples i16[16]                         # always sixteen
+//! msg union { add record { price i64 }; del record { id u64 } }
+//! ```
+//!
+//! | type | values |
+//! |---|---|
+//! | `bool`, `i8` … `u64`, `f32`, `f64` | one byte, or the number |
+//! | `timestamp` | nanoseconds since 1970 |
+//! | `char[N]`, `string`, `bytes` | text of at most N bytes, text, bytes |
+//! | `decimal(BYTES, scale N)` | a number of N digits behind the point in 4, 8 or 16 bytes |
+//! | `enum u8 { A = 1, B = 2 }` | a number (of `i8` … `i64`, `u8` … `u32`) that stands for a symbol |
+//! | `record { … }` | the fields in the braces |
+//! | `union { … }` | exactly one of the fields in the braces |
+//! | `T[]`, `T[N]` | any number of, or exactly N, values of type T |
+
+mod parse;
+
+use std::fmt::{self, Write as _};
+
+use crate::field::FieldType;
+use crate::format::{Format, FormatError};
+use crate::spec::{FieldSpec, TypeSpec};
+
+pub(crate) use parse::{Dialect, Node, Ty, character, parse_fields, parse_nodes};
+
+/// People's notation to a format.
+pub(crate) fn parse_schema(text: &str) -> Result<Format, FormatError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut rest = text;
+    for line in 1.. {
+        let (first, body) = rest.split_once('\n').unwrap_or((rest, ""));
+        let words = first.trim();
+        if let Some(head) = words.strip_prefix("layout").and_then(|head| head.trim_start().strip_prefix("foreign"))
+            && head.is_empty() | head.starts_with(char::is_whitespace)
+        {
+            return crate::foreign::parse(line, head, body, false);
+        }
+        if body.is_empty() || !(words.is_empty() || words.starts_with('#')) {
+            break;
+        }
+        rest = body;
+    }
+    parse_fields(text, 1, Dialect::People)
+}
+
+/// People's notation of these fields: what [`parse_schema`] reads.
+pub(crate) fn schema(specs: &[FieldSpec]) -> String {
+    let mut text = String::new();
+    write_fields(specs, Some(0), false, &mut text);
+    text
+}
+
+/// A field in one line, which [`parse_schema`] reads back as a format of this field.
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+pub(crate) fn field_line(spec: &FieldSpec) -> String {
+    let mut text = String::new();
+    write_fields(std::slice::from_ref(spec), None, false, &mut text);
+    text
+}
+
+/// A type in one line.
+pub(crate) fn one_line(ty: &TypeSpec) -> String {
+    let mut text = String::new();
+    write_type(ty, None, &mut text);
+    text
+}
+
+/// A field a line at this depth, or, with none, all in one line.
+fn write_fields(specs: &[FieldSpec], depth: Option<usize>, are_variants: bool, text: &mut String) {
+    for (index, FieldSpec { name, ty, nullable }) in specs.iter().enumerate() {
+        match depth {
+            Some(depth) => text.push_str(&"    ".repeat(depth)),
+            None if index > 0 => text.push_str("; "),
+            None => {}
+        }
+        // Writing to a string does not fail.
+        let _ = write!(text, "{} ", Quoted(name));
+        write_type(ty, depth, text);
+        // Variants may be missing, all of them: nobody needs to be told.
+        if *nullable && !are_variants {
+            text.push_str(" null");
+        }
+        if depth.is_some() {
+            text.push('\n');
+        }
+    }
+}
+
+fn write_type(ty: &TypeSpec, depth: Option<usize>, text: &mut String) {
+    match ty {
+        TypeSpec::Scalar(FieldType::Enum { bytes, signed }) => {
+            let _ = write!(text, "{} {{}}", FieldType::Enum { bytes: *bytes, signed: *signed });
+        }
+        TypeSpec::Scalar(ty) => {
+            let _ = write!(text, "{ty}");
+        }
+        TypeSpec::Enum { bytes, signed, symbols } => {
+            let _ = write!(text, "{} {{", FieldType::Enum { bytes: *bytes, signed: *signed });
+            for (index, (symbol, number)) in symbols.iter().enumerate() {
+                let comma = if index == 0 { "" } else { "," };
+                let _ = write!(text, "{comma} {} = {number}", Quoted(symbol));
+            }
+            text.push_str(if symbols.is_empty() { "}" } else { " }" });
+        }
+        TypeSpec::List { element, count } => {
+            write_type(element, depth, text);
+            match count {
+                Some(count) => {
+                    let _ = write!(text, "[{count}]");
+                }
+                None => text.push_str("[]"),
+            }
+        }
+        TypeSpec::Record(fields) | TypeSpec::Union(fields) => {
+            let is_union = matches!(ty, TypeSpec::Union(_));
+            text.push_str(if is_union { "union {" } else { "record {" });
+            text.push(if depth.is_some() { '\n' } else { ' ' });
+            write_fields(fields, depth.map(|depth| depth + 1), is_union, text);
+            match depth {
+                Some(depth) => text.push_str(&"    ".repeat(depth)),
+                None => text.push(' '),
+            }
+            text.push('}');
+        }
+    }
+}
+
+/// A name as the notations write it: bare if it is a plain identifier, otherwise in double quotes.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let starts_plain = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if starts_plain && self.0.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return f.write_str(self.0);
+        }
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            if matches!(c, '"' | '\\') {
+                f.write_char('\\')?;
+            }
+            f.write_char(c)?;
+        }
+        f.write_char('"')
+    }
+}
+
+/// Enough of a text to find it again, for error messages.
+pub(crate) fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    if text.chars().nth(80).is_some() {
+        short.push('…');
+    }
+    short
+}

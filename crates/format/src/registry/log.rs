@@ -1,0 +1,158 @@
+//! The registry as a log of entries: what a durable store appends, and reads back after a crash.
+//!
+//! An entry is a frame: its length in bytes and a checksum, 32 bits each, little-endian, and then its text. The text's
+//! first word says what it is. A frame that was not written out whole is the log's end.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use super::{Policy, Registry, RegistryError};
+use crate::convert::Conversion;
+use crate::description::FormatId;
+use crate::format::Format;
+
+/// Bytes in front of an entry's text.
+const HEAD_BYTES: usize = 8;
+/// Longest text of an entry, in bytes: a description of the largest format there can be, and a conversion, are shorter.
+pub const MAX_ENTRY_BYTES: usize = 4 << 20;
+
+/// One change of a registry.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Entry {
+    /// A format became known.
+    Format(Format),
+    /// A format became a stream's newest version.
+    Version {
+        /// The stream's name.
+        stream: String,
+        /// The format.
+        format: FormatId,
+    },
+    /// A stream got a policy.
+    Policy {
+        /// The stream's name.
+        stream: String,
+        /// The policy.
+        policy: Policy,
+    },
+    /// A format of a stream is converted only as somebody registered.
+    Guarded {
+        /// The stream's name.
+        stream: String,
+        /// The format.
+        format: FormatId,
+    },
+    /// A conversion is kept.
+    Conversion {
+        /// The stream's name.
+        stream: String,
+        /// The format of the records that come in.
+        from: FormatId,
+        /// The format of the records that go out.
+        to: FormatId,
+        /// How.
+        conversion: Conversion,
+    },
+    /// A conversion is kept no longer.
+    NoConversion {
+        /// The stream's name.
+        stream: String,
+        /// The format of the records that came in.
+        from: FormatId,
+        /// The format of the records that went out.
+        to: FormatId,
+    },
+}
+
+impl Entry {
+    /// The entry as a frame, appended to `log`.
+    pub fn write(&self, log: &mut Vec<u8>) {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = match self {
+            Self::Format(format) => write!(text, "format\n{}", format.describe()),
+            Self::Version { stream, format } => write!(text, "version {format}\n{stream}"),
+            Self::Policy { stream, policy } => write!(text, "policy {policy}\n{stream}"),
+            Self::Guarded { stream, format } => write!(text, "guarded {format}\n{stream}"),
+            // A stream's name has no line end in it, a conversion may have many.
+            Self::Conversion { stream, from, to, conversion } => {
+                write!(text, "conversion {from} {to}\n{stream}\n{conversion}")
+            }
+            Self::NoConversion { stream, from, to } => write!(text, "no-conversion {from} {to}\n{stream}"),
+        };
+        // Far below 32 bits: see MAX_ENTRY_BYTES.
+        log.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        log.extend_from_slice(&checksum(text.as_bytes()));
+        log.extend_from_slice(text.as_bytes());
+    }
+
+    /// The entry of a frame's text.
+    fn read(text: &str) -> Option<Entry> {
+        let (head, rest) = text.split_once('\n')?;
+        let words: Vec<&str> = head.split(' ').collect();
+        Some(match words[..] {
+            ["format"] => Self::Format(Format::parse(rest).ok()?),
+            ["version", format] => Self::Version { format: format.parse().ok()?, stream: rest.to_owned() },
+            ["policy", policy] => Self::Policy { policy: policy.parse().ok()?, stream: rest.to_owned() },
+            ["guarded", format] => Self::Guarded { format: format.parse().ok()?, stream: rest.to_owned() },
+            ["conversion", from, to] => {
+                let (stream, conversion) = rest.split_once('\n')?;
+                let [from, to] = [from.parse().ok()?, to.parse().ok()?];
+                Self::Conversion { stream: stream.to_owned(), from, to, conversion: conversion.parse().ok()? }
+            }
+            ["no-conversion", from, to] => {
+                Self::NoConversion { from: from.parse().ok()?, to: to.parse().ok()?, stream: rest.to_owned() }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// The first bytes of a hash: enough to see a torn or rotten frame.
+fn checksum(text: &[u8]) -> [u8; 4] {
+    let hash = Sha256::digest(text);
+    hash.first_chunk().copied().unwrap_or_default()
+}
+
+/// What came of reading a log.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The registry as the log leaves it.
+    pub registry: Registry,
+    /// Length in bytes of the frames that are whole: what comes behind them is torn, and to be cut off before anything
+    /// is appended.
+    pub whole_bytes: usize,
+    /// Entries that are whole and could not be applied, by their place in the log in bytes: of a later release, or
+    /// contradicting those before them. They are passed over.
+    pub passed_over: Vec<(usize, Option<RegistryError>)>,
+}
+
+/// Reads a log back. Whatever the bytes, this neither fails nor panics: what is torn is left out, and said.
+#[must_use]
+pub fn replay(log: &[u8]) -> Replayed {
+    let mut replayed = Replayed { registry: Registry::default(), whole_bytes: 0, passed_over: Vec::new() };
+    while let Some(text) = frame(&log[replayed.whole_bytes..]) {
+        let at = replayed.whole_bytes;
+        replayed.whole_bytes += HEAD_BYTES + text.len();
+        match str::from_utf8(text).ok().and_then(Entry::read) {
+            None => replayed.passed_over.push((at, None)),
+            Some(entry) => {
+                if let Err(error) = replayed.registry.apply(&entry) {
+                    replayed.passed_over.push((at, Some(error)));
+                }
+            }
+        }
+    }
+    replayed
+}
+
+/// The text of the frame that these bytes begin with, if it is whole.
+fn frame(bytes: &[u8]) -> Option<&[u8]> {
+    let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    if length > MAX_ENTRY_BYTES {
+        return None;
+    }
+    let text = bytes.get(HEAD_BYTES..HEAD_BYTES + length)?;
+    (bytes.get(4..HEAD_BYTES)? == checksum(text)).then_some(text)
+}

@@ -1,0 +1,130 @@
+//! The face of all encodings: names, dispatch, errors, one input after the other.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::BufRead;
+
+use crossdock_format::encoding::{self, Decoder, Encoding, EncodingOptions, EncodingProblem, Loss, Schema};
+use crossdock_format::{Format, Record};
+
+fn format() -> Format {
+    Format::parse_schema("carrier char[2]\nflight u16\ndep_delay i32 null").unwrap()
+}
+
+fn read_all(decoder: &mut dyn Decoder, mut input: &[u8]) -> (usize, Vec<String>) {
+    let input: &mut dyn BufRead = &mut input;
+    let (mut records, mut errors) = (0, Vec::new());
+    loop {
+        match decoder.next_record(input) {
+            Ok(Some(_)) => records += 1,
+            Ok(None) => return (records, errors),
+            Err(error) => {
+                let goes_on = error.is_item();
+                errors.push(error.to_string());
+                if !goes_on {
+                    return (records, errors);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn names_read_back_and_endings_are_nobody_elses() {
+    for encoding in Encoding::ALL {
+        assert_eq!(encoding.name().parse::<Encoding>().unwrap(), encoding);
+        for ending in encoding.endings() {
+            assert_eq!(Encoding::of_name(&format!("a.b.{ending}")), Some(encoding));
+            assert_eq!(Encoding::of_name(&format!("dir/A.{}.GZ", ending.to_uppercase())), Some(encoding));
+        }
+    }
+    assert_eq!(Encoding::of_name("json"), None);
+    assert_eq!(Encoding::of_name("a.txt"), None);
+    for loss in Loss::ALL {
+        assert_eq!(loss.name().parse::<Loss>().unwrap(), loss);
+    }
+    let told = "xslt".parse::<Encoding>().unwrap_err().to_string();
+    assert!(Encoding::ALL.iter().all(|encoding| told.contains(encoding.name())), "{told}");
+    let told = "face".parse::<Loss>().unwrap_err().to_string();
+    assert!(Loss::ALL.iter().all(|loss| told.contains(loss.name())), "{told}");
+}
+
+#[test]
+fn errors_of_json_and_csv_tell_their_lines_once() {
+    let options = EncodingOptions::default();
+    let mut json = encoding::decoder(Encoding::Json, &format(), None, &options).unwrap();
+    let lines =
+        b"{\"carrier\":\"UA\",\"flight\":1}\n{\"carrier\":\"UA\"}\n{oh\n{\"carrier\":\"UA\",\"flight\":2,\"x\":0}\n";
+    let (records, errors) = read_all(&mut *json, lines);
+    assert_eq!((records, errors.len()), (1, 3), "{errors:?}");
+    assert!(errors[0].starts_with("line 2, field `flight`: the object lacks"), "{errors:?}");
+    assert!(errors[2].starts_with("line 4, field `x`: "), "{errors:?}");
+
+    let mut csv = encoding::decoder(Encoding::Csv, &format(), None, &options).unwrap();
+    let mut rows: &[u8] = b"carrier,flight\nUA,x\n";
+    csv.start(&mut rows).unwrap();
+    let error = csv.next_record(&mut rows).unwrap_err();
+    assert_eq!(error.field.as_deref(), Some("flight"));
+    assert!(error.is_item() && matches!(error.problem, EncodingProblem::Csv(_)));
+    assert!(error.to_string().starts_with("line 2, column `flight`: found `x`"), "{error}");
+    let mut other: &[u8] = b"carrier,speed\n";
+    csv.restart();
+    assert!(!csv.start(&mut other).unwrap_err().is_item());
+}
+
+#[test]
+fn unknown_members_are_passed_over_where_that_is_asked_for() {
+    let options = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
+    for (encoding, text) in [
+        (Encoding::Json, "{\"carrier\":\"UA\",\"flight\":1,\"x\":[1]}\n"),
+        (Encoding::Csv, "carrier,x,flight\nUA,?,1\n"),
+    ] {
+        let mut decoder = encoding::decoder(encoding, &format(), None, &options).unwrap();
+        assert_eq!(read_all(&mut *decoder, text.as_bytes()), (1, vec![]), "{encoding}");
+    }
+}
+
+#[test]
+fn a_decoder_takes_one_input_after_the_other() {
+    let headless = EncodingOptions { csv_header: false, ..EncodingOptions::default() };
+    let mut csv = encoding::decoder(Encoding::Csv, &format(), None, &headless).unwrap();
+    let mut json = encoding::decoder(Encoding::Json, &format(), None, &EncodingOptions::default()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(read_all(&mut *csv, b"\xef\xbb\xbfUA,1,\nB6,2,3"), (2, vec![]));
+        csv.restart();
+        // An input that breaks off leaves nothing behind for the next.
+        let (records, errors) = read_all(&mut *json, b"\xef\xbb\xbf{\"carrier\":\"UA\",\"flight\":1}\n{\"carrier\"");
+        assert_eq!((records, errors.len()), (1, 1));
+        assert!(errors[0].starts_with("line 2"), "{errors:?}");
+        json.restart();
+    }
+}
+
+#[test]
+fn own_schemas_are_formats_and_wrong_ones_are_refused() {
+    let schema = Schema::new("a.schema", format().schema(), None);
+    assert_eq!(schema.format().unwrap(), format());
+    let error = Schema::new("a.schema", "carrier char[2]\nflight integer", None).format().unwrap_err();
+    assert!(error.to_string().contains("line 2"), "{error}");
+}
+
+#[test]
+fn csv_has_lists_only_as_json_and_only_where_that_is_allowed() {
+    let format =
+        Format::parse_schema("id u8\npos record { x i32 } null\ntags string[]\nlegs record { km u16 }[] null").unwrap();
+    let mut json = encoding::decoder(Encoding::Json, &format, None, &EncodingOptions::default()).unwrap();
+    let mut lines: &[u8] =
+        b"{\"id\":1,\"pos\":{\"x\":2},\"tags\":[\"a\",\"b\"],\"legs\":[{\"km\":3}]}\n{\"id\":2,\"tags\":[]}\n";
+    let refused = encoding::encoder(Encoding::Csv, &format, None, &EncodingOptions::default()).err().unwrap();
+    assert_eq!(refused.field.as_deref(), Some("tags"));
+    assert!(refused.to_string().contains("csv has no lists; --allow list-as-json"), "{refused}");
+    let allowing = EncodingOptions { allow: vec![Loss::ListAsJson], ..EncodingOptions::default() };
+    let mut csv = encoding::encoder(Encoding::Csv, &format, None, &allowing).unwrap();
+    let mut rows = Vec::new();
+    csv.start(&mut rows);
+    while let Some(bytes) = json.next_record(&mut lines).unwrap() {
+        csv.record(&Record::check(&format, bytes).unwrap(), &mut rows).unwrap();
+    }
+    let expected = "id,pos.x,tags,legs\n1,2,\"[\"\"a\"\",\"\"b\"\"]\",\"[{\"\"km\"\":3}]\"\n2,,[],\n";
+    assert_eq!(String::from_utf8(rows).unwrap(), expected);
+}

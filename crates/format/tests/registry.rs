@@ -1,0 +1,240 @@
+//! The registry: what it refuses, what a reader would see, and that its log brings it back whatever became of its end.
+
+mod arbitrary;
+
+use arbitrary::format;
+use crossdock_format::Format;
+use crossdock_format::convert::{Conversion, Plan, Rules};
+use crossdock_format::registry::{Diff, Entry, Policy, Registry, RegistryError, Seen, replay};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// Something done to a registry.
+#[derive(Clone, Debug)]
+enum Deed {
+    Announce(usize, usize),
+    Policy(usize, Policy),
+    Keep(usize, usize, String),
+    Forget(usize, usize),
+    Guard(usize, usize),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        4 => (0_usize..3, 0_usize..6).prop_map(|(stream, format)| Deed::Announce(stream, format)),
+        1 => (0_usize..3, select(&Policy::ALL[..])).prop_map(|(stream, policy)| Deed::Policy(stream, policy)),
+        2 => (0_usize..6, 0_usize..6, select(&["", "drop a", "SELECT a FROM x\nWHERE a > 1"][..]))
+            .prop_map(|(from, to, text)| Deed::Keep(from, to, text.to_owned())),
+        1 => (0_usize..6, 0_usize..6).prop_map(|(from, to)| Deed::Forget(from, to)),
+        1 => (0_usize..3, 0_usize..6).prop_map(|(stream, format)| Deed::Guard(stream, format)),
+    ]
+}
+
+const STREAMS: [&str; 3] = ["flights", "a stream's name with blanks", "é"];
+
+/// Does them all; what changed, entry by entry.
+fn done(deeds: &[Deed], formats: &[Format]) -> (Registry, Vec<Entry>) {
+    let mut registry = Registry::default();
+    let mut entries = Vec::new();
+    let at = |index: &usize| &formats[index % formats.len()];
+    for deed in deeds {
+        match deed {
+            Deed::Announce(stream, format) => {
+                let checked = registry.check(STREAMS[*stream], at(format));
+                let before = registry.clone();
+                match registry.announce(STREAMS[*stream], at(format)) {
+                    Ok(announced) => {
+                        assert_eq!(checked, Ok(()));
+                        let stream = registry.stream(STREAMS[*stream]).expect("was announced");
+                        assert_eq!(stream.version(at(format).id()), Some(announced.version));
+                        entries.extend(announced.entries);
+                    }
+                    Err(error) => {
+                        assert_eq!(checked.as_ref(), Err(&error));
+                        assert_eq!(registry, before);
+                        assert!(!error.to_string().is_empty());
+                    }
+                }
+            }
+            Deed::Policy(stream, policy) => {
+                entries.push(registry.set_policy(STREAMS[*stream], *policy).expect("a sound name"));
+            }
+            Deed::Keep(from, to, text) => {
+                let conversion: Conversion = text.parse().expect("a sound one");
+                entries.extend(registry.keep(STREAMS[from % 3], at(from).id(), at(to).id(), &conversion));
+            }
+            Deed::Forget(from, to) => {
+                entries.extend(registry.forget(STREAMS[from % 3], at(from).id(), at(to).id()));
+            }
+            Deed::Guard(stream, format) => {
+                if let Ok(entry) = registry.guard(STREAMS[*stream], at(format).id()) {
+                    assert!(registry.guarded(STREAMS[*stream]).any(|id| id == at(format).id()));
+                    entries.extend(entry);
+                }
+            }
+        }
+    }
+    (registry, entries)
+}
+
+fn log(entries: impl IntoIterator<Item = Entry>) -> Vec<u8> {
+    let mut log = Vec::new();
+    entries.into_iter().for_each(|entry| entry.write(&mut log));
+    log
+}
+
+proptest! {
+    #[test]
+    fn a_log_brings_the_registry_back(formats in vec(format(), 1..6), deeds in vec(deed(), 0..30), cut in any::<Index>()) {
+        let (registry, entries) = done(&deeds, &formats);
+        let whole = log(entries.clone());
+        let replayed = replay(&whole);
+        prop_assert!(replayed.passed_over.is_empty(), "{:?}", replayed.passed_over);
+        prop_assert_eq!((&replayed.registry, replayed.whole_bytes), (&registry, whole.len()));
+        // In the fewest entries.
+        let short = log(registry.entries());
+        prop_assert!(registry.entries().count() <= entries.len());
+        prop_assert_eq!(&replay(&short).registry, &registry);
+        // Torn anywhere: all that was whole before is there, and appending goes on from there.
+        let cut = cut.index(whole.len() + 1);
+        let torn = replay(&whole[..cut]);
+        prop_assert!(torn.whole_bytes <= cut && torn.passed_over.is_empty());
+        prop_assert_eq!(replay(&whole[..torn.whole_bytes]).registry, torn.registry);
+        prop_assert_eq!(replay(&whole[..torn.whole_bytes]).whole_bytes, torn.whole_bytes);
+        let rest = replay(&[&whole[..torn.whole_bytes], &whole[torn.whole_bytes..]].concat());
+        prop_assert_eq!(rest.registry, registry);
+    }
+
+    #[test]
+    fn hostile_logs_make_nothing_panic(
+        formats in vec(format(), 1..4),
+        deeds in vec(deed(), 1..10),
+        changes in vec((any::<Index>(), any::<u8>()), 1..6),
+        noise in vec(any::<u8>(), 0..200),
+    ) {
+        let (_, entries) = done(&deeds, &formats);
+        let mut log = log(entries);
+        for (at, byte) in changes {
+            if !log.is_empty() {
+                let at = at.index(log.len());
+                log[at] ^= byte;
+            }
+        }
+        for log in [log, noise] {
+            let replayed = replay(&log);
+            prop_assert!(replayed.whole_bytes <= log.len());
+            prop_assert_eq!(replay(&log[..replayed.whole_bytes]).registry, replayed.registry);
+        }
+    }
+
+    #[test]
+    fn a_diff_says_what_a_plan_does(reader in format(), written in format()) {
+        let diff = Diff::of(&reader, &written);
+        let plan = Plan::by_name(&written, &reader, &Rules::none());
+        prop_assert_eq!(diff.is_readable(), plan.is_ok());
+        prop_assert_eq!(diff.fields.len(), reader.fields().len());
+        prop_assert_eq!(diff.is_compatible(), plan.is_ok_and(|plan| !plan.may_refuse()));
+        let same = Diff::of(&reader, &reader);
+        prop_assert!(same.is_compatible() && same.lost.is_empty());
+    }
+}
+
+fn schema(text: &str) -> Format {
+    Format::parse_schema(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn what_a_reader_would_see() {
+    let reader = schema("a i32\nb i64\nc i16\nd string null\ne u8\nf i32\ng string");
+    let written = schema("a i32\nb i32\nc i64\ne u8 null\nf bytes\nx u8");
+    let diff = Diff::of(&reader, &written);
+    let text = diff.to_string();
+    assert_eq!(
+        text,
+        "a: same\nb: converted, i32 to i64\nc: converted, i64 to i16; values with no room there are refused\n\
+         d: null: there is no such field\ne: same; null is refused\n\
+         f: unreadable: bytes does not become i32 by name; write the conversion as SQL, with what is meant\n\
+         g: unreadable: the source has no such field; add `default g VALUE`, or `rename OLD g`, or make it nullable\n\
+         x: lost\n"
+    );
+    assert!(matches!(diff.fields[3].seen, Seen::Null) && !diff.is_readable() && !diff.is_compatible());
+}
+
+#[test]
+fn policies_look_the_way_they_say() {
+    let old = schema("a i32\nb i32");
+    let more = schema("a i32\nb i32\nc i32");
+    let fewer = schema("a i32");
+    let nullable = schema("a i32\nb i32\nc i32 null");
+    let wider = schema("a i64\nb i32");
+    for (policy, allowed) in [
+        (Policy::None, [true, true, true, true]),
+        // The new reader lacks c in old records; everything else it can read.
+        (Policy::Backward, [false, true, true, true]),
+        // The old reader lacks b in records of fewer fields, and may have no room for a wider one.
+        (Policy::Forward, [true, false, true, false]),
+        (Policy::Full, [false, false, true, false]),
+    ] {
+        for (new, allowed) in [&more, &fewer, &nullable, &wider].into_iter().zip(allowed) {
+            let mut registry = Registry::default();
+            registry.announce("s", &old).unwrap();
+            registry.set_policy("s", policy).unwrap();
+            let outcome = registry.announce("s", new);
+            assert_eq!(outcome.is_ok(), allowed, "{policy}: {new:?}");
+            if let Err(error) = outcome {
+                assert!(matches!(error, RegistryError::Incompatible { .. }));
+                assert!(error.to_string().contains("mend the format, or set another policy"), "{error}");
+                assert!(registry.format(new.id()).is_none());
+            }
+            // What was announced before may be announced again, whatever the policy.
+            assert_eq!(registry.announce("s", &old).unwrap().version, 1);
+        }
+    }
+}
+
+#[test]
+fn conversions_need_their_formats() {
+    let mut registry = Registry::default();
+    let [a, b] = [schema("a i32"), schema("b i32")];
+    let conversion: Conversion = "rename a b".parse().unwrap();
+    registry.announce("s", &a).unwrap();
+    assert_eq!(registry.keep("s", a.id(), b.id(), &conversion), Err(RegistryError::UnknownFormat { id: b.id() }));
+    registry.register(&b).unwrap();
+    registry.keep("s", a.id(), b.id(), &conversion).unwrap();
+    assert_eq!(registry.conversions().count(), 1);
+    assert!(registry.forget("s", a.id(), b.id()).is_some() && registry.forget("s", a.id(), b.id()).is_none());
+}
+
+#[test]
+fn names_that_are_none_are_refused() {
+    let mut registry = Registry::default();
+    for name in ["", "a\nb", &"x".repeat(256)] {
+        assert!(matches!(registry.announce(name, &schema("a i32")), Err(RegistryError::Name { .. })));
+        assert!(matches!(registry.set_policy(name, Policy::Full), Err(RegistryError::Name { .. })));
+    }
+    assert_eq!(registry, Registry::default());
+}
+
+#[test]
+fn entries_of_a_later_release_are_passed_over() {
+    let mut bytes = log([Entry::Format(schema("a i32"))]);
+    let known = bytes.len();
+    // A frame as a later release might write it, with its checksum.
+    let text = b"a-word-to-come 1\nx";
+    let mut frame = (text.len() as u32).to_le_bytes().to_vec();
+    frame.extend([0; 4]);
+    frame.extend(text);
+    let checksum = sha(text);
+    frame[4..8].copy_from_slice(&checksum);
+    bytes.extend(frame);
+    bytes.extend(log([Entry::Format(schema("b i32"))]));
+    let replayed = replay(&bytes);
+    assert_eq!(replayed.passed_over, [(known, None)]);
+    assert_eq!((replayed.registry.formats().count(), replayed.whole_bytes), (2, bytes.len()));
+}
+
+fn sha(text: &[u8]) -> [u8; 4] {
+    use sha2::{Digest, Sha256};
+    *Sha256::digest(text).first_chunk().expect("32 bytes")
+}

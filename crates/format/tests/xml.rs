@@ -1,0 +1,386 @@
+//! XML: what is written reads back, other people's documents are read, and what is wrong is named.
+#![cfg(feature = "xml")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod arbitrary;
+
+use std::io::BufReader;
+
+use arbitrary::{Owned, nested, payload, rows};
+use crossdock_format::encoding::xml::{MAX_DEPTH, XmlDecoder, XmlEncoder};
+use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
+use crossdock_format::{FieldSpec, Format, Record, Value};
+use proptest::prelude::*;
+
+const SCHEMA: &str = "id u32\nname string null\nprice f64 null\nok bool null\nat timestamp null\nraw bytes null";
+
+fn format() -> Format {
+    Format::parse_schema(SCHEMA).unwrap()
+}
+
+fn encode(format: &Format, payload: &[u8], options: &EncodingOptions) -> Result<Vec<u8>, EncodingError> {
+    let mut encoder = XmlEncoder::new(format, options)?;
+    let mut text = Vec::new();
+    encoder.start(&mut text);
+    let (mut rest, mut outcome) = (payload, Ok(()));
+    while let Ok(record) = Record::check(format, rest) {
+        outcome = outcome.and(encoder.record(&record, &mut text));
+        rest = &rest[record.bytes().len()..];
+    }
+    encoder.finish(&mut text)?;
+    outcome.map(|()| text)
+}
+
+/// All records, back to back, and the errors.
+fn decode(
+    format: &Format,
+    text: &[u8],
+    buffer_bytes: usize,
+    options: &EncodingOptions,
+) -> (Vec<u8>, Vec<EncodingError>) {
+    let mut decoder = XmlDecoder::new(format, options);
+    let mut input = BufReader::with_capacity(buffer_bytes, text);
+    let (mut payload, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        match decoder.next_record(&mut input) {
+            Ok(Some(record)) => payload.extend_from_slice(record),
+            Ok(None) => return (payload, errors),
+            Err(error) => {
+                let goes_on = error.is_item();
+                errors.push(error);
+                if !goes_on {
+                    return (payload, errors);
+                }
+            }
+        }
+    }
+}
+
+/// The records of a sound document.
+fn read(text: &str, options: &EncodingOptions) -> Vec<Vec<String>> {
+    let format = format();
+    let (payload, errors) = decode(&format, text.as_bytes(), 7, options);
+    assert!(errors.is_empty(), "{errors:?} in {text}");
+    let (mut rest, mut rows) = (&payload[..], Vec::new());
+    while let Ok(record) = Record::check(&format, rest) {
+        rows.push((0..6).map(|field| format!("{:?}", record.get(field))).collect());
+        rest = &rest[record.bytes().len()..];
+    }
+    rows
+}
+
+/// The first error of a document, in words, and how many records came before and after it.
+fn error(text: &str) -> (String, usize) {
+    let format = format();
+    let (payload, errors) = decode(&format, text.as_bytes(), 1 << 16, &EncodingOptions::default());
+    let records = format.check_records(&payload, |_, _| {}).unwrap();
+    (errors.first().expect("an error").to_string(), records)
+}
+
+proptest! {
+    #[test]
+    fn records_read_back((format, rows) in rows(), buffer_bytes in 1_usize..300, element in "[a-z]{1,8}") {
+        // Any names but those that are none in XML.
+        let specs = format.fields().iter().enumerate().map(|(index, field)| {
+            let word: String = field.name.chars().filter(|c| c.is_alphanumeric() && c.is_ascii()).collect();
+            FieldSpec { name: format!("n{index}.{word}"), ty: field.type_spec(), nullable: field.nullable }
+        });
+        let format = Format::natural(specs).unwrap();
+        let payload = payload(&format, &rows);
+        let options = EncodingOptions { xml_element: Some(element), ..EncodingOptions::default() };
+        // Control characters are refused; without them all reads back.
+        let has_controls = rows.iter().flatten().any(|value| {
+            matches!(value, Owned::Text(text) if text.chars().any(|c| c < ' ' && !"\t\n\r".contains(c)))
+        });
+        prop_assume!(!has_controls);
+        let text = encode(&format, &payload, &options).unwrap();
+        let (back, errors) = decode(&format, &text, buffer_bytes, &options);
+        prop_assert!(errors.is_empty(), "{errors:?} in {}", String::from_utf8_lossy(&text));
+        prop_assert_eq!(&back, &payload);
+        let (back, errors) = decode(&format, &text, buffer_bytes, &EncodingOptions::default());
+        prop_assert!(errors.is_empty(), "{errors:?}");
+        prop_assert_eq!(back, payload);
+    }
+
+    #[test]
+    fn nested_records_lists_and_unions_read_back((format, payload) in nested::payload(), buffer_bytes in 1_usize..300) {
+        let text = encode(&format, &payload, &EncodingOptions::default()).unwrap();
+        let (back, errors) = decode(&format, &text, buffer_bytes, &EncodingOptions::default());
+        prop_assert!(errors.is_empty(), "{errors:?} in {}", String::from_utf8_lossy(&text));
+        prop_assert_eq!(
+            nested::records(&format, &back), nested::records(&format, &payload), "{}", String::from_utf8_lossy(&text)
+        );
+    }
+
+    #[test]
+    fn quick_xml_reads_what_is_written((format, rows) in rows()) {
+        let Ok(text) = encode(&format, &payload(&format, &rows), &EncodingOptions::default()) else { return Ok(()) };
+        let mut reader = quick_xml::Reader::from_reader(&text[..]);
+        reader.config_mut().enable_all_checks(true);
+        let (mut depth, mut records) = (0, 0);
+        loop {
+            match reader.read_event().unwrap() {
+                quick_xml::events::Event::Start(_) => {
+                    depth += 1;
+                    records += usize::from(depth == 2);
+                }
+                quick_xml::events::Event::End(_) => depth -= 1,
+                quick_xml::events::Event::Eof => break,
+                _ => {}
+            }
+        }
+        prop_assert_eq!((depth, records), (0, rows.len()));
+    }
+
+    #[test]
+    fn bytes_that_were_changed_end_in_errors_and_not_in_panics(
+        (format, rows) in rows(), changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), cut in any::<usize>()
+    ) {
+        let Ok(mut text) = encode(&format, &payload(&format, &rows), &EncodingOptions::default()) else { return Ok(()) };
+        for (at, byte) in changes {
+            let at = at % text.len();
+            text[at] = byte;
+        }
+        text.truncate(cut % (text.len() + 1));
+        let (whole, errors) = decode(&format, &text, 1 << 16, &EncodingOptions::default());
+        let (parts, same) = decode(&format, &text, 3, &EncodingOptions::default());
+        prop_assert_eq!(whole, parts);
+        prop_assert_eq!(format!("{errors:?}"), format!("{same:?}"));
+    }
+}
+
+#[test]
+fn fields_are_elements_or_attributes_in_any_order_with_or_without_prefixes() {
+    let text = "\u{feff}<?xml version='1.0' encoding='utf-8'?><!-- a feed --><?pi x?>
+        <m:feed xmlns:m='urn:m' xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance' version='3'>
+          <m:quote id='7' price='1.5'><m:name xml:lang='en'>A &amp; B &#x3c;3 <![CDATA[<&amp;>]]></m:name></m:quote>
+          <m:quote><raw>aG\n k=</raw><ok> 1 </ok><!-- the last --><id>8</id><name xsi:nil='true'/><at/></m:quote>
+          <m:quote id='9'><name/><price>-INF</price><at>2013-01-01T10:00:00Z</at></m:quote><quote id='10'/>
+        </m:feed>\n";
+    let rows = read(text, &EncodingOptions::default());
+    assert_eq!(rows.len(), 4);
+    let name = format!("{:?}", Value::Text(b"A & B <3 <&amp;>"));
+    assert_eq!(rows[0], ["Uint(7)", &name, "Float(1.5)", "Null", "Null", "Null"]);
+    assert_eq!(rows[1], ["Uint(8)", "Null", "Null", "Bool(true)", "Null", &format!("{:?}", Value::Bytes(b"hi"))]);
+    assert_eq!(rows[2], ["Uint(9)", "Text([])", "Float(-inf)", "Null", "Timestamp(1357034400000000000)", "Null"]);
+    let quotes = EncodingOptions { xml_element: Some("quote".to_owned()), ..EncodingOptions::default() };
+    assert_eq!(read(text, &quotes), rows);
+}
+
+#[test]
+fn records_lie_at_any_depth_where_they_are_named() {
+    let quotes = EncodingOptions { xml_element: Some("quote".to_owned()), ..EncodingOptions::default() };
+    let text = "<a><title>Quotes &amp; more</title><b><quote id='1'/></b><quote id='2'><name>x\r\ny</name></quote></a>";
+    let rows = read(text, &quotes);
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[1][1], format!("{:?}", Value::Text(b"x\ny")));
+    // A record may be all that there is, and one document may follow another.
+    assert_eq!(read("<quote id='1'/>\n<?xml version='1.0'?><quote id='2'></quote>", &quotes).len(), 2);
+    assert_eq!(read("<none/>", &quotes).len(), 0);
+}
+
+#[test]
+fn wrong_records_are_named_and_the_next_one_is_read() {
+    for (record, told) in [
+        ("<r id='x'/>", "field `id`: found `x`, expected u32 (0 to 4294967295)"),
+        ("<r id='-1'/>", "field `id`: found `-1`, expected u32"),
+        ("<r><id>4294967296</id></r>", "field `id`: found `4294967296`"),
+        ("<r/>", "field `id`: it is missing, and the field is not nullable"),
+        ("<r><id/></r>", "field `id`: found ``, expected u32"),
+        ("<r xmlns:x='y'><id x:nil='1'/></r>", "field `id`: found null, expected u32"),
+        ("<r id='1'><id>1</id></r>", "field `id`: it is there twice"),
+        ("<r id='1'><name>a</name><name>b</name></r>", "field `name`: it is there twice"),
+        ("<r id='1'><nmae/></r>", "field `nmae`: the format has no such field; it has: id, name, price"),
+        ("<r id='1' nmae=''/>", "field `nmae`: the format has no such field"),
+        ("<r id='1'><name>a<b/></name></r>", "field `name`: found an element `b`, expected string"),
+        ("<r id='1'><name lang='en'>a</name></r>", "field `name`: found an attribute `lang`"),
+        ("<r id='1'>text</r>", "found the text `text`, expected elements"),
+        ("<r id='1'><price>1e999</price></r>", "field `price`: found `1e999`"),
+        ("<r id='1'><at>yesterday</at></r>", "field `at`: found `yesterday`, expected timestamp (RFC 3339"),
+        ("<r id='1'><raw>?</raw></r>", "field `raw`: found `?`, expected bytes (base64)"),
+    ] {
+        let (found, records) = error(&format!("<rs><r id='5'/>{record}<r id='6'/></rs>"));
+        assert!(found.starts_with("item 2, byte ") && found.contains(told), "{record}: {found}");
+        assert_eq!(records, 2, "{record}");
+    }
+    let lenient = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
+    let text = "<rs><r id='1' x='?'>text<deep><id>3</id>&lt;</deep><name lang='en'>a</name></r></rs>";
+    assert_eq!(read(text, &lenient)[0][..2], ["Uint(1)".to_owned(), format!("{:?}", Value::Text(b"a"))]);
+}
+
+#[test]
+fn what_is_no_xml_ends_the_reading() {
+    let deep = format!("{}<r id='1'/>", "<a>".repeat(MAX_DEPTH + 1));
+    let deep_record = format!("<rs><r id='1'>{}", "<name>".repeat(MAX_DEPTH + 1));
+    for (text, told) in [
+        ("", "found nothing, expected an XML document"),
+        ("{}", "found text between records"),
+        ("<rs>", "the input ends in the middle of it"),
+        ("<rs><r id='1'>", "the input ends in the middle of it"),
+        ("<rs><r id='1'><name>a</r></rs>", "name"),
+        ("<rs></sr>", "</rs>"),
+        ("<rs><r id='0'/></sr>", "found </sr>, expected </rs>"),
+        ("</rs>", "expected an element's start"),
+        ("<rs>text</rs>", "found text between records"),
+        ("<rs>&lt;</rs>", "found text between records"),
+        ("<rs><r id='1' id='2'/></rs>", "duplicate"),
+        ("<rs><r id=1/></rs>", "enclosed in"),
+        ("<rs><r id='1'><name>&e;</name></r></rs>", "found the entity `&e;`, expected one of amp"),
+        ("<rs><r id='&e;'/></rs>", "e"),
+        ("<rs><r id='1'><name>&#x110000;</name></r></rs>", "character"),
+        ("<rs><r id='1'><!DOCTYPE r></r></rs>", "declaration in the middle"),
+        (
+            "<?xml version='1.0' encoding='iso-8859-1'?><rs/>",
+            "found the character encoding `iso-8859-1`, expected UTF-8",
+        ),
+        (
+            "<!DOCTYPE rs [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><rs><r id='1'><name>&e;</name></r></rs>",
+            "document type",
+        ),
+        ("<!DOCTYPE rs [<!ENTITY a 'aa'><!ENTITY b '&a;&a;'>]><rs/>", "document type declaration, which is not read"),
+        (&deep, "more than 64 deep"),
+        (&deep_record, "more than 64 deep"),
+    ] {
+        let format = format();
+        let (_, errors) = decode(&format, text.as_bytes(), 1 << 16, &EncodingOptions::default());
+        let error = errors.last().expect(text);
+        assert!(!error.is_item() && error.to_string().contains(told), "{text}: {error}");
+    }
+    let (payload, errors) =
+        decode(&format(), b"<rs><r id='1'><name>\xff</name></r></rs>", 10, &EncodingOptions::default());
+    assert!(payload.is_empty() && !errors[0].is_item(), "{errors:?}");
+}
+
+#[test]
+fn items_are_bounded_and_inputs_are_not() {
+    let options = EncodingOptions { max_item_bytes: 100, ..EncodingOptions::default() };
+    let many = format!("<rs>{}</rs>", "<r id='1'/><!-- so many -->\n".repeat(100));
+    assert_eq!(read(&many, &options).len(), 100);
+    for long in [
+        format!("<rs><r id='1'><name>{}</name></r></rs>", "x".repeat(200)),
+        format!("<rs><r id='1'>{}</r></rs>", "<name/>".repeat(50)),
+        format!("<rs><!--{}--></rs>", "x".repeat(200)),
+        format!("<rs><r {}", "x".repeat(200)),
+    ] {
+        let (_, errors) = decode(&format(), long.as_bytes(), 1 << 16, &options);
+        let last = errors.last().expect("an error");
+        assert!(matches!(last.problem, EncodingProblem::TooLong { most: 100, .. }), "{long}: {last}");
+    }
+}
+
+#[test]
+fn floats_that_are_no_numbers_read_back() {
+    let format = Format::parse_schema("a f32\nb f64").unwrap();
+    let mut builder = crossdock_format::RecordBuilder::new(&format);
+    builder.set_f64(0, f64::NAN).unwrap();
+    builder.set_f64(1, f64::NEG_INFINITY).unwrap();
+    let payload = builder.finish().unwrap().to_vec();
+    let text = encode(&format, &payload, &EncodingOptions::default()).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("<a>NaN</a><b>-INF</b>"), "{text}");
+    let (back, errors) = decode(&format, text.as_bytes(), 10, &EncodingOptions::default());
+    assert!(errors.is_empty(), "{errors:?}");
+    let record = Record::check(&format, &back).unwrap();
+    assert!(matches!(record.get(0), Value::Float(value) if value.is_nan()));
+    assert_eq!(record.get(1), Value::Float(f64::NEG_INFINITY));
+}
+
+#[test]
+fn what_xml_cannot_hold_is_refused_unless_it_is_allowed() {
+    let allowing = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
+    let format = format();
+    let mut builder = crossdock_format::RecordBuilder::new(&format);
+    for (name, found) in [(&b"a\0b"[..], "a\\0b"), (b"\xff\xfe", "no UTF-8"), ("\u{ffff}".as_bytes(), "\u{ffff}")] {
+        builder.clear();
+        builder.set_u64(0, 1).unwrap();
+        builder.set_text(1, name).unwrap();
+        let payload = builder.finish().unwrap().to_vec();
+        let error = encode(&format, &payload, &EncodingOptions::default()).unwrap_err();
+        assert!(error.is_item() && error.field.as_deref() == Some("name"), "{error}");
+        let words = error.to_string();
+        assert!(words.contains("--allow invalid-text"), "{found}: {words}");
+        let text = encode(&format, &payload, &allowing).unwrap();
+        let (back, errors) = decode(&format, &text, 100, &allowing);
+        assert!(errors.is_empty(), "{errors:?}");
+        let record = Record::check(&format, &back).unwrap();
+        assert!(matches!(record.get(1), Value::Text(text) if text.windows(3).any(|c| c == "\u{fffd}".as_bytes())));
+    }
+    // A refused record leaves nothing behind.
+    let mut encoder = XmlEncoder::new(&format, &EncodingOptions::default()).unwrap();
+    builder.clear();
+    builder.set_u64(0, 1).unwrap();
+    builder.set_text(1, b"\0x").unwrap();
+    let mut out = b"before".to_vec();
+    assert!(encoder.record(&Record::check(&format, builder.finish().unwrap()).unwrap(), &mut out).is_err());
+    assert_eq!(out, b"before");
+    for name in ["a b", "1a", "-a", "a:b", "a<"] {
+        let format = Format::natural([FieldSpec::new(name, crossdock_format::FieldType::Bool)]).unwrap();
+        let error = XmlEncoder::new(&format, &EncodingOptions::default()).unwrap_err();
+        assert_eq!(error.field.as_deref(), Some(name));
+    }
+    let bad = EncodingOptions { xml_element: Some("a b".to_owned()), ..EncodingOptions::default() };
+    assert!(XmlEncoder::new(&format, &bad).is_err());
+}
+
+#[test]
+fn nested_elements_are_nested_records_lists_and_unions() {
+    let schema = "id u32\npos record { x f32; y f32 null } null\nside enum u8 { BUY = 66, SELL = 83 } null\n\
+                  tags string[]\nlegs record { to string; km u16[] }[] null\ngrid u8[2][]\n\
+                  msg union { add record { price decimal(8, scale 2) }; del u32 } null";
+    let format = Format::parse_schema(schema).unwrap();
+    let mut json = crossdock_format::json::JsonEncoder::new(&format);
+    let mut show = |text: &str| {
+        let (payload, errors) = decode(&format, text.as_bytes(), 10, &EncodingOptions::default());
+        let mut lines = Vec::new();
+        for record in nested::records(&format, &payload) {
+            Encoder::record(&mut json, &record, &mut lines).unwrap();
+        }
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        String::from_utf8(lines).unwrap() + &errors.join("\n")
+    };
+    let full = "<rs><r id='1'><pos x='1.5'><y>2</y></pos><side>SELL</side><tags>a</tags><tags/>
+        <legs to='JFK'><km>1</km><km> 2 </km></legs><legs><to>LGA</to></legs>
+        <grid><item>1</item><item>2</item></grid><grid><item>3</item><item>4</item></grid>
+        <msg><add><price>1.5</price></add></msg></r></rs>";
+    assert_eq!(
+        show(full),
+        "{\"id\":1,\"pos\":{\"x\":1.5,\"y\":2.0},\"side\":\"SELL\",\"tags\":[\"a\",\"\"],\"legs\":[{\"to\":\"JFK\",\
+         \"km\":[1,2]},{\"to\":\"LGA\",\"km\":[]}],\"grid\":[[1,2],[3,4]],\"msg\":{\"add\":{\"price\":1.50}}}\n"
+    );
+    assert_eq!(
+        show(
+            "<rs><r id='1'><side>66</side><msg del='7'/></r><r xmlns:x='i' id='2'><legs x:nil='false'/><pos x='0'/></r></rs>"
+        ),
+        "{\"id\":1,\"pos\":null,\"side\":\"BUY\",\"tags\":[],\"legs\":null,\"grid\":[],\"msg\":{\"del\":7}}\n\
+         {\"id\":2,\"pos\":{\"x\":0.0,\"y\":null},\"side\":null,\"tags\":[],\"legs\":[],\"grid\":[],\"msg\":null}\n"
+    );
+    for (inside, told) in [
+        ("<pos><y>1</y></pos>", "field `pos.x`: it is missing"),
+        ("<pos x='1'><z/></pos>", "field `pos.z`: the format has no such field; it has: x, y"),
+        ("<pos x='?'/>", "field `pos.x`: found `?`, expected f32"),
+        ("<pos x='1'/><pos x='1'/>", "field `pos`: it is there twice"),
+        ("<side>HOLD</side>", "field `side`: found `HOLD`, expected"),
+        ("<tags>a</tags><side>BUY</side><tags>b</tags>", "field `tags`: it is there twice"),
+        ("<tags><b/></tags>", "field `tags`: found an element `b`, expected string"),
+        (
+            "<tags xmlns:x='i' x:nil='true'>a</tags>",
+            "field `tags`: found null, expected a list; the field is not nullable",
+        ),
+        ("<legs to='a'><km>70000</km></legs>", "field `legs.km`: found `70000`, expected u16"),
+        ("<legs><km>1</km></legs>", "it is missing"),
+        ("<grid><item>1</item></grid>", "grid"),
+        (
+            "<msg><del>1</del><add><price>1</price></add></msg>",
+            "field `msg`: found a second variant, `add`, expected one",
+        ),
+        ("<msg><add><price>1.505</price></add></msg>", "field `msg.add.price`: found `1.505`"),
+        ("<msg>text</msg>", "field `msg`: found the text `text`, expected elements"),
+        ("<grid a='1'/>", "the format has no such field; it has: item"),
+    ] {
+        let found = show(&format!("<rs><r id='1'>{inside}</r><r id='2'/></rs>"));
+        assert!(
+            found.contains(told) && found.contains("{\"id\":2,") && !found.contains("{\"id\":1,"),
+            "{inside}: {found}"
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! A chain that runs: batches in, batches of the accepted format out. Costs are paid per batch; once warm, nothing is
+//! allocated.
+
+use crate::morph::compile::Part;
+use crossdock_control::conversions::Step;
+use crossdock_engine::{Handler, SelectHandler, Sink};
+use crossdock_format::convert::Plan;
+use crossdock_format::{Format, record_len};
+use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
+use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
+
+/// Bytes of records between two parts of a chain, and behind the last: what a packet can hold, so that no longer record
+/// goes on.
+pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
+/// Records that a plan is given at a time.
+const CHUNK_RECORDS: usize = 64;
+/// From so many bytes on, what a plan has made goes on to the next part.
+const ENOUGH_BYTES: usize = PIECE_BYTES / 2;
+/// Buffers between the parts: each has one at a time, and a chain of as many steps as it can have, each a query with a plan
+/// behind it, has half of these.
+const BUFFERS: usize = 32;
+
+/// The memory that lies between the parts of the chain that runs.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn pool() -> std::io::Result<Pool> {
+    Pool::new(PoolConfig { classes: vec![(64 << 10, BUFFERS)] })
+}
+
+/// One chain of a stream, compiled.
+pub(crate) struct ChainRun {
+    /// The format that comes in.
+    pub(crate) from: Format,
+    /// The accepted format.
+    pub(crate) to: Format,
+    /// The way, as it was planned.
+    pub(crate) steps: Vec<Step>,
+    /// What it is reckoned to cost a record, moved bytes included, in ps.
+    pub(crate) weight: u64,
+    /// What runs.
+    pub(crate) parts: Vec<Part>,
+    stages: Vec<Stage>,
+    /// What it did so far.
+    pub(crate) tally: Tally,
+}
+
+/// What a chain did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Records that came in.
+    pub(crate) records_in: u64,
+    /// Records that went out.
+    pub(crate) records_out: u64,
+    /// Records that could not be made: a value has no place in the next format, or an expression failed.
+    pub(crate) refused: u64,
+    /// Records that grew longer than a packet can be.
+    pub(crate) too_long: u64,
+}
+
+/// A part at work.
+struct Stage {
+    work: Work,
+    /// The id of the format that it makes.
+    to: u64,
+    /// Rows that it made and that have not gone on.
+    out: Vec<u8>,
+    /// The same as they go on.
+    made: Batch,
+    selection: Selection,
+}
+
+enum Work {
+    Plan(Plan),
+    Select(Box<SelectHandler>),
+}
+
+impl ChainRun {
+    /// A chain of parts, each of which makes what the next one reads.
+    pub(crate) fn new(from: &Format, to: &Format, steps: Vec<Step>, weight: u64, parts: Vec<Part>) -> ChainRun {
+        let stage = |part: &Part| Stage {
+            work: match part {
+                Part::Plan(plan) => Work::Plan(plan.clone()),
+                Part::Select(program) => Work::Select(Box::new(SelectHandler::new((**program).clone()))),
+            },
+            to: part.to().id().0,
+            out: Vec::new(),
+            made: Batch::new(),
+            selection: Selection::default(),
+        };
+        let stages = parts.iter().map(stage).collect();
+        ChainRun { from: from.clone(), to: to.clone(), steps, weight, parts, stages, tally: Tally::default() }
+    }
+
+    /// Converts all records of a batch, and delivers them in one batch or several. Says what became of these.
+    pub(crate) fn run(&mut self, pool: &mut Pool, batch: &Batch, deliver: &mut dyn FnMut(&Batch)) -> Tally {
+        let mut tally = Tally { records_in: batch.len() as u64, ..Tally::default() };
+        let mut counted = |batch: &Batch, tally: &mut Tally| {
+            tally.records_out += batch.len() as u64;
+            deliver(batch);
+        };
+        run(&mut self.stages, pool, batch, &mut tally, &mut counted);
+        let all = &mut self.tally;
+        all.records_in += tally.records_in;
+        all.records_out += tally.records_out;
+        all.refused += tally.refused;
+        all.too_long += tally.too_long;
+        tally
+    }
+}
+
+/// What takes the chain's batches.
+type Deliver<'a> = &'a mut dyn FnMut(&Batch, &mut Tally);
+
+/// Runs a batch through the stages that are left, and what comes of it to whom it is for.
+fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, deliver: Deliver<'_>) {
+    let Some((stage, rest)) = stages.split_first_mut() else { return deliver(batch, tally) };
+    let Stage { work, to, out, made, selection } = stage;
+    let mut hand_on = HandOn { to: *to, made, rest, pool, tally, deliver };
+    out.clear();
+    match work {
+        Work::Plan(plan) => {
+            for start in (0..batch.len()).step_by(CHUNK_RECORDS) {
+                let chunk = start..(start + CHUNK_RECORDS).min(batch.len());
+                let mut refused = 0;
+                plan.run_all(chunk.map(|index| batch.record(index)), out, |_, _| refused += 1);
+                hand_on.tally.refused += refused;
+                if out.len() >= ENOUGH_BYTES {
+                    hand_on.all(out);
+                }
+            }
+        }
+        Work::Select(handler) => {
+            let errors = handler.counters().row_errors;
+            selection.select_all(batch.len());
+            handler.process(batch, selection, &mut Rows { out, hand_on: &mut hand_on });
+            hand_on.tally.refused += handler.counters().row_errors - errors;
+        }
+    }
+    hand_on.all(out);
+}
+
+/// The rows of a query, gathered until they are worth handing on.
+struct Rows<'a, 'b> {
+    out: &'a mut Vec<u8>,
+    hand_on: &'a mut HandOn<'b>,
+}
+
+impl Sink for Rows<'_, '_> {
+    #[inline]
+    fn push(&mut self, record: &[u8]) {
+        if self.out.len() + record.len() > PIECE_BYTES {
+            self.hand_on.all(self.out);
+        }
+        self.out.extend_from_slice(record);
+    }
+}
+
+/// The way from one stage to what follows it.
+struct HandOn<'a> {
+    to: u64,
+    made: &'a mut Batch,
+    rest: &'a mut [Stage],
+    pool: &'a mut Pool,
+    tally: &'a mut Tally,
+    deliver: Deliver<'a>,
+}
+
+impl HandOn<'_> {
+    /// Hands on all that was made so far.
+    fn all(&mut self, out: &mut Vec<u8>) {
+        let mut left = &out[..];
+        while let Some(first) = record_len(left) {
+            if first > PIECE_BYTES {
+                self.tally.too_long += 1;
+                left = left.get(first..).unwrap_or_default();
+                continue;
+            }
+            let taken = fill(self.made, self.pool, left, self.to, record_len);
+            if taken == 0 {
+                // No buffer: there are as many as a chain has stages, so this does not happen; it would be counted.
+                self.tally.refused += 1;
+                left = left.get(first..).unwrap_or_default();
+                continue;
+            }
+            run(self.rest, self.pool, self.made, self.tally, self.deliver);
+            self.made.clear();
+            left = left.get(taken..).unwrap_or_default();
+        }
+        out.clear();
+    }
+}
+
+/// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece; how many bytes they take. How long
+/// a record is, `len_of` tells.
+pub(crate) fn fill(
+    batch: &mut Batch,
+    pool: &mut Pool,
+    rows: &[u8],
+    format: u64,
+    len_of: impl Fn(&[u8]) -> Option<usize>,
+) -> usize {
+    batch.clear();
+    batch.format = format;
+    let mut end = 0;
+    while let Some(len) = rows.get(end..).and_then(&len_of)
+        && end + len <= PIECE_BYTES.min(rows.len())
+    {
+        batch.records.push(Span { slice: 0, start: end as u32, len: len as u32 });
+        end += len;
+    }
+    let Some(mut buffer) = pool.alloc(end) else { return 0 };
+    buffer[..end].copy_from_slice(&rows[..end]);
+    let slice = Slice { buffer: 0, start: 0, len: end as u32, records: batch.records.len() as u32 };
+    if batch.push_buffer(buffer.freeze()).is_err() || batch.push_slice(slice).is_err() {
+        return 0;
+    }
+    batch.select_all();
+    end
+}

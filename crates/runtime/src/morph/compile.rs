@@ -1,0 +1,148 @@
+//! From a conversion's text to what runs: plans by field name, and programs of queries.
+
+use crossdock_control::conversions::Cost;
+use crossdock_format::Format;
+use crossdock_format::convert::{Conversion, Plan, Rules, TEXT_BYTES};
+use crossdock_query::{Node, Program, Projection};
+
+/// What a query's program is reckoned to cost a record, and each of its fields: one that is copied, and one that is
+/// computed, in ps.
+const SELECT_PS: (u64, u64, u64) = (15_000, 1500, 20_000);
+
+/// A part of a chain that one pass over a batch carries out.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    /// By field name.
+    Plan(Plan),
+    /// By expressions.
+    Select(Box<Program>),
+}
+
+/// A conversion that was checked: it makes records of the one format of any of the other that it does not refuse.
+#[derive(Clone, Debug)]
+pub(crate) struct Compiled {
+    pub(crate) from: Format,
+    pub(crate) to: Format,
+    /// As it was registered.
+    pub(crate) conversion: Conversion,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) cost: Cost,
+}
+
+impl Compiled {
+    /// Checks a conversion and compiles it.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words: its text, or a field that cannot be had.
+    pub(crate) fn new(from: &Format, to: &Format, text: &str) -> Result<Compiled, String> {
+        let conversion: Conversion = text.parse().map_err(|error| format!("{error}"))?;
+        let parts = match &conversion {
+            Conversion::ByName(rules) => vec![Part::Plan(by_name(from, to, rules)?)],
+            Conversion::Sql(sql) => select(from, to, sql)?,
+        };
+        let cost = parts.iter().map(Part::cost).fold(Cost::default(), |sum, cost| Cost {
+            ps: sum.ps.saturating_add(cost.ps),
+            in_bytes: expected_bytes(from),
+            out_bytes: cost.out_bytes,
+        });
+        Ok(Compiled { from: from.clone(), to: to.clone(), conversion, parts, cost })
+    }
+}
+
+fn by_name(from: &Format, to: &Format, rules: &Rules) -> Result<Plan, String> {
+    Plan::by_name(from, to, rules).map_err(|error| error.to_string())
+}
+
+/// A query's program, and what brings its fields into the target's types and order where they are not there already.
+fn select(from: &Format, to: &Format, sql: &str) -> Result<Vec<Part>, String> {
+    let program =
+        crossdock_query::parse(sql).and_then(|select| select.plan(from)).map_err(|error| error.to_string())?;
+    if !program.filter.is_empty() {
+        return Err(
+            "a conversion makes a record of each record: leave out WHERE, subscribers have their own".to_owned()
+        );
+    }
+    let made = program.output.clone();
+    let mut parts = match program.projection {
+        Projection::All => Vec::new(),
+        Projection::Fields(_) => vec![Part::Select(Box::new(program))],
+    };
+    if parts.is_empty() || made.id() != to.id() {
+        parts.push(Part::Plan(by_name(&made, to, &Rules::none())?));
+    }
+    Ok(parts)
+}
+
+impl Part {
+    /// The format of the records that it makes.
+    pub(crate) fn to(&self) -> &Format {
+        match self {
+            Part::Plan(plan) => plan.to(),
+            Part::Select(program) => &program.output,
+        }
+    }
+
+    /// What it is reckoned to cost a record.
+    pub(crate) fn cost(&self) -> Cost {
+        match self {
+            Part::Plan(plan) => plan_cost(plan),
+            Part::Select(program) => {
+                let (record, copied, computed) = SELECT_PS;
+                let fields = match &program.projection {
+                    Projection::All => &[][..],
+                    Projection::Fields(outputs) => outputs,
+                };
+                let field = |node: &Node| if matches!(node, Node::Field(_)) { copied } else { computed };
+                let ps = record + fields.iter().map(|output| field(&output.expr.node)).sum::<u64>();
+                Cost { ps, in_bytes: expected_bytes(&program.input), out_bytes: expected_bytes(&program.output) }
+            }
+        }
+    }
+
+    /// How it works, for people.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Part::Plan(plan) => {
+                format!("by name, {} of {} fields", plan.to().fields().len(), plan.from().fields().len())
+            }
+            Part::Select(program) => match &program.projection {
+                Projection::All => "as they are".to_owned(),
+                Projection::Fields(outputs) => {
+                    let sql = |output: &crossdock_query::Output| match output.expr.sql(&program.input).to_string() {
+                        sql if sql == output.name => sql,
+                        sql => format!("{sql} AS {}", output.name),
+                    };
+                    format!("computed: {}", outputs.iter().map(sql).collect::<Vec<_>>().join(", "))
+                }
+            },
+        }
+    }
+}
+
+/// What a plan by field name is reckoned to cost a record.
+pub(crate) fn plan_cost(plan: &Plan) -> Cost {
+    let cost = plan.cost();
+    Cost { ps: u64::from(cost.ns_per_record) * 1000, in_bytes: cost.bytes_in, out_bytes: cost.bytes_out }
+}
+
+/// Bytes of a typical record.
+fn expected_bytes(format: &Format) -> u32 {
+    let texts = format.fields().iter().filter(|field| field.ty.is_variable()).count();
+    u32::try_from(format.fixed_bytes() + texts * TEXT_BYTES as usize).unwrap_or(u32::MAX)
+}
+
+/// The parts of a chain as few as they can be: plans that follow one another become one, and what one of them makes that
+/// nobody needs is not made.
+pub(crate) fn fuse(parts: impl IntoIterator<Item = Part>) -> Vec<Part> {
+    let mut fused: Vec<Part> = Vec::new();
+    for part in parts {
+        match (fused.last_mut(), part) {
+            (Some(Part::Plan(before)), Part::Plan(plan)) => match before.compose(&plan) {
+                Some(both) => *before = both,
+                None => fused.push(Part::Plan(plan)),
+            },
+            (_, part) => fused.push(part),
+        }
+    }
+    fused
+}

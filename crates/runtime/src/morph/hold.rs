@@ -1,0 +1,124 @@
+//! What waits for a conversion: copies of records, in order, within a bound.
+//!
+//! Copies, because a buffer of the pool that waited for minutes would be missing to all other traffic.
+
+use crate::morph::chain::PIECE_BYTES;
+use crossdock_mailbox::Batch;
+use std::collections::VecDeque;
+
+/// What is reckoned for an item beside its records, in bytes.
+const ITEM_BYTES: usize = 64;
+
+/// Records of one format that came one after the other.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) format: u64,
+    /// The records, back to back; no more than one batch holds.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) records: u64,
+    /// When the first of them came, in ns.
+    pub(crate) at_ns: u64,
+}
+
+/// The records that wait for one subscription, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    items: VecDeque<Held>,
+    bytes: u64,
+    records: u64,
+}
+
+impl Hold {
+    /// Puts a batch behind all others. Records that come within `merge_ns` of one another, and of one format, lie together.
+    pub(crate) fn push(&mut self, batch: &Batch, now_ns: u64, merge_ns: u64) {
+        for (index, slice) in batch.slices.iter().enumerate() {
+            let payload = batch.slice(index);
+            let joins = |held: &&mut Held| {
+                held.format == batch.format
+                    && held.bytes.len() + payload.len() <= PIECE_BYTES
+                    && now_ns.saturating_sub(held.at_ns) <= merge_ns
+            };
+            match self.items.back_mut().filter(joins) {
+                Some(held) => {
+                    held.bytes.extend_from_slice(payload);
+                    held.records += u64::from(slice.records);
+                }
+                None => self.items.push_back(Held {
+                    format: batch.format,
+                    bytes: payload.to_vec(),
+                    records: slice.records.into(),
+                    at_ns: now_ns,
+                }),
+            }
+            self.bytes += payload.len() as u64;
+            self.records += u64::from(slice.records);
+        }
+    }
+
+    /// Takes out the oldest.
+    pub(crate) fn pop(&mut self) -> Option<Held> {
+        let held = self.items.pop_front()?;
+        Some(self.without(held))
+    }
+
+    /// Takes out the oldest that came before `before_ns`.
+    pub(crate) fn pop_older(&mut self, before_ns: u64) -> Option<Held> {
+        if self.oldest_ns()? >= before_ns {
+            return None;
+        }
+        self.pop()
+    }
+
+    /// Takes out the oldest of a format that can be read now.
+    pub(crate) fn pop_readable(&mut self, readable: impl Fn(u64) -> bool) -> Option<Held> {
+        let at = self.items.iter().position(|held| readable(held.format))?;
+        let held = self.items.remove(at)?;
+        Some(self.without(held))
+    }
+
+    fn without(&mut self, held: Held) -> Held {
+        self.bytes -= held.bytes.len() as u64;
+        self.records -= held.records;
+        held
+    }
+
+    /// Whether something of this format waits.
+    #[inline]
+    pub(crate) fn has(&self, format: u64) -> bool {
+        self.items.iter().any(|held| held.format == format)
+    }
+
+    /// The formats that wait.
+    pub(crate) fn formats(&self) -> Vec<u64> {
+        let mut formats: Vec<u64> = self.items.iter().map(|held| held.format).collect();
+        formats.sort_unstable();
+        formats.dedup();
+        formats
+    }
+
+    /// Records of this format that wait.
+    pub(crate) fn records_of(&self, format: u64) -> u64 {
+        self.items.iter().filter(|held| held.format == format).map(|held| held.records).sum()
+    }
+
+    /// When the oldest came, in ns.
+    pub(crate) fn oldest_ns(&self) -> Option<u64> {
+        self.items.front().map(|held| held.at_ns)
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// What the records that wait take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes + (self.items.len() * ITEM_BYTES) as u64
+    }
+
+    /// How many records wait.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+}

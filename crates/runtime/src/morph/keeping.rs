@@ -1,0 +1,164 @@
+//! What is kept across restarts: restored at the start, and written down as it changes.
+
+use crate::context::Context;
+use crate::morph::requests::Between;
+use crate::requests::refuse;
+use crossdock_control::conversions::Owner;
+use crossdock_format::Format;
+use crossdock_format::convert::Conversion;
+use crossdock_format::registry::{Entry, Policy, Registry, RegistryError};
+use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::{FormatName, Reply};
+use std::sync::mpsc::SyncSender;
+
+/// Who is answered once something is on disk.
+pub(crate) enum Asker {
+    /// A session's request.
+    Session { peer: usize, id: u32 },
+    /// Who asked the handle.
+    Handle(SyncSender<Result<(), String>>),
+}
+
+impl Context {
+    /// Takes in what was kept; what no longer fits, in words.
+    pub(crate) fn restore(&mut self, registry: &Registry) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let refused =
+            |stream: &str, what: &str, why: &str| format!("{what} of stream `{stream}` is not restored: {why}");
+        self.morph.registry = registry.clone();
+        for (name, kept) in registry.streams() {
+            for format in kept.versions().iter().filter_map(|id| registry.format(*id)) {
+                let declared = self.declare(name, format);
+                complaints.extend(declared.err().map(|why| refused(name, "a version", &why.message)));
+            }
+            if let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get_mut(key)) {
+                registry.guarded(name).for_each(|format| stream.morphing.graph.guard(format));
+            }
+        }
+        for (name, from, to, conversion) in registry.conversions() {
+            let description = |id| registry.format(id).map(|format| FormatName::Description(format.describe()));
+            let (Some(from), Some(to)) = (description(from), description(to)) else { continue };
+            let between = Between { stream: name, from: &from, to: &to };
+            let registered = self.register_conversion(Owner::Kept, &between, &conversion.to_string());
+            complaints.extend(registered.err().map(|why| refused(name, "a conversion", &why.message)));
+        }
+        complaints
+    }
+
+    /// Has changes of the registry written down, if there is where to.
+    pub(crate) fn write_down(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        if let Some(state) = &mut self.morph.state {
+            for entry in entries {
+                self.morph.last_entry = state.write(entry);
+            }
+        }
+    }
+
+    /// Sets how a stream's format may change from its next version on.
+    ///
+    /// # Errors
+    /// The stream's name is none, there are too many, or the disk is behind.
+    pub(crate) fn set_policy(&mut self, stream: &str, policy: Policy) -> Result<(), Refusal> {
+        self.check_disk()?;
+        let entry = self.morph.registry.set_policy(stream, policy).map_err(|error| refusal_of(&error))?;
+        self.write_down([entry]);
+        Ok(())
+    }
+
+    /// Notes in the registry that a conversion leaves its format, and that it is kept if it is.
+    ///
+    /// # Errors
+    /// A format's id is another's, or there is no room; then nothing has changed that matters.
+    pub(crate) fn note_conversion(
+        &mut self,
+        owner: Owner,
+        stream: &str,
+        (from, to): (&Format, &Format),
+        conversion: &Conversion,
+    ) -> Result<(), Refusal> {
+        let registry = &mut self.morph.registry;
+        let mut entries = Vec::new();
+        let mut note = || -> Result<(), RegistryError> {
+            entries.extend(registry.register(from)?);
+            entries.extend(registry.register(to)?);
+            entries.extend(registry.guard(stream, from.id())?);
+            if owner == Owner::Kept {
+                entries.push(registry.keep(stream, from.id(), to.id(), conversion)?);
+            }
+            Ok(())
+        };
+        let noted = note().map_err(|error| refusal_of(&error));
+        self.write_down(entries);
+        noted
+    }
+
+    /// Whether the disk keeps up with what is to be written.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn check_disk(&self) -> Result<(), Refusal> {
+        match &self.morph.state {
+            Some(state) if !state.has_room() => {
+                Err(refuse(RefusalCode::Limit, "the disk is behind with what is to be kept: ask again later"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers once all that was written down so far is on disk; at once where nothing is kept, or nothing was changed.
+    pub(crate) fn answer_when_kept(&mut self, asker: Asker, outcome: Result<(), Refusal>) {
+        let waits =
+            outcome.is_ok() && self.morph.state.as_ref().is_some_and(|s| s.outcome(self.morph.last_entry).is_none());
+        if waits {
+            self.morph.askers.push_back((self.morph.last_entry, asker));
+        } else {
+            self.answer_asker(asker, outcome);
+        }
+    }
+
+    fn answer_asker(&mut self, asker: Asker, outcome: Result<(), Refusal>) {
+        match asker {
+            Asker::Session { peer, id } => {
+                let reply = match outcome {
+                    Ok(()) => Reply::Done { id },
+                    Err(refusal) => Reply::Refused { id, refusal },
+                };
+                self.tell(peer, &reply.into());
+            }
+            // Who asked may have gone.
+            Asker::Handle(to) => drop(to.send(outcome.map_err(|refusal| refusal.message))),
+        }
+    }
+
+    /// Gives the disk what it has room for, and answers who waited for it.
+    pub(crate) fn look_after_kept(&mut self) {
+        let Some(state) = &mut self.morph.state else { return };
+        state.hand_over();
+        while let Some((number, _)) = self.morph.askers.front() {
+            let Some(outcome) = self.morph.state.as_ref().and_then(|state| state.outcome(*number)) else { return };
+            let Some((_, asker)) = self.morph.askers.pop_front() else { return };
+            let outcome = outcome.map_err(|why| {
+                let message = format!("it is done, but could not be written down, so a restart may undo it: {why}");
+                refuse(RefusalCode::Limit, message)
+            });
+            self.answer_asker(asker, outcome);
+        }
+    }
+
+    /// A peer is gone, and waits for no answer.
+    pub(crate) fn forget_asker(&mut self, gone: usize) {
+        self.morph.askers.retain(|(_, asker)| !matches!(*asker, Asker::Session { peer, .. } if peer == gone));
+    }
+}
+
+/// A refusal of the registry.
+pub(crate) fn refusal_of(error: &RegistryError) -> Refusal {
+    let code = match error {
+        RegistryError::Full { .. } => RefusalCode::Limit,
+        RegistryError::Name { .. } => RefusalCode::State,
+        RegistryError::Collision { .. } | RegistryError::UnknownFormat { .. } | RegistryError::Incompatible { .. } => {
+            RefusalCode::Format
+        }
+    };
+    refuse(code, error.to_string())
+}

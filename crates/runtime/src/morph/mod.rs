@@ -1,0 +1,191 @@
+//! Morphing in transit: subscriptions that accept certain formats only, and the conversions that bring records there.
+//!
+//! A subscription may say which formats it accepts; its query is then planned for those. For each format that its stream
+//! brings there is a [`Way`]: as it is, through a chain of conversions, or none. Ways are planned anew, between two batches,
+//! whenever a conversion or a format comes or goes ([`ways`]); chains are compiled then, and shared by all subscriptions that
+//! take the same one, so that a batch is converted once for all of them ([`chain`]).
+//!
+//! For what has no way, the applications on the stream are asked (the paper's request for a handler, 4.2.3), and until one
+//! answers, records wait in a bounded store or are dropped, by the subscription's policy ([`waiting`]).
+
+pub(crate) mod chain;
+pub(crate) mod compile;
+pub(crate) mod hold;
+pub(crate) mod keeping;
+pub(crate) mod lists;
+pub(crate) mod requests;
+pub(crate) mod waiting;
+mod ways;
+
+use crate::config::ByName;
+use crate::state::StateSide;
+use chain::ChainRun;
+use compile::Compiled;
+use crossdock_control::conversions::{Chain, Graph};
+use crossdock_format::convert::{Plan, Rules};
+use crossdock_format::registry::Registry;
+use crossdock_format::{Format, FormatId};
+use crossdock_mailbox::Pool;
+use crossdock_transport::{FormatName, Unreadable};
+use hold::Hold;
+use keeping::Asker;
+use slab::Slab;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How records of one format come to a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The query takes them.
+    AsTheyAre,
+    /// Through a chain of the stream, by its key.
+    Chain(usize),
+    /// Not now.
+    None,
+}
+
+/// The conversions of one stream.
+#[derive(Default)]
+pub(crate) struct Morphing {
+    pub(crate) graph: Graph,
+    /// What the graph's conversions do, by their numbers.
+    pub(crate) compiled: BTreeMap<u64, Compiled>,
+    /// The chains in use; one that runs is taken out meanwhile.
+    pub(crate) chains: Slab<Option<Box<ChainRun>>>,
+    /// Keys of the peers that are to be told what is wanted.
+    pub(crate) listeners: Vec<usize>,
+    /// What is wanted now: from a format that came, to one that is accepted.
+    pub(crate) wanted: Vec<(Format, Format)>,
+}
+
+impl std::fmt::Debug for Morphing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Morphing")
+            .field("graph", &self.graph)
+            .field("chains", &self.chains.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Morphing {
+    /// Whether nothing here needs the stream to be remembered.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.compiled.is_empty() && self.listeners.is_empty()
+    }
+
+    /// A format that a conversion speaks of.
+    pub(crate) fn format(&self, id: FormatId) -> Option<&Format> {
+        let mut ends = self.compiled.values().flat_map(|compiled| [&compiled.from, &compiled.to]);
+        ends.find(|format| format.id() == id)
+    }
+
+    /// The cheapest chain from a format of the stream to an accepted one. `versions` are the stream's formats, `accept` the
+    /// accepted ones.
+    pub(crate) fn chain(
+        &self,
+        from: &Format,
+        accept: &[Format],
+        versions: &[Format],
+        by_name: ByName,
+    ) -> Option<Chain> {
+        let ids: Vec<FormatId> = accept.iter().map(Format::id).collect();
+        let known = |id| versions.iter().find(|version| version.id() == id);
+        let plan = |from, to| match by_name {
+            ByName::Off => None,
+            ByName::VersionsOfStream => {
+                let plan = Plan::by_name(known(from)?, known(to)?, &Rules::none()).ok()?;
+                Some(compile::plan_cost(&plan))
+            }
+        };
+        self.graph.chain(from.id(), &ids, &plan)
+    }
+}
+
+/// What a subscription accepts, and what waits for it.
+#[derive(Debug)]
+pub(crate) struct Accept {
+    /// As they were named; those that were not known yet may be later.
+    pub(crate) names: Vec<FormatName>,
+    /// Those that are known and that the query fits.
+    pub(crate) targets: Vec<Format>,
+    pub(crate) unreadable: Unreadable,
+    /// By the id of the format that comes.
+    pub(crate) ways: Vec<(u64, Way)>,
+    /// Formats that came and have no way; the subscriber has been told.
+    pub(crate) missed: Vec<Format>,
+    pub(crate) hold: Hold,
+    /// Whether what waits is leaving for the subscriber now.
+    pub(crate) drains: bool,
+    /// Whether the stream's publishers are held back until it has left.
+    pub(crate) blocks: bool,
+    /// Whether the subscriber is still to be told that a publisher has ended, behind what waits.
+    pub(crate) untold_end: bool,
+}
+
+impl Accept {
+    pub(crate) fn new(names: Vec<FormatName>, unreadable: Unreadable) -> Accept {
+        Accept {
+            names,
+            targets: Vec::new(),
+            unreadable,
+            ways: Vec::new(),
+            missed: Vec::new(),
+            hold: Hold::default(),
+            drains: false,
+            blocks: false,
+            untold_end: false,
+        }
+    }
+
+    /// How records of this format come.
+    #[inline]
+    pub(crate) fn way(&self, format: u64) -> Way {
+        self.ways.iter().find(|(id, _)| *id == format).map_or(Way::None, |(_, way)| *way)
+    }
+
+    /// Whether a batch of this format may go its way at once: nothing of it waits that came before.
+    #[inline]
+    pub(crate) fn is_open(&self, format: u64) -> bool {
+        self.hold.is_empty() || !self.hold.has(format)
+    }
+}
+
+/// What a context has for all its chains.
+pub(crate) struct Morph {
+    /// The memory between the parts of the chain that runs; taken out meanwhile.
+    pub(crate) pool: Option<Pool>,
+    /// Keys of subscriptions for which something waits.
+    pub(crate) holding: Vec<usize>,
+    /// What waits for all of them, in bytes.
+    pub(crate) held_bytes: u64,
+    /// When the oldest of it is to be dropped, in ns.
+    pub(crate) expires_ns: u64,
+    /// Whether something began to leave that the context has not looked after yet.
+    pub(crate) is_due: bool,
+    /// Conversions on all streams.
+    pub(crate) conversions: usize,
+    /// All formats, streams' versions and policies, kept conversions.
+    pub(crate) registry: Registry,
+    /// Where versions and kept conversions are written down, if they are.
+    pub(crate) state: Option<StateSide>,
+    /// The number of the last entry that was written there.
+    pub(crate) last_entry: u64,
+    /// Who waits for an entry to be on disk.
+    pub(crate) askers: VecDeque<(u64, Asker)>,
+}
+
+impl Morph {
+    pub(crate) fn new(pool: Pool) -> Morph {
+        Morph {
+            pool: Some(pool),
+            holding: Vec::new(),
+            held_bytes: 0,
+            expires_ns: u64::MAX,
+            is_due: false,
+            conversions: 0,
+            registry: Registry::default(),
+            state: None,
+            last_entry: 0,
+            askers: VecDeque::new(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What is kept across restarts, and what is not.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use crossdock_format::registry::Policy;
+use crossdock_format::{Format, RecordBuilder, Value};
+use crossdock_nectarine::{Conversion, Converter, Event, FormatRef, Publisher, Subscriber};
+use crossdock_runtime::{ByName, ContextConfig, ContextHandle};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+fn config(directory: &Path) -> ContextConfig {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    config.morph.state_dir = Some(directory.to_owned());
+    config
+}
+
+fn start(directory: &Path) -> (ContextHandle, String) {
+    let handle = ContextHandle::start(config(directory)).unwrap();
+    assert_eq!(handle.not_restored(), &[] as &[String]);
+    let addr = handle.local_addr().to_string();
+    (handle, addr)
+}
+
+fn format(schema: &str) -> Format {
+    Format::parse_schema(schema).unwrap()
+}
+
+fn v1() -> Format {
+    format("number u32\nsecret string")
+}
+
+fn v2() -> Format {
+    format("number u64")
+}
+
+fn by_name() -> Conversion {
+    "".parse().unwrap()
+}
+
+#[test]
+fn versions_and_kept_conversions_outlive_the_daemon_and_a_sessions_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    let old = Publisher::builder(&addr).stream("K").format(&v1()).connect().unwrap();
+    let new = Publisher::builder(&addr).stream("K").format(&v2()).connect().unwrap();
+    let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
+    converter.keep(FormatRef::Version(1), FormatRef::Version(2), &by_name()).unwrap();
+    converter.register(v2(), format("number u64\nx i8 null"), &by_name()).unwrap();
+    converter.keep(v2(), format("number i64"), &by_name()).unwrap();
+    converter.discard(v2(), format("number i64")).unwrap();
+    drop((old, new, converter));
+    context.stop();
+
+    let (context, addr) = start(directory.path());
+    let streams = context.streams().unwrap();
+    assert_eq!((streams[0].name.as_str(), streams[0].publishers), ("K", 0));
+    assert_eq!(streams[0].formats, [v1().id().to_string(), v2().id().to_string()]);
+    let conversions = context.conversions().unwrap();
+    assert_eq!(conversions.len(), 1, "{conversions:?}");
+    assert_eq!((conversions[0].from_version, conversions[0].to_version, conversions[0].kept), (Some(1), Some(2), true));
+    // And it is used.
+    let mut subscriber =
+        Subscriber::builder(&addr).sql("SELECT * FROM K").accept(FormatRef::Version(2)).connect().unwrap();
+    let mut publisher = Publisher::builder(&addr).stream("K").format(&v1()).connect().unwrap();
+    let mut row = RecordBuilder::new(&v1());
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(b"hush")).unwrap();
+    publisher.publish(row.finish().unwrap()).unwrap();
+    publisher.finish().unwrap();
+    let Some(Event::Records(records)) = subscriber.next_event(Some(Duration::from_secs(20))).unwrap() else {
+        panic!("no records")
+    };
+    assert_eq!((records.format(), records.iter().next().unwrap().get(0)), (&v2(), Value::Uint(7)));
+    context.stop();
+}
+
+#[test]
+fn that_a_format_was_ever_left_by_a_conversion_is_remembered_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    let old = Publisher::builder(&addr).stream("K").format(&v1()).connect().unwrap();
+    let new = Publisher::builder(&addr).stream("K").format(&format("number u64\nsecret string")).connect().unwrap();
+    let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
+    converter.register(v1(), v2(), &by_name()).unwrap();
+    drop((old, new, converter));
+    context.stop();
+    let mut config = config(directory.path());
+    config.morph.by_name = ByName::VersionsOfStream;
+    let context = ContextHandle::start(config).unwrap();
+    let accept = [crossdock_runtime::FormatName::Version(2)];
+    let plan = context.explain("SELECT number FROM K", &accept).unwrap().unwrap();
+    let missing: Vec<bool> = plan.paths.iter().map(|path| path.is_missing).collect();
+    assert_eq!(missing, [true, false], "the session's strip is gone, and must not be gone round: {:?}", plan.paths);
+    context.stop();
+}
+
+#[test]
+fn a_directory_has_one_daemon_and_what_is_torn_is_said_to_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/state");
+    let (context, _) = start(&path);
+    context.declare_stream("K", &v1()).unwrap().unwrap();
+    context.declare_stream("K", &v2()).unwrap().unwrap();
+    let second = ContextHandle::start(config(&path)).unwrap_err();
+    assert!(second.to_string().contains("another daemon"), "{second}");
+    context.stop();
+
+    let log = path.join("registry.log");
+    let whole = std::fs::read(&log).unwrap();
+    // Torn: what is whole is there, what is not is told, and nothing of it is thrown away.
+    std::fs::write(&log, &whole[..whole.len() - 5]).unwrap();
+    let context = ContextHandle::start(config(&path)).unwrap();
+    let complaints = context.not_restored().join("\n");
+    assert!(
+        complaints.contains("registry.log: its last ") && complaints.contains("registry.log.unread"),
+        "{complaints}"
+    );
+    assert_eq!(context.streams().unwrap()[0].formats, [v1().id().to_string()]);
+    context.stop();
+    assert_eq!(std::fs::read(path.join("registry.log.unread")).unwrap(), whole[..whole.len() - 5]);
+    // The log is whole again.
+    let (context, _) = start(&path);
+    assert_eq!(context.streams().unwrap()[0].formats, [v1().id().to_string()]);
+    context.stop();
+}
+
+#[test]
+fn a_policy_is_kept_and_holds_for_whoever_announces() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    context.declare_stream("K", &v1()).unwrap().unwrap();
+    context.set_policy("K", Policy::Backward).unwrap().unwrap();
+    context.stop();
+    let (context, addr) = {
+        drop(addr);
+        start(directory.path())
+    };
+    assert_eq!(context.streams().unwrap()[0].policy, "backward");
+    // A reader of this could not read what came before: the new field is never null.
+    let breaking = format("number u32\nsecret string\ngate u8");
+    let refused = context.check_format("K", &breaking).unwrap().unwrap_err();
+    assert!(refused.contains("policy of stream `K` is backward") && refused.contains("`gate`"), "{refused}");
+    let error = Publisher::builder(&addr).stream("K").format(&breaking).connect().unwrap_err();
+    assert!(error.to_string().contains("`gate`"), "{error}");
+    assert_eq!(context.streams().unwrap()[0].formats.len(), 1, "and nothing has changed");
+    let fitting = format("number u64\nsecret string\ngate u8 null");
+    context.check_format("K", &fitting).unwrap().unwrap();
+    let publisher = Publisher::builder(&addr).stream("K").format(&fitting).connect().unwrap();
+    assert_eq!(context.streams().unwrap()[0].formats.len(), 2);
+    drop(publisher);
+    context.stop();
+}
+
+#[test]
+fn what_no_longer_fits_is_said_and_the_rest_is_restored() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, _) = start(directory.path());
+    context.declare_stream("K", &v1()).unwrap().unwrap();
+    context.declare_stream("L", &v1()).unwrap().unwrap();
+    context.stop();
+    let config = ContextConfig { max_streams: 1, ..config(directory.path()) };
+    let context = ContextHandle::start(config).unwrap();
+    assert_eq!(context.streams().unwrap().len(), 1);
+    let complaints = context.not_restored();
+    assert!(matches!(complaints, [one] if one.contains("stream `L` is not restored")), "{complaints:?}");
+    context.stop();
+}

@@ -1,0 +1,72 @@
+//! CBOR, MessagePack, Avro datums and Protobuf messages from anywhere: the same records and errors whatever the reader's
+//! buffer, and what is read is written and read again. The first byte says which of them, and the buffer's size.
+#![no_main]
+
+use std::io::BufReader;
+use std::sync::LazyLock;
+
+use crossdock_format::encoding::{self, Encoding, EncodingOptions, Loss};
+use crossdock_format::{Format, Record};
+use libfuzzer_sys::fuzz_target;
+
+const ENCODINGS: [Encoding; 4] = [Encoding::Cbor, Encoding::MessagePack, Encoding::Avro, Encoding::Protobuf];
+
+static FORMAT: LazyLock<Format> = LazyLock::new(|| {
+    let schema = "a i16 null\nb string null\nc record { d bool; e timestamp null } null\nf f32 null\ng bytes null\n\
+                  h record { i u8; j string[] null }[]\nk u8[2][] null\nl union { m i32; n record { o char[2] } } null\n\
+                  p enum u8 { X = 1 } null\nq decimal(8, scale 2) null";
+    Format::parse_schema(schema).expect("a sound schema")
+});
+
+fuzz_target!(|input: &[u8]| {
+    let [choices, bytes @ ..] = input else { return };
+    let encoding = ENCODINGS[usize::from(choices % 4)];
+    let whole = decode(encoding, bytes, 1 << 16);
+    assert_eq!(whole, decode(encoding, bytes, usize::from(choices / 4) + 1));
+    write_and_read_again(encoding, &whole.0);
+});
+
+fn options() -> EncodingOptions {
+    EncodingOptions {
+        ignore_unknown: true,
+        allow: vec![Loss::InvalidText, Loss::Decimal],
+        ..EncodingOptions::default()
+    }
+}
+
+fn write_and_read_again(encoding: Encoding, payload: &[u8]) {
+    let mut encoder = encoding::encoder(encoding, &FORMAT, None, &options()).expect("losses are allowed");
+    let (mut written, mut records, mut refused) = (Vec::new(), 0, 0);
+    let sound = FORMAT.check_records(payload, |start, len| {
+        let record = &payload[start as usize..(start + len) as usize];
+        // A number of an enumeration may have no symbol, which Avro cannot write.
+        match encoder.record(&Record::assume_checked(&FORMAT, record), &mut written) {
+            Ok(()) => records += 1,
+            Err(_) => refused += 1,
+        }
+    });
+    assert_eq!(sound.ok(), Some(records + refused));
+    let (again, errors) = decode(encoding, &written, 1 << 16);
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!(FORMAT.check_records(&again, |_, _| {}).ok(), Some(records));
+}
+
+/// Records, back to back, and the errors.
+fn decode(encoding: Encoding, bytes: &[u8], buffer_bytes: usize) -> (Vec<u8>, Vec<String>) {
+    let mut decoder = encoding::decoder(encoding, &FORMAT, None, &options()).expect("its own schema");
+    let mut input = BufReader::with_capacity(buffer_bytes, bytes);
+    let (mut payload, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        match decoder.next_record(&mut input) {
+            Ok(Some(record)) => payload.extend_from_slice(record),
+            Ok(None) => return (payload, errors),
+            Err(error) => {
+                let goes_on = error.is_item();
+                errors.push(error.to_string());
+                if !goes_on {
+                    return (payload, errors);
+                }
+            }
+        }
+    }
+}
