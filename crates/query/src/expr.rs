@@ -363,6 +363,38 @@ impl Expr {
         }
     }
 
+    /// The operands of this node, to change.
+    fn operands_mut(&mut self) -> Vec<&mut Expr> {
+        match &mut self.node {
+            Node::Field(_) | Node::Const(_) => vec![],
+            Node::Compare { left, right, .. }
+            | Node::Distinct { left, right, .. }
+            | Node::Arithmetic { left, right, .. }
+            | Node::NullIf(left, right) => vec![left, right],
+            Node::And(all) | Node::Or(all) | Node::Concat(all) | Node::Coalesce(all) => all.iter_mut().collect(),
+            Node::Not(operand)
+            | Node::Negate(operand)
+            | Node::Cast(operand)
+            | Node::IsNull { operand, .. }
+            | Node::IsTruth { operand, .. } => vec![operand],
+            Node::In { operand, list, .. } => std::iter::once(&mut **operand).chain(list).collect(),
+            Node::Between { operand, low, high, .. } => vec![operand, low, high],
+            Node::Like(like) => vec![&mut like.operand, &mut like.pattern],
+            Node::Case { operand, branches, otherwise } => {
+                let branches = branches.iter_mut().flat_map(|(condition, result)| [condition, result]);
+                operand.as_deref_mut().into_iter().chain(branches).chain(otherwise.as_deref_mut()).collect()
+            }
+        }
+    }
+
+    /// Exchanges the fields that this reads for others of the same type; `None` if one has no other.
+    pub(crate) fn exchange_fields(&mut self, other: &dyn Fn(usize) -> Option<usize>) -> Option<()> {
+        if let Node::Field(index) = &mut self.node {
+            *index = other(*index)?;
+        }
+        self.operands_mut().into_iter().try_for_each(|operand| operand.exchange_fields(other))
+    }
+
     /// Marks the fields that this reads.
     pub(crate) fn mark_fields(&self, read: &mut [bool]) {
         if let Node::Field(index) = self.node

@@ -72,6 +72,43 @@ impl Program {
         Interpreter::new().project(self, record, row)
     }
 
+    /// The fields that each field of the output is made of, by their indices in the input, and whether some record has a
+    /// row error there.
+    pub fn makings(&self) -> Vec<(Vec<usize>, bool)> {
+        match &self.projection {
+            Projection::All => (0..self.input.fields().len()).map(|index| (vec![index], false)).collect(),
+            Projection::Fields(outputs) => {
+                let reads = |expr| read_by(&self.input, std::iter::once(expr));
+                outputs.iter().map(|Output { expr, .. }| (reads(expr), expr.is_fallible())).collect()
+            }
+        }
+    }
+
+    /// The same program over records of a format that has the fields it then reads, by name and type, wherever they are;
+    /// making only some of its fields: a flag a field. `None` if one that it reads is not there, if none is to be made, or
+    /// if it makes none but lets records pass as they are.
+    #[must_use]
+    pub fn narrowed(&self, input: &Format, makes: &[bool]) -> Option<Program> {
+        let other = |index: usize| {
+            let field = self.input.fields().get(index)?;
+            let index = input.field(&field.name)?;
+            let same = input.fields().get(index).is_some_and(|f| f.spec() == field.spec());
+            same.then_some(index)
+        };
+        let Projection::Fields(outputs) = &self.projection else { return None };
+        let (mut made, mut specs, mut filter) = (Vec::new(), Vec::new(), self.filter.clone());
+        for ((output, field), _) in outputs.iter().zip(self.output.fields()).zip(makes).filter(|(_, makes)| **makes) {
+            let mut output = output.clone();
+            output.expr.exchange_fields(&other)?;
+            made.push(output);
+            specs.push(field.spec());
+        }
+        filter.iter_mut().try_for_each(|condition| condition.exchange_fields(&other))?;
+        let (projection, output) = (Projection::Fields(made), Format::natural(specs).ok()?);
+        let reads = reads(input, &filter, &projection);
+        Some(Program { input: input.clone(), filter, projection, output, reads, ..self.clone() })
+    }
+
     /// Whether WHERE is known to be never true, so that no record passes.
     pub fn passes_nothing(&self) -> bool {
         self.filter
@@ -116,6 +153,22 @@ impl Program {
         };
         self.filter.iter().any(Expr::is_fallible) || projection.iter().any(|output| output.expr.is_fallible())
     }
+}
+
+/// Indices of the input's fields that a filter or a list of new fields reads, rising.
+pub(crate) fn reads(input: &Format, filter: &[Expr], projection: &Projection) -> Vec<usize> {
+    let outputs = match projection {
+        Projection::All => &[][..],
+        Projection::Fields(outputs) => outputs,
+    };
+    read_by(input, filter.iter().chain(outputs.iter().map(|output| &output.expr)))
+}
+
+/// Indices of the input's fields that expressions read, rising.
+fn read_by<'e>(input: &Format, exprs: impl Iterator<Item = &'e Expr>) -> Vec<usize> {
+    let mut read = vec![false; input.fields().len()];
+    exprs.for_each(|expr| expr.mark_fields(&mut read));
+    read.iter().enumerate().filter(|(_, read)| **read).map(|(index, _)| index).collect()
 }
 
 /// A plan as it is shown: the conditions, the fields read, what leaves.

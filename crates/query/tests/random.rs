@@ -77,6 +77,56 @@ proptest! {
     }
 
     #[test]
+    fn what_is_narrowed_gives_what_is_left_of_it(
+        exprs in prop::collection::vec(value(2, EVERYTHING), 2..5),
+        makes in prop::collection::vec(any::<bool>(), 5),
+        rows in prop::collection::vec(row(), 4),
+    ) {
+        let format = format();
+        let items: Vec<String> =
+            exprs.iter().enumerate().map(|(at, expr)| format!("{} AS x{at}", expr.sql(&format))).collect();
+        let program = planned(&format!("SELECT {} FROM s", items.join(", ")), &format)?;
+        let makings = program.makings();
+        prop_assert_eq!(makings.len(), program.output.fields().len());
+        let mut made: Vec<bool> = makings.iter().zip(&makes).map(|((_, fails), makes)| *makes || *fails).collect();
+        if !made.contains(&true) {
+            prop_assert!(program.narrowed(&format, &made).is_none());
+            made[0] = true;
+        }
+        // Only what is read is left of the records, the other way round.
+        let read = |index: usize| makings.iter().zip(&made).any(|((reads, _), made)| *made && reads.contains(&index));
+        let left: Vec<usize> = (0..format.fields().len()).rev().filter(|index| read(*index)).collect();
+        let Ok(input) = Format::natural(left.iter().map(|index| format.fields()[*index].spec())) else { return Ok(()) };
+        let narrowed = program.narrowed(&input, &made).unwrap();
+        prop_assert_eq!(narrowed.reads.len(), left.len());
+        let (mut wide, mut narrow) = (RecordBuilder::new(&format), RecordBuilder::new(&input));
+        let (mut whole, mut part) = (RecordBuilder::new(&program.output), RecordBuilder::new(&narrowed.output));
+        for row in rows {
+            let bytes = row.bytes(&mut wide);
+            let record = Record::check(&format, &bytes).unwrap();
+            narrow.clear();
+            for (to, from) in left.iter().enumerate() {
+                narrow.set(to, record.get(*from)).unwrap();
+            }
+            let less = narrow.finish().unwrap().to_vec();
+            let less = Record::check(&input, &less).unwrap();
+            let meant = Interpreter::new().project(&program, &record, &mut whole);
+            let given = Interpreter::new().project(&narrowed, &less, &mut part);
+            prop_assert_eq!(meant.is_ok(), given.is_ok());
+            if meant.is_err() {
+                continue;
+            }
+            let (meant, given) = (whole.finish().unwrap().to_vec(), part.finish().unwrap().to_vec());
+            let (meant, given) =
+                (Record::check(&program.output, &meant).unwrap(), Record::check(&narrowed.output, &given).unwrap());
+            for (at, field) in narrowed.output.fields().iter().enumerate() {
+                let value = meant.get(program.output.field(&field.name).unwrap());
+                prop_assert_eq!(format!("{:?}", given.get(at)), format!("{value:?}"));
+            }
+        }
+    }
+
+    #[test]
     fn where_passes_what_was_meant(filter in condition(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
         let format = format();
         let sql = format!("SELECT * FROM s WHERE {}", filter.sql(&format));

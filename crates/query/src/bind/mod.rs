@@ -14,7 +14,7 @@ use sqlparser::ast;
 use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node};
 use crate::parse::{Item, POSSIBLE, Select};
-use crate::program::{Output, Program, Projection};
+use crate::program::{Output, Program, Projection, reads};
 
 use names::place;
 pub(crate) use names::{listed, nearest};
@@ -33,14 +33,7 @@ pub(crate) fn plan(select: &Select, format: &Format) -> Result<Program, QueryErr
         Some(outputs) => projection(outputs, format)?,
         None => (Projection::All, format.clone()),
     };
-    let mut reads = vec![false; format.fields().len()];
-    for condition in &filter {
-        condition.mark_fields(&mut reads);
-    }
-    if let Projection::Fields(outputs) = &projection {
-        outputs.iter().for_each(|output| output.expr.mark_fields(&mut reads));
-    }
-    let reads = reads.iter().enumerate().filter(|&(_, &read)| read).map(|(index, _)| index).collect();
+    let reads = reads(format, &filter, &projection);
     Ok(Program {
         stream: select.stream().to_owned(),
         sql: select.sql().to_owned(),
