@@ -271,6 +271,28 @@ impl Format {
         find(&self.inner.tree, path)
     }
 
+    /// For each field, the place in [`Format::tree`] of the member that it is or lies in.
+    #[must_use]
+    pub fn members(&self) -> Vec<usize> {
+        let of = |(at, member): (usize, &Member)| match member {
+            Member::Leaf(_) => vec![at],
+            Member::Group(group) => vec![at; group.leaves.len()],
+        };
+        self.tree().iter().enumerate().flat_map(of).collect()
+    }
+
+    /// A natural format of only these fields, given as a flag a field: nested records are whole, or not there. `None` if
+    /// there is none left.
+    #[must_use]
+    pub fn narrowed(&self, keep: &[bool]) -> Option<Format> {
+        let mut kept = vec![false; self.tree().len()];
+        for (member, keep) in self.members().into_iter().zip(keep) {
+            kept[member] |= keep;
+        }
+        let specs = self.specs().into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(spec, _)| spec);
+        Format::natural(specs).ok()
+    }
+
     /// The format's id: the same on every machine.
     #[must_use]
     pub fn id(&self) -> FormatId {

@@ -9,6 +9,7 @@ use crate::info::{
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::Stream;
+use crate::subscriptions::{narrowed_to, reads};
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::registry::Stream as RegisteredStream;
@@ -17,6 +18,7 @@ use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
 use crossdock_query::Program;
 use crossdock_transport::FormatName;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Times the sample goes through the handler for an estimate: about a millisecond at the most.
@@ -243,8 +245,11 @@ impl Context {
         plan.push_str(&reading(&program));
         let by_name = self.config.morph.by_name;
         let came = if targets.is_empty() { &[][..] } else { &stream.formats };
-        let paths =
-            came.iter().map(|known| stream.morphing.plan_path(stream, &known.format, &targets, by_name)).collect();
+        let reads = BTreeMap::from([(format.id(), reads(&program))]);
+        let paths = came
+            .iter()
+            .map(|known| stream.morphing.plan_path(stream, &known.format, &targets, by_name, &reads))
+            .collect();
         let info = ExplainInfo {
             stream: stream.name.clone(),
             format: format.id().to_string(),
@@ -258,7 +263,7 @@ impl Context {
         };
         let sample =
             newest.filter(|_| targets.is_empty()).map(|known| known.sample.payload.clone()).unwrap_or_default();
-        Ok(Explained { info, format, sample, program, paths })
+        Ok(Explained { info, sample, program, paths })
     }
 }
 
@@ -271,7 +276,6 @@ fn domain_info(status: DomainStatus) -> DomainInfo {
 /// A plan and what its cost can be measured with, away from the core.
 pub(crate) struct Explained {
     info: ExplainInfo,
-    format: Format,
     sample: Vec<u8>,
     program: Program,
     paths: Vec<Planned>,
@@ -281,15 +285,20 @@ impl Explained {
     /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of the
     /// paths to the one that it was planned for.
     pub(crate) fn measured(self) -> ExplainInfo {
-        let Explained { mut info, format, mut sample, program, paths } = self;
+        let Explained { mut info, mut sample, mut program, paths } = self;
+        let whole = program.clone();
         for path in paths {
             let (path, made, records) = path.measured();
-            info.paths.push(path);
-            if made == format && !records.is_empty() {
-                sample = records;
+            if path.to == info.format && !records.is_empty() {
+                // A chain to the format may make only what the query reads of it.
+                let narrowed = if made == whole.input { Some(whole.clone()) } else { narrowed_to(&whole, &made) };
+                if let Some(narrowed) = narrowed {
+                    (sample, program) = (records, narrowed);
+                }
             }
+            info.paths.push(path);
         }
-        if let Some(measured) = measure(&format, &sample, program) {
+        if let Some(measured) = measure(&sample, program) {
             info.sample_records = measured.records;
             info.ns_per_record = Some(measured.ns_per_record);
             info.selectivity = Some(measured.selectivity);
@@ -344,7 +353,8 @@ impl Sink for CountingSink {
 }
 
 /// Runs the program over the sample a few times; the fastest round counts, since everything else is interference.
-fn measure(format: &Format, payload: &[u8], program: Program) -> Option<Measured> {
+fn measure(payload: &[u8], program: Program) -> Option<Measured> {
+    let format = program.input.clone();
     let mut pool = Pool::new(PoolConfig { classes: vec![(payload.len().max(1), 1)] }).ok()?;
     let mut buffer = pool.alloc(payload.len())?;
     buffer[..payload.len()].copy_from_slice(payload);

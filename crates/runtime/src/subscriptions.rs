@@ -5,7 +5,7 @@ use crate::morph::{Accept, Way};
 use crate::output::Open;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::Format;
-use crossdock_query::{Projection, QueryError, Select};
+use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
 
 /// The service path's entry for one format of the stream: {handler, state, output}. The output queue is the session's.
@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     output_format: Option<Format>,
     /// Whether every record leaves as it came: `SELECT *` without a condition.
     pub(crate) takes_all: bool,
+    /// For a format that has only what the query reads of an accepted one; made by a chain, and announced to nobody.
+    is_narrowed: bool,
 }
 
 /// One subscription.
@@ -126,18 +128,64 @@ impl Subscription {
     /// # Errors
     /// The query does not fit the format; there is an entry then too, without a handler.
     pub(crate) fn add_format(&mut self, format: &Format) -> Result<Format, QueryError> {
-        let planned = self.select.plan(format);
-        let mut entry =
-            Entry { format: format.id().0, handler: None, output: 0, output_format: None, takes_all: false };
-        let result = planned.map(|program| {
+        let mut entry = Entry::without_handler(format);
+        let result = self.select.plan(format).map(|program| {
             let output = program.output.clone();
-            entry.takes_all = program.filter.is_empty() && matches!(program.projection, Projection::All);
-            entry.handler = Some(Box::new(SelectHandler::new(program)));
-            entry.output = output.id().0;
+            entry.take(program);
             entry.output_format = Some(output.clone());
             output
         });
         self.entries.push(entry);
         result
+    }
+
+    /// Marks the fields that the query reads of an accepted format.
+    pub(crate) fn mark_reads(&self, accepted: &Format, read: &mut [bool]) {
+        let Ok(program) = self.select.plan(accepted) else { return };
+        reads(&program).iter().zip(read).for_each(|(reads, read)| *read |= reads);
+    }
+
+    /// Plans the query for formats that have only some fields of accepted ones, those that it reads among them: pairs of
+    /// both. Forgets those that it was planned for before.
+    pub(crate) fn plan_narrowed<'f>(&mut self, formats: impl Iterator<Item = (&'f Format, &'f Format)>) {
+        self.entries.retain(|entry| !entry.is_narrowed);
+        for (accepted, narrowed) in formats {
+            let mut entry = Entry { is_narrowed: true, ..Entry::without_handler(narrowed) };
+            let program = self.select.plan(accepted).ok();
+            if let Some(program) = program.and_then(|program| narrowed_to(&program, narrowed)) {
+                entry.take(program);
+            }
+            self.entries.push(entry);
+        }
+    }
+}
+
+/// Which fields of its format a query needs, a flag a field.
+pub(crate) fn reads(program: &Program) -> Vec<bool> {
+    let all = matches!(program.projection, Projection::All);
+    (0..program.input.fields().len()).map(|index| all || program.reads.contains(&index)).collect()
+}
+
+/// The same query over a format that has what it needs.
+pub(crate) fn narrowed_to(program: &Program, format: &Format) -> Option<Program> {
+    program.narrowed(format, &vec![true; program.output.fields().len()])
+}
+
+impl Entry {
+    fn without_handler(format: &Format) -> Entry {
+        Entry {
+            format: format.id().0,
+            handler: None,
+            output: 0,
+            output_format: None,
+            takes_all: false,
+            is_narrowed: false,
+        }
+    }
+
+    fn take(&mut self, program: Program) {
+        self.takes_all = program.filter.is_empty() && matches!(program.projection, Projection::All);
+        self.output = program.output.id().0;
+        self.handler = Some(Box::new(SelectHandler::new(program)));
     }
 }

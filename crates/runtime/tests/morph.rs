@@ -144,6 +144,47 @@ fn records_come_through_the_chain_that_was_registered_and_lose_their_names_in_it
 }
 
 #[test]
+fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
+    let (context, addr) = start(|_| {});
+    let middle = Format::parse_schema("flight u32\ndelay i16\nminutes i64\ntext string").unwrap();
+    let last = Format::parse_schema("flight u8\ndelay_s i64\nminutes i64\ntext string").unwrap();
+    let mut publisher = publisher(&addr, Transport::Udp, &v2());
+    let computed = "SELECT flight, delay, delay * 1 AS minutes, 'a' || 'text' AS text FROM x";
+    publisher.register_conversion(v2(), &middle, &computed.parse().unwrap()).unwrap();
+    let rules = "SELECT flight, delay * 60 AS delay_s, minutes, text FROM x";
+    publisher.register_conversion(&middle, &last, &rules.parse().unwrap()).unwrap();
+    let connect = |sql: &str| Subscriber::builder(&addr).sql(sql).accept(&last).connect().unwrap();
+    let mut few = connect("SELECT delay_s FROM F WHERE delay_s > 0");
+    let made = || context.paths().unwrap().into_iter().map(|path| path.parts).collect::<Vec<_>>();
+    // The first part makes neither the text nor the minutes, the last one the flight only for what it refuses.
+    let narrow = made();
+    assert!(narrow.iter().flatten().all(|part| !part.contains("text") && !part.contains("minutes")), "{narrow:?}");
+    publish(&mut publisher, 0..100);
+    let mut all = connect("SELECT * FROM F");
+    let wide = made();
+    assert!(wide.iter().flatten().any(|part| part.contains("text")), "{wide:?}");
+    publish(&mut publisher, 100..300);
+    publisher.finish().unwrap();
+    let mut came = |subscriber: &mut Subscriber| {
+        let (mut records, mut dropped) = (0, 0);
+        loop {
+            match next(subscriber) {
+                Event::Records(batch) => records += batch.len(),
+                Event::Dropped { records, .. } => dropped += records,
+                Event::StreamEnded { .. } => return (records, dropped),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    // Of every hundred flights one is on time; flights from 256 on have no number in a byte.
+    assert_eq!(came(&mut few), (256 - 3, 44));
+    assert_eq!(came(&mut all), (156, 44));
+    let path = context.paths().unwrap().remove(0);
+    assert_eq!((path.records_in, path.refused), (300, 44));
+    context.stop();
+}
+
+#[test]
 fn what_is_accepted_as_it_is_and_what_is_converted_come_together() {
     let (context, addr) = start(|_| {});
     let (mut old, mut new) = (publisher(&addr, Transport::Udp, &v2()), publisher(&addr, Transport::Udp, &v3()));

@@ -47,6 +47,7 @@
 mod by_name;
 mod compile;
 mod error;
+mod narrow;
 mod path;
 mod rules;
 mod run;

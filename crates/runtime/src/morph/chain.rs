@@ -8,6 +8,7 @@ use crossdock_format::convert::Plan;
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
+use std::ops::AddAssign;
 
 /// Bytes of records between two parts of a chain, and behind the last: what a packet can hold, so that no longer record
 /// goes on.
@@ -34,6 +35,8 @@ pub(crate) struct ChainRun {
     pub(crate) from: Format,
     /// The accepted format.
     pub(crate) to: Format,
+    /// The format of the records that it makes: the accepted one without the fields that nobody reads.
+    pub(crate) made: Format,
     /// The way, as it was planned.
     pub(crate) steps: Vec<Step>,
     /// What it is reckoned to cost a record, moved bytes included, in ps.
@@ -56,6 +59,15 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     /// Records that grew longer than a packet can be.
     pub(crate) too_long: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.records_in += other.records_in;
+        self.records_out += other.records_out;
+        self.refused += other.refused;
+        self.too_long += other.too_long;
+    }
 }
 
 /// A part at work.
@@ -89,7 +101,14 @@ impl ChainRun {
             selection: Selection::default(),
         };
         let stages = parts.iter().map(stage).collect();
-        ChainRun { from: from.clone(), to: to.clone(), steps, weight, parts, stages, tally: Tally::default() }
+        let made = parts.last().map_or(to, Part::to).clone();
+        ChainRun { from: from.clone(), to: to.clone(), made, steps, weight, parts, stages, tally: Tally::default() }
+    }
+
+    /// Whether another one does the same.
+    pub(crate) fn is_as(&self, other: &ChainRun) -> bool {
+        let made = |run: &ChainRun| run.parts.iter().map(|part| part.to().id()).collect::<Vec<_>>();
+        self.steps == other.steps && made(self) == made(other)
     }
 
     /// Converts all records of a batch, and delivers them in one batch or several. Says what became of these.
@@ -100,11 +119,7 @@ impl ChainRun {
             deliver(batch);
         };
         run(&mut self.stages, pool, batch, &mut tally, &mut counted);
-        let all = &mut self.tally;
-        all.records_in += tally.records_in;
-        all.records_out += tally.records_out;
-        all.refused += tally.refused;
-        all.too_long += tally.too_long;
+        self.tally += tally;
         tally
     }
 }

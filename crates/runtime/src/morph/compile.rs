@@ -74,6 +74,30 @@ fn select(from: &Format, to: &Format, sql: &str) -> Result<Vec<Part>, String> {
 }
 
 impl Part {
+    /// The format of the records that it reads.
+    pub(crate) fn from(&self) -> &Format {
+        match self {
+            Part::Plan(plan) => plan.from(),
+            Part::Select(program) => &program.input,
+        }
+    }
+
+    /// The fields that each of its fields is made of, and whether some record is refused there.
+    pub(crate) fn makings(&self) -> Vec<(Vec<usize>, bool)> {
+        match self {
+            Part::Plan(plan) => plan.makings(),
+            Part::Select(program) => program.makings(),
+        }
+    }
+
+    /// The same for records that have no more than what it then reads, making only these fields; `None` where that cannot be.
+    pub(crate) fn narrowed(&self, from: &Format, makes: &[bool]) -> Option<Part> {
+        match self {
+            Part::Plan(plan) => plan.narrowed(from, makes).map(Part::Plan),
+            Part::Select(program) => program.narrowed(from, makes).map(Box::new).map(Part::Select),
+        }
+    }
+
     /// The format of the records that it makes.
     pub(crate) fn to(&self) -> &Format {
         match self {

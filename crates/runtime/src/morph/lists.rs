@@ -9,6 +9,7 @@ use crate::streams::Stream;
 use crossdock_control::conversions::{Owner, Step};
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Times the sample goes through the chain for an estimate.
@@ -126,13 +127,14 @@ pub(crate) struct Planned {
 }
 
 impl Morphing {
-    /// The path that a format would take to one of the accepted ones.
+    /// The path that a format would take to one of the accepted ones, of which no more is read than this.
     pub(crate) fn plan_path(
         &self,
         stream: &Stream,
         from: &Format,
         targets: &[Format],
         by_name: crate::config::ByName,
+        reads: &BTreeMap<FormatId, Vec<bool>>,
     ) -> Planned {
         let versions: Vec<Format> = stream.formats.iter().map(|known| known.format.clone()).collect();
         let found = self.chain(from, targets, &versions, by_name);
@@ -144,7 +146,7 @@ impl Morphing {
             let to = targets.first().unwrap_or(from);
             return planned(PathInfo { is_missing: true, ..path_info(stream, from, to, &[], &[]) }, None);
         };
-        match self.compile_chain(from, &chain, targets).filter(|_| !chain.steps.is_empty()) {
+        match self.compile_chain(from, &chain, targets, reads).filter(|_| !chain.steps.is_empty()) {
             Some(run) => {
                 let mut info = path_info(stream, from, &run.to, &run.steps, &run.parts);
                 info.ns_per_record = chain.weight as f64 / 1000.0;
@@ -178,6 +180,6 @@ impl Planned {
                 self.info.measured_ns_per_record = Some(best_ns / batch.len() as f64);
             }
         }
-        (self.info, run.to, converted)
+        (self.info, run.made, converted)
     }
 }

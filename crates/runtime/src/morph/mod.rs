@@ -3,7 +3,8 @@
 //! A subscription may say which formats it accepts; its query is then planned for those. For each format that its stream
 //! brings there is a [`Way`]: as it is, through a chain of conversions, or none. Ways are planned anew, between two batches,
 //! whenever a conversion or a format comes or goes ([`ways`]); chains are compiled then, and shared by all subscriptions that
-//! take the same one, so that a batch is converted once for all of them ([`chain`]).
+//! take the same one, so that a batch is converted once for all of them ([`chain`]). It makes only those fields that one of
+//! their queries or a later step reads, so that what is needed is extracted before it is reformatted ([`narrow`]).
 //!
 //! For what has no way, the applications on the stream are asked (the paper's request for a handler, 4.2.3), and until one
 //! answers, records wait in a bounded store or are dropped, by the subscription's policy ([`waiting`]).
@@ -13,6 +14,7 @@ pub(crate) mod compile;
 pub(crate) mod hold;
 pub(crate) mod keeping;
 pub(crate) mod lists;
+mod narrow;
 pub(crate) mod requests;
 pub(crate) mod waiting;
 mod ways;

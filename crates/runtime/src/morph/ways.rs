@@ -3,14 +3,15 @@
 use crate::context::Context;
 use crate::morph::chain::ChainRun;
 use crate::morph::compile::{Part, fuse};
+use crate::morph::narrow::narrow;
 use crate::morph::{Accept, Way};
 use crate::requests::refuse;
 use crossdock_control::conversions::Chain;
-use crossdock_format::Format;
 use crossdock_format::convert::{Plan, Rules};
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::RefusalCode;
 use crossdock_transport::{ControlMessage, Notice, Reply};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Context {
     /// Plans the ways of a stream's formats to those of its subscriptions that say what they accept. What can be read from here
@@ -22,21 +23,25 @@ impl Context {
         for &key in &keys {
             self.resolve_accepted(key);
         }
+        let reads = self.reads(&keys);
         let mut used = BTreeSet::new();
         for key in keys {
             let Some(targets) = self.accept(key).map(|accept| accept.targets.clone()) else { continue };
-            let ways = self.ways_to(stream_key, &targets);
-            used.extend(ways.iter().filter_map(|(_, way)| match way {
+            let ways = self.ways_to(stream_key, &targets, &reads);
+            let chains = ways.iter().filter_map(|(_, way)| match way {
                 Way::Chain(chain) => Some(*chain),
                 Way::AsTheyAre | Way::None => None,
-            }));
+            });
+            let chains: Vec<usize> = chains.collect();
+            self.plan_narrowed(key, stream_key, &chains);
+            used.extend(chains);
             if let Some(accept) = self.accept_mut(key) {
                 accept.ways = ways;
             }
             self.note_readable(key);
         }
         if let Some(stream) = self.streams.get_mut(stream_key) {
-            stream.morphing.chains.retain(|key, _| used.contains(&key));
+            stream.morphing.forget_unused(&used);
         }
         self.note_wanted(stream_key);
     }
@@ -89,8 +94,33 @@ impl Context {
         }
     }
 
-    /// The way of each format of a stream to one of the accepted ones.
-    fn ways_to(&mut self, stream_key: usize, targets: &[Format]) -> Vec<(u64, Way)> {
+    /// Which fields of each accepted format the queries of these subscriptions read, a flag a field; by format.
+    fn reads(&self, keys: &[usize]) -> BTreeMap<FormatId, Vec<bool>> {
+        let mut reads: BTreeMap<FormatId, Vec<bool>> = BTreeMap::new();
+        for subscription in keys.iter().filter_map(|key| self.subscriptions.get(*key)) {
+            for target in subscription.accept.iter().flat_map(|accept| &accept.targets) {
+                let read = reads.entry(target.id()).or_insert_with(|| vec![false; target.fields().len()]);
+                subscription.mark_reads(target, read);
+            }
+        }
+        reads
+    }
+
+    /// A subscription's query for what the chains that lead to it make, where that is less than what it accepts.
+    fn plan_narrowed(&mut self, key: usize, stream_key: usize, chains: &[usize]) {
+        let Some(stream) = self.streams.get(stream_key) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let runs = chains.iter().filter_map(|chain| stream.morphing.chains.get(*chain)?.as_deref());
+        subscription.plan_narrowed(runs.filter(|run| run.made != run.to).map(|run| (&run.to, &run.made)));
+    }
+
+    /// The way of each format of a stream to one of the accepted ones, of which no more is read than this.
+    fn ways_to(
+        &mut self,
+        stream_key: usize,
+        targets: &[Format],
+        reads: &BTreeMap<FormatId, Vec<bool>>,
+    ) -> Vec<(u64, Way)> {
         let by_name = self.config.morph.by_name;
         let Some(stream) = self.streams.get_mut(stream_key) else { return Vec::new() };
         let versions: Vec<Format> = stream.formats.iter().map(|known| known.format.clone()).collect();
@@ -100,7 +130,7 @@ impl Context {
             let way = match morphing.chain(from, targets, &versions, by_name) {
                 None => Way::None,
                 Some(chain) if chain.steps.is_empty() => Way::AsTheyAre,
-                Some(chain) => morphing.chain_for(from, &chain, targets).map_or(Way::None, Way::Chain),
+                Some(chain) => morphing.chain_for(from, &chain, targets, reads).map_or(Way::None, Way::Chain),
             };
             ways.push((from.id().0, way));
         }
@@ -109,18 +139,42 @@ impl Context {
 }
 
 impl super::Morphing {
+    /// Chains that nobody takes any more go. What one did stays with the chain that makes more or less by the same steps.
+    fn forget_unused(&mut self, used: &BTreeSet<usize>) {
+        let keys: Vec<usize> = self.chains.iter().map(|(key, _)| key).filter(|key| !used.contains(key)).collect();
+        for key in keys {
+            let Some(run) = self.chains.remove(key) else { continue };
+            let same = |slot: &&mut Box<ChainRun>| slot.from == run.from && slot.steps == run.steps;
+            if let Some(other) = self.chains.iter_mut().filter_map(|(_, slot)| slot.as_mut()).find(same) {
+                other.tally += run.tally;
+            }
+        }
+    }
+
     /// The key of a chain, compiled unless it is there already.
-    fn chain_for(&mut self, from: &Format, chain: &Chain, targets: &[Format]) -> Option<usize> {
-        let same = |slot: &Option<Box<ChainRun>>| slot.as_ref().is_some_and(|run| run.steps == chain.steps);
+    fn chain_for(
+        &mut self,
+        from: &Format,
+        chain: &Chain,
+        targets: &[Format],
+        reads: &BTreeMap<FormatId, Vec<bool>>,
+    ) -> Option<usize> {
+        let run = self.compile_chain(from, chain, targets, reads)?;
+        let same = |slot: &Option<Box<ChainRun>>| slot.as_ref().is_some_and(|slot| slot.is_as(&run));
         if let Some((key, _)) = self.chains.iter().find(|(_, slot)| same(slot)) {
             return Some(key);
         }
-        let run = self.compile_chain(from, chain, targets)?;
         Some(self.chains.insert(Some(Box::new(run))))
     }
 
-    /// A chain as it runs: its steps' parts, as few as they can be.
-    pub(crate) fn compile_chain(&self, from: &Format, chain: &Chain, targets: &[Format]) -> Option<ChainRun> {
+    /// A chain as it runs: its steps' parts, as few as they can be, each making no more than is read.
+    pub(crate) fn compile_chain(
+        &self,
+        from: &Format,
+        chain: &Chain,
+        targets: &[Format],
+        reads: &BTreeMap<FormatId, Vec<bool>>,
+    ) -> Option<ChainRun> {
         let mut parts = Vec::new();
         let mut at = from.clone();
         for step in &chain.steps {
@@ -133,6 +187,10 @@ impl super::Morphing {
             }
             at = parts.last()?.to().clone();
         }
-        Some(ChainRun::new(from, &at, chain.steps.clone(), chain.weight, fuse(parts)))
+        let mut parts = fuse(parts);
+        if let Some(reads) = reads.get(&at.id()) {
+            parts = narrow(parts, reads);
+        }
+        Some(ChainRun::new(from, &at, chain.steps.clone(), chain.weight, parts))
     }
 }
