@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use crossdock_format::convert::MESSAGE_FIELD;
 use crossdock_format::encoding::{Encoding, EncodingOptions, Loss};
 use crossdock_format::registry::Policy;
 use crossdock_nectarine::Transport;
-use crossdock_runtime::{FormatName, Overflow, Unreadable};
+use crossdock_runtime::{Overflow, Unreadable};
 
 use crate::formats::parse_policy;
 use crate::quantity::{parse_duration, parse_rate};
@@ -127,10 +128,12 @@ Examples:
   crossdock conversions
   crossdock conversions add A v1 v2 --rule 'rename delay dep_delay' --rule 'drop passengers'
   crossdock conversions add A v2 v3 --sql 'SELECT carrier, dep_delay * 60 AS delay_s FROM x'
+  crossdock conversions add Q v1 quote.schema --decode protobuf --field body --schema q.proto:Quote
   crossdock conversions remove A v1 v2
 
 A rule is one of: rename OLD NEW, default FIELD VALUE, drop FIELD, unit FIELD s|ms|us|ns.
-Without rules and query a conversion goes by the fields' names alone. What
+Without rules and query a conversion goes by the fields' names alone. With
+--decode or --encode one side's records are messages in a field of the other's. What
 programs register goes with their session; what is added here stays, with
 `state_dir` in [morph] of the configuration also when the daemon restarts.")]
     Conversions(Conversions),
@@ -350,10 +353,10 @@ pub(crate) struct Subscribe {
     /// [default: as the daemon is configured]
     #[arg(long, value_name = "WHAT")]
     pub(crate) overflow: Option<Overflow>,
-    /// A format that is accepted: a version of the stream (v3) or a format's id; several, comma-separated. Records in
-    /// others are converted where `crossdock conversions` lead there
+    /// A format that is accepted: a version of the stream (v3), a format's id, or a schema file; several,
+    /// comma-separated. Records in others are converted where `crossdock conversions` lead there
     #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
-    pub(crate) accept: Vec<FormatName>,
+    pub(crate) accept: Vec<String>,
     /// With --accept, what happens to records that nothing converts: hold them for a while, until a conversion comes, or
     /// drop and count them [default: as the daemon is configured]
     #[arg(long, value_name = "WHAT", requires = "accept")]
@@ -369,7 +372,7 @@ pub(crate) struct Explain {
     pub(crate) sql: String,
     /// A format that the subscriber would accept, as of `subscribe --accept`; several, comma-separated
     #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
-    pub(crate) accept: Vec<FormatName>,
+    pub(crate) accept: Vec<String>,
     /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -464,16 +467,41 @@ pub(crate) struct AddConversion {
     /// The format that it makes
     pub(crate) to: String,
     /// A query whose select list makes the one format's fields of the other's
-    #[arg(long, value_name = "SELECT", conflicts_with_all = ["rule", "file"])]
+    #[arg(long, value_name = "SELECT", group = "how")]
     pub(crate) sql: Option<String>,
     /// A rule for a conversion by the fields' names; may be given several times
-    #[arg(long, value_name = "RULE", conflicts_with = "file")]
+    #[arg(long, value_name = "RULE", group = "how")]
     pub(crate) rule: Vec<String>,
     /// A file with the query or the rules
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "how")]
     pub(crate) file: Option<PathBuf>,
+    /// The records to be made are in messages of this encoding, in a field of those that are read
+    #[arg(long, value_name = "ENCODING", value_parser = parse_encoding(), group = "how")]
+    pub(crate) decode: Option<Encoding>,
+    /// Each record becomes a message in this encoding, in the field of those that are made
+    #[arg(long, value_name = "ENCODING", value_parser = parse_encoding(), group = "how")]
+    pub(crate) encode: Option<Encoding>,
+    #[command(flatten)]
+    pub(crate) message: MessageCoding,
     #[command(flatten)]
     pub(crate) control: Control,
+}
+
+/// Where messages are, and how they are written.
+#[derive(Debug, Args)]
+pub(crate) struct MessageCoding {
+    /// The field that the messages are in
+    #[arg(long, value_name = "NAME", default_value = MESSAGE_FIELD)]
+    pub(crate) field: String,
+    /// A file with the messages' schema (.proto, .avsc), where the encoding goes by one
+    #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
+    pub(crate) schema: Option<PathBuf>,
+    /// What may be lost on the way, by name, comma-separated
+    #[arg(long, value_name = "LOSS", value_delimiter = ',', value_parser = parse_loss())]
+    pub(crate) allow: Vec<Loss>,
+    /// Pass over what a message has and the format has no field for
+    #[arg(long)]
+    pub(crate) ignore_unknown: bool,
 }
 
 #[derive(Debug, Args)]

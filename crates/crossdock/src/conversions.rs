@@ -1,5 +1,6 @@
 //! `crossdock conversions` and `crossdock paths`: how records of one format become those of another.
 
+use crossdock_format::convert::{Codec, Conversion};
 use crossdock_runtime::info::{ConversionInfo, PathInfo, PathStep};
 use crossdock_runtime::{FormatName, KeptConversion};
 use serde::Deserialize;
@@ -60,6 +61,10 @@ fn how(text: &str) -> String {
     match text.trim() {
         "" => "by name".to_owned(),
         sql if sql.len() >= 6 && sql.is_char_boundary(6) && sql[..6].eq_ignore_ascii_case("select") => sql.to_owned(),
+        // A schema is long, and its name tells enough.
+        codec if codec.starts_with("decode ") || codec.starts_with("encode ") => {
+            codec.lines().filter(|line| !line.starts_with('|')).collect::<Vec<_>>().join("; ")
+        }
         rules => format!("by name: {}", rules.lines().collect::<Vec<_>>().join("; ")),
     }
 }
@@ -71,14 +76,26 @@ pub(crate) fn named(id: &str, version: Option<u32>) -> String {
 
 /// `crossdock conversions add`.
 fn keep(arguments: &AddConversion) -> Outcome {
-    let AddConversion { stream, from, to, sql, rule, file, control } = arguments;
-    let conversion = match (sql, file) {
-        (Some(sql), _) => sql.clone(),
-        (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
+    let AddConversion { stream, from, to, sql, rule, file, decode, encode, message, control } = arguments;
+    let codec = |encoding| -> Outcome<Codec> {
+        let schema = message.schema.as_deref().map(schema::read).transpose()?;
+        Ok(Codec {
+            encoding,
+            field: message.field.clone(),
+            ignore_unknown: message.ignore_unknown,
+            allow: message.allow.clone(),
+            schema: schema.map(|file| file.schema),
+        })
+    };
+    let conversion = match (sql, file, decode, encode) {
+        (Some(sql), ..) => sql.clone(),
+        (_, _, Some(encoding), _) => Conversion::Decode(codec(*encoding)?).to_string(),
+        (_, _, _, Some(encoding)) => Conversion::Encode(codec(*encoding)?).to_string(),
+        (_, Some(path), ..) => std::fs::read_to_string(path).map_err(|error| {
             Failure::usage(format!("cannot read the conversion {}: {error}", path.display()))
                 .hint("the file has a query, or rules such as `rename old new`, one a line")
         })?,
-        (None, None) => rule.iter().map(|rule| format!("{rule}\n")).collect(),
+        (None, None, None, None) => rule.iter().map(|rule| format!("{rule}\n")).collect(),
     };
     let (from, to) = (format_named(from)?, format_named(to)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion };
@@ -175,6 +192,7 @@ mod tests {
         assert_eq!(how("rename a b\ndrop c\n"), "by name: rename a b; drop c");
         assert_eq!(how("select a AS b FROM x"), "select a AS b FROM x");
         assert_eq!(how("dröp c"), "by name: dröp c");
+        assert_eq!(how("decode protobuf body\nschema q.proto Q\n|message Q {}\n"), "decode protobuf body; schema q.proto Q");
     }
 
     #[test]

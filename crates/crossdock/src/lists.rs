@@ -4,7 +4,7 @@ use crossdock_runtime::info::{ClientInfo, ContextInfo, ExplainInfo, MailboxInfo,
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Explain, List};
-use crate::conversions::{named, way};
+use crate::conversions::{format_named, named, way};
 use crate::failure::Outcome;
 use crate::http::ExplainRequest;
 use crate::http::client::Client;
@@ -215,7 +215,8 @@ fn context_text(context: &ContextInfo) -> String {
 
 /// `crossdock explain`.
 pub(crate) fn explain(arguments: &Explain) -> Outcome {
-    let question = ExplainRequest { sql: arguments.sql.clone(), accept: arguments.accept.clone() };
+    let accept = arguments.accept.iter().map(|format| format_named(format)).collect::<Outcome<_>>()?;
+    let question = ExplainRequest { sql: arguments.sql.clone(), accept };
     let plan: ExplainInfo = Client::new(arguments.control.socket.as_deref())?.post("/v1/explain", &question)?;
     if arguments.json {
         return out::print_json(&plan);

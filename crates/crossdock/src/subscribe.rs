@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use crossdock_format::Format;
 use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
 use crossdock_nectarine::{Error, Event, FormatRef, Records, Subscriber, Transport};
+use crossdock_runtime::FormatName;
 
 use crate::cli::Subscribe;
+use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{bytes, counted, seconds, way};
 use crate::signals::Interrupt;
@@ -46,7 +48,10 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         builder = builder.unreadable(unreadable);
     }
     for format in &arguments.accept {
-        builder = builder.accept(format.to_string().parse::<FormatRef>().map_err(Failure::usage)?);
+        builder = match format_named(format)? {
+            FormatName::Description(text) => builder.accept(Format::parse(&text).map_err(Failure::usage)?),
+            name => builder.accept(name.to_string().parse::<FormatRef>().map_err(Failure::usage)?),
+        };
     }
     let subscriber = builder.connect().map_err(|error| match (&error, arguments.wait) {
         (Error::UnknownStream(_), None) => {

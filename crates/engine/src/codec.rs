@@ -3,6 +3,7 @@
 //! A message travels as a record with a `bytes` (or text) field: that is what a publisher sends who has nothing but
 //! encoded messages, and what a subscriber gets who wants them so. The format's other fields are not looked at.
 
+use crossdock_format::convert::MESSAGE_FIELD;
 use crossdock_format::encoding::{self, Decoder, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
 use crossdock_format::{FieldSpec, FieldType, Format, Record, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Selection};
@@ -12,9 +13,6 @@ use crate::kernel::Records;
 
 /// Most records, with those that are wrong, that are looked for in one message: a few bytes of a packed encoding may stand for any number.
 pub const MAX_RECORDS_PER_MESSAGE: usize = 1 << 16;
-
-/// The name of the field that encoded messages are in, where nobody gives another.
-pub const MESSAGE_FIELD: &str = "message";
 
 /// Makes records of encoded messages.
 ///

@@ -18,6 +18,6 @@ mod key;
 mod project;
 mod select;
 
-pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, MESSAGE_FIELD, Messages};
+pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
 pub use handler::{Handler, HandlerCounters, Sink, Verdict};
 pub use select::{Form, SelectHandler, Step};

@@ -3,9 +3,8 @@
 
 mod support;
 
-use crossdock_engine::{
-    DecodeHandler, EncodeHandler, Handler, MAX_RECORDS_PER_MESSAGE, MESSAGE_FIELD, Messages, Verdict,
-};
+use crossdock_engine::{DecodeHandler, EncodeHandler, Handler, MAX_RECORDS_PER_MESSAGE, Messages, Verdict};
+use crossdock_format::convert::MESSAGE_FIELD;
 use crossdock_format::encoding::{Encoding, EncodingOptions};
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_mailbox::Selection;

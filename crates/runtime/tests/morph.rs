@@ -165,7 +165,7 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
     assert!(wide.iter().flatten().any(|part| part.contains("text")), "{wide:?}");
     publish(&mut publisher, 100..300);
     publisher.finish().unwrap();
-    let mut came = |subscriber: &mut Subscriber| {
+    let came = |subscriber: &mut Subscriber| {
         let (mut records, mut dropped) = (0, 0);
         loop {
             match next(subscriber) {
@@ -181,6 +181,51 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
     assert_eq!(came(&mut all), (156, 44));
     let path = context.paths().unwrap().remove(0);
     assert_eq!((path.records_in, path.refused), (300, 44));
+    context.stop();
+}
+
+#[test]
+fn messages_are_decoded_and_encoded_on_the_way() {
+    let (context, addr) = start(|_| {});
+    let messages = Format::parse_schema("topic string\nbody bytes").unwrap();
+    let text = Format::parse_schema("line string").unwrap();
+    let mut publisher = publisher(&addr, Transport::Udp, &messages);
+    let wrong = |conversion: &str, to: &Format| {
+        let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
+        let refused = converter.register(&messages, to, &conversion.parse().unwrap());
+        assert!(refused.is_err(), "{conversion}");
+    };
+    wrong("decode json nothing", &v2());
+    wrong("decode parquet body", &v2());
+    wrong("encode json nothing", &text);
+    publisher.register_conversion(&messages, v2(), &"decode json body\nignore-unknown".parse().unwrap()).unwrap();
+    publisher.register_conversion(v2(), &text, &"encode csv line".parse().unwrap()).unwrap();
+    let connect = |format: &Format| Subscriber::builder(&addr).sql(ALL).accept(format).connect().unwrap();
+    let (mut records, mut lines) = (connect(&v2()), connect(&text));
+    let mut row = RecordBuilder::new(&messages);
+    for body in ["{\"flight\":7,\"delay\":-1,\"gate\":3}", "{\"flight\":", "{\"flight\":8,\"delay\":2}"] {
+        row.clear();
+        row.set(0, Value::Text(b"gates")).unwrap();
+        row.set(1, Value::Bytes(body.as_bytes())).unwrap();
+        publisher.publish(row.finish().unwrap()).unwrap();
+    }
+    publisher.finish().unwrap();
+    let came = |subscriber: &mut Subscriber| {
+        let (mut came, mut dropped) = (Vec::new(), 0);
+        loop {
+            match next(subscriber) {
+                Event::Records(batch) => came.extend(batch.iter().map(|record| format!("{record:?}"))),
+                Event::Dropped { records, .. } => dropped += records,
+                Event::StreamEnded { .. } => return (came, dropped),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let (rows, dropped_rows) = came(&mut records);
+    assert_eq!((rows.len(), dropped_rows), (2, 1), "{rows:?}");
+    assert!(rows[0].contains("Uint(7)") && rows[1].contains("Int(2)"), "{rows:?}");
+    let (rows, dropped_rows) = came(&mut lines);
+    assert_eq!((rows.len(), dropped_rows), (2, 1), "{rows:?}");
     context.stop();
 }
 

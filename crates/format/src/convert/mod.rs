@@ -45,6 +45,7 @@
 //! ```
 
 mod by_name;
+mod codec;
 mod compile;
 mod error;
 mod narrow;
@@ -54,6 +55,7 @@ mod run;
 mod step;
 mod value;
 
+pub use codec::{Codec, MESSAGE_FIELD};
 pub use error::{ConvertError, ConvertProblem, PlanError, PlanFlaw, PlanProblem};
 pub use rules::{
     Conversion, ConversionError, MAX_CONVERSION_BYTES, MAX_RULES, Rule, Rules, RulesError, RulesProblem, TimeUnit,

@@ -3,6 +3,9 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
+use super::codec::Codec;
+use crate::encoding::{EncodingNameError, LossNameError};
+
 /// Most rules that a conversion may have.
 pub const MAX_RULES: usize = 4096;
 
@@ -92,7 +95,7 @@ impl fmt::Display for Rule {
 
 /// A word as rules have it: bare if nothing in it could be taken for something else, otherwise in double quotes, with
 /// `\n` and `\r` for line ends, since a rule is one line.
-struct Quoted<'a>(&'a str);
+pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +118,7 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// The words of a line up to a comment; `None` if a quote is not closed, or not followed by a blank.
-fn split_words(line: &str) -> Option<Vec<String>> {
+pub(super) fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while !rest.is_empty() && !rest.starts_with('#') {
@@ -151,7 +154,7 @@ fn split_quoted(inside: &str) -> Option<(String, &str)> {
 }
 
 /// Enough of a text to find it again.
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     text.trim().chars().take(80).flat_map(char::escape_debug).collect()
 }
 
@@ -300,6 +303,12 @@ pub enum RulesProblem {
         /// The earlier one.
         with: String,
     },
+    /// It names no encoding.
+    #[error(transparent)]
+    Encoding(EncodingNameError),
+    /// It names no loss.
+    #[error(transparent)]
+    Loss(LossNameError),
     /// There are too many.
     #[error("a conversion has at most {MAX_RULES} rules; one that needs more is better written as SQL")]
     TooMany,
@@ -312,6 +321,10 @@ pub enum Conversion {
     ByName(Rules),
     /// A query whose select list gives the target's fields, by name.
     Sql(String),
+    /// The target's records are in messages that are a field of the source's.
+    Decode(Codec),
+    /// The target's field holds the source's records as messages, each as one.
+    Encode(Codec),
 }
 
 /// Longest text of a conversion, in bytes.
@@ -322,6 +335,14 @@ impl fmt::Display for Conversion {
         match self {
             Self::ByName(rules) => rules.fmt(f),
             Self::Sql(text) => f.write_str(text),
+            Self::Decode(codec) => {
+                f.write_str("decode ")?;
+                codec.write(f)
+            }
+            Self::Encode(codec) => {
+                f.write_str("encode ")?;
+                codec.write(f)
+            }
         }
     }
 }
@@ -329,15 +350,21 @@ impl fmt::Display for Conversion {
 impl FromStr for Conversion {
     type Err = ConversionError;
 
-    /// Reads a text that begins with `SELECT` as SQL (which is not looked into here), any other as rules.
+    /// Reads a text that begins with `SELECT` as SQL (which is not looked into here), with `decode` or `encode` as a
+    /// [`Codec`], any other as rules.
     fn from_str(text: &str) -> Result<Conversion, ConversionError> {
         if text.len() > MAX_CONVERSION_BYTES {
             return Err(ConversionError::TooLong { found: text.len() });
         }
-        let head = text.trim_start().as_bytes();
-        let is_sql = head.first_chunk::<6>().is_some_and(|word| word.eq_ignore_ascii_case(b"select"))
-            && head.get(6).is_none_or(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
-        Ok(if is_sql { Self::Sql(text.trim().to_owned()) } else { Self::ByName(text.parse()?) })
+        let head = text.trim_start();
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let word = head.split(|c| !is_word(c)).next().unwrap_or_default();
+        Ok(match word {
+            "decode" => Self::Decode(Codec::parse(text)?),
+            "encode" => Self::Encode(Codec::parse(text)?),
+            _ if word.eq_ignore_ascii_case("select") => Self::Sql(text.trim().to_owned()),
+            _ => Self::ByName(text.parse()?),
+        })
     }
 }
 

@@ -30,7 +30,7 @@ impl SchemaLanguage {
 }
 
 /// A schema as text, which formats are imported from and by which encodings are read and written.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Schema {
     /// The language that it is in.
     pub language: SchemaLanguage,

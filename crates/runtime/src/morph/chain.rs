@@ -84,25 +84,26 @@ struct Stage {
 
 enum Work {
     Plan(Plan),
-    Select(Box<SelectHandler>),
+    Handler(Box<dyn Handler + Send>),
 }
 
 impl ChainRun {
     /// A chain of parts, each of which makes what the next one reads.
-    pub(crate) fn new(from: &Format, to: &Format, steps: Vec<Step>, weight: u64, parts: Vec<Part>) -> ChainRun {
-        let stage = |part: &Part| Stage {
-            work: match part {
+    pub(crate) fn new(from: &Format, to: &Format, steps: Vec<Step>, weight: u64, parts: Vec<Part>) -> Option<ChainRun> {
+        let stage = |part: &Part| {
+            let work = match part {
                 Part::Plan(plan) => Work::Plan(plan.clone()),
-                Part::Select(program) => Work::Select(Box::new(SelectHandler::new((**program).clone()))),
-            },
-            to: part.to().id().0,
-            out: Vec::new(),
-            made: Batch::new(),
-            selection: Selection::default(),
+                Part::Select(program) => Work::Handler(Box::new(SelectHandler::new((**program).clone()))),
+                // Made once before, when the conversion was registered: it can be.
+                Part::Messages(messages) => Work::Handler(messages.handler().ok()?),
+            };
+            let to = part.to().id().0;
+            Some(Stage { work, to, out: Vec::new(), made: Batch::new(), selection: Selection::default() })
         };
-        let stages = parts.iter().map(stage).collect();
+        let stages = parts.iter().map(stage).collect::<Option<_>>()?;
         let made = parts.last().map_or(to, Part::to).clone();
-        ChainRun { from: from.clone(), to: to.clone(), made, steps, weight, parts, stages, tally: Tally::default() }
+        let (from, to, tally) = (from.clone(), to.clone(), Tally::default());
+        Some(ChainRun { from, to, made, steps, weight, parts, stages, tally })
     }
 
     /// Whether another one does the same.
@@ -145,7 +146,7 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
                 }
             }
         }
-        Work::Select(handler) => {
+        Work::Handler(handler) => {
             let errors = handler.counters().row_errors;
             selection.select_all(batch.len());
             handler.process(batch, selection, &mut Rows { out, hand_on: &mut hand_on });

@@ -1,13 +1,17 @@
 //! From a conversion's text to what runs: plans by field name, and programs of queries.
 
 use crossdock_control::conversions::Cost;
-use crossdock_format::Format;
-use crossdock_format::convert::{Conversion, Plan, Rules, TEXT_BYTES};
+use crossdock_engine::{DecodeHandler, EncodeHandler, Handler};
+use crossdock_format::convert::{Codec, Conversion, MESSAGE_FIELD, Plan, Rule, Rules, TEXT_BYTES};
+use crossdock_format::{FieldSpec, FieldType, Format};
 use crossdock_query::{Node, Program, Projection};
 
 /// What a query's program is reckoned to cost a record, and each of its fields: one that is copied, and one that is
 /// computed, in ps.
 const SELECT_PS: (u64, u64, u64) = (15_000, 1500, 20_000);
+
+/// What a message in some encoding is reckoned to cost, and each of its fields, in ps.
+const MESSAGE_PS: (u64, u64) = (100_000, 30_000);
 
 /// A part of a chain that one pass over a batch carries out.
 #[derive(Clone, Debug)]
@@ -16,6 +20,44 @@ pub(crate) enum Part {
     Plan(Plan),
     /// By expressions.
     Select(Box<Program>),
+    /// From or to messages in some encoding.
+    Messages(Box<Messages>),
+}
+
+/// What a handler of [`crossdock_engine`] that decodes or encodes messages is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Messages {
+    from: Format,
+    to: Format,
+    codec: Codec,
+    encodes: bool,
+}
+
+impl Messages {
+    /// The handler.
+    ///
+    /// # Errors
+    /// What does not go together, in words.
+    pub(crate) fn handler(&self) -> Result<Box<dyn Handler + Send>, String> {
+        let Messages { from, to, codec, encodes } = self;
+        let (schema, options) = (codec.schema.as_ref(), codec.options());
+        if codec.encoding.carries_schema() {
+            return Err(format!(
+                "{} is for files: a message has no room for what stands around its records",
+                codec.encoding
+            ));
+        }
+        let each = crossdock_engine::Messages::EachRecord;
+        Ok(match encodes {
+            true => Box::new(
+                EncodeHandler::new(from, codec.encoding, each, schema, &options).map_err(|error| error.to_string())?,
+            ),
+            false => Box::new(
+                DecodeHandler::new(from, &codec.field, codec.encoding, to, schema, &options)
+                    .map_err(|error| error.to_string())?,
+            ),
+        })
+    }
 }
 
 /// A conversion that was checked: it makes records of the one format of any of the other that it does not refuse.
@@ -39,6 +81,8 @@ impl Compiled {
         let parts = match &conversion {
             Conversion::ByName(rules) => vec![Part::Plan(by_name(from, to, rules)?)],
             Conversion::Sql(sql) => select(from, to, sql)?,
+            Conversion::Decode(codec) => vec![messages(from, to, codec, false)?],
+            Conversion::Encode(codec) => encode(from, to, codec)?,
         };
         let cost = parts.iter().map(Part::cost).fold(Cost::default(), |sum, cost| Cost {
             ps: sum.ps.saturating_add(cost.ps),
@@ -51,6 +95,24 @@ impl Compiled {
 
 fn by_name(from: &Format, to: &Format, rules: &Rules) -> Result<Plan, String> {
     Plan::by_name(from, to, rules).map_err(|error| error.to_string())
+}
+
+fn messages(from: &Format, to: &Format, codec: &Codec, encodes: bool) -> Result<Part, String> {
+    let messages = Messages { from: from.clone(), to: to.clone(), codec: codec.clone(), encodes };
+    messages.handler().map(|_| Part::Messages(Box::new(messages)))
+}
+
+/// Messages of records, and what brings them into the target's field.
+fn encode(from: &Format, to: &Format, codec: &Codec) -> Result<Vec<Part>, String> {
+    let message = FieldSpec::new(MESSAGE_FIELD, FieldType::Bytes);
+    let made = Format::natural([message]).map_err(|error| error.to_string())?;
+    let mut parts = vec![messages(from, &made, codec, true)?];
+    if made.id() != to.id() {
+        let rename = Rule::Rename { from: MESSAGE_FIELD.to_owned(), to: codec.field.clone() };
+        let rules = if codec.field == MESSAGE_FIELD { Ok(Rules::none()) } else { Rules::none().with(rename) };
+        parts.push(Part::Plan(by_name(&made, to, &rules.map_err(|error| error.to_string())?)?));
+    }
+    Ok(parts)
 }
 
 /// A query's program, and what brings its fields into the target's types and order where they are not there already.
@@ -79,6 +141,7 @@ impl Part {
         match self {
             Part::Plan(plan) => plan.from(),
             Part::Select(program) => &program.input,
+            Part::Messages(messages) => &messages.from,
         }
     }
 
@@ -87,6 +150,14 @@ impl Part {
         match self {
             Part::Plan(plan) => plan.makings(),
             Part::Select(program) => program.makings(),
+            // One field's bytes are all fields of the other side, and a flaw anywhere refuses the message.
+            Part::Messages(messages) => {
+                let reads: Vec<usize> = match messages.encodes {
+                    true => (0..messages.from.fields().len()).collect(),
+                    false => messages.from.field(&messages.codec.field).into_iter().collect(),
+                };
+                vec![(reads, true); messages.to.fields().len()]
+            }
         }
     }
 
@@ -95,6 +166,10 @@ impl Part {
         match self {
             Part::Plan(plan) => plan.narrowed(from, makes).map(Part::Plan),
             Part::Select(program) => program.narrowed(from, makes).map(Box::new).map(Part::Select),
+            Part::Messages(of) if *from == of.from => Some(self.clone()),
+            // Who encodes reads all there is.
+            Part::Messages(of) if of.encodes => None,
+            Part::Messages(of) => messages(from, &of.to, &of.codec, false).ok(),
         }
     }
 
@@ -103,6 +178,7 @@ impl Part {
         match self {
             Part::Plan(plan) => plan.to(),
             Part::Select(program) => &program.output,
+            Part::Messages(messages) => &messages.to,
         }
     }
 
@@ -120,6 +196,12 @@ impl Part {
                 let ps = record + fields.iter().map(|output| field(&output.expr.node)).sum::<u64>();
                 Cost { ps, in_bytes: expected_bytes(&program.input), out_bytes: expected_bytes(&program.output) }
             }
+            Part::Messages(messages) => {
+                let (from, to) = (&messages.from, &messages.to);
+                let fields = from.fields().len().max(to.fields().len()) as u64;
+                let ps = MESSAGE_PS.0 + MESSAGE_PS.1 * fields;
+                Cost { ps, in_bytes: expected_bytes(from), out_bytes: expected_bytes(to) }
+            }
         }
     }
 
@@ -128,6 +210,11 @@ impl Part {
         match self {
             Part::Plan(plan) => {
                 format!("by name, {} of {} fields", plan.to().fields().len(), plan.from().fields().len())
+            }
+            Part::Messages(messages) => {
+                let Messages { codec, encodes, .. } = &**messages;
+                let (verb, preposition) = if *encodes { ("encoded as", "in") } else { ("decoded from", "of") };
+                format!("{verb} {} {preposition} field {}", codec.encoding, codec.field)
             }
             Part::Select(program) => match &program.projection {
                 Projection::All => "as they are".to_owned(),

@@ -191,6 +191,6 @@ impl super::Morphing {
         if let Some(reads) = reads.get(&at.id()) {
             parts = narrow(parts, reads);
         }
-        Some(ChainRun::new(from, &at, chain.steps.clone(), chain.weight, parts))
+        ChainRun::new(from, &at, chain.steps.clone(), chain.weight, parts)
     }
 }
