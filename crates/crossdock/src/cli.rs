@@ -116,8 +116,10 @@ Examples:
   crossdock formats diff A:v1 A:v2
   crossdock formats policy A backward
   crossdock formats check A next.schema
+  crossdock formats show sample.csv > A.schema
 
-A format is named by its stream and version, by its id, or by a schema file.
+A format is named by its stream and version, by its id, or by a schema file, which
+may be data too: .parquet, .arrow and .avro say their fields, .csv and .jsonl show them.
 A policy is none, backward (who reads a new version can read old records),
 forward (who reads an old version can read new ones) or full (both).")]
     Formats(Formats),
@@ -298,8 +300,9 @@ pub(crate) struct Publish {
 /// What an encoding needs to know.
 #[derive(Debug, Args)]
 pub(crate) struct Coding {
-    /// A file with the schema: .proto, .avsc, .json (JSON Schema), or `name type [null]` a line. Where it has several
-    /// messages, the one that is meant stands behind a colon
+    /// A file with the schema: .proto, .avsc, .json (JSON Schema), `name type [null]` a line, or data that says its fields
+    /// (.parquet, .arrow, .avro) or shows them (.csv, .jsonl). Where it has several messages, the one that is meant stands
+    /// behind a colon
     #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
     /// What may be lost on the way, by name, comma-separated; what would be lost is refused with its name otherwise

@@ -192,7 +192,10 @@ mod tests {
         assert_eq!(how("rename a b\ndrop c\n"), "by name: rename a b; drop c");
         assert_eq!(how("select a AS b FROM x"), "select a AS b FROM x");
         assert_eq!(how("dröp c"), "by name: dröp c");
-        assert_eq!(how("decode protobuf body\nschema q.proto Q\n|message Q {}\n"), "decode protobuf body; schema q.proto Q");
+        assert_eq!(
+            how("decode protobuf body\nschema q.proto Q\n|message Q {}\n"),
+            "decode protobuf body; schema q.proto Q"
+        );
     }
 
     #[test]

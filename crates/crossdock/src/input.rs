@@ -28,6 +28,8 @@ const SAMPLE_ROWS: usize = 1000;
 /// Bytes that a schema is inferred from, where rows are so long that there are fewer of them.
 const SAMPLE_BYTES: usize = 4 << 20;
 
+/// How what gzip has packed starts.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// How inputs start that are surely in an encoding.
 const MAGIC: [(&[u8], Encoding); 4] = [
     (b"PAR1", Encoding::Parquet),
@@ -75,13 +77,26 @@ impl Input {
         };
         let source = Interruptible { source, interrupt: interrupt.clone() };
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, progress.wrap_read(source));
-        let is_gzip = plain.fill_buf().map_err(cannot)?.starts_with(&[0x1f, 0x8b]);
-        let file = whole.filter(|_| !is_gzip);
+        let is_gzip = plain.fill_buf().map_err(cannot)?.starts_with(&GZIP);
+        Ok(Input::of(name, plain, is_gzip, whole))
+    }
+
+    /// Opens a file to look at how it begins.
+    pub(crate) fn peek(path: &Path) -> Outcome<Input> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| cannot_read(&name, &error))?;
+        let whole = file.try_clone().map_err(|error| cannot_read(&name, &error))?;
+        let mut plain = BufReader::with_capacity(BUFFER_BYTES, file);
+        let is_gzip = plain.fill_buf().map_err(|error| cannot_read(&name, &error))?.starts_with(&GZIP);
+        Ok(Input::of(name, plain, is_gzip, Some(whole)))
+    }
+
+    fn of(name: String, plain: impl BufRead + 'static, is_gzip: bool, whole: Option<File>) -> Input {
         let reader: Box<dyn BufRead> = match is_gzip {
             true => Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(plain))),
             false => Box::new(plain),
         };
-        Ok(Input { name, reader, file })
+        Input { name, reader, file: whole.filter(|_| !is_gzip) }
     }
 
     /// The encoding by the name's ending, else by how the input starts; what looks like nothing else is taken for CSV.

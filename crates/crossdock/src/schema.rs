@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use crossdock_format::Format;
-use crossdock_format::encoding::{Schema, SchemaLanguage};
+use crossdock_format::encoding::{Encoding, EncodingOptions, Schema, SchemaLanguage};
 
 use crate::failure::{Failure, Outcome};
+use crate::input::{Input, Rows};
 
 /// Most files that a `.proto` file may import, by way of others too.
 const MAX_IMPORTS: usize = 256;
@@ -21,7 +22,12 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
     let (path, message) = split(path);
     let shown = path.display();
     let wanted = "a schema has a field a line, `name type` or `name type null`, such as `dep_delay i16 null`; \
-                  or it is a .proto, an .avsc, or a JSON Schema in .json";
+                  or it is a .proto, an .avsc, a JSON Schema in .json, or a file of data that says its fields";
+    if let Some(encoding) = Encoding::of_name(&path.to_string_lossy()).filter(|encoding| says_fields(*encoding, path)) {
+        let format = of_data(path, encoding)?;
+        let schema = Schema::new("inferred", format.schema(), None);
+        return Ok(SchemaFile { format, schema });
+    }
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("cannot read the schema {shown}: {error}")).hint(wanted))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -38,6 +44,24 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
     }
     let format = schema.format().map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
     Ok(SchemaFile { format, schema })
+}
+
+/// Whether a file of this encoding says which fields it has, or shows it by its first rows. What ends in `.json` is a JSON
+/// Schema.
+fn says_fields(encoding: Encoding, path: &Path) -> bool {
+    let is_rows = matches!(encoding, Encoding::Csv | Encoding::Json);
+    encoding.carries_schema() || (is_rows && path.extension().is_none_or(|ending| ending != "json"))
+}
+
+/// The format of a file of data: what it says itself, else what its first rows look like.
+fn of_data(path: &Path, encoding: Encoding) -> Outcome<Format> {
+    let mut input = Input::peek(path)?;
+    let options = EncodingOptions::default();
+    match encoding {
+        Encoding::Csv => input.infer(Some(&options.csv)),
+        Encoding::Json => input.infer(None),
+        _ => Ok(Rows::open(input, encoding, &options)?.0),
+    }
 }
 
 fn split(path: &Path) -> (&Path, Option<&str>) {
