@@ -246,7 +246,7 @@ impl DirectBuilder {
     /// # Errors
     /// A required field has no value: its index.
     #[inline]
-    fn finish(&mut self) -> Result<(), usize> {
+    pub(crate) fn finish(&mut self) -> Result<(), usize> {
         if let Some(word) = self.missing.iter().position(|word| *word != 0) {
             return Err(word * 64 + self.missing[word].trailing_zeros() as usize);
         }

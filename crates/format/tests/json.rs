@@ -38,6 +38,55 @@ fn decode(format: &Format, text: &[u8], buffer_bytes: usize, options: &JsonOptio
     }
 }
 
+/// A field of every type that is a single value, but decimals.
+const ANY_TYPE: &str = "a i8 null\nb u16\nc i64 null\nd u64 null\ne f32 null\nf f64\ng bool null\nh char[3] null\n\
+    i string null\nj timestamp null\nk enum u8 { red = 1, blue = 2 } null";
+
+/// A line with any members, some of which are fields.
+fn any_line() -> impl Strategy<Value = Vec<u8>> {
+    let text = "[ -~é\\\\\\x00]{0,20}|NA|red|blue|2013-01-01T10:00:00(\\.[0-9]{1,9})?(Z|z|\\+00:00)";
+    let value = prop_oneof![
+        "-?[0-9]{1,20}",
+        "-?[0-9]{1,3}",
+        "-?[0-9]{1,9}\\.[0-9]{1,9}",
+        "-?[0-9]{0,20}(\\.[0-9]{0,20})?([eE][+-]?[0-9]{0,3})?",
+        "null|true|false|nul|[tfn]",
+        text.prop_map(|text| format!("\"{text}\"")),
+        "\\[[0-9]{0,2}\\]|\\{\\}",
+    ];
+    let names = proptest::sample::subsequence(vec!["a", "c", "d", "e", "g", "h", "i", "j", "k"], 0..=9).prop_shuffle();
+    let more = prop::option::weighted(0.1, "[a-kz]");
+    (names, more, vec((" {0,2}", value), 10)).prop_map(|(names, more, values)| {
+        let names = names.into_iter().chain(more.as_deref());
+        let members =
+            names.zip(&values).map(|(name, (blank, value))| format!("\"{name}\"{blank}:{blank}{value}{blank},"));
+        format!("{{{}\"b\":7,\"f\":0.5}}", members.collect::<String>()).into_bytes()
+    })
+}
+
+/// A line as programs write it, with a few bytes of it changed.
+fn changed_line() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![any::<u8>(), proptest::sample::select(b"0123456789-+.eE\"\\{}[]:, \tnabf".to_vec())];
+    let changes = vec((any::<prop::sample::Index>(), prop::option::of(byte)), 0..4);
+    (any::<(i8, u16, i64, u64, f32, f64, bool)>(), "[a-z ]{0,3}", "[a-z ]{0,12}", changes).prop_map(
+        |((a, b, c, d, e, f, g), h, i, changes)| {
+            let line = format!(
+                "{{\"a\":{a},\"b\":{b},\"c\":{c},\"d\":{d},\"e\":{e:?},\"f\":{f:?},\"g\":{g},\"h\":\"{h}\",\"i\":\"{i}\",\
+                 \"j\":\"2013-01-01T10:00:00Z\",\"k\":\"blue\"}}"
+            );
+            let mut line = line.into_bytes();
+            for (at, byte) in changes {
+                let at = at.index(line.len());
+                match byte {
+                    Some(byte) => line[at] = byte,
+                    None => drop(line.remove(at)),
+                }
+            }
+            line
+        },
+    )
+}
+
 proptest! {
     #[test]
     fn records_read_back((format, rows) in rows(), buffer_bytes in 1_usize..300) {
@@ -110,6 +159,32 @@ proptest! {
                 prop_assert_eq!(record.get(field), value.value());
             }
         }
+    }
+
+    #[test]
+    fn plain_lines_are_read_as_the_library_reads_them(
+        lines in vec(prop_oneof![any_line(), changed_line()], 1..6),
+        ignore_unknown_fields in any::<bool>(),
+    ) {
+        // A list in the format, though no line has it, leaves every line to the library.
+        let (plain, library) = (ANY_TYPE.to_owned(), format!("{ANY_TYPE}\nunheard_of u8[] null"));
+        let null_words = vec!["NA".to_owned()];
+        let options = JsonOptions { ignore_unknown_fields, null_words, ..JsonOptions::default() };
+        let [plain, library] = [plain, library].map(|schema| {
+            let format = Format::parse_schema(&schema).unwrap();
+            let (payload, errors) = decode(&format, lines.join(&b'\n').as_slice(), 4096, &options);
+            let mut values = Vec::new();
+            let records = format.check_records(&payload, |start, len| {
+                let record = &payload[start as usize..(start + len) as usize];
+                let record = Record::check(&format, record).unwrap();
+                // As text, since a negative zero is another text.
+                values.extend((0..11).map(|field| format!("{:?}", record.get(field))));
+            });
+            let errors: Vec<String> =
+                errors.iter().map(|error| error.split_once("; it has").map_or(&**error, |(error, _)| error).to_owned()).collect();
+            (records, values, errors)
+        });
+        prop_assert_eq!(plain, library, "{:?}", lines.iter().map(|line| String::from_utf8_lossy(line)).collect::<Vec<_>>());
     }
 
     #[test]

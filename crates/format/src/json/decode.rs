@@ -7,6 +7,7 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::plain::Plain;
 use super::shape::{Entry, Item, Shape, What};
 use super::{JsonError, JsonOptions, JsonProblem, MAX_DEPTH};
 use crate::builder::{RecordBuilder, ValueError, ValueProblem};
@@ -37,6 +38,10 @@ struct LineReader {
 /// What makes a record of an object.
 #[derive(Debug)]
 struct Convert {
+    /// What reads most lines; `None` for formats with more than single values in them.
+    plain: Option<Plain>,
+    /// Whether it has read the last line; if not, the builder has its record.
+    is_plain: bool,
     builder: RecordBuilder,
     options: JsonOptions,
     /// One bit a member: those that the objects on the way to where parsing is had.
@@ -52,6 +57,8 @@ impl JsonDecoder {
     pub fn new(format: &Format, options: &JsonOptions) -> Self {
         let (shape, words) = Shape::of(format);
         let convert = Convert {
+            plain: Plain::of(format, &shape),
+            is_plain: false,
             builder: RecordBuilder::new(format),
             options: options.clone(),
             seen: vec![0; words],
@@ -151,11 +158,17 @@ impl LineReader {
 }
 
 impl Convert {
-    /// Puts the members of an object into the builder; false for a blank line.
+    /// Makes the members of an object a record, for [`Convert::finish`]; false for a blank line.
     #[inline]
     fn line(&mut self, shape: &Shape, line: u64, bytes: &[u8]) -> Result<bool, JsonError> {
         if bytes.trim_ascii().is_empty() {
             return Ok(false);
+        }
+        if let Some(plain) = &mut self.plain {
+            self.is_plain = plain.read(shape, &self.options, bytes);
+            if self.is_plain {
+                return Ok(true);
+            }
         }
         self.builder.clear();
         let mut parser = serde_json::Deserializer::from_slice(bytes);
@@ -168,6 +181,10 @@ impl Convert {
 
     #[inline]
     fn finish(&mut self, line: u64) -> Result<&[u8], JsonError> {
+        match &self.plain {
+            Some(plain) if self.is_plain => return Ok(plain.record()),
+            _ => {}
+        }
         self.builder.finish().map_err(|error| {
             let (field, problem) = flaw_of(&error);
             JsonError { line, field, problem }

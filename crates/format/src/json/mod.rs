@@ -12,6 +12,8 @@
 mod decode;
 mod encode;
 mod infer;
+mod plain;
+mod scan;
 mod schema;
 mod shape;
 
