@@ -14,6 +14,8 @@ use serde::Deserialize;
 
 /// A flight for serde: JSON, CSV and Avro decode it. Text owns its bytes, as applications that keep rows have it.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+// As the record of the schema is called, which Avro's library asks for.
+#[serde(rename = "Flight")]
 #[allow(missing_docs, reason = "fields are named as in the data")]
 pub struct Typed {
     pub year: u16,
@@ -35,7 +37,13 @@ pub struct Typed {
     pub hour: i32,
     pub minute: i32,
     pub time_hour: String,
+    #[serde(deserialize_with = "long")]
     pub sequence: u64,
+}
+
+/// A number of 64 bits by way of one with a sign: Avro has no other, and its library takes none for an unsigned one.
+fn long<'de, D: serde::Deserializer<'de>>(parser: D) -> Result<u64, D::Error> {
+    u64::try_from(i64::deserialize(parser)?).map_err(serde::de::Error::custom)
 }
 
 /// A flight for rkyv, with arrays where lengths are known.
