@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::element::{Count, Element, ElementKind, Enumeration};
 use crate::foreign::{Access, ReadCost};
+use crate::format::Specs;
 pub(crate) use crate::spec::{FieldSpec, TypeSpec};
 
 /// The type of a field's values. Its text form (`Display`, `FromStr`) is `bool`, `i8` … `u64`, `f32`, `f64`,
@@ -307,6 +308,10 @@ impl Field {
     /// The type as it is declared.
     #[must_use]
     pub fn type_spec(&self) -> TypeSpec {
+        self.type_spec_of(Specs::Declared)
+    }
+
+    pub(crate) fn type_spec_of(&self, which: Specs) -> TypeSpec {
         match &self.detail {
             Detail::None => TypeSpec::Scalar(self.ty),
             Detail::Enum(enumeration) => {
@@ -318,8 +323,8 @@ impl Field {
             }
             Detail::List(element) => {
                 let of = match element.kind() {
-                    ElementKind::Scalar(field) => field.type_spec(),
-                    ElementKind::Record(format) => TypeSpec::Record(format.specs()),
+                    ElementKind::Scalar(field) => field.type_spec_of(which),
+                    ElementKind::Record(format) => TypeSpec::Record(format.specs_of(which)),
                 };
                 let count = match element.count {
                     Count::Fixed(count) => Some(count),

@@ -46,6 +46,26 @@ pub(crate) enum Frame {
     ForeignElement,
 }
 
+/// Where a record ends, as far as its first bytes tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    /// Behind so many bytes, which are there.
+    Whole(usize),
+    /// There are not enough bytes; it has at least so many.
+    Short { at_least: usize },
+    /// Nobody can tell: it is no record.
+    Unknown,
+}
+
+/// Which declarations of fields are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Specs {
+    /// As they were declared.
+    Declared,
+    /// As the natural twin of a foreign layout has them: fields that others tell are nullable.
+    Twin,
+}
+
 /// Fields and null bits as a layout gives them out.
 #[derive(Default)]
 pub(crate) struct Parts {
@@ -199,9 +219,17 @@ impl Format {
         tree: Vec<Member>,
         foreign: ForeignLayout,
         fixed_bytes: usize,
-    ) -> Format {
+    ) -> Result<Format, FormatProblem> {
         let layout = Layout::foreign(&fields, foreign, fixed_bytes);
-        Self::with(frame, fields, tree, layout)
+        let mut format = Self::with(frame, fields, tree, layout);
+        if frame == Frame::Foreign {
+            let specs = format.specs_of(Specs::Twin);
+            let twin = natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?;
+            if let Some(foreign) = Arc::get_mut(&mut format.inner).and_then(|inner| inner.layout.foreign.as_mut()) {
+                foreign.twin = Some(twin);
+            }
+        }
+        Ok(format)
     }
 
     fn with(frame: Frame, fields: Vec<Field>, tree: Vec<Member>, layout: Layout) -> Format {
@@ -232,19 +260,27 @@ impl Format {
     /// The fields as they were declared.
     #[must_use]
     pub fn specs(&self) -> Vec<FieldSpec> {
-        self.specs_of(&self.inner.tree)
+        self.specs_of(Specs::Declared)
     }
 
-    fn specs_of(&self, members: &[Member]) -> Vec<FieldSpec> {
+    pub(crate) fn specs_of(&self, which: Specs) -> Vec<FieldSpec> {
+        self.member_specs(&self.inner.tree, which)
+    }
+
+    fn member_specs(&self, members: &[Member], which: Specs) -> Vec<FieldSpec> {
         let spec = |member: &Member| match member {
             Member::Leaf(index) => {
                 let field = self.inner.fields.get(*index)?;
-                let is_shared = self.inner.layout.cells.get(*index)?.is_shared();
+                let layout = &self.inner.layout;
+                let nullable = match &layout.foreign {
+                    Some(foreign) => foreign.puts.get(*index)?.is_nullable(which),
+                    None => field.nullable && !layout.cells.get(*index)?.is_shared(),
+                };
                 let name = own_name(members, &self.inner.tree, *index, &field.name).to_owned();
-                Some(FieldSpec { name, ty: field.type_spec(), nullable: field.nullable && !is_shared })
+                Some(FieldSpec { name, ty: field.type_spec_of(which), nullable })
             }
             Member::Group(group) => {
-                let fields = self.specs_of(&group.members);
+                let fields = self.member_specs(&group.members, which);
                 let ty = if group.union.is_some() { TypeSpec::Union(fields) } else { TypeSpec::Record(fields) };
                 Some(FieldSpec { name: group.name.clone(), ty, nullable: group.nullable })
             }
@@ -321,10 +357,19 @@ impl Format {
         }
     }
 
-    /// Whether records are laid out by another program, and are read in place only.
+    /// Whether records are laid out as another program has it.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.inner.layout.foreign.is_some()
+    }
+
+    /// The format in which records are made before they get the bytes of a foreign layout: the same fields in the natural
+    /// layout. Those that tell of others (which variant is there, how many elements, how long the record is, what is
+    /// null) and those that share the bytes of others are nullable in it: null leaves them to what they tell of. Of a
+    /// format that is not foreign, the format itself.
+    #[must_use]
+    pub fn twin(&self) -> &Format {
+        self.inner.layout.foreign.as_ref().and_then(|foreign| foreign.twin.as_ref()).unwrap_or(self)
     }
 
     /// The length of the record that `bytes` start with, as it says itself or as the layout has it; `None` if it is none
@@ -335,6 +380,19 @@ impl Format {
         match &self.inner.layout.foreign {
             None => crate::record::record_len(bytes),
             Some(foreign) => foreign.record_len(self.fixed_bytes(), bytes),
+        }
+    }
+
+    /// Where the record ends that `bytes` start with, of which more may come.
+    pub(crate) fn extent(&self, bytes: &[u8]) -> Extent {
+        if let Some(foreign) = &self.inner.layout.foreign {
+            return foreign.extent(self.fixed_bytes(), bytes);
+        }
+        let Some(word) = bytes.first_chunk() else { return Extent::Short { at_least: LENGTH_BYTES } };
+        match u32::from_le_bytes(*word) as usize {
+            len if len < RECORD_ALIGN || !len.is_multiple_of(RECORD_ALIGN) => Extent::Unknown,
+            len if len > bytes.len() => Extent::Short { at_least: len },
+            len => Extent::Whole(len),
         }
     }
 

@@ -329,7 +329,8 @@ impl<T: Shape> View<T> {
     /// Finds the struct's fields in a format, by name.
     ///
     /// # Errors
-    /// A field that the format does not have, has of another type, or has nullable where the struct takes no null.
+    /// A field that the format does not have, has of another type, has nullable where the struct takes no null, or has in
+    /// a foreign layout where reading it takes more than a load.
     pub fn bind(format: &Format) -> Result<View<T>, BindError> {
         let mut places = T::NOWHERE;
         let mut bound = vec![false; format.fields().len()];
@@ -342,6 +343,8 @@ impl<T: Shape> View<T> {
                     *place = Place::of(field);
                     if !(takes.fits)(field.ty) {
                         BindProblem::WrongType { found: field.ty, expected: takes.words }
+                    } else if !field.is_plain() {
+                        BindProblem::NotPlain
                     } else if field.nullable && !takes.null {
                         BindProblem::Nullable
                     } else {
@@ -378,12 +381,15 @@ impl<T: Shape> View<T> {
     /// Appends a record. Fields that the struct does not have are null.
     ///
     /// # Errors
-    /// The format has a field that is never null and that the struct does not have, a text does not fit its `char[N]`, or
+    /// The layout is foreign, the format has a field that is never null and that the struct does not have, a text does not fit its `char[N]`, or
     /// the record would be longer than [`MAX_RECORD_BYTES`]; nothing was appended.
     #[inline]
     pub fn write(&self, value: &T::Of<'_>, out: &mut Vec<u8>) -> Result<(), ValueError> {
         if let Some(field) = self.missing {
             return Err(self.refuse(field, ValueProblem::NotSet));
+        }
+        if self.format.is_foreign() {
+            return Err(self.refuse(0, ValueProblem::Foreign));
         }
         let fixed = self.format.fixed_bytes();
         let length = (fixed + T::variable_bytes(&self.places, value)).next_multiple_of(RECORD_ALIGN);
@@ -450,6 +456,11 @@ pub enum BindProblem {
     /// It may be null, and the struct has no place for that.
     #[error("it may be null, so the struct's field has to be an Option")]
     Nullable,
+    /// The layout is foreign, and its bytes are not those of the type.
+    #[error(
+        "reading it takes more than a load in this foreign layout; read it by `Record::get`, or convert the records"
+    )]
+    NotPlain,
 }
 
 /// Declares a struct that is a typed view of records: see the page of [`view`](crate::view).

@@ -74,6 +74,36 @@ fn building_and_checking_without_allocating() {
 }
 
 #[test]
+fn writing_foreign_layouts_without_allocating() {
+    let layout = "layout foreign big packed length len +0\nlen u16\nflags u8\nkind u8\nat u24 null bit 0 of flags\n\
+                  name string slot u16 u16\nlegs record { to char[3] pad space; km u16 null if = 0 }[] slot u16 u8\n\
+                  msg union on kind { 1 => add u40; 2 => text char[8] }";
+    let format = Format::parse_schema(layout).unwrap();
+    let field = |name: &str| format.field(name).unwrap();
+    let (at, name, legs, text) = (field("at"), field("name"), field("legs"), field("msg.text"));
+    let mut builder = RecordBuilder::new(&format);
+    let mut step = || {
+        builder.clear();
+        builder.set_u64(at, 7).unwrap();
+        builder.set_text(name, "N14228").unwrap();
+        builder.begin_list(legs).unwrap();
+        for to in ["JFK", "LGA"] {
+            builder.begin_element().unwrap();
+            builder.set_text(0, to).unwrap();
+            builder.end_element().unwrap();
+        }
+        builder.end_list().unwrap();
+        builder.set_text(text, "boarding").unwrap();
+        assert_eq!(format.check_records(builder.finish().unwrap(), |_, _| {}), Ok(1));
+        // What is refused may be many, too.
+        builder.set_u64(at, 1 << 30).unwrap();
+        assert!(builder.finish().is_err());
+    };
+    step();
+    assert_eq!(measure(|| (0..100).for_each(|_| step())).count_total, 0);
+}
+
+#[test]
 fn converting_without_allocating() {
     let from = Format::parse_schema(SCHEMA).unwrap();
     let to =

@@ -25,6 +25,18 @@ impl ValueError {
         ValueError { format: format.clone(), within: None, is_value: false, field, problem }
     }
 
+    /// The same, of a field in an element of the list `list`; `is_value`: the element is a single value.
+    pub(crate) fn in_element(mut self, list: &str, index: usize, is_value: bool) -> ValueError {
+        self.within = Some(match self.within {
+            Some(within) => format!("{list}[{index}].{within}").into(),
+            None => {
+                self.is_value = is_value;
+                format!("{list}[{index}]").into()
+            }
+        });
+        self
+    }
+
     /// The field's path, with the lists and elements that it is in, if there is such a field.
     #[must_use]
     pub fn path(&self) -> Option<String> {
@@ -142,9 +154,86 @@ pub enum ValueProblem {
         /// How many were set.
         found: usize,
     },
-    /// A record of a foreign layout.
-    #[error("records of a foreign layout are read in place, and not written")]
+    /// What writes natural records only was given a foreign layout.
+    #[error("records of a foreign layout are made by a RecordBuilder")]
     Foreign,
+    /// A number that has more bits than its place.
+    #[error("found {found}, expected a number of {bits} bits {} a sign", if *signed { "with" } else { "without" })]
+    BitRange {
+        /// The number.
+        found: i128,
+        /// Bits of its place.
+        bits: u8,
+        /// Whether the place has a sign.
+        signed: bool,
+    },
+    /// A timestamp between two that the layout's unit can tell.
+    #[error("found a timestamp of {found} ns, expected a multiple of {unit} ns")]
+    Unit {
+        /// The timestamp, in nanoseconds.
+        found: i64,
+        /// The unit, in nanoseconds.
+        unit: i64,
+    },
+    /// A text that could not be told from its padding.
+    #[error("found a text that ends in a blank, expected none: `pad space` cannot tell it from padding")]
+    EndsInBlank,
+    /// A value that reads as null.
+    #[error("found the value that stands for null, expected another")]
+    StandsForNull,
+    /// A place or a number that a slot has no room for.
+    #[error("found an offset or count of {found}, expected one of {bits} bits: the slot holds no greater one")]
+    SlotRange {
+        /// The offset or count.
+        found: usize,
+        /// Bits that the slot has for it.
+        bits: u8,
+    },
+    /// What the layout gives no more room for.
+    #[error("found what would end at byte {found}, expected at most byte {room}: the layout gives it no more room")]
+    NoRoom {
+        /// Where it would end, in bytes from the start of the record or element.
+        found: usize,
+        /// Where it may end.
+        room: usize,
+    },
+    /// A length field that says less than the record takes.
+    #[error(
+        "found a length that ends the record at byte {found}, expected at least byte {expected}; left out, it is worked \
+         out"
+    )]
+    StatedLength {
+        /// The length that it gives the record, in bytes.
+        found: i128,
+        /// The length that the record needs.
+        expected: usize,
+    },
+    /// A count that is not that of the list.
+    #[error("found {found}, expected {expected}, as many elements as there are; left out, it is worked out")]
+    StatedCount {
+        /// What the field says.
+        found: i128,
+        /// How many there are.
+        expected: usize,
+    },
+    /// A discriminator that speaks of another variant.
+    #[error("found a value that speaks of another variant, expected one for what is there; left out, it is worked out")]
+    Discriminator,
+    /// A record that must have a variant has none.
+    #[error("found no variant, expected one: the layout has no way to say that there is none")]
+    NoVariant,
+    /// The bit that says whether the field is null says otherwise.
+    #[error(
+        "found a null bit that says otherwise, expected one that goes with the value; left out, the field that has it is \
+         worked out"
+    )]
+    NullBit,
+    /// Values that cannot all be there.
+    #[error(
+        "found a value that would read back otherwise, expected what the fields say that share its bytes or tell whether \
+         it is there"
+    )]
+    Contradiction,
     /// The record would be longer than any may be.
     #[error("the record would take {found} bytes, expected at most {MAX_RECORD_BYTES}")]
     RecordTooLong {

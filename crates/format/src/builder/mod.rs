@@ -8,7 +8,7 @@ mod quick;
 use crate::MAX_RECORD_BYTES;
 use crate::field::FieldType;
 use crate::format::{Cell, Format, RECORD_ALIGN};
-use crate::record::{Value, slot};
+use crate::record::{Record, Value, slot};
 
 pub use error::{ValueError, ValueProblem};
 use nested::Level;
@@ -22,6 +22,10 @@ use nested::Level;
 /// A nested record that may be null is there as soon as a field in it is set. A list is begun, gets its elements one
 /// after the other, and is ended; between [`begin_element`](RecordBuilder::begin_element) and
 /// [`end_element`](RecordBuilder::end_element), `set…` speaks of the fields of that element.
+///
+/// Records of a foreign layout are made in the same way, and get their bytes when they are finished. Of their fields,
+/// those that tell of others may be left unset: which variant is there, how many elements a list has, how long the
+/// record is, what is null. Those that are set must say what is so.
 ///
 /// ```
 /// use crossdock_format::{Format, Record, RecordBuilder, Value};
@@ -62,12 +66,16 @@ pub struct RecordBuilder {
     has_dead: bool,
     /// Room for a copy of the record without those.
     spare: Vec<u8>,
+    /// The foreign layout that records are written in once they are whole, and the last one's bytes.
+    foreign: Option<(Format, Vec<u8>)>,
 }
 
 impl RecordBuilder {
     /// A builder with every field unset.
     #[must_use]
     pub fn new(format: &Format) -> Self {
+        let foreign = format.is_foreign().then(|| (format.clone(), Vec::new()));
+        let format = format.twin();
         let layout = format.layout();
         Self {
             bytes: layout.blank.to_vec(),
@@ -79,10 +87,12 @@ impl RecordBuilder {
             depth: 0,
             has_dead: false,
             spare: Vec::new(),
+            foreign,
         }
     }
 
-    /// The format of the innermost open record: that of the records, unless an element of a list is open.
+    /// The format of the innermost open record: that of the records, unless an element of a list is open; of a foreign
+    /// layout, its [twin](Format::twin).
     #[inline]
     #[must_use]
     pub fn format(&self) -> &Format {
@@ -294,7 +304,8 @@ impl RecordBuilder {
     /// The finished record.
     ///
     /// # Errors
-    /// A field that is not nullable was never set.
+    /// A field that is not nullable was never set. Of a foreign layout: a value that it has no way to hold, or that is not
+    /// what fields say that tell of it.
     #[inline]
     pub fn finish(&mut self) -> Result<&[u8], ValueError> {
         if self.depth > 0 {
@@ -310,7 +321,14 @@ impl RecordBuilder {
             // At most MAX_RECORD_BYTES: see `store_variable`.
             *word = (len as u32).to_le_bytes();
         }
-        Ok(&self.bytes)
+        match &mut self.foreign {
+            None => Ok(&self.bytes),
+            Some((format, out)) => {
+                out.clear();
+                crate::foreign::write(format, &Record::assume_checked(&self.format, &self.bytes), out)?;
+                Ok(out)
+            }
+        }
     }
 
     #[inline]

@@ -251,9 +251,6 @@ impl RecordBuilder {
     /// Checks that all is set that must be.
     #[inline]
     pub(super) fn check_complete(&mut self) -> Result<(), ValueError> {
-        if self.format.is_foreign() {
-            return Err(self.refuse(0, ValueProblem::Foreign));
-        }
         if self.missing.iter().any(|word| *word != 0) {
             self.check_missing()?;
         }

@@ -2,6 +2,8 @@
 
 use std::io::BufRead;
 
+use super::binary::{BinaryDecoder, BinaryEncoder};
+use super::foreign::ForeignDecoder;
 use super::schema::absent;
 use super::text::{CsvInput, CsvOutput, json_options};
 use super::{Decoder, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
@@ -12,31 +14,47 @@ use crate::json::{JsonDecoder, JsonEncoder};
 /// where the encoding needs to know (Protobuf, Avro); without it, it is the one that [`encoder`] makes up for the format.
 ///
 /// # Errors
-/// The schema does not go with the format, the format is of a foreign layout, or the build was made without the encoding.
+/// The schema does not go with the format, or the build was made without the encoding.
 pub fn decoder(
     encoding: Encoding,
     format: &Format,
     schema: Option<&Schema>,
     options: &EncodingOptions,
 ) -> Result<Box<dyn Decoder>, EncodingError> {
-    let _ = schema;
-    if format.is_foreign() {
-        let message = "records of a foreign layout are read in place and not made: name a schema without one";
-        return Err(EncodingError::schema(message));
+    if encoding == Encoding::Binary || !format.is_foreign() {
+        return natural_decoder(encoding, format, format, schema, options);
     }
+    let twin = natural_decoder(encoding, format.twin(), format, schema, options)?;
+    Ok(Box::new(ForeignDecoder::new(format, twin)))
+}
+
+/// A decoder to records of `format`, of inputs as they are written of records of `declared`.
+fn natural_decoder(
+    encoding: Encoding,
+    format: &Format,
+    declared: &Format,
+    schema: Option<&Schema>,
+    options: &EncodingOptions,
+) -> Result<Box<dyn Decoder>, EncodingError> {
+    let _ = (schema, declared);
     Ok(match encoding {
+        Encoding::Binary => Box::new(BinaryDecoder::new(format, options)),
         Encoding::Json => Box::new(JsonDecoder::new(format, &json_options(options))),
         Encoding::Csv => Box::new(CsvInput::new(format, options)),
         Encoding::Cbor => Box::new(super::cbor::CborDecoder::new(format, options)),
         Encoding::MessagePack => Box::new(super::msgpack::MessagePackDecoder::new(format, options)),
         #[cfg(feature = "avro")]
-        Encoding::Avro => Box::new(super::avro::AvroDecoder::new(format, options, avro_schema(schema)?.as_ref())?),
+        Encoding::Avro => {
+            let schema = avro_schema(schema)?.map_or_else(|| super::avro::AvroSchema::of(declared), Ok)?;
+            Box::new(super::avro::AvroDecoder::new(format, options, Some(&schema))?)
+        }
         #[cfg(feature = "avro")]
         Encoding::AvroFile => Box::new(super::avro::AvroFileDecoder::new(format, options)),
         #[cfg(feature = "protobuf")]
         Encoding::Protobuf => {
             let schema = protobuf_schema(schema)?;
-            Box::new(super::protobuf::ProtobufDecoder::new(format, options, schema.as_ref())?)
+            let schema = schema.unwrap_or_else(|| super::protobuf::ProtobufSchema::of(declared));
+            Box::new(super::protobuf::ProtobufDecoder::new(format, options, Some(&schema))?)
         }
         #[cfg(feature = "xml")]
         Encoding::Xml => Box::new(super::xml::XmlDecoder::new(format, options)),
@@ -62,6 +80,7 @@ pub fn encoder(
 ) -> Result<Box<dyn Encoder>, EncodingError> {
     let _ = schema;
     Ok(match encoding {
+        Encoding::Binary => Box::new(BinaryEncoder),
         Encoding::Json => Box::new(JsonEncoder::new(format)),
         Encoding::Csv => Box::new(CsvOutput::new(format, options)?),
         Encoding::Cbor => Box::new(super::cbor::CborEncoder::new(format, options)?),

@@ -4,6 +4,7 @@ use std::{fmt, io};
 
 use super::{Encoding, Loss};
 use crate::builder::{ValueError, ValueProblem};
+use crate::check::RecordProblem;
 use crate::csv::{CsvError, CsvProblem};
 use crate::json::{JsonError, JsonProblem};
 
@@ -69,6 +70,7 @@ impl EncodingError {
                     | EncodingProblem::Missing
                     | EncodingProblem::Unknown { .. }
                     | EncodingProblem::Twice
+                    | EncodingProblem::Record { .. }
             ),
         }
     }
@@ -178,6 +180,12 @@ pub enum EncodingProblem {
     /// The item has the field twice.
     #[error("it is there twice")]
     Twice,
+    /// The bytes are no sound record.
+    #[error("{problem}")]
+    Record {
+        /// What is wrong with them.
+        problem: RecordProblem,
+    },
     /// The encoding has no type that takes the field's values without loss.
     #[error("{encoding} {why}; --allow {loss} has it written all the same")]
     Lossy {

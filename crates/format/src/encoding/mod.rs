@@ -31,8 +31,10 @@
 
 #[cfg(feature = "arrow")]
 pub mod arrow;
+pub mod binary;
 mod dispatch;
 mod error;
+mod foreign;
 mod schema;
 mod text;
 #[cfg(feature = "xml")]
@@ -135,11 +137,13 @@ pub enum Encoding {
     ArrowFile,
     /// A Parquet file.
     Parquet,
+    /// Records as they lie in memory, in the layout of their format.
+    Binary,
 }
 
 impl Encoding {
     /// All of them, in the order in which they are listed to people.
-    pub const ALL: [Encoding; 11] = [
+    pub const ALL: [Encoding; 12] = [
         Self::Json,
         Self::Csv,
         Self::Cbor,
@@ -151,6 +155,7 @@ impl Encoding {
         Self::ArrowStream,
         Self::ArrowFile,
         Self::Parquet,
+        Self::Binary,
     ];
 
     /// The name that the command line and configurations use.
@@ -168,6 +173,7 @@ impl Encoding {
             Self::ArrowStream => "arrow",
             Self::ArrowFile => "arrow-file",
             Self::Parquet => "parquet",
+            Self::Binary => "binary",
         }
     }
 
@@ -186,6 +192,7 @@ impl Encoding {
             Self::ArrowStream => &["arrows"],
             Self::ArrowFile => &["arrow", "feather"],
             Self::Parquet => &["parquet"],
+            Self::Binary => &["bin"],
         }
     }
 }
@@ -228,7 +235,7 @@ impl fmt::Display for Encoding {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{found}` is no encoding; known: json, csv, cbor, msgpack, avro-binary, avro, protobuf, xml, arrow, arrow-file, \
-     parquet"
+     parquet, binary"
 )]
 pub struct EncodingNameError {
     /// The word that was found.

@@ -1,9 +1,10 @@
 //! How long a foreign record is, and whether all that it refers to lies in it.
 
+use super::write::Put;
 use super::{Access, Length, Number, Read, Tests, any_null, slot_of};
 use crate::check::{ElementPath, RecordError, RecordProblem};
 use crate::element::Element;
-use crate::format::Layout;
+use crate::format::{Extent, Format, Layout};
 
 /// What a foreign layout has beside what every layout has.
 #[derive(Debug)]
@@ -11,7 +12,14 @@ pub(crate) struct ForeignLayout {
     pub(crate) rule: LengthRule,
     /// By field; `None` for those that are read by one load.
     pub(crate) access: Box<[Option<std::sync::Arc<Access>>]>,
-    /// What makes each nested record null that may be.
+    /// By field: how it is written.
+    pub(crate) puts: Box<[Put]>,
+    /// Whether some fields tell of others, or share their bytes: what is written has to be looked at again.
+    pub(crate) has_ties: bool,
+    /// The natural layout of the same fields, in which records are made that are then written in this one; `None` for
+    /// elements.
+    pub(crate) twin: Option<Format>,
+    /// What makes each nested record null that may be, by itself or as a variant.
     pub(crate) groups: Box<[Tests]>,
     pub(crate) variants: Box<[Variant]>,
     /// What makes each union null with the records that it lies in.
@@ -38,8 +46,8 @@ pub(crate) struct Variant {
 pub(crate) enum LengthRule {
     /// All are as long.
     Fixed(u32),
-    /// A field says so, and so much is added to what it says.
-    Field { load: Number, add: i64 },
+    /// Field `of` says so, and so much is added to what it says.
+    Field { of: usize, load: Number, add: i64 },
     /// It is as long as its variants need.
     Variant,
 }
@@ -47,25 +55,42 @@ pub(crate) enum LengthRule {
 impl ForeignLayout {
     /// The length of the record that `bytes` start with; `None` if it is not to be told, or more than there is.
     pub(crate) fn record_len(&self, fixed: usize, bytes: &[u8]) -> Option<usize> {
+        match self.extent(fixed, bytes) {
+            Extent::Whole(len) => Some(len),
+            _ => None,
+        }
+    }
+
+    /// Where the record ends that `bytes` start with, of which more may come.
+    pub(crate) fn extent(&self, fixed: usize, bytes: &[u8]) -> Extent {
+        let short = |at_least| Extent::Short { at_least };
         let len = match self.rule {
-            LengthRule::Fixed(len) => len as usize,
-            LengthRule::Field { load, add } => {
-                // The field itself must be there.
-                bytes.get(..load.offset as usize + usize::from(load.bytes))?;
-                usize::try_from(load.value(bytes, 0) + i128::from(add)).ok()?
-            }
-            LengthRule::Variant => {
-                if bytes.len() < fixed {
-                    return None;
+            LengthRule::Fixed(len) => Some(len as usize),
+            LengthRule::Field { load, add, .. } => {
+                let end = load.offset as usize + usize::from(load.bytes);
+                if bytes.len() < end {
+                    return short(end);
                 }
-                self.variants_end(fixed, bytes)?
+                usize::try_from(load.value(bytes, 0) + i128::from(add)).ok()
             }
+            LengthRule::Variant if bytes.len() < fixed => return short(fixed),
+            // The field that tells of one variant may lie in another, which may not have come yet.
+            LengthRule::Variant => match self.variants_end(fixed, bytes) {
+                None if self.variants.iter().any(|variant| variant.end as usize > bytes.len()) => {
+                    return short(bytes.len() + 1);
+                }
+                end => end,
+            },
         };
-        (len > 0 && len <= bytes.len()).then_some(len)
+        match len {
+            None | Some(0) => Extent::Unknown,
+            Some(len) if len > bytes.len() => short(len),
+            Some(len) => Extent::Whole(len),
+        }
     }
 
     /// Where the last variant that is there ends; `None` if a union has none.
-    fn variants_end(&self, fixed: usize, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn variants_end(&self, fixed: usize, bytes: &[u8]) -> Option<usize> {
         let mut end = fixed;
         for (index, within) in self.unions.iter().enumerate() {
             if any_null(within, bytes, 0) {
@@ -140,7 +165,7 @@ impl<'a> Walk<'a> {
                 Read::Here { offset, count: Length::Fixed(count) } => {
                     (base as u64 + u64::from(*offset), u64::from(*count))
                 }
-                Read::Here { offset, count: Length::Field(load) } => {
+                Read::Here { offset, count: Length::Field { load, .. } } => {
                     (base as u64 + u64::from(*offset), load.raw(self.record, base))
                 }
                 _ => continue,
@@ -155,7 +180,9 @@ impl<'a> Walk<'a> {
                 let (start, len) = (start.min(u32::MAX.into()) as u32, len.min(u32::MAX.into()) as u32);
                 return Err(RecordProblem::Slot { field, start, len });
             }
-            self.claimed += bytes;
+            // Elements of a fixed number lie in what was claimed before: the record, or the element that they are in.
+            let is_own = !matches!(access.read, Read::Here { count: Length::Fixed(_), .. });
+            self.claimed += if is_own { bytes } else { 0 };
             if self.claimed > self.record.len() as u64 {
                 return Err(RecordProblem::SharedBytes { claimed: self.claimed, available: self.record.len() });
             }

@@ -58,9 +58,16 @@ impl Kind {
     /// How it is read, if one load does not do it.
     pub(super) fn access(&self, at: u32, tests: Vec<Test>) -> Option<Arc<Access>> {
         let is_natural = tests.is_empty() && !(self.is_big && self.has_order) && self.size as usize == self.ty.size();
-        let read = match self.read {
-            Template::Number { bits: None, unit: 1, .. } if is_natural && self.ty != FieldType::Bool => return None,
-            Template::Float | Template::Wide | Template::Text { pads_space: false } if is_natural => return None,
+        match self.read {
+            Template::Number { bits: None, unit: 1, .. } if is_natural && self.ty != FieldType::Bool => None,
+            Template::Float | Template::Wide | Template::Text { pads_space: false } if is_natural => None,
+            _ => Some(Arc::new(Access { read: self.read_at(at), tests: tests.into() })),
+        }
+    }
+
+    /// Where its bytes are, and what they are.
+    pub(super) fn read_at(&self, at: u32) -> Read {
+        match self.read {
             Template::Number { signed, bits, unit } => Read::Number { load: self.load(at, signed, bits), unit },
             Template::Float => Read::Float(self.load(at, false, None)),
             Template::Wide => Read::Wide { offset: at, is_big: self.is_big },
@@ -77,8 +84,7 @@ impl Kind {
                 Read::Slot { start: number(at, start), len: number(at + u32::from(start), len), base }
             }
             Template::Here(count) => Read::Here { offset: at, count },
-        };
-        Some(Arc::new(Access { read, tests: tests.into() }))
+        }
     }
 
     /// The test of `null if = VALUE`, and the value as it is written down.

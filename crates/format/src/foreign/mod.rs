@@ -4,12 +4,16 @@
 //! the absence of the variant that the field belongs to; text and lists may lie behind slots of any width. All that
 //! reading takes is worked out when the format is made: a field whose value is one little-endian load stays as cheap as
 //! in the natural layout ([`Field::is_plain`](crate::Field::is_plain)), the others cost what [`ReadCost`] says.
+//!
+//! Records are written through the format's twin ([`Format::twin`](crate::Format::twin)), the natural layout of the same
+//! fields: what makes records of natural layouts makes these too, and `write` then gives them their bytes.
 
 mod attributes;
 mod check;
 mod head;
 mod kind;
 mod place;
+mod write;
 
 use crate::element::{Count, Element};
 use crate::field::FieldType;
@@ -18,6 +22,7 @@ use crate::record::{List, Value};
 
 pub(crate) use check::ForeignLayout;
 pub(crate) use place::parse;
+pub(crate) use write::write;
 
 /// What it takes to read a field in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -64,10 +69,10 @@ pub(crate) type Tests = Box<[Test]>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Test {
-    /// The variant is not there: the discriminator has none of these values.
-    OneOf { load: Number, values: Box<[i128]> },
-    /// The bit is as given.
-    Bit { load: Number, bit: u8, when: bool },
+    /// The variant is not there: the discriminator, field `of`, has none of these values.
+    OneOf { of: usize, load: Number, values: Box<[i128]> },
+    /// The bit of field `of` is as given.
+    Bit { of: usize, load: Number, bit: u8, when: bool },
     /// The number is this one.
     Sentinel { load: Number, value: i128 },
     /// The float is this one, by its bits; without bits, any that is no number.
@@ -81,8 +86,8 @@ impl Test {
     #[inline]
     pub(crate) fn is_null(&self, bytes: &[u8], base: usize) -> bool {
         match self {
-            Self::OneOf { load, values } => !values.contains(&load.value(bytes, base)),
-            Self::Bit { load, bit, when } => (load.raw(bytes, base) >> bit & 1 != 0) == *when,
+            Self::OneOf { load, values, .. } => !values.contains(&load.value(bytes, base)),
+            Self::Bit { load, bit, when, .. } => (load.raw(bytes, base) >> bit & 1 != 0) == *when,
             Self::Sentinel { load, value } => load.value(bytes, base) == *value,
             Self::Float { load, bits } => {
                 let raw = load.raw(bytes, base);
@@ -95,6 +100,16 @@ impl Test {
             Self::Text { offset, len, pads_space, text } => {
                 unpadded(bytes, base + *offset as usize, usize::from(*len), *pads_space) == &**text
             }
+        }
+    }
+}
+
+impl Test {
+    /// The field whose value is looked at, where that is another one.
+    pub(crate) fn of(&self) -> Option<usize> {
+        match self {
+            Self::OneOf { of, .. } | Self::Bit { of, .. } => Some(*of),
+            _ => None,
         }
     }
 }
@@ -165,11 +180,11 @@ pub(crate) enum Read {
     Here { offset: u32, count: Length },
 }
 
-/// How many elements there are.
+/// How many elements there are: always so many, or as field `of` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Length {
     Fixed(u32),
-    Field(Number),
+    Field { of: usize, load: Number },
 }
 
 /// Text without what fills up its place: NUL, and blanks where it is so declared.
@@ -231,7 +246,7 @@ impl Access {
             Read::Here { offset, count } => {
                 let count = match count {
                     Length::Fixed(count) => u64::from(*count),
-                    Length::Field(load) => load.raw(bytes, base),
+                    Length::Field { load, .. } => load.raw(bytes, base),
                 };
                 layout
                     .element(field)

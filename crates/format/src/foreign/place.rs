@@ -8,6 +8,7 @@ use super::attributes::{Attributes, Null, whole};
 use super::check::{ForeignLayout, LengthRule, Variant};
 use super::head::{Head, Length as HeadLength, Mode};
 use super::kind::{self, Kind, Template};
+use super::write::Put;
 use super::{Access, Length, Number, Read, Test, Tests};
 use crate::element::{Count, Element, Group, Member, Tag};
 use crate::field::{ByteOrder, Detail, Field, FieldType};
@@ -56,6 +57,7 @@ struct Placer<'a> {
     declared: &'a mut Declared,
     fields: Vec<Field>,
     access: Vec<Option<Arc<Access>>>,
+    puts: Vec<Put>,
     /// The fields that are numbers, as such.
     numbers: Vec<Option<Number>>,
     groups: Vec<Tests>,
@@ -82,6 +84,7 @@ impl<'a> Placer<'a> {
             declared,
             fields: Vec::new(),
             access: Vec::new(),
+            puts: Vec::new(),
             numbers: Vec::new(),
             groups: Vec::new(),
             unions: Vec::new(),
@@ -102,18 +105,18 @@ impl<'a> Placer<'a> {
     }
 
     fn members(&mut self, nodes: &[Node<'_>], scope: &Scope) -> Result<Vec<Member>, FormatError> {
-        nodes.iter().map(|node| self.member(node, scope)).collect()
+        nodes.iter().map(|node| self.member(node, scope, false)).collect()
     }
 
-    fn member(&mut self, node: &Node<'_>, scope: &Scope) -> Result<Member, FormatError> {
+    fn member(&mut self, node: &Node<'_>, scope: &Scope, is_variant: bool) -> Result<Member, FormatError> {
         let name = self.name(node, scope)?;
         let attributes = Attributes::of(node)?;
         match &node.ty {
-            Ty::Record => self.record(node, name, &attributes, scope).map(Member::Group),
+            Ty::Record => self.record(node, name, &attributes, scope, is_variant).map(Member::Group),
             Ty::Union(on) => self.union(node, name, on.as_deref(), &attributes, scope).map(Member::Group),
             ty => {
                 let _ = write!(self.body, "{} ", Quoted(&node.name));
-                let leaf = self.leaf(node, ty, name, &attributes, scope)?;
+                let leaf = self.leaf(node, ty, name, &attributes, scope, is_variant)?;
                 Ok(Member::Leaf(leaf))
             }
         }
@@ -171,11 +174,15 @@ impl<'a> Placer<'a> {
         path: String,
         attributes: &Attributes,
         scope: &Scope,
+        is_variant: bool,
     ) -> Result<Group, FormatError> {
         self.deeper(node, &path)?;
         self.go_to(node, attributes);
         let mut inner = Scope { prefix: path.clone(), ..scope.clone() };
         let null = match &attributes.null {
+            Some(_) if is_variant => {
+                return Err(self.refuse(node, &path, "a variant is there or not by its values alone"));
+            }
             Some(null @ Null::Bit { .. }) => Some(self.null_bit(node, null, scope)?),
             Some(Null::Value(_)) => return Err(self.refuse(node, &path, "a record is null by a bit, not by a value")),
             None => None,
@@ -184,6 +191,12 @@ impl<'a> Placer<'a> {
         if let Some((test, _)) = &null {
             inner.tests.push(test.clone());
         }
+        // As in the natural layout, so that the tree is that of the format's twin: the outer record comes first.
+        let nullable = null.is_some() || is_variant;
+        let optional = nullable.then(|| {
+            self.groups.push(inner.tests.clone().into());
+            self.groups.len() - 1
+        });
         let first = self.fields.len();
         let members = self.members(&node.inner, &inner)?;
         let leaves = first..self.fields.len();
@@ -193,11 +206,6 @@ impl<'a> Placer<'a> {
         }
         let _ = writeln!(self.body, "}}{}", null.map(|(_, text)| text).unwrap_or_default());
         self.depth -= 1;
-        let nullable = !inner.tests.is_empty();
-        let optional = nullable.then(|| {
-            self.groups.push(inner.tests.into());
-            self.groups.len() - 1
-        });
         Ok(Group { name: node.name.clone(), path, nullable, optional, union: None, members, leaves })
     }
 
@@ -239,17 +247,20 @@ impl<'a> Placer<'a> {
                     "a variant has the values that tell of it: `VALUE => name type`",
                 ));
             }
+            if matches!(variant.ty, Ty::Union(_)) {
+                return Err(self.refuse(variant, &path, "a variant is no union itself; put it into a record"));
+            }
             for value in &values {
                 let text = self.case_text(leaf, load, *value);
                 let _ = write!(self.body, "{text} ");
             }
             self.body.push_str("=> ");
             let mut inner = Scope { prefix: path.clone(), ..scope.clone() };
-            inner.tests.push(Test::OneOf { load, values: values.into() });
+            inner.tests.push(Test::OneOf { of: leaf, load, values: values.into() });
             inner.variants.push((union, index));
             self.at = start;
             let before = std::mem::take(&mut self.end);
-            members.push(self.member(variant, &inner)?);
+            members.push(self.member(variant, &inner, true)?);
             let variant_end = self.end;
             self.end = self.end.max(before);
             end = end.max(self.at);
@@ -312,7 +323,7 @@ impl<'a> Placer<'a> {
         }
         let unless = if *when { "" } else { "unless " };
         let text = format!(" null {unless}bit {bit} of {}", Quoted(&self.fields[leaf].name));
-        Ok((Test::Bit { load, bit: *bit, when: *when }, text))
+        Ok((Test::Bit { of: leaf, load, bit: *bit, when: *when }, text))
     }
 
     /// What tells that a field is null, which is written down behind it.
@@ -345,6 +356,7 @@ impl<'a> Placer<'a> {
         name: String,
         attributes: &Attributes,
         scope: &Scope,
+        is_variant: bool,
     ) -> Result<usize, FormatError> {
         let kind = self.kind(node, ty, &name, attributes, scope)?;
         let align = if self.head.mode == Mode::Aligned { kind.align } else { 1 };
@@ -361,12 +373,14 @@ impl<'a> Placer<'a> {
         let mut tests = scope.tests.clone();
         let order = if kind.has_order { if kind.is_big { " be" } else { " le" } } else { "" };
         let _ = write!(self.body, "{} at {at}{order}{}", kind.text, kind.attributes);
-        if let Some(null) = &attributes.null {
-            tests.push(self.null_test(node, null, &kind, at, &name, scope)?);
-        }
+        let null = match &attributes.null {
+            Some(null) => Some(self.null_test(node, null, &kind, at, &name, scope)?),
+            None => None,
+        };
+        tests.extend(null.clone());
         self.body.push_str(if attributes.overlay { " overlay\n" } else { "\n" });
         // Where so many elements as a field says end is not known here: nothing may come behind them.
-        let is_last = matches!(kind.read, Template::Here(Length::Field(_)));
+        let is_last = matches!(kind.read, Template::Here(Length::Field { .. }));
         self.spans.push(Span {
             start: at,
             end: if is_last { u32::MAX } else { end },
@@ -385,6 +399,8 @@ impl<'a> Placer<'a> {
         let number = kind.number(at);
         self.numbers.push(number);
         let access = kind.access(at, tests.clone());
+        let is_nullable = null.is_some() || is_variant;
+        self.puts.push(Put { read: kind.read_at(at), null, is_nullable, is_derived: attributes.overlay });
         let byte_order = if kind.is_big && kind.has_order { ByteOrder::Big } else { ByteOrder::Little };
         self.fields.push(Field {
             name,
@@ -475,7 +491,7 @@ impl Placer<'_> {
             (None, Some(of), None) => {
                 let (leaf, load) = self.find_number(node, of, scope)?;
                 let _ = write!(about, " count {}", Quoted(&self.fields[leaf].name));
-                (Template::Here(Length::Field(load)), 0)
+                (Template::Here(Length::Field { of: leaf, load }), 0)
             }
             (None, None, Some((start, len))) => {
                 let base = attributes.base.unwrap_or(0);
@@ -535,7 +551,7 @@ impl Placer<'_> {
                 // The order and the like are those of the values.
                 let Attributes { is_big, pads_space, unit, size, .. } = *attributes;
                 let own = Attributes { at: Some(0), is_big, pads_space, unit, size, ..Attributes::default() };
-                let leaf = inner.leaf(node, one, "element".to_owned(), &own, &Scope::default())?;
+                let leaf = inner.leaf(node, one, "element".to_owned(), &own, &Scope::default(), false)?;
                 (vec![Member::Leaf(leaf)], format!("{}[{suffix}]", kind::text_of(one)))
             }
         };
@@ -575,16 +591,16 @@ impl Placer<'_> {
             HeadLength::Field { of, add } => {
                 let leaf =
                     self.fields.iter().position(|field| field.name == of && !field.nullable && field.ty.is_integer());
-                let load = leaf.and_then(|leaf| *self.numbers.get(leaf)?);
-                let load =
-                    load.ok_or_else(|| wrong(format!("`{}` is no whole number that is always there", shorten(of))))?;
-                Ok((LengthRule::Field { load, add }, format!("length {} {add:+}", Quoted(of))))
+                let found = leaf.and_then(|leaf| Some((leaf, (*self.numbers.get(leaf)?)?)));
+                let (leaf, load) =
+                    found.ok_or_else(|| wrong(format!("`{}` is no whole number that is always there", shorten(of))))?;
+                Ok((LengthRule::Field { of: leaf, load, add }, format!("length {} {add:+}", Quoted(of))))
             }
         }
     }
 
     fn format(
-        self,
+        mut self,
         members: Vec<Member>,
         frame: Frame,
         (rule, rule_text): (LengthRule, String),
@@ -602,11 +618,14 @@ impl Placer<'_> {
                 })
         });
         let fixed = if let LengthRule::Fixed(len) = rule { len } else { self.fixed };
-        let Self { fields, access, groups, unions, variants, body, .. } = self;
-        let access = access.into();
+        let has_ties = self.derive(rule);
+        let Self { fields, access, puts, groups, unions, variants, body, .. } = self;
         let foreign = ForeignLayout {
             rule,
-            access,
+            access: access.into(),
+            puts: puts.into(),
+            has_ties,
+            twin: None,
             groups: groups.into(),
             variants: variants.into(),
             unions: unions.into(),
@@ -614,7 +633,33 @@ impl Placer<'_> {
             rule_text,
             body,
         };
-        Ok(Format::foreign(frame, fields, members, foreign, fixed as usize))
+        Format::foreign(frame, fields, members, foreign, fixed as usize)
+            .map_err(|problem| FormatError { line: Some(line), problem })
+    }
+
+    /// Marks the fields that others tell: variants, null bits, counts, the record's length. Gives whether there are
+    /// such, here or in elements.
+    fn derive(&mut self, rule: LengthRule) -> bool {
+        let tests = self.access.iter().flatten().flat_map(|access| access.tests.iter());
+        let tests = tests.chain(self.groups.iter().chain(&self.unions).flat_map(|tests| tests.iter()));
+        let mut told: Vec<usize> = tests.filter_map(Test::of).collect();
+        told.extend(self.puts.iter().filter_map(|put| match put.read {
+            Read::Here { count: Length::Field { of, .. }, .. } => Some(of),
+            _ => None,
+        }));
+        if let LengthRule::Field { of, .. } = rule {
+            told.push(of);
+        }
+        for of in told {
+            if let Some(put) = self.puts.get_mut(of) {
+                put.is_derived = true;
+            }
+        }
+        let inner = |field: &Field| {
+            let element = field.element().and_then(|element| element.format.layout().foreign.as_ref());
+            element.is_some_and(|foreign| foreign.has_ties)
+        };
+        self.puts.iter().any(|put| put.is_derived) || self.fields.iter().any(inner)
     }
 
     /// Refuses fields that share bytes, unless one of them says that it does, or never both are there.
