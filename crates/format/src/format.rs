@@ -97,7 +97,7 @@ pub(crate) struct Union {
 }
 
 /// Where the value of one field is: what reading it needs, in 16 bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cell {
     pub(crate) ty: FieldType,
     pub(crate) offset: u32,
@@ -131,7 +131,7 @@ impl Cell {
 }
 
 /// A null bit, found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bit {
     /// From the start of the record or element.
     pub(crate) byte: u32,
@@ -151,7 +151,7 @@ impl Bit {
 }
 
 /// A nested record that may be null.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) struct GroupCell {
     pub(crate) null: Bit,
     /// As in [`Cell`].
@@ -159,7 +159,7 @@ pub(crate) struct GroupCell {
 }
 
 /// A union.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) struct UnionCell {
     pub(crate) variants: Box<[Bit]>,
     pub(crate) nullable: bool,

@@ -222,13 +222,17 @@ impl<'a> Record<'a> {
                 Member::Group(group) => self.group_is_null(group),
             });
         }
+        group.optional.is_some_and(|optional| self.optional_is_null(optional))
+    }
+
+    /// Whether the nested record of this index, among those that may be null, is.
+    #[inline]
+    pub(crate) fn optional_is_null(&self, optional: usize) -> bool {
         let layout = self.format.layout();
         if let Some(foreign) = &layout.foreign {
-            let tests = group.optional.and_then(|optional| foreign.groups.get(optional));
-            return tests.is_some_and(|tests| any_null(tests, self.bytes, self.base));
+            return foreign.groups.get(optional).is_some_and(|tests| any_null(tests, self.bytes, self.base));
         }
-        let cell = group.optional.and_then(|optional| layout.groups.get(optional));
-        cell.is_some_and(|cell| cell.null.is_set(self.bytes, self.base))
+        layout.groups.get(optional).is_some_and(|cell| cell.null.is_set(self.bytes, self.base))
     }
 
     /// Which variant of a union is there; `None` if none is.

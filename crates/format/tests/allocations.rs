@@ -134,3 +134,26 @@ fn converting_without_allocating() {
     step();
     assert_eq!(measure(|| (0..10).for_each(|_| step())).count_total, 0);
 }
+
+#[test]
+fn converting_nested_records_without_allocating() {
+    let from = "pos record { x f32; y f32 null } null\nlegs record { km i32; to string; at i64[] }[]\n\
+                u union { a i32; b string }\nkind enum u8 { A = 1; B = 2 }\nfare decimal(8, scale 2)\nm i16[][]";
+    let to = "pos record { x f64; y f64 } null\nlegs record { km u8; to char[3]; at timestamp[] }[]\n\
+              u union { a i64; b bytes }\nkind enum u8 { B = 1; A = 2 }\nfare f32\nm i32[][]";
+    let rules = "default pos.y 0\nunit legs[].at[] s";
+    let from = Format::parse_schema(from).unwrap();
+    let plan = Plan::by_name(&from, &Format::parse_schema(to).unwrap(), &rules.parse().unwrap()).unwrap();
+    let mut decoder = JsonDecoder::new(&from, &JsonOptions::default());
+    let line = r#"{"pos":{"x":1,"y":null},"legs":[{"km":5,"to":"JFK","at":[1,2]},{"km":6,"to":"","at":[]}],"#;
+    let line = [line, r#""u":{"b":"t"},"kind":"A","fare":7.25,"m":[[1],[2,3]]}"#].concat();
+    let payload = decoder.decode(line.as_bytes()).unwrap().repeat(100);
+    let mut out = Vec::with_capacity(256 << 10);
+    let mut step = || {
+        out.clear();
+        assert_eq!(plan.run_payload(&payload, &mut out, |_, error| panic!("{error}")), 100);
+        plan.run(Record::check(&from, &payload).unwrap().bytes(), &mut out).unwrap();
+    };
+    step();
+    assert_eq!(measure(|| (0..10).for_each(|_| step())).count_total, 0);
+}

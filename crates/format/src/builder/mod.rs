@@ -10,6 +10,7 @@ use crate::field::FieldType;
 use crate::format::{Cell, Format, RECORD_ALIGN};
 use crate::record::{Record, Value, slot};
 
+pub(crate) use copy::rescale;
 pub use error::{ValueError, ValueProblem};
 use nested::Level;
 

@@ -1,10 +1,16 @@
 //! From where each field comes to steps.
 
+mod same;
+mod stretch;
+
+use super::body::{Body, ListPath, Presence};
 use super::path::{Path, Source};
-use super::step::{Load, NullBit, Op, Range, Step};
-use super::value::{NullRule, store};
+use super::step::{Load, NullBit, Op, Range, Step, UnionBits};
+use super::value::{Constant, NullRule, number_range, put, store};
+use crate::element::Count;
 use crate::field::{Field, FieldType};
-use crate::format::{Format, LENGTH_BYTES};
+use crate::format::{Bit, Format};
+use stretch::Stretch;
 
 /// Most records of a chunk.
 pub(super) const CHUNK_RECORDS: usize = 128;
@@ -12,172 +18,292 @@ pub(super) const CHUNK_RECORDS: usize = 128;
 /// the nearest cache, which has 32 KiB or more.
 const CHUNK_BYTES: usize = 24 << 10;
 
-/// A field of the variable part.
+/// A field of the variable part, or a list.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
-    pub(super) text: Text,
-    /// Place of its slot.
+    pub(super) content: Content,
+    /// Place of its slot, or of a list's elements.
     pub(super) to: u32,
     pub(super) to_null: NullBit,
+    /// The bit of the row that tells whether the nested record which it lies in is null.
+    pub(super) within: NullBit,
 }
 
 /// Where the bytes of a variable field come from.
 #[derive(Clone, Debug)]
-pub(super) enum Text {
+pub(super) enum Content {
     /// Behind the slot at this place, as they are.
     Slot { from: u32, null: NullBit },
     /// They are always these.
     Constant(Box<[u8]>),
     /// Whatever the path gives.
     Path(Box<Path>),
+    /// The elements of a list.
+    List(Box<ListCode>),
 }
 
-/// A plan's steps.
+/// What makes a list of another.
+#[derive(Clone, Debug)]
+pub(super) struct ListCode {
+    /// Index of the source's field.
+    pub(super) from: usize,
+    pub(super) null: NullRule,
+    /// How many elements the target has.
+    pub(super) count: Count,
+    /// The layout of the source's elements.
+    pub(super) element: Format,
+    /// What makes one of them.
+    pub(super) code: Code,
+    /// Whether the elements are the same bytes on both sides, with nothing elsewhere.
+    pub(super) is_copied: bool,
+}
+
+/// The steps of a plan, or of what makes the elements of a list.
 #[derive(Clone, Debug)]
 pub(super) struct Code {
     /// The fixed part of a new record before anything is in it: constants, the null bits of what is always null, and its
     /// length where that is always the same.
     pub(super) blank: Box<[u8]>,
-    /// The same as often as a chunk has rows, where all are of one length.
+    /// The same as often as a chunk has rows, where nothing is behind them.
     pub(super) blanks: Box<[u8]>,
     /// Records of a chunk.
     pub(super) chunk_records: usize,
-    pub(super) steps: Box<[Step]>,
+    /// What tells which nested records are there, where the variable part asks: it comes before that.
+    pub(super) heads: Box<[Step]>,
     pub(super) variable: Box<[Variable]>,
+    pub(super) steps: Box<[Step]>,
     /// Whether some record may be refused.
     pub(super) may_refuse: bool,
     /// Whether a record of the source's format is one of the target's as it stands.
     pub(super) is_identity: bool,
 }
 
-/// A stretch of bytes that is copied as it is.
-#[derive(Clone, Copy)]
-struct Stretch {
-    from: u32,
-    to: u32,
-    bytes: u32,
-}
-
 struct Compiler<'a> {
-    from: &'a Format,
+    body: &'a Body,
     blank: Vec<u8>,
     stretches: Vec<Stretch>,
+    heads: Vec<Step>,
     steps: Vec<Step>,
     /// Null bits that are copied: byte and mask of either side.
     bits: Vec<(NullBit, NullBit)>,
     variable: Vec<Variable>,
 }
 
-/// The steps for fields that come from `sources`, and for paths that are only followed for what they refuse.
-pub(super) fn compile(from: &Format, to: &Format, sources: &[Source], checks: &[Path]) -> Code {
+/// The steps for fields that come from the body's sources, and for paths that are only followed for what they refuse.
+pub(super) fn compile(body: &Body, is_record: bool) -> Code {
+    let (from, to) = (&body.from, &body.to);
     let mut compiler = Compiler {
-        from,
+        body,
         blank: vec![0; to.fixed_bytes()],
         stretches: Vec::new(),
+        heads: Vec::new(),
         steps: Vec::new(),
         bits: Vec::new(),
         variable: Vec::new(),
     };
-    for (field, source) in to.fields().iter().zip(sources) {
-        compiler.field(field, source);
+    compiler.groups();
+    for (index, source) in body.sources.iter().enumerate() {
+        compiler.field(index, source);
     }
-    for path in checks {
+    for path in &body.checks {
         // A place beyond every row: nothing is stored.
-        compiler.value(path, u32::MAX, NullBit::default());
+        let source = Source::Field(path.clone());
+        compiler.value(&source, path.to, u32::MAX, (NullBit::default(), NullBit::default()));
     }
-    compiler.add_bits();
-    compiler.add_moves();
-    if compiler.variable.is_empty() {
+    compiler.finish_steps();
+    let has_more = !compiler.variable.is_empty();
+    if is_record && !has_more {
         let length = compiler.blank.len() as u32;
-        compiler.blank[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        put(&mut compiler.blank, 0, length.to_le_bytes());
     }
-    let chunk_records = CHUNK_BYTES / (from.fixed_bytes() + to.fixed_bytes());
+    if !has_more {
+        compiler.steps.splice(0..0, std::mem::take(&mut compiler.heads));
+    }
+    let chunk_records = CHUNK_BYTES / (from.fixed_bytes() + to.fixed_bytes()).max(1);
     let chunk_records = chunk_records.clamp(1, CHUNK_RECORDS);
-    let blanks = if compiler.variable.is_empty() { compiler.blank.repeat(chunk_records) } else { Vec::new() };
-    let paths = sources.iter().filter_map(|source| match source {
-        Source::Field(path) => Some(path),
-        Source::Null | Source::Constant(_) => None,
-    });
+    let blanks = if is_record && !has_more { compiler.blank.repeat(chunk_records) } else { Vec::new() };
     Code {
         blank: compiler.blank.into(),
         blanks: blanks.into(),
         chunk_records,
-        steps: compiler.steps.into(),
+        heads: compiler.heads.into(),
         variable: compiler.variable.into(),
-        may_refuse: paths.chain(checks).any(Path::may_refuse),
-        is_identity: checks.is_empty() && is_identity(from, to, sources),
+        steps: compiler.steps.into(),
+        may_refuse: body.may_refuse(),
+        is_identity: same::is_identity(body),
     }
 }
 
-/// Whether both formats lay the same values at the same places, whatever they call them.
-fn is_identity(from: &Format, to: &Format, sources: &[Source]) -> bool {
-    let same = |(index, (source, to)): (usize, (&Source, &Field))| match source {
-        Source::Field(path) if path.from == index && path.hops.is_empty() => {
-            let from = &from.fields()[index];
-            (from.offset, from.null_bit) == (to.offset, to.null_bit)
-        }
-        _ => false,
-    };
-    from.fields().len() == to.fields().len()
-        && from.fixed_bytes() == to.fixed_bytes()
-        && sources.iter().zip(to.fields()).enumerate().all(same)
+impl Code {
+    /// Whether all rows are of one length.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.variable.iter().all(|field| match &field.content {
+            Content::List(list) => list.count != Count::Slot && list.code.is_fixed(),
+            _ => false,
+        })
+    }
 }
 
-pub(super) fn null_bit(field: &Field) -> NullBit {
-    field.null_bit.map_or_else(NullBit::default, |bit| NullBit {
-        byte: LENGTH_BYTES as u32 + u32::from(bit) / 8,
-        mask: 1 << (bit % 8),
-    })
+impl From<Bit> for NullBit {
+    fn from(bit: Bit) -> NullBit {
+        NullBit { byte: bit.byte, mask: bit.mask }
+    }
+}
+
+/// The bit that tells whether a field is null: its own, or that of the nested record that it lies in.
+fn null_bit(format: &Format, field: usize) -> NullBit {
+    let cell = format.layout().cells.get(field);
+    cell.map_or(NullBit::default(), |cell| NullBit { byte: cell.null_byte, mask: cell.null_mask })
+}
+
+/// The bit of a nested record that may be null.
+fn group_bit(format: &Format, group: Option<usize>) -> NullBit {
+    group.and_then(|group| format.layout().groups.get(group)).map_or(NullBit::default(), |cell| cell.null.into())
 }
 
 impl Compiler<'_> {
-    fn field(&mut self, field: &Field, source: &Source) {
-        let to_null = null_bit(field);
+    /// What tells which nested records are there, and how many variants unions have. Bits of nested records come first, an
+    /// outer one before those in it: what follows looks at them in the row.
+    fn groups(&mut self) {
+        let (body, layout) = (self.body, self.body.to.layout());
+        let mut bits = Vec::new();
+        for (group, presence) in body.groups.iter().enumerate() {
+            let to = group_bit(&body.to, Some(group));
+            let outer = body.nesting.1.out_of(group).nth(1);
+            let within = group_bit(&body.to, outer);
+            match presence {
+                Presence::Never => self.blank[to.byte as usize] |= to.mask,
+                Presence::Always if body.is_sure(Some(group)) => {}
+                Presence::Group(there) if !body.from.is_foreign() && body.follows_out(outer, Some(*there)) => {
+                    bits.push((group_bit(&body.from, Some(*there)), to));
+                }
+                _ => {
+                    let op = Op::Group { there: Box::new(presence.clone()), to_null: to, within };
+                    self.heads.push(Step { op, from: 0, to: 0, null: NullBit::default() });
+                }
+            }
+        }
+        self.heads.splice(0..0, turned(bits));
+        for (union, cell) in body.unions.iter().zip(&layout.unions) {
+            if !union.may_refuse && union.lost.is_empty() {
+                continue;
+            }
+            let bits = UnionBits {
+                variants: cell.variants.iter().map(|bit| NullBit::from(*bit)).collect(),
+                nullable: cell.nullable,
+                within: group_bit(&body.to, usize::from(cell.group).checked_sub(1)),
+                lost: union.lost.clone().into(),
+            };
+            self.steps.push(Step { op: Op::Union(Box::new(bits)), from: 0, to: 0, null: NullBit::default() });
+        }
+    }
+
+    fn field(&mut self, index: usize, source: &Source) {
+        let body = self.body;
+        let Some(field) = body.to.fields().get(index) else { return };
+        let group = body.nesting.1.innermost(index);
+        let own = body.to.layout().cells.get(index).is_some_and(|cell| !cell.is_shared());
+        let to_null = if own { null_bit(&body.to, index) } else { NullBit::default() };
+        // Where nothing but the source's null tells that a nested record is not there, no step has to look.
+        let is_guarded = |from: Option<usize>| match from {
+            Some(from) => !body.follows(index, from),
+            None => !body.is_sure(group),
+        };
+        let within = |from| if is_guarded(from) { group_bit(&body.to, group) } else { NullBit::default() };
+        let to = field.offset;
         match source {
             Source::Null => self.blank[to_null.byte as usize] |= to_null.mask,
-            Source::Constant(constant) if field.ty.is_variable() => {
+            Source::Constant(Constant::NoElements) if within(None).mask == 0 => {}
+            Source::Constant(constant) if field.ty.is_variable() || field.ty == FieldType::List => {
                 let bytes = match constant.value() {
                     crate::Value::Text(bytes) | crate::Value::Bytes(bytes) => bytes,
                     _ => &[],
                 };
-                let text = Text::Constant(bytes.into());
-                self.variable.push(Variable { text, to: field.offset, to_null });
+                let content = Content::Constant(bytes.into());
+                self.variable.push(Variable { content, to, to_null, within: within(None) });
             }
-            Source::Constant(constant) => store(&mut self.blank, field.offset as usize, field.ty, constant.value()),
+            Source::Constant(constant) if within(None).mask == 0 => {
+                store(&mut self.blank, to as usize, field.ty, constant.value());
+            }
+            Source::Constant(_) => self.value(source, field.ty, to, (to_null, within(None))),
+            Source::List(list) => self.list(index, list, (to_null, within(Some(list.from)))),
             Source::Field(path) if field.ty.is_variable() => {
                 let as_it_is = path.ty.is_variable() && !path.may_refuse() && path.null == NullRule::Keep;
-                let source = &self.from.fields()[path.from];
-                let text = match as_it_is {
-                    true => Text::Slot { from: source.offset, null: null_bit(source) },
-                    false => Text::Path(Box::new(path.clone())),
+                let content = match body.from.fields().get(path.from) {
+                    Some(source) if as_it_is && source.is_plain() => {
+                        Content::Slot { from: source.offset, null: null_bit(&body.from, path.from) }
+                    }
+                    _ => Content::Path(Box::new(path.clone())),
                 };
-                self.variable.push(Variable { text, to: field.offset, to_null });
+                let changes_null = path.nullable && path.null != NullRule::Keep;
+                let within = self.guard(index, changes_null, within(Some(path.from)));
+                self.variable.push(Variable { content, to, to_null, within });
             }
-            Source::Field(path) => self.fixed(field, path, to_null),
+            Source::Field(path) => {
+                let changes_null = path.nullable && path.null != NullRule::Keep;
+                let within = self.guard(index, changes_null, within(Some(path.from)));
+                self.fixed(field, source, path, (to_null, within));
+            }
         }
     }
 
-    fn fixed(&mut self, field: &Field, path: &Path, to_null: NullBit) {
-        let source = &self.from.fields()[path.from];
-        let null = null_bit(source);
-        let step = |op| Step { op, from: source.offset, to: field.offset, null };
+    /// What refuses null, or puts something in its place, looks first whether the nested record is there.
+    fn guard(&self, index: usize, is_null_changed: bool, within: NullBit) -> NullBit {
+        let group = self.body.nesting.1.innermost(index);
+        if is_null_changed { group_bit(&self.body.to, group) } else { within }
+    }
+
+    fn list(&mut self, index: usize, list: &ListPath, (to_null, within): (NullBit, NullBit)) {
+        let body = self.body;
+        let (Some(source), Some(field)) = (body.from.fields().get(list.from), body.to.fields().get(index)) else {
+            return;
+        };
+        let code = compile(&list.body, false);
+        let has_slots = list.body.from.layout().has_slots || list.body.to.layout().has_slots;
+        let is_copied = code.is_identity && !has_slots && !body.from.is_foreign();
+        let is_in_place = is_copied && list.counts.0 == list.counts.1 && list.counts.0 != Count::Slot;
+        if is_in_place && list.null == NullRule::Keep && within.mask == 0 {
+            self.stretches.push(Stretch { from: source.offset, to: field.offset, bytes: field.size });
+            self.copy_null(list.nullable, null_bit(&body.from, list.from), to_null);
+            return;
+        }
+        let within = self.guard(index, list.null != NullRule::Keep, within);
+        let element = list.body.from.clone();
+        let (null, count) = (list.null.clone(), list.counts.1);
+        let list = ListCode { from: list.from, null, count, element, code, is_copied };
+        self.variable.push(Variable { content: Content::List(Box::new(list)), to: field.offset, to_null, within });
+    }
+
+    fn copy_null(&mut self, nullable: bool, null: NullBit, to_null: NullBit) {
+        if nullable && to_null.mask != 0 {
+            self.bits.push((null, to_null));
+        }
+    }
+
+    fn fixed(&mut self, field: &Field, source: &Source, path: &Path, (to_null, within): (NullBit, NullBit)) {
+        let body = self.body;
+        let Some(from) = body.from.fields().get(path.from) else { return };
+        let null = null_bit(&body.from, path.from);
+        let step = |op| Step { op, from: from.offset, to: field.offset, null };
+        // Eight bytes are loaded at a time, which a short record of a foreign layout may not have.
+        let is_loaded = from.is_plain() && (body.from.fixed_bytes() >= 8 || !body.from.is_foreign());
         let ops = match &path.null {
+            _ if !is_loaded || within.mask != 0 => None,
             NullRule::Default(_) if path.nullable => None,
-            _ => self.ops(path, source),
+            _ => self.ops(path, from),
         };
         let Some((stretch, op)) = ops else {
-            return self.value(path, field.offset, to_null);
+            return self.value(source, field.ty, field.offset, (to_null, within));
         };
         if stretch > 0 {
-            self.stretches.push(Stretch { from: source.offset, to: field.offset, bytes: stretch });
+            self.stretches.push(Stretch { from: from.offset, to: field.offset, bytes: stretch });
         }
         if let Some((op, load_at)) = op {
             self.steps.push(Step { from: load_at, ..step(op) });
         }
         match path.null {
-            _ if !path.nullable => {}
-            NullRule::Refuse => self.steps.push(step(Op::RefuseNull)),
-            _ => self.bits.push((null, to_null)),
+            NullRule::Refuse if path.nullable => self.steps.push(step(Op::RefuseNull)),
+            _ => self.copy_null(path.nullable, null, to_null),
         }
     }
 
@@ -194,9 +320,9 @@ impl Compiler<'_> {
             }
             (T::F32, T::F64, [_]) => (0, Some((Op::Widen, at))),
             (T::F64, T::F32, [_]) => (0, Some((Op::Narrow, at))),
-            (from, T::Timestamp, [(_, unit)]) if from.is_integer() => {
+            (from, T::Timestamp, [hop]) if from.is_integer() => {
                 let (load, word) = self.load(source);
-                (0, Some((Op::Times { load, factor: unit.nanoseconds() }, word)))
+                (0, Some((Op::Times { load, factor: hop.unit.nanoseconds() }, word)))
             }
             (from, T::F64, [_]) if from.is_integer() => {
                 let (load, word) = self.load(source);
@@ -204,10 +330,14 @@ impl Compiler<'_> {
             }
             (from, _, hops) => {
                 // All bounds on the way at once.
-                let start = from.integer_range()?;
-                let (least, greatest) = hops.iter().try_fold(start, |(least, greatest), (ty, _)| {
-                    let (low, high) = ty.integer_range()?;
-                    Some((low.max(least), high.min(greatest)))
+                let start = number_range(from)?;
+                let mut at = from;
+                let (least, greatest) = hops.iter().try_fold(start, |(least, greatest), hop| {
+                    let (low, high) = number_range(hop.to)?;
+                    let between = std::mem::replace(&mut at, hop.to);
+                    // From one enumeration to another it is the symbol that counts.
+                    (between.is_integer() || hop.to.is_integer() || hop.by_number)
+                        .then_some((low.max(least), high.min(greatest)))
                 })?;
                 let check = ((least, greatest) != start)
                     .then_some(Range { low: least as i64, span: (greatest - least) as u64 });
@@ -219,101 +349,42 @@ impl Compiler<'_> {
 
     /// How an integer field is loaded as part of eight bytes that all lie in the fixed part.
     fn load(&self, field: &Field) -> (Load, u32) {
-        let word = field.offset.min(self.from.fixed_bytes() as u32 - 8);
+        // An element may be shorter, and then lies in one of these eight bytes itself.
+        let word = field.offset.min((self.body.from.fixed_bytes() as u32).saturating_sub(8));
         let below = 8 * (field.offset - word);
         let bits = 8 * field.size;
-        let signed = field.ty.integer_range().is_some_and(|(least, _)| least < 0);
+        let signed = number_range(field.ty).is_some_and(|(least, _)| least < 0);
         (Load { up: (64 - bits - below) as u8, down: (64 - bits) as u8, signed }, word)
     }
 
-    fn value(&mut self, path: &Path, to: u32, to_null: NullBit) {
-        let op = Op::Value { path: Box::new(path.clone()), to_null };
+    /// A field made value by value; the null bits are its own, and that of the nested record that it lies in.
+    fn value(&mut self, source: &Source, ty: FieldType, to: u32, (to_null, within): (NullBit, NullBit)) {
+        let op = Op::Value { source: Box::new(source.clone()), ty, to_null, within };
         self.steps.push(Step { op, from: 0, to, null: NullBit::default() });
     }
 
-    /// Null bits that go from one byte to one byte by the same turn go together.
-    fn add_bits(&mut self) {
-        let mut moves: Vec<(u32, u32, u8, u8)> = Vec::new();
-        for (from, to) in std::mem::take(&mut self.bits) {
-            let turn = (to.mask.trailing_zeros() + 8 - from.mask.trailing_zeros()) as u8 % 8;
-            match moves.iter_mut().find(|known| (known.0, known.1, known.3) == (from.byte, to.byte, turn)) {
-                Some(known) => known.2 |= from.mask,
-                None => moves.push((from.byte, to.byte, from.mask, turn)),
-            }
-        }
-        let steps = moves.into_iter().map(|(from, to, mask, turn)| Step {
-            op: Op::Bits { mask, turn },
-            from,
-            to,
-            null: NullBit::default(),
-        });
-        self.steps.extend(steps);
-    }
-
-    /// Stretches that are side by side in both records become one, and are cut into moves.
-    fn add_moves(&mut self) {
-        self.stretches.sort_unstable_by_key(|stretch| stretch.to);
-        let mut whole: Vec<Stretch> = Vec::new();
-        for next in std::mem::take(&mut self.stretches) {
-            match whole.last_mut() {
-                Some(last) if (last.from + last.bytes, last.to + last.bytes) == (next.from, next.to) => {
-                    last.bytes += next.bytes;
-                }
-                _ => whole.push(next),
-            }
-        }
-        let mut moves = Vec::new();
-        for stretch in whole {
-            if let Some(part) = self.part(stretch) {
-                moves.push(part);
-                continue;
-            }
-            cut(stretch, |stretch| {
-                let Stretch { from, to, bytes } = stretch;
-                moves.push(Step { op: Op::Move(bytes), from, to, null: NullBit::default() });
-            });
-        }
-        self.steps.splice(0..0, moves);
+    /// Puts the steps into order: what is copied comes first, and unions are looked at once all their variants are there.
+    fn finish_steps(&mut self) {
+        let is_union = |step: &Step| matches!(step.op, Op::Union(_));
+        let (unions, others): (Vec<Step>, _) = std::mem::take(&mut self.steps).into_iter().partition(is_union);
+        self.steps = others;
+        self.steps.extend(turned(std::mem::take(&mut self.bits)));
+        let stretches = std::mem::take(&mut self.stretches);
+        self.steps.splice(0..0, stretch::moves(stretches, self.body.from.fixed_bytes(), self.blank.len()));
+        self.steps.extend(unions);
     }
 }
 
-impl Compiler<'_> {
-    /// One step for a stretch of a length that no load has: as part of eight bytes that lie in both fixed parts. What
-    /// else they hold in the row is left as it is, and where the stretch goes are zeros.
-    fn part(&self, stretch: Stretch) -> Option<Step> {
-        let Stretch { from, to, bytes } = stretch;
-        if !matches!(bytes, 3 | 5..=7) {
-            return None;
-        }
-        let last = |fixed: usize| fixed as u32 - 8;
-        // So far the stretch starts behind the eight bytes.
-        let back = from.saturating_sub(last(self.from.fixed_bytes())).max(to.saturating_sub(last(self.blank.len())));
-        if back > from.min(to) || back + bytes > 8 {
-            return None;
-        }
-        let mask = (u64::MAX >> (64 - 8 * bytes)) << (8 * back);
-        Some(Step { op: Op::Part(mask), from: from - back, to: to - back, null: NullBit::default() })
-    }
-}
-
-/// The longest stretch that is cut into pieces; a longer one is worth a call of `memcpy`.
-const LONGEST_CUT: u32 = 64;
-
-/// Cuts a stretch into widths that have loops of their own. The last piece may overlap the one before it: what is written
-/// twice is the same.
-fn cut(stretch: Stretch, mut piece: impl FnMut(Stretch)) {
-    let Stretch { mut from, mut to, mut bytes } = stretch;
-    if bytes > LONGEST_CUT {
-        return piece(stretch);
-    }
-    while bytes > 0 {
-        let width = [16, 8, 4, 2, 1].into_iter().find(|width| *width <= bytes).unwrap_or(1);
-        piece(Stretch { from, to, bytes: width });
-        (from, to, bytes) = (from + width, to + width, bytes - width);
-        if bytes > 0 && bytes < width && !bytes.is_power_of_two() {
-            // One more of the same width, ending where the stretch ends.
-            let back = width - bytes;
-            return piece(Stretch { from: from - back, to: to - back, bytes: width });
+/// Null bits that go from one byte to one byte by the same turn go together.
+fn turned(bits: Vec<(NullBit, NullBit)>) -> Vec<Step> {
+    let mut moves: Vec<(u32, u32, u8, u8)> = Vec::new();
+    for (from, to) in bits {
+        let turn = (to.mask.trailing_zeros() + 8 - from.mask.trailing_zeros()) as u8 % 8;
+        match moves.iter_mut().find(|known| (known.0, known.1, known.3) == (from.byte, to.byte, turn)) {
+            Some(known) => known.2 |= from.mask,
+            None => moves.push((from.byte, to.byte, from.mask, turn)),
         }
     }
+    let step = |(from, to, mask, turn)| Step { op: Op::Bits { mask, turn }, from, to, null: NullBit::default() };
+    moves.into_iter().map(step).collect()
 }

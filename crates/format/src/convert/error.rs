@@ -3,13 +3,15 @@
 use std::fmt;
 
 use super::rules::TimeUnit;
+use crate::element::Member;
 use crate::field::FieldType;
 use crate::format::Format;
 
 /// Why records of one format are not converted to another: every field that is in the way, and what would mend it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanError {
-    /// The flaws, in the order of the target's fields, those of the rules last. There is at least one.
+    /// The flaws: those of nested records, then those of fields in the target's order, of unions, and of the rules. There is
+    /// at least one.
     pub flaws: Vec<PlanFlaw>,
 }
 
@@ -62,11 +64,33 @@ pub enum PlanProblem {
         /// Type in the target.
         to: FieldType,
     },
-    /// A nested record of the target may be null, or is a union.
+    /// A nested record, a union, a list and a single value do not become one another.
+    #[error("it is {from} in the source and {to} in the target; write the conversion as SQL, with what is meant")]
+    Kind {
+        /// What it is in the source.
+        from: &'static str,
+        /// What it is in the target.
+        to: &'static str,
+    },
+    /// Lists of two fixed counts.
+    #[error("the source has always {from} elements, the target {to}")]
+    Count {
+        /// Elements in the source.
+        from: u32,
+        /// Elements in the target.
+        to: u32,
+    },
+    /// No variant of a union is made from anything, and one must be there.
+    #[error("no variant of it is in the source; add a `rename`, or make it nullable")]
+    NoVariant,
+    /// A `rename` rule names a field that is not in the list that this one's list is made from.
     #[error(
-        "a nested record that may be null, and a union, are not made by name; write the conversion as SQL, or declare it never null"
+        "`{from}` is not in the list that this one is made from; a field of an element comes from the same element"
     )]
-    OptionalGroup,
+    Elsewhere {
+        /// The source's field.
+        from: String,
+    },
     /// The target's layout is foreign.
     #[error("records of a foreign layout are read, not made; convert to a natural format")]
     Foreign,
@@ -104,31 +128,94 @@ pub(super) enum TypeProblem {
     UselessUnit,
 }
 
-/// Why a plan refused a record. Making one does not allocate: rows that are refused may be many.
+/// Why a plan refused a record. Making one allocates only for what is in lists: rows that are refused may be many.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConvertError {
     format: Format,
-    field: Option<usize>,
+    /// The path of the element of a list that the field is in.
+    within: Option<Box<str>>,
+    /// Whether the element is a single value, which its list's name names.
+    is_value: bool,
+    place: Place,
     /// What is wrong.
     pub problem: ConvertProblem,
 }
 
+/// What is refused.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Place {
+    /// The record as a whole.
+    Record,
+    /// A field.
+    Field(usize),
+    /// A union: how many end before it does.
+    Union(usize),
+}
+
 impl ConvertError {
-    pub(super) fn new(format: &Format, field: Option<usize>, problem: ConvertProblem) -> ConvertError {
-        ConvertError { format: format.clone(), field, problem }
+    pub(super) fn new(format: &Format, place: Place, problem: ConvertProblem) -> ConvertError {
+        ConvertError { format: format.clone(), within: None, is_value: false, place, problem }
     }
 
-    /// The name of the field that was refused; `None` if it is the record as a whole.
+    /// The same in an element of a list of this name.
+    pub(super) fn within(self, list: &str, index: usize, is_record: bool) -> ConvertError {
+        let (within, is_value) = match self.within {
+            Some(inner) if is_record => (format!("{list}[{index}].{inner}"), self.is_value),
+            // An element that is a list has no name of its own.
+            Some(inner) => (format!("{list}[{index}]{}", inner.strip_prefix(ELEMENT).unwrap_or(&inner)), self.is_value),
+            None => (format!("{list}[{index}]"), !is_record),
+        };
+        ConvertError { within: Some(within.into()), is_value, ..self }
+    }
+
+    /// The name of the field or union that was refused, in the innermost element; `None` if it is the record as a whole.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.format.fields().get(self.field?).map(|field| field.name.as_str())
+        match self.place {
+            Place::Record => None,
+            Place::Field(field) => self.format.fields().get(field).map(|field| field.name.as_str()),
+            Place::Union(union) => nth_union(self.format.tree(), &mut { union }),
+        }
     }
+
+    /// The path of what was refused, with the lists and elements that it is in, such as `legs[2].stops`; `None` if it is
+    /// the record as a whole.
+    #[must_use]
+    pub fn path(&self) -> Option<String> {
+        let name = self.name()?;
+        Some(match &self.within {
+            None => name.to_owned(),
+            Some(within) if self.is_value => within.to_string(),
+            Some(within) => format!("{within}.{name}"),
+        })
+    }
+}
+
+/// What the single value of an element is called.
+const ELEMENT: &str = "element";
+
+/// The path of the union that so many others end before.
+fn nth_union<'t>(members: &'t [Member], left: &mut usize) -> Option<&'t str> {
+    members.iter().find_map(|member| {
+        let Member::Group(group) = member else { return None };
+        if let Some(found) = nth_union(&group.members, left) {
+            return Some(found);
+        }
+        group.union?;
+        match left.checked_sub(1) {
+            None => Some(group.path.as_str()),
+            Some(rest) => {
+                *left = rest;
+                None
+            }
+        }
+    })
 }
 
 impl fmt::Display for ConvertError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => write!(f, "field `{name}`: {}", self.problem),
+        match self.path() {
+            Some(path) => write!(f, "field `{path}`: {}", self.problem),
             None => write!(f, "{}", self.problem),
         }
     }
@@ -186,6 +273,48 @@ pub enum ConvertProblem {
     /// Bytes that are no text.
     #[error("found bytes that are not UTF-8, expected text")]
     NotUtf8,
+    /// A number that the decimal, or the integer, does not hold exactly.
+    #[error("found {unscaled} at scale {scale}, which {ty} does not hold exactly")]
+    DecimalRange {
+        /// The number's units.
+        unscaled: i128,
+        /// Their scale.
+        scale: u8,
+        /// The target's type.
+        ty: FieldType,
+    },
+    /// A number without a symbol, where the symbol is what counts.
+    #[error("found the number {found}, which has no symbol in the source's enumeration")]
+    NoSymbol {
+        /// The number.
+        found: i64,
+    },
+    /// A symbol that the target's enumeration does not have.
+    #[error("found the symbol of number {found}, which the target's enumeration does not have")]
+    UnknownSymbol {
+        /// The symbol's number in the source.
+        found: i64,
+    },
+    /// A text that is no symbol of the target's enumeration.
+    #[error("found a text that is no symbol of the target's enumeration")]
+    NotSymbol,
+    /// A list of another number of elements than the target has.
+    #[error("found {found} elements, expected {expected}")]
+    ListCount {
+        /// Elements that there are.
+        found: usize,
+        /// Elements of the target.
+        expected: u32,
+    },
+    /// A union with more than one variant, or with none.
+    #[error("found {found} variants of its union, expected 1")]
+    Variants {
+        /// How many there would be.
+        found: usize,
+    },
+    /// A variant that the target does not have.
+    #[error("found a variant that the target's union does not have")]
+    UnknownVariant,
     /// A value of a type that no plan puts here: the record is not of the plan's source format.
     #[error("found a value that is never {ty}; is the record of the plan's source format?")]
     WrongType {
@@ -216,6 +345,10 @@ impl ConvertProblem {
             Self::TextTooLong { .. } => "convert_text_length",
             Self::EndsInNul => "convert_text_nul",
             Self::NotUtf8 => "convert_text_utf8",
+            Self::DecimalRange { .. } => "convert_decimal",
+            Self::NoSymbol { .. } | Self::UnknownSymbol { .. } | Self::NotSymbol => "convert_symbol",
+            Self::ListCount { .. } => "convert_list_count",
+            Self::Variants { .. } | Self::UnknownVariant => "convert_variant",
             Self::WrongType { .. } => "convert_type",
             Self::Length { .. } => "convert_length",
             Self::RecordTooLong => "convert_record_too_long",

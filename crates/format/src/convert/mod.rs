@@ -8,7 +8,8 @@
 //!
 //! Fields are found by their names, or as `rename` rules say. A field of the target that the source does not have is
 //! null, or what a `default` rule says; a target that is never null and has neither has no plan. Fields of the source
-//! that the target does not have are left out.
+//! that the target does not have are left out. The source may be of any layout: what is not read by a load is read as
+//! [`Record::get`](crate::Record::get) does. The target is of the natural layout.
 //!
 //! | from | to | how |
 //! |---|---|---|
@@ -22,10 +23,30 @@
 //! | integer | `timestamp` | with `unit`; what is beyond its years refuses the record |
 //! | `char[N]`, `string` | `char[N]`, `string`, `bytes` | the same bytes; a text that has no room, or ends in NUL, refuses the record |
 //! | `bytes` | `char[N]`, `string` | the same bytes; what is not UTF-8 refuses the record |
-//! | enumeration, decimal, list | another | only between a format and itself; else as SQL |
-//! | nested record | nested record | field by field, where the target's is never null |
+//! | decimal | decimal, integer | the same number; one that would lose digits, or has no room, refuses the record |
+//! | integer | decimal | the same number; one that has no room refuses the record |
+//! | decimal | `f32`, `f64` | the nearest float |
+//! | `f32`, `f64` | decimal | the nearest decimal, the even one of two; NaN and what has no room refuse the record |
+//! | enumeration | enumeration | by the symbol: a number without one, or a symbol that the target lacks, refuses the record. If both have the same symbols and numbers, by the number, as an integer |
+//! | enumeration | integer | its number, and back: any that has room, be there a symbol for it or not |
+//! | enumeration | `char[N]`, `string` | its symbol, and back; a number without one, and a text that is none, refuse the record |
+//! | list | list | element by element; another number of elements than a fixed one refuses the record |
+//! | nested record | nested record | field by field; it is there where the source's is |
+//! | union | union | variant by variant, by their names; a variant that the target lacks refuses the record, unless a rule drops or renames it |
 //! | null | nullable | null |
 //! | null | never null | what a `default` rule says; without one it refuses the record |
+//!
+//! A nested record that may be null, and which the source does not have under its name, is there where any of the fields that
+//! `rename` rules bring into it is not null, or where one of its fields has a `default` rule; with neither it is null. If
+//! the source's nested record is null and the target has none, or one that is never null, its fields are null one by
+//! one. Of a union whose variants come from elsewhere there must be one, as always.
+//!
+//! # Paths
+//!
+//! Rules name fields by their paths: `pos.x` is a field of a nested record, `legs[].km` one of each element of a list of
+//! records, `stamps[]` the value of each element of a list. A `rename` or `drop` rule may name a whole nested record, union or
+//! list: what lies in it goes along under its own names. What is in a list's elements comes from the elements of the one
+//! list that it is made from.
 //!
 //! ```
 //! use crossdock_format::convert::Plan;
@@ -44,19 +65,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod body;
 mod by_name;
 mod codec;
 mod compile;
+mod cost;
+mod decimal;
 mod error;
+mod fill;
 mod narrow;
+mod outlook;
 mod path;
 mod rules;
 mod run;
 mod step;
 mod value;
+mod why;
 
 pub use codec::{Codec, MESSAGE_FIELD};
+pub use cost::{Cost, LIST_ELEMENTS, TEXT_BYTES, expected_bytes};
 pub use error::{ConvertError, ConvertProblem, PlanError, PlanFlaw, PlanProblem};
+pub(crate) use outlook::{Fate, Outlook};
 pub use rules::{
     Conversion, ConversionError, MAX_CONVERSION_BYTES, MAX_RULES, Rule, Rules, RulesError, RulesProblem, TimeUnit,
 };
@@ -64,11 +93,9 @@ pub use rules::{
 use std::fmt;
 use std::sync::Arc;
 
-use compile::{Code, Text};
-use path::{Path, Source};
-use step::Op;
+use body::Body;
+use compile::Code;
 
-use crate::field::Field;
 use crate::format::Format;
 
 /// How records of one format become records of another. Cheap to clone (shared).
@@ -78,28 +105,9 @@ pub struct Plan {
 }
 
 struct Inner {
-    from: Format,
-    to: Format,
-    /// Where each field of `to` comes from.
-    sources: Vec<Source>,
-    /// Paths to fields that were left out on the way, followed for what they refuse.
-    checks: Vec<Path>,
+    body: Body,
     code: Code,
 }
-
-/// What a plan costs, roughly: for choosing between plans, and for their order in a chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cost {
-    /// Nanoseconds for a record on a current machine; at least 1.
-    pub ns_per_record: u32,
-    /// Bytes of a record that comes in: its fixed part, and a guess of [`TEXT_BYTES`] for each `string` or `bytes`.
-    pub bytes_in: u32,
-    /// Bytes of a record that goes out, reckoned alike.
-    pub bytes_out: u32,
-}
-
-/// What a `string` or `bytes` field is taken to hold where only the format is known, in bytes.
-pub const TEXT_BYTES: u32 = 16;
 
 impl Plan {
     /// The plan that makes records of `to` from records of `from`, field by field of the same name, and as the rules say.
@@ -108,30 +116,27 @@ impl Plan {
     /// Every field of `to` that cannot be had, and every rule that speaks of a field which is not there, with what would
     /// mend it.
     pub fn by_name(from: &Format, to: &Format, rules: &Rules) -> Result<Plan, PlanError> {
-        let sources = by_name::sources(from, to, rules)?;
-        Ok(Plan::of(from, to, sources, Vec::new()))
+        match by_name::body(from, to, rules) {
+            (body, flaws) if flaws.is_empty() => Ok(Plan::of(body)),
+            (_, flaws) => Err(PlanError { flaws }),
+        }
     }
 
-    fn of(from: &Format, to: &Format, sources: Vec<Source>, checks: Vec<Path>) -> Plan {
-        let code = compile::compile(from, to, &sources, &checks);
-        Plan { inner: Arc::new(Inner { from: from.clone(), to: to.clone(), sources, checks, code }) }
-    }
-
-    /// Whether a value of one field that is not null may be refused on its way to the other.
-    pub(crate) fn field_may_refuse(from: &Field, to: &Field) -> bool {
-        value::may_refuse(from.ty, to.ty)
+    fn of(body: Body) -> Plan {
+        let code = compile::compile(&body, true);
+        Plan { inner: Arc::new(Inner { body, code }) }
     }
 
     /// The format of the records that come in.
     #[must_use]
     pub fn from(&self) -> &Format {
-        &self.inner.from
+        &self.inner.body.from
     }
 
     /// The format of the records that go out.
     #[must_use]
     pub fn to(&self) -> &Format {
-        &self.inner.to
+        &self.inner.body.to
     }
 
     /// Whether a record is the same bytes in both formats, which then differ in names alone: there is nothing to run.
@@ -146,15 +151,16 @@ impl Plan {
         self.inner.code.may_refuse
     }
 
-    /// Whether all new records are of one length: [`Format::fixed_bytes`] of the target.
+    /// Whether all new records are of one length, [`Format::fixed_bytes`] of the target.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
-        self.inner.code.variable.is_empty()
+        self.inner.code.is_fixed()
     }
 
     /// One plan that does what this one does and then the next one: it gives the same records and refuses the same ones,
     /// though it may name another field where several are in the way. `None` if `next` does not begin where this plan
-    /// ends, or if the two together refuse every record.
+    /// ends, if the two together refuse every record, or if no one plan does what both do: where this one refuses some
+    /// records for their unions, or where nested records that may be null are made of fields from elsewhere on the way.
     #[must_use]
     pub fn compose(&self, next: &Plan) -> Option<Plan> {
         if self.to() != next.from() {
@@ -167,74 +173,13 @@ impl Plan {
         if next.from() == next.to() && next.is_identity() {
             return Some(self.clone());
         }
-        let first = &self.inner.sources;
-        let mut used = vec![false; first.len()];
-        let mut sources = Vec::with_capacity(next.inner.sources.len());
-        for source in &next.inner.sources {
-            sources.push(match source {
-                Source::Null | Source::Constant(_) => source.clone(),
-                Source::Field(path) => {
-                    used[path.from] = true;
-                    first.get(path.from)?.then(path)?
-                }
-            });
-        }
-        let mut checks = self.inner.checks.clone();
-        for path in &next.inner.checks {
-            used[path.from] = true;
-            if let Source::Field(path) = first.get(path.from)?.then(path)? {
-                checks.push(path);
-            }
-        }
-        let left_out = first.iter().zip(used).filter_map(|(source, used)| match source {
-            Source::Field(path) if !used && path.may_refuse() => Some(path.clone()),
-            _ => None,
-        });
-        checks.extend(left_out);
-        Some(Plan::of(self.from(), next.to(), sources, checks))
+        self.inner.body.then(&next.inner.body).map(Plan::of)
     }
-
-    /// What the plan costs.
-    #[must_use]
-    pub fn cost(&self) -> Cost {
-        // Thousandths of a nanosecond.
-        const RECORD: u64 = 1500;
-        const MOVE: u64 = 500;
-        const CONVERSION: u64 = 700;
-        const VALUE: u64 = 8000;
-        const TEXT: u64 = 8000;
-        let code = &self.inner.code;
-        let steps = code.steps.iter().map(|step| match &step.op {
-            Op::Move(bytes) => MOVE * u64::from(*bytes).div_ceil(32),
-            Op::Value { .. } => VALUE,
-            _ => CONVERSION,
-        });
-        let texts = code.variable.iter().map(|field| match field.text {
-            Text::Path(_) => TEXT + VALUE,
-            _ => TEXT,
-        });
-        let picoseconds = match self.is_identity() {
-            true => RECORD,
-            false => RECORD + steps.chain(texts).sum::<u64>(),
-        };
-        Cost {
-            ns_per_record: u32::try_from(picoseconds / 1000).unwrap_or(u32::MAX).max(1),
-            bytes_in: expected_bytes(self.from()),
-            bytes_out: expected_bytes(self.to()),
-        }
-    }
-}
-
-/// Bytes of a typical record.
-fn expected_bytes(format: &Format) -> u32 {
-    // At most MAX_FIXED_BYTES and MAX_FIELDS times TEXT_BYTES.
-    let texts = format.fields().iter().filter(|field| field.ty.is_variable()).count() as u32;
-    format.fixed_bytes() as u32 + texts * TEXT_BYTES
 }
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { from, to, code, .. } = &*self.inner;
-        f.debug_struct("Plan").field("from", from).field("to", to).field("code", code).finish()
+        let Inner { body, code } = &*self.inner;
+        f.debug_struct("Plan").field("from", &body.from).field("to", &body.to).field("code", code).finish()
     }
 }

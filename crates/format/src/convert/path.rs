@@ -1,14 +1,14 @@
 //! Where each field of a new record comes from: the plan before it is steps, which composing, explaining a refusal and
 //! costing look at.
 
+use super::body::ListPath;
 use super::error::ConvertProblem;
-use super::rules::TimeUnit;
-use super::value::{Constant, NullRule, allowed, convert, may_refuse};
+use super::value::{Constant, Hop, NullRule, allowed, convert, may_refuse};
 use crate::field::{Field, FieldType};
 use crate::record::{Record, Value};
 
 /// Where a target's field comes from.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Source {
     /// It is always null.
     Null,
@@ -16,9 +16,29 @@ pub(super) enum Source {
     Constant(Constant),
     /// A field of the source.
     Field(Path),
+    /// A list of the source.
+    List(Box<ListPath>),
 }
 
 impl Source {
+    /// The value that arrives, of a field that is no list.
+    pub(super) fn eval<'a>(&'a self, record: &Record<'a>) -> Result<Value<'a>, ConvertProblem> {
+        match self {
+            Source::Field(path) => path.eval(record),
+            Source::Constant(constant) => Ok(constant.value()),
+            Source::Null | Source::List(_) => Ok(Value::Null),
+        }
+    }
+
+    /// Whether any record may be refused for what is in this field.
+    pub(super) fn may_refuse(&self) -> bool {
+        match self {
+            Source::Null | Source::Constant(_) => false,
+            Source::Field(path) => path.may_refuse(),
+            Source::List(list) => list.may_refuse(),
+        }
+    }
+
     /// What a field that is made of this one by `path` comes from; `None` if every record is refused there.
     pub(super) fn then(&self, path: &Path) -> Option<Source> {
         let made = |value| match path.apply(value).ok()? {
@@ -29,6 +49,7 @@ impl Source {
             Source::Null => made(Value::Null),
             Source::Constant(constant) => made(constant.value()),
             Source::Field(first) => Some(Source::Field(first.then(path))),
+            Source::List(_) => None,
         }
     }
 }
@@ -42,10 +63,9 @@ pub(super) struct Path {
     pub(super) ty: FieldType,
     /// Whether it can be null.
     pub(super) nullable: bool,
-    /// The types that a value takes on, one after the other, each different from the one before; with what an integer
-    /// counts where one of the two is a timestamp.
-    pub(super) hops: Vec<(FieldType, TimeUnit)>,
-    /// What becomes of null in the end.
+    /// The conversions on the way, one after the other, each to a type that differs from the one before.
+    pub(super) hops: Vec<Hop>,
+    /// What becomes of null in the end, where the nested records that the target's field lies in are there.
     pub(super) null: NullRule,
     /// The type that it arrives at.
     pub(super) to: FieldType,
@@ -75,7 +95,7 @@ impl Path {
             (Value::Null, NullRule::Keep) => Ok(Value::Null),
             (Value::Null, NullRule::Refuse) => Err(ConvertProblem::Null),
             (Value::Null, NullRule::Default(constant)) => Ok(constant.value()),
-            (value, _) => self.hops.iter().try_fold(value, |value, (ty, unit)| convert(value, *ty, *unit)),
+            (value, _) => self.hops.iter().try_fold(value, convert),
         }
     }
 
@@ -84,7 +104,7 @@ impl Path {
         let mut ty = self.ty;
         let mut hops = self.hops.iter();
         (self.nullable && self.null == NullRule::Refuse)
-            || hops.any(|(to, _)| may_refuse(std::mem::replace(&mut ty, *to), *to))
+            || hops.any(|hop| may_refuse(std::mem::replace(&mut ty, hop.to), hop))
     }
 
     /// This path and then another, which starts at the type where this one arrives.
@@ -98,17 +118,17 @@ impl Path {
                 None => NullRule::Refuse,
             },
         };
-        let hops = self.hops.iter().chain(&next.hops).copied().collect();
+        let hops = self.hops.iter().chain(&next.hops).cloned().collect();
         Path { hops: shorten(self.ty, hops), null, to: next.to, ..self.clone() }
     }
 }
 
 /// Leaves out types on the way that make no difference: those that hold every value of the type before them exactly.
-fn shorten(from: FieldType, mut hops: Vec<(FieldType, TimeUnit)>) -> Vec<(FieldType, TimeUnit)> {
+fn shorten(from: FieldType, mut hops: Vec<Hop>) -> Vec<Hop> {
     let mut index = 0;
     while index + 1 < hops.len() {
-        let before = index.checked_sub(1).map_or(from, |before| hops[before].0);
-        let (on_the_way, after) = (hops[index].0, hops[index + 1].0);
+        let before = index.checked_sub(1).map_or(from, |before| hops[before].to);
+        let (on_the_way, after) = (hops[index].to, hops[index + 1].to);
         let keeps_meaning = match after {
             FieldType::Timestamp => before.is_integer() && on_the_way.is_integer(),
             after => before == after || allowed(before, after, false).is_ok(),

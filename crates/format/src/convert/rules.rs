@@ -46,34 +46,34 @@ impl fmt::Display for TimeUnit {
     }
 }
 
-/// One rule.
+/// One rule. It names fields by their paths, such as `pos.x` or `legs[].km`: see [the module](super#paths).
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Rule {
-    /// `rename OLD NEW`: the target's field `to` is made from the source's field `from`, which no other field of its
+    /// `rename OLD NEW`: the target's field, nested record or list `to` is made from the source's `from`, which no other of its
     /// own name is then made from.
     Rename {
-        /// Name in the source.
+        /// Path in the source.
         from: String,
-        /// Name in the target.
+        /// Path in the target.
         to: String,
     },
     /// `default FIELD VALUE`: what the target's field holds where the source has no such field, or has null and the
     /// target's field is never null.
     Default {
-        /// Name in the target.
+        /// Path in the target.
         field: String,
-        /// The value as text, as CSV has it.
+        /// The value as text, as CSV has it; of a list, `[]`.
         value: String,
     },
-    /// `drop FIELD`: the source's field is not used, even where the target has one of its name.
+    /// `drop FIELD`: the source's field, nested record or list is not used, even where the target has one of its name.
     Drop {
-        /// Name in the source.
+        /// Path in the source.
         field: String,
     },
     /// `unit FIELD s|ms|us|ns`: the integer field on one side counts time in this unit, where the other side's is a
     /// `timestamp`.
     Unit {
-        /// Name in the target.
+        /// Path in the target.
         field: String,
         /// What one is.
         unit: TimeUnit,

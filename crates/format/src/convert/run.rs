@@ -1,14 +1,11 @@
 //! Running a plan.
 
-use super::compile::{CHUNK_RECORDS, Text};
-use super::error::{ConvertError, ConvertProblem};
-use super::path::Source;
-use super::step::{Many, One, Within, set_null, slot_bytes};
-use super::value::put;
+use super::compile::CHUNK_RECORDS;
+use super::error::{ConvertError, ConvertProblem, Place};
+use super::step::{Many, One, Part, Within};
 use super::{Inner, Plan};
-use crate::MAX_RECORD_BYTES;
 use crate::format::{LENGTH_BYTES, RECORD_ALIGN};
-use crate::record::{Record, Value};
+use crate::record::Record;
 
 impl Plan {
     /// Appends the new record for one of format [`Plan::from`], which was checked where it came in.
@@ -65,10 +62,12 @@ impl Plan {
         let (mut flaws, mut lengths) = ([0; CHUNK_RECORDS], [0; CHUNK_RECORDS]);
         let most = self.inner.code.chunk_records;
         let (mut done, mut appended) = (0, 0);
-        let from = &self.inner.from;
+        let from = self.from();
+        if from.is_foreign() {
+            return self.run_foreign(payload, out, &mut refused);
+        }
         while let Some(stride) = from.record_len(rest) {
-            // Foreign records do not begin with their length.
-            let alike = if from.is_foreign() { 0 } else { alike(rest, stride, most) };
+            let alike = alike(rest, stride, most);
             let (records, after) = if alike == most || alike * stride == rest.len() {
                 let (bytes, after) = rest.split_at(alike * stride);
                 (Records::Strided { bytes, stride }, after)
@@ -90,6 +89,22 @@ impl Plan {
             appended += self.inner.chunk(records, &mut notes, out, &mut |index, error| refused(done + index, error));
             done += filled;
         }
+        if !rest.is_empty() {
+            refused(done, self.inner.too_short(rest));
+        }
+        appended
+    }
+
+    /// As [`Plan::run_payload`], where only a record's format tells where the next one starts.
+    fn run_foreign(&self, payload: &[u8], out: &mut Vec<u8>, refused: &mut dyn FnMut(usize, ConvertError)) -> usize {
+        let (mut rest, mut done) = (payload, 0);
+        let records = std::iter::from_fn(|| {
+            let (record, after) = rest.split_at_checked(self.from().record_len(rest)?)?;
+            rest = after;
+            done += 1;
+            Some(record)
+        });
+        let appended = self.run_all(records, out, &mut *refused);
         if !rest.is_empty() {
             refused(done, self.inner.too_short(rest));
         }
@@ -149,7 +164,7 @@ impl Inner {
     /// Appends the row for one record; whether it could.
     fn one(&self, record: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
-        let mut refused = record.len() < self.from.fixed_bytes();
+        let mut refused = record.len() < self.body.from.fixed_bytes();
         if self.code.is_identity {
             out.extend_from_slice(if refused { &[] } else { record });
             return !refused;
@@ -157,12 +172,12 @@ impl Inner {
         if self.code.variable.is_empty() {
             out.extend_from_slice(&self.code.blank);
         } else {
-            refused |= self.append(record, out).is_err();
+            refused |= self.append(record, out).is_none();
         }
         if !refused {
             let row = &mut out[start..];
             for step in &self.code.steps {
-                step.run(&self.from, One { record, row, refused: &mut refused });
+                step.run(&self.body.from, One { record, row, refused: &mut refused });
             }
         }
         if refused {
@@ -181,7 +196,7 @@ impl Inner {
     ) -> usize {
         let start = out.len();
         notes.flaws.fill(0);
-        let fixed_bytes = self.from.fixed_bytes();
+        let fixed_bytes = self.body.from.fixed_bytes();
         match records {
             Records::Strided { stride, .. } if stride >= fixed_bytes => {}
             _ => {
@@ -216,14 +231,14 @@ impl Inner {
             let rows = all.chunks_exact_mut(code.blank.len());
             match records {
                 Records::Slices(slices) => {
-                    step.run(&self.from, Many { records: slices.iter().copied(), rows, flaws });
+                    step.run(&self.body.from, Many { records: slices.iter().copied(), rows, flaws });
                 }
                 Records::Strided { bytes, stride } => {
-                    step.run(&self.from, Many { records: bytes.chunks_exact(stride), rows, flaws });
+                    step.run(&self.body.from, Many { records: bytes.chunks_exact(stride), rows, flaws });
                 }
                 Records::Starts { bytes, starts } => {
                     let records = starts.iter().map(|start| Within { payload: bytes, start: *start });
-                    step.run(&self.from, Many { records, rows, flaws });
+                    step.run(&self.body.from, Many { records, rows, flaws });
                 }
             }
         }
@@ -248,50 +263,22 @@ impl Inner {
         }
         for step in &self.code.steps {
             let rows = Rows { rest: &mut out[start..], lengths: notes.lengths.iter() };
-            step.run(&self.from, Many { records: slices.iter().copied(), rows, flaws: notes.flaws });
+            step.run(&self.body.from, Many { records: slices.iter().copied(), rows, flaws: notes.flaws });
         }
     }
 
     /// Appends a row with its variable part and nothing else in it; its length in bytes. Appends nothing if it fails.
-    fn append(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ConvertProblem> {
-        let record = Record::assume_checked(&self.from, bytes);
+    fn append(&self, bytes: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let start = out.len();
         out.extend_from_slice(&self.code.blank);
-        for field in &self.code.variable {
-            let text = match &field.text {
-                Text::Slot { from, null } => match null.is_set(bytes) {
-                    true => None,
-                    false => Some(slot_bytes(bytes, *from)),
-                },
-                Text::Constant(text) => Some(&**text),
-                Text::Path(path) => match path.eval(&record) {
-                    Ok(Value::Text(text) | Value::Bytes(text)) => Some(text),
-                    Ok(_) => None,
-                    Err(problem) => {
-                        out.truncate(start);
-                        return Err(problem);
-                    }
-                },
-            };
-            let end = out.len() - start;
-            match text {
-                None => set_null(&mut out[start..], field.to_null),
-                Some(text) if end + text.len() > MAX_RECORD_BYTES - RECORD_ALIGN => {
-                    out.truncate(start);
-                    return Err(ConvertProblem::RecordTooLong);
-                }
-                Some(text) => {
-                    out.extend_from_slice(text);
-                    // Both fit 32 bits: see the bound above.
-                    let slot = end as u64 | (text.len() as u64) << 32;
-                    put(&mut out[start..], field.to as usize, slot.to_le_bytes());
-                }
-            }
+        if !self.code.fill(&self.body.from, Part { bytes, base: 0 }, out, start, 0) {
+            out.truncate(start);
+            return None;
         }
         let length = (out.len() - start).next_multiple_of(RECORD_ALIGN);
         out.resize(start + length, 0);
         out[start..start + LENGTH_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
-        Ok(length)
+        Some(length)
     }
 
     /// Takes the rows of records with flaws out again, and tells of them; how many are left.
@@ -321,28 +308,16 @@ impl Inner {
 
     /// Why a record is refused.
     fn why(&self, bytes: &[u8]) -> ConvertError {
-        if bytes.len() < self.from.fixed_bytes() {
+        if bytes.len() < self.body.from.fixed_bytes() {
             return self.too_short(bytes);
         }
-        let record = Record::assume_checked(&self.from, bytes);
-        for (field, source) in self.sources.iter().enumerate() {
-            if let Source::Field(path) = source
-                && let Err(problem) = path.eval(&record)
-            {
-                return ConvertError::new(&self.to, Some(field), problem);
-            }
-        }
-        for path in &self.checks {
-            if let Err(problem) = path.eval(&record) {
-                return ConvertError::new(&self.from, Some(path.from), problem);
-            }
-        }
-        ConvertError::new(&self.to, None, ConvertProblem::RecordTooLong)
+        let flaw = self.body.flaw(&Record::assume_checked(&self.body.from, bytes));
+        flaw.unwrap_or_else(|| ConvertError::new(&self.body.to, Place::Record, ConvertProblem::RecordTooLong))
     }
 
     fn too_short(&self, bytes: &[u8]) -> ConvertError {
-        let problem = ConvertProblem::Length { found: bytes.len(), expected: self.from.fixed_bytes() };
-        ConvertError::new(&self.from, None, problem)
+        let problem = ConvertProblem::Length { found: bytes.len(), expected: self.body.from.fixed_bytes() };
+        ConvertError::new(&self.body.from, Place::Record, problem)
     }
 }
 

@@ -3,10 +3,12 @@
 //! One step is one loop over the records of a chunk, with nothing in it to decide: the widths are the loop's, places are
 //! the same for every record. Flaws are gathered beside the records, without a branch. A chunk of one record is no loop.
 
-use super::path::Path;
+use super::body::Presence;
+use super::path::Source;
 use super::value::{put, store};
+use crate::field::FieldType;
 use crate::format::Format;
-use crate::record::{Record, Value};
+use crate::record::{Record, Value, slot};
 
 /// Where a field is, and its null bit: mask 0 if it is never null.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -56,8 +58,36 @@ pub(super) enum Op {
     Widen,
     /// An `f64` to an `f32`, which refuses what would become infinite.
     Narrow,
-    /// Anything, value by value.
-    Value { path: Box<Path>, to_null: NullBit },
+    /// Anything, value by value. `within` is the bit of the nested record that the field lies in, in the row: where that
+    /// is null, so is the field.
+    Value { source: Box<Source>, ty: FieldType, to_null: NullBit, within: NullBit },
+    /// A nested record is null if it is not there, or if the one that it lies in is null.
+    Group { there: Box<Presence>, to_null: NullBit, within: NullBit },
+    /// Refuses a union that has not one variant in the row, or had one that got lost.
+    Union(Box<UnionBits>),
+}
+
+/// What there is to say of a union.
+#[derive(Clone, Debug)]
+pub(super) struct UnionBits {
+    /// The bits of the variants, in the row.
+    pub(super) variants: Box<[NullBit]>,
+    /// Whether there may be none.
+    pub(super) nullable: bool,
+    /// The bit of the nested record that it lies in.
+    pub(super) within: NullBit,
+    /// Variants that the target does not have.
+    pub(super) lost: Box<[Presence]>,
+}
+
+impl UnionBits {
+    fn is_refused(&self, record: &Record<'_>, row: &[u8]) -> bool {
+        let found = self.variants.iter().filter(|bit| !bit.is_set(row)).count();
+        let is_null = self.within.is_set(row);
+        found > 1
+            || (!is_null && found == 0 && !self.nullable)
+            || (!is_null && self.lost.iter().any(|variant| variant.is_there(record)))
+    }
 }
 
 /// How an integer is got out of the eight bytes at a step's place: shifted up to the top, and down again.
@@ -83,8 +113,10 @@ pub(super) trait Bytes<'r>: Copy {
     /// So many bytes from `at` on; none where there are not so many.
     fn stretch(self, at: u32, bytes: u32) -> &'r [u8];
 
-    /// All of it; its length is as its format says.
-    fn whole(self, format: &Format) -> &'r [u8];
+    /// All of it, as a record of its format.
+    fn view<'f>(self, format: &'f Format) -> Record<'f>
+    where
+        'r: 'f;
 }
 
 impl<'r> Bytes<'r> for &'r [u8] {
@@ -101,8 +133,11 @@ impl<'r> Bytes<'r> for &'r [u8] {
     }
 
     #[inline(always)]
-    fn whole(self, _format: &Format) -> &'r [u8] {
-        self
+    fn view<'f>(self, format: &'f Format) -> Record<'f>
+    where
+        'r: 'f,
+    {
+        Record::assume_checked(format, self)
     }
 }
 
@@ -128,9 +163,56 @@ impl<'r> Bytes<'r> for Within<'r> {
     }
 
     #[inline]
-    fn whole(self, format: &Format) -> &'r [u8] {
+    fn view<'f>(self, format: &'f Format) -> Record<'f>
+    where
+        'r: 'f,
+    {
         let record = self.payload.get(self.start as usize..).unwrap_or_default();
-        format.record_len(record).and_then(|length| record.get(..length)).unwrap_or_default()
+        let length = format.record_len(record).unwrap_or(0);
+        Record::assume_checked(format, record.get(..length).unwrap_or_default())
+    }
+}
+
+/// A part of a record: the record itself, or an element of a list. An element may be shorter than a load, and end where
+/// the record ends: what is behind it counts as zeros.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'r> {
+    pub(super) bytes: &'r [u8],
+    pub(super) base: usize,
+}
+
+impl<'r> Bytes<'r> for Part<'r> {
+    #[inline(always)]
+    fn load<const N: usize>(self, at: u32) -> [u8; N] {
+        let at = self.base + at as usize;
+        match self.bytes.get(at..at + N).and_then(|bytes| bytes.first_chunk()) {
+            Some(bytes) => *bytes,
+            None => self.cut_off(at),
+        }
+    }
+
+    #[inline(always)]
+    fn stretch(self, at: u32, bytes: u32) -> &'r [u8] {
+        let at = self.base + at as usize;
+        self.bytes.get(at..at + bytes as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn view<'f>(self, format: &'f Format) -> Record<'f>
+    where
+        'r: 'f,
+    {
+        Record::element(format, self.bytes, self.base)
+    }
+}
+
+impl Part<'_> {
+    #[cold]
+    fn cut_off<const N: usize>(self, at: usize) -> [u8; N] {
+        let mut word = [0; N];
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        word.iter_mut().zip(rest).for_each(|(place, byte)| *place = *byte);
+        word
     }
 }
 
@@ -147,23 +229,62 @@ pub(super) trait Over<'r>: Sized {
 }
 
 /// One record and its row.
-pub(super) struct One<'r, 'w> {
-    pub(super) record: &'r [u8],
+pub(super) struct One<'w, Record> {
+    pub(super) record: Record,
     pub(super) row: &'w mut [u8],
     pub(super) refused: &'w mut bool,
 }
 
-impl<'r> Over<'r> for One<'r, '_> {
-    type Record = &'r [u8];
+impl<'r, Record: Bytes<'r>> Over<'r> for One<'_, Record> {
+    type Record = Record;
 
     #[inline(always)]
-    fn each(self, mut change: impl FnMut(&'r [u8], &mut [u8])) {
+    fn each(self, mut change: impl FnMut(Record, &mut [u8])) {
         change(self.record, self.row);
     }
 
     #[inline(always)]
-    fn check(self, mut change: impl FnMut(&'r [u8], &mut [u8]) -> bool) {
+    fn check(self, mut change: impl FnMut(Record, &mut [u8]) -> bool) {
         *self.refused |= change(self.record, self.row);
+    }
+}
+
+/// The elements of a list, their rows, and whether one of them is refused.
+pub(super) struct Elements<'r, 'w> {
+    pub(super) bytes: &'r [u8],
+    /// Where the first one starts, and how far the next one is.
+    pub(super) at: usize,
+    pub(super) stride: usize,
+    pub(super) rows: &'w mut [u8],
+    pub(super) row_bytes: usize,
+    pub(super) refused: &'w mut bool,
+}
+
+impl<'r> Elements<'r, '_> {
+    #[inline(always)]
+    fn run(self, mut change: impl FnMut(Part<'r>, &mut [u8]) -> bool) {
+        let mut base = self.at;
+        for row in self.rows.chunks_exact_mut(self.row_bytes.max(1)) {
+            *self.refused |= change(Part { bytes: self.bytes, base }, row);
+            base += self.stride;
+        }
+    }
+}
+
+impl<'r> Over<'r> for Elements<'r, '_> {
+    type Record = Part<'r>;
+
+    #[inline(never)]
+    fn each(self, mut change: impl FnMut(Part<'r>, &mut [u8])) {
+        self.run(|record, row| {
+            change(record, row);
+            false
+        });
+    }
+
+    #[inline(never)]
+    fn check(self, change: impl FnMut(Part<'r>, &mut [u8]) -> bool) {
+        self.run(change);
     }
 }
 
@@ -258,14 +379,34 @@ impl Step {
                 put(row, to, narrow.to_le_bytes());
                 narrow.is_infinite() & wide.is_finite() & !null.is_set(record)
             }),
-            Op::Value { path, to_null } => over.check(|record, row| {
-                match path.eval(&Record::assume_checked(format, record.whole(format))) {
+            Op::Value { .. } | Op::Group { .. } | Op::Union(_) => self.by_value(format, over),
+        }
+    }
+
+    /// Steps that read records as anybody would.
+    #[inline(always)]
+    fn by_value<'r>(&self, format: &Format, over: impl Over<'r>) {
+        let to = self.to as usize;
+        match &self.op {
+            Op::Value { source, ty, to_null, within } => over.check(|record, row| {
+                if within.is_set(&*row) {
+                    set_null(row, *to_null);
+                    return false;
+                }
+                match source.eval(&record.view(format)) {
                     Ok(Value::Null) => set_null(row, *to_null),
-                    Ok(value) => store(row, to, path.to, value),
+                    Ok(value) => store(row, to, *ty, value),
                     Err(_) => return true,
                 }
                 false
             }),
+            Op::Group { there, to_null, within } => over.each(|record, row| {
+                if within.is_set(&*row) || !there.is_there(&record.view(format)) {
+                    set_null(row, *to_null);
+                }
+            }),
+            Op::Union(union) => over.check(|record, row| union.is_refused(&record.view(format), row)),
+            _ => {}
         }
     }
 
@@ -306,12 +447,11 @@ pub(super) fn set_null(row: &mut [u8], null: NullBit) {
     }
 }
 
-/// The bytes that the slot at this place speaks of; none where it speaks of some that are not there.
+/// The bytes that the slot at this place of a part speaks of; none where it speaks of some that are not there.
 #[inline]
-pub(super) fn slot_bytes(record: &[u8], at: u32) -> &[u8] {
-    let slot = u64::from_le_bytes(record.load(at));
-    let (start, length) = ((slot & 0xffff_ffff) as usize, (slot >> 32) as usize);
-    record.get(start..).and_then(|rest| rest.get(..length)).unwrap_or_default()
+pub(super) fn slot_bytes(record: &[u8], base: usize, at: u32) -> &[u8] {
+    let (start, length) = slot(record, base + at as usize);
+    record.get(start as usize..(start + length) as usize).unwrap_or_default()
 }
 
 /// Changes `N` bytes of a row.

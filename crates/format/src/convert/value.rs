@@ -1,9 +1,47 @@
 //! What a conversion means, value by value. Steps do the same for whole chunks of records, and are held to this.
 
+use std::sync::Arc;
+
+use super::decimal;
 use super::error::{ConvertProblem, TypeProblem};
 use super::rules::TimeUnit;
+use crate::builder::rescale;
+use crate::direct::enum_range;
+use crate::element::Enumeration;
 use crate::field::FieldType;
 use crate::record::Value;
+
+/// One conversion on the way of a value: to which type, and what the types do not say.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Hop {
+    pub(super) to: FieldType,
+    /// What an integer counts, where the type on the other side is a timestamp.
+    pub(super) unit: TimeUnit,
+    /// The symbols of the enumeration that it leads to.
+    pub(super) symbols: Option<Arc<Enumeration>>,
+    /// Whether an enumeration keeps its number, its symbols being the same.
+    pub(super) by_number: bool,
+}
+
+impl Hop {
+    fn enumerated(&self, number: i64) -> Value<'_> {
+        Value::Enum { number, symbol: self.symbols.as_ref().and_then(|symbols| symbols.symbol(number)) }
+    }
+
+    /// The value that a symbol stands for; `None` if it is none of the enumeration's.
+    fn symbol(&self, symbol: &[u8]) -> Option<Value<'_>> {
+        let number = self.symbols.as_ref()?.number(str::from_utf8(symbol).ok()?)?;
+        Some(self.enumerated(number))
+    }
+}
+
+/// The least and the greatest number of a type whose values are whole numbers: integers and enumerations.
+pub(super) fn number_range(ty: FieldType) -> Option<(i128, i128)> {
+    match ty {
+        FieldType::Enum { bytes, signed } => Some(enum_range(bytes, signed)),
+        ty => ty.integer_range(),
+    }
+}
 
 /// A value that owns its bytes: a default.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,10 +53,20 @@ pub(super) enum Constant {
     Timestamp(i64),
     Text(Box<[u8]>),
     Bytes(Box<[u8]>),
+    Decimal {
+        unscaled: i128,
+        scale: u8,
+    },
+    Enum {
+        number: i64,
+        symbol: Option<Box<str>>,
+    },
+    /// A list without elements.
+    NoElements,
 }
 
 impl Constant {
-    /// The constant of a value; `None` for null.
+    /// The constant of a value; `None` for null, and for what is more than one value.
     pub(super) fn of(value: Value<'_>) -> Option<Constant> {
         Some(match value {
             Value::Null => return None,
@@ -29,10 +77,13 @@ impl Constant {
             Value::Timestamp(value) => Self::Timestamp(value),
             Value::Text(text) => Self::Text(text.into()),
             Value::Bytes(bytes) => Self::Bytes(bytes.into()),
-            Value::Decimal { .. } | Value::Enum { .. } | Value::List(_) | Value::Record(_) => return None,
+            Value::Decimal { unscaled, scale } => Self::Decimal { unscaled, scale },
+            Value::Enum { number, symbol } => Self::Enum { number, symbol: symbol.map(Box::from) },
+            Value::List(_) | Value::Record(_) => return None,
         })
     }
 
+    /// As a value; null for a list, of which there is none without a record.
     pub(super) fn value(&self) -> Value<'_> {
         match self {
             Self::Bool(value) => Value::Bool(*value),
@@ -42,6 +93,9 @@ impl Constant {
             Self::Timestamp(value) => Value::Timestamp(*value),
             Self::Text(text) => Value::Text(text),
             Self::Bytes(bytes) => Value::Bytes(bytes),
+            Self::Decimal { unscaled, scale } => Value::Decimal { unscaled: *unscaled, scale: *scale },
+            Self::Enum { number, symbol } => Value::Enum { number: *number, symbol: symbol.as_deref() },
+            Self::NoElements => Value::Null,
         }
     }
 }
@@ -58,9 +112,14 @@ pub(super) enum NullRule {
 }
 
 /// Whether a value that is not null may be refused on its way from one type to another, for what it is.
-pub(super) fn may_refuse(from: FieldType, to: FieldType) -> bool {
+pub(super) fn may_refuse(from: FieldType, hop: &Hop) -> bool {
     use FieldType as T;
-    match (from, to) {
+    match (from, hop.to) {
+        (T::Enum { .. }, T::Enum { .. }) if !hop.by_number => true,
+        (T::Enum { .. }, to) if to.is_text() => true,
+        (from, T::Enum { .. }) if from.is_text() => true,
+        (T::Decimal { .. }, T::F32 | T::F64) => false,
+        (from, to) if decimal::scale(from).or(decimal::scale(to)).is_some() => decimal::may_refuse(from, to),
         (T::Char(from), T::Char(to)) => from > to,
         (T::String, T::Char(_)) | (T::Bytes, T::Char(_) | T::String) | (T::F64, T::F32) => true,
         (T::F32 | T::F64, to) => to.is_integer(),
@@ -68,7 +127,7 @@ pub(super) fn may_refuse(from: FieldType, to: FieldType) -> bool {
         (T::Timestamp, _) => true,
         (_, T::Timestamp) => true,
         (from, T::Bool) => from != T::Bool,
-        (from, to) => match (from.integer_range(), to.integer_range()) {
+        (from, to) => match (number_range(from), number_range(to)) {
             (Some((low, high)), Some((least, greatest))) => low < least || high > greatest,
             _ => false,
         },
@@ -78,40 +137,42 @@ pub(super) fn may_refuse(from: FieldType, to: FieldType) -> bool {
 /// Whether values of one type are converted to another by name, and whether that takes a unit.
 pub(super) fn allowed(from: FieldType, to: FieldType, has_unit: bool) -> Result<(), TypeProblem> {
     use FieldType as T;
-    let is_number = |ty: T| ty.is_integer() || matches!(ty, T::F32 | T::F64);
+    let is_number = |ty: T| ty.is_integer() || matches!(ty, T::F32 | T::F64 | T::Decimal { .. });
     let is_text = |ty: T| ty.is_text() || ty == T::Bytes;
     let time = |other: T| match (other.is_integer(), has_unit) {
         (true, true) => Ok(()),
         (true, false) => Err(TypeProblem::NoUnit),
         (false, _) => Err(TypeProblem::NoWay),
     };
-    let is_composed = |ty: T| matches!(ty, T::List | T::Enum { .. } | T::Decimal { .. });
     match (from, to) {
-        // What the types alone do not say is not looked at here.
-        (from, to) if is_composed(from) || is_composed(to) => Err(TypeProblem::NoWay),
+        // What a list holds, its type does not say.
+        (T::List, _) | (_, T::List) => Err(TypeProblem::NoWay),
         (T::Timestamp, T::Timestamp) | (T::Bool, T::Bool) if has_unit => Err(TypeProblem::UselessUnit),
         (from, to) if from == to && !has_unit => Ok(()),
         (T::Timestamp, other) | (other, T::Timestamp) => time(other),
         _ if has_unit => Err(TypeProblem::UselessUnit),
         (T::Bool, other) | (other, T::Bool) if other.is_integer() => Ok(()),
+        (T::Enum { .. }, T::Enum { .. }) => Ok(()),
+        (T::Enum { .. }, other) | (other, T::Enum { .. }) if other.is_integer() || other.is_text() => Ok(()),
         (from, to) if is_number(from) && is_number(to) => Ok(()),
         (from, to) if is_text(from) && is_text(to) => Ok(()),
         _ => Err(TypeProblem::NoWay),
     }
 }
 
-/// A value that is not null as one of type `to`. Floats become the nearest integer, the even one of two, as CAST does;
-/// a timestamp becomes the last whole unit before it.
-pub(super) fn convert(value: Value<'_>, to: FieldType, unit: TimeUnit) -> Result<Value<'_>, ConvertProblem> {
+/// A value that is not null as one of the type that a hop leads to. Floats become the nearest integer, the even one of two,
+/// as CAST does; a timestamp becomes the last whole unit before it.
+pub(super) fn convert<'a>(value: Value<'a>, hop: &'a Hop) -> Result<Value<'a>, ConvertProblem> {
     use FieldType as T;
+    let (to, unit) = (hop.to, hop.unit);
     match (value, to) {
         (Value::Null, _) => Err(ConvertProblem::Null),
         (Value::Timestamp(_), T::Timestamp) => Ok(value),
         (Value::Timestamp(nanoseconds), _) => integer(nanoseconds.div_euclid(unit.nanoseconds()).into(), to),
         (Value::Bool(_), T::Bool) => Ok(value),
         (Value::Bool(bit), _) => integer(bit.into(), to),
-        (Value::Int(value), _) => from_integer(value.into(), to, unit),
-        (Value::Uint(value), _) => from_integer(value.into(), to, unit),
+        (Value::Int(value), _) => from_integer(value.into(), hop),
+        (Value::Uint(value), _) => from_integer(value.into(), hop),
         (Value::Float(_), T::F64) => Ok(value),
         (Value::Float(found), T::F32) => {
             let narrow = found as f32;
@@ -119,6 +180,9 @@ pub(super) fn convert(value: Value<'_>, to: FieldType, unit: TimeUnit) -> Result
                 true => Err(ConvertProblem::FloatRange { found, ty: to }),
                 false => Ok(Value::Float(narrow.into())),
             }
+        }
+        (Value::Float(found), T::Decimal { .. }) => {
+            decimal::of_float(found, to).ok_or(ConvertProblem::FloatRange { found, ty: to })
         }
         (Value::Float(found), _) => {
             let rounded = found.round_ties_even();
@@ -128,19 +192,44 @@ pub(super) fn convert(value: Value<'_>, to: FieldType, unit: TimeUnit) -> Result
                 false => Err(ConvertProblem::FloatRange { found, ty: to }),
             }
         }
+        (Value::Text(text), T::Enum { .. }) => hop.symbol(text).ok_or(ConvertProblem::NotSymbol),
         (Value::Text(bytes) | Value::Bytes(bytes), T::Bytes) => Ok(Value::Bytes(bytes)),
         (Value::Text(text), _) => fit_text(text, to),
         (Value::Bytes(bytes), _) => match str::from_utf8(bytes) {
             Ok(_) => fit_text(bytes, to),
             Err(_) => Err(ConvertProblem::NotUtf8),
         },
-        (Value::Decimal { .. } | Value::Enum { .. } | Value::List(_) | Value::Record(_), ty) => {
-            Err(ConvertProblem::WrongType { ty })
+        (Value::Enum { number, symbol }, _) => from_enum(number, symbol, hop),
+        (Value::Decimal { unscaled, scale }, T::F32 | T::F64) => Ok(decimal::to_float(unscaled, scale, to)),
+        (Value::Decimal { unscaled, scale }, _) => {
+            let refused = ConvertProblem::DecimalRange { unscaled, scale, ty: to };
+            match to {
+                T::Decimal { .. } => decimal::fit(unscaled, scale, to).ok_or(refused),
+                _ => rescale(unscaled, scale, 0).ok_or(refused).and_then(|whole| integer(whole, to)),
+            }
+        }
+        (Value::List(_) | Value::Record(_), ty) => Err(ConvertProblem::WrongType { ty }),
+    }
+}
+
+fn from_enum<'a>(number: i64, symbol: Option<&'a str>, hop: &'a Hop) -> Result<Value<'a>, ConvertProblem> {
+    match hop.to {
+        FieldType::Enum { .. } if hop.by_number => from_integer(number.into(), hop),
+        to if to.is_integer() => integer(number.into(), to),
+        to => {
+            let symbol = symbol.ok_or(ConvertProblem::NoSymbol { found: number })?;
+            match to {
+                FieldType::Enum { .. } => {
+                    hop.symbol(symbol.as_bytes()).ok_or(ConvertProblem::UnknownSymbol { found: number })
+                }
+                to => fit_text(symbol.as_bytes(), to),
+            }
         }
     }
 }
 
-fn from_integer<'a>(value: i128, to: FieldType, unit: TimeUnit) -> Result<Value<'a>, ConvertProblem> {
+fn from_integer(value: i128, hop: &Hop) -> Result<Value<'_>, ConvertProblem> {
+    let (to, unit) = (hop.to, hop.unit);
     match to {
         FieldType::Bool => match value {
             0 => Ok(Value::Bool(false)),
@@ -153,6 +242,16 @@ fn from_integer<'a>(value: i128, to: FieldType, unit: TimeUnit) -> Result<Value<
             Ok(nanoseconds) => Ok(Value::Timestamp(nanoseconds)),
             Err(_) => Err(ConvertProblem::TimeRange { found: value, unit }),
         },
+        FieldType::Decimal { .. } => {
+            decimal::fit(value, 0, to).ok_or(ConvertProblem::IntegerRange { found: value, ty: to })
+        }
+        FieldType::Enum { bytes, signed } => {
+            let (least, greatest) = enum_range(bytes, signed);
+            match i64::try_from(value).ok().filter(|_| (least..=greatest).contains(&value)) {
+                Some(number) => Ok(hop.enumerated(number)),
+                None => Err(ConvertProblem::IntegerRange { found: value, ty: to }),
+            }
+        }
         _ => integer(value, to),
     }
 }
@@ -192,12 +291,10 @@ pub(super) fn store(row: &mut [u8], at: usize, ty: FieldType, value: Value<'_>) 
                 place.copy_from_slice(text);
             }
         }
-        Value::Null
-        | Value::Bytes(_)
-        | Value::Decimal { .. }
-        | Value::Enum { .. }
-        | Value::List(_)
-        | Value::Record(_) => {}
+        Value::Enum { number, .. } => store_integer(row, at, ty, number as u64),
+        Value::Decimal { unscaled, .. } if ty.size() == 16 => put(row, at, unscaled.to_le_bytes()),
+        Value::Decimal { unscaled, .. } => store_integer(row, at, ty, unscaled as u64),
+        Value::Null | Value::Bytes(_) | Value::List(_) | Value::Record(_) => {}
     }
 }
 

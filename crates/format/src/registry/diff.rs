@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use crate::convert::{Plan, PlanProblem, Rules};
+use crate::convert::{Fate, Outlook, PlanProblem};
+use crate::field::Field;
 use crate::format::Format;
+use crate::notation;
 
-/// What a reader of one format (`to`) would see of records of another (`from`), converted by name: a line a field.
+/// What a reader of one format (`to`) would see of records of another (`from`), converted by name: a line a field. A union
+/// that not all records have a variant for, and what is wrong in lists' elements, have lines of their own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diff {
     /// The reader's fields in order, each with what it would see.
@@ -81,25 +84,28 @@ impl Diff {
     /// What a reader of `reader` would see of records of `written`.
     #[must_use]
     pub fn of(reader: &Format, written: &Format) -> Diff {
-        let plan = Plan::by_name(written, reader, &Rules::none());
-        let flaws = plan.as_ref().err().map(|error| error.flaws.as_slice()).unwrap_or_default();
-        let fields = reader.fields().iter().map(|field| {
-            let flaw = flaws.iter().find(|flaw| flaw.field == field.name);
-            let source = written.field(&field.name).and_then(|index| written.fields().get(index));
-            let seen = match (flaw, source) {
-                (Some(flaw), _) => Seen::Unreadable(flaw.problem.clone()),
-                (None, None) => Seen::Null,
-                (None, Some(source)) if source.nullable && !field.nullable => Seen::NeverNull,
-                (None, Some(source)) if source.ty == field.ty && source.detail == field.detail => Seen::Same,
-                (None, Some(source)) => Seen::Converted {
-                    from: source.ty.to_string(),
-                    to: field.ty.to_string(),
-                    may_refuse: Plan::field_may_refuse(source, field),
-                },
+        let Outlook { fields, flaws, unions } = Outlook::of(written, reader);
+        let words = |field: &Field| notation::one_line(&field.type_spec());
+        let seen = |(field, fate): (&Field, Fate)| {
+            let seen = match fate {
+                Fate::Same => Seen::Same,
+                Fate::Null => Seen::Null,
+                Fate::NeverNull => Seen::NeverNull,
+                Fate::None(problem) => Seen::Unreadable(problem),
+                Fate::Converted { from, may_refuse } => {
+                    let from = written.fields().get(from).map(words).unwrap_or_default();
+                    Seen::Converted { from, to: words(field), may_refuse }
+                }
             };
             FieldDiff { name: field.name.clone(), seen }
+        };
+        let fields = reader.fields().iter().zip(fields).map(seen);
+        let unions = unions.into_iter().map(|name| {
+            let (from, to) = ("union".to_owned(), "union".to_owned());
+            FieldDiff { name, seen: Seen::Converted { from, to, may_refuse: true } }
         });
-        let fields = fields.collect();
+        let flaws = flaws.into_iter().map(|flaw| FieldDiff { name: flaw.field, seen: Seen::Unreadable(flaw.problem) });
+        let fields = fields.chain(unions).chain(flaws).collect();
         let lost = written.fields().iter().filter(|field| reader.field(&field.name).is_none());
         Diff { fields, lost: lost.map(|field| field.name.clone()).collect() }
     }

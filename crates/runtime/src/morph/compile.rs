@@ -2,7 +2,7 @@
 
 use crossdock_control::conversions::Cost;
 use crossdock_engine::{DecodeHandler, EncodeHandler, Handler};
-use crossdock_format::convert::{Codec, Conversion, MESSAGE_FIELD, Plan, Rule, Rules, TEXT_BYTES};
+use crossdock_format::convert::{Codec, Conversion, MESSAGE_FIELD, Plan, Rule, Rules, expected_bytes};
 use crossdock_format::{FieldSpec, FieldType, Format};
 use crossdock_query::{Node, Program, Projection};
 
@@ -234,12 +234,6 @@ impl Part {
 pub(crate) fn plan_cost(plan: &Plan) -> Cost {
     let cost = plan.cost();
     Cost { ps: u64::from(cost.ns_per_record) * 1000, in_bytes: cost.bytes_in, out_bytes: cost.bytes_out }
-}
-
-/// Bytes of a typical record.
-fn expected_bytes(format: &Format) -> u32 {
-    let texts = format.fields().iter().filter(|field| field.ty.is_variable()).count();
-    u32::try_from(format.fixed_bytes() + texts * TEXT_BYTES as usize).unwrap_or(u32::MAX)
 }
 
 /// The parts of a chain as few as they can be: plans that follow one another become one, and what one of them makes that
