@@ -2,6 +2,8 @@
 //! written and read again.
 #![no_main]
 
+mod guarded;
+
 use crossdock_format::encoding::arrow::{ArrowDecoder, ArrowEncoder};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingOptions};
 use crossdock_format::{Format, Record};
@@ -11,6 +13,7 @@ use libfuzzer_sys::fuzz_target;
 const MOST: usize = 1000;
 
 fuzz_target!(|input: &[u8]| {
+    guarded::panics_may_be_caught();
     let options = EncodingOptions { max_block_bytes: 1 << 20, max_item_bytes: 1 << 16, ..EncodingOptions::default() };
     let mut rest = input;
     let Ok((format, mut decoder)) = ArrowDecoder::open(&mut rest, &options) else { return };

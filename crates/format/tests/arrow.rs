@@ -432,6 +432,15 @@ fn what_is_no_arrow_is_said_to_be_none() {
 }
 
 #[test]
+fn what_the_library_panics_at_is_an_error() {
+    let damaged = include_bytes!("../../../fuzz/seeds/arrow_ipc/offsets_cut_short");
+    let (format, mut decoder) = ArrowDecoder::open(&mut &damaged[..], &options()).unwrap();
+    let (records, errors) = read_all(&mut decoder, damaged, 64);
+    assert!(format.check_records(&records, |_, _| {}).is_ok());
+    assert!(!errors.is_empty());
+}
+
+#[test]
 fn schemas_are_exported_with_the_format_in_them() {
     let format = Format::parse_schema("carrier char[2]\ntime timestamp null").unwrap();
     let schema = export(&format, &options());

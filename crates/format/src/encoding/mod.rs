@@ -43,6 +43,8 @@ pub mod xml;
 #[cfg(feature = "avro")]
 pub mod avro;
 pub mod cbor;
+#[cfg(any(feature = "arrow", feature = "protobuf"))]
+mod guard;
 #[cfg(any(feature = "avro", feature = "protobuf"))]
 mod identifiers;
 mod items;

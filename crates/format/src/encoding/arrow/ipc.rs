@@ -10,9 +10,10 @@ use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_ipc::{Message, MessageHeader, root_as_message};
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_schema::{DataType, SchemaRef};
 
 use super::{BatchReader, BatchWriter, MAX_ROWS, import};
+use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem};
 use crate::format::Format;
 use crate::record::Record;
@@ -116,7 +117,7 @@ impl Messages {
                 EncodingError::syntax(format!("found {found}, expected an Arrow schema at the start"))
             })?;
             let length = body_length(&message)?;
-            let schema = try_fb_to_schema(schema).map_err(|error| refused(&error))?;
+            let schema = guarded(EncodingError::syntax, || try_fb_to_schema(schema))?;
             Ok((length, schema))
         });
         let (length, schema) = schema.map_err(|error| self.error(error))?;
@@ -158,8 +159,9 @@ impl Messages {
                 let Some(batch) = message.header_as_record_batch() else { return Err(broken()) };
                 check_batch(&batch, body, self.max_block_bytes)?;
                 let (schema, version) = (Arc::clone(schema), message.version());
-                let batch = read_record_batch(body, batch, schema, &self.dictionaries, Some(columns), &version);
-                batch.map(Some).map_err(|error| refused(&error))
+                let dictionaries = &self.dictionaries;
+                let read = || read_record_batch(body, batch, schema, dictionaries, Some(columns), &version);
+                guarded(EncodingError::syntax, read).map(Some)
             }
             MessageHeader::DictionaryBatch => {
                 let Some(dictionary) = message.header_as_dictionary_batch() else { return Err(broken()) };
@@ -173,8 +175,9 @@ impl Messages {
                     return Err(EncodingError::new(problem));
                 }
                 let version = message.version();
-                let outcome = read_dictionary(body, dictionary, schema, &mut self.dictionaries, &version);
-                outcome.map(|()| None).map_err(|error| refused(&error))
+                let dictionaries = &mut self.dictionaries;
+                let read = || read_dictionary(body, dictionary, schema, dictionaries, &version);
+                guarded(EncodingError::syntax, read).map(|()| None)
             }
             MessageHeader::NONE => Ok(None),
             other => {
@@ -247,10 +250,6 @@ fn body_length(message: &Message<'_>) -> Result<usize, EncodingError> {
 
 fn broken() -> EncodingError {
     EncodingError::syntax("found an Arrow message that does not say what it must")
-}
-
-fn refused(error: &ArrowError) -> EncodingError {
-    EncodingError::syntax(error.to_string())
 }
 
 /// Whether the library reads columns of such a type without fail, whatever their bytes are.

@@ -1,7 +1,6 @@
 //! Files to records.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::pages::{self, Largest};
 use super::{MAX_GATHERED_BYTES, ReadAt};
 use crate::encoding::arrow::{BatchReader, import};
+use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
 use crate::format::Format;
 
@@ -62,7 +62,8 @@ impl ParquetDecoder {
         options: &EncodingOptions,
     ) -> Result<(Format, Self), EncodingError> {
         let source = Chunks(source);
-        let metadata = guarded(|| ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?;
+        let metadata =
+            guarded(EncodingError::syntax, || ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?;
         let format = match format {
             Some(format) => format.clone(),
             None => import(metadata.schema(), options)?,
@@ -127,7 +128,7 @@ impl OpenFile {
                 },
             };
             // Taken out: one that panics is not gone on with.
-            if let Some(batch) = guarded(|| group.next().transpose())? {
+            if let Some(batch) = guarded(EncodingError::syntax, || group.next().transpose())? {
                 self.group = Some(group);
                 self.rows.load(&batch)?;
                 return Ok(true);
@@ -146,7 +147,7 @@ impl OpenFile {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), self.metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), self.rows.projection().iter().copied());
         let builder = builder.with_row_groups(vec![index]).with_projection(mask).with_batch_size(rows);
-        guarded(|| builder.build()).map(Some)
+        guarded(EncodingError::syntax, || builder.build()).map(Some)
     }
 
     fn largest(&self, group: &RowGroupMetaData, most: usize) -> Result<Largest, EncodingError> {
@@ -187,14 +188,6 @@ impl OpenFile {
 
 fn damaged() -> EncodingError {
     EncodingError::syntax("the file's metadata is damaged")
-}
-
-/// What the library says, or that it panicked.
-fn guarded<T, E: std::fmt::Display>(call: impl FnOnce() -> Result<T, E>) -> Result<T, EncodingError> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(outcome) => outcome.map_err(|error| EncodingError::syntax(error.to_string())),
-        Err(_) => Err(EncodingError::syntax("the file is damaged in a way that its library has no words for")),
-    }
 }
 
 /// A source as the library wants it.

@@ -11,6 +11,7 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
 use super::schema::{Enumerated, Kind, Message, NOTE, OneOf, Presence, ProtoField, ProtobufSchema};
 use crate::encoding::EncodingError;
+use crate::encoding::guard::guarded;
 use crate::format::Format;
 use crate::spec::FieldSpec;
 use crate::text;
@@ -55,7 +56,7 @@ impl ProtobufSchema {
         resolver.add(GoogleFileResolver::new());
         let mut compiler = Compiler::with_file_resolver(resolver);
         compiler.include_imports(true).include_source_info(true);
-        compiler.open_file(first).map_err(|error| refusal(format!("{error:?}")))?;
+        guarded(refusal, || compiler.open_file(first).map(|_| ()).map_err(|error| format!("{error:?}")))?;
         let pool = compiler.descriptor_pool();
         Importer::import(&choose(&pool, first, message)?)
     }
