@@ -24,6 +24,52 @@ interrupted before it was done exits with 130 (143 after SIGTERM); one that
 has no end of its own (serve, subscribe without --limit, --for and
 --until-end) has then done its work, and exits with 0.";
 
+const FORMATS: &str = "\
+Examples:
+  crossdock formats
+  crossdock formats --json | jq -r .description
+  crossdock formats show A:v1
+  crossdock formats diff A:v1 A:v2
+  crossdock formats policy A backward
+  crossdock formats check A next.schema
+  crossdock formats show sample.csv > A.schema
+
+A format is named by its stream and version, by its id, or by a schema file, which
+may be data too: .parquet, .arrow and .avro say their fields, .csv and .jsonl show them.
+A policy is none, backward (who reads a new version can read old records),
+forward (who reads an old version can read new ones) or full (both).
+--help says how the layouts of other programs are written down.";
+
+/// The notation of foreign layouts, as far as it fits a page; the whole is in the documentation of `notation`.
+const LAYOUTS: &str = "\
+Layouts of other programs, in a schema file:
+  layout foreign big packed size variant    # byte order; where fields go; length
+  type   char[1]
+  flags  u8
+  time   timestamp size 6 unit ns
+  venue  u16 null unless bit 0 of flags
+  msg    union on type {
+    'A' => add record { ref u64; shares u32; stock char[8] pad space }
+    'D' 'X' => delete record { ref u64 }
+  }
+
+First line: little or big; packed, aligned (as C compilers do) or explicit (each
+field says `at N`); then, if need be, `size N`, `size variant` (the record ends
+with the variants that are there) or `length FIELD +N` (a field says its length).
+Types: those of other schemas, and whole numbers of any bytes (u24, i48).
+Behind a type:
+  at N, be, le, bits A..B          place, byte order, some bits of it
+  null if = VALUE                  a value that stands for null
+  null [unless] bit B of FIELD     a bit of another field does
+  pad space                        char[N] filled up with blanks
+  unit s|ms|us|ns, size N          what timestamps count, and their bytes
+  slot u16 u16, base N             string, bytes and lists behind offset and length
+  count FIELD, stride N            lists in place: how many, how far apart
+  overlay                          shares its bytes with other fields
+Fields that tell of others (type, flags and lengths here) are worked out when a
+record is written, unless they are set. `crossdock explain` says what it costs to
+read each field in place.";
+
 /// Processes messages in transit: publishers send records, subscribers say in SQL what they want of them.
 #[derive(Debug, Parser)]
 #[command(name = "crossdock", version, max_term_width = 110, after_help = format!("\
@@ -73,6 +119,7 @@ Examples:
   crossdock publish C weather.parquet
   crossdock publish D feed.xml --schema d.schema --element quote
   crossdock publish E ticks.pb --schema feed.proto:market.Tick
+  crossdock publish F capture.bin --schema feed.layout
 
 Parquet, Arrow and Avro files carry their schema. For other inputs a schema
 file is, by its ending, a .proto (name the message behind a colon), an Avro
@@ -83,7 +130,9 @@ schema (.avsc), a JSON Schema (.json), or else Crossdock's own, which has a fiel
   #        decimal(8, scale 2) enum u8 { A = 1 } record { x f32 } T[] T[8]
 Without --schema, that of CSV or JSON is inferred from the first 1000
 rows (all of them, if there are fewer before the input's end), and shown; a
-live feed of few rows is better published with one.")]
+live feed of few rows is better published with one.
+Binary records (.bin, or --input binary) lie back to back, in the layout that the
+schema says: Crossdock's own, or another program's (`crossdock formats --help`).")]
     Publish(Publish),
 
     /// Prints the records that a query selects, as they come
@@ -108,20 +157,7 @@ Examples:
     Explain(Explain),
 
     /// Lists the formats that the daemon knows, compares them, and says how they may change
-    #[command(after_help = "\
-Examples:
-  crossdock formats
-  crossdock formats --json | jq -r .description
-  crossdock formats show A:v1
-  crossdock formats diff A:v1 A:v2
-  crossdock formats policy A backward
-  crossdock formats check A next.schema
-  crossdock formats show sample.csv > A.schema
-
-A format is named by its stream and version, by its id, or by a schema file, which
-may be data too: .parquet, .arrow and .avro say their fields, .csv and .jsonl show them.
-A policy is none, backward (who reads a new version can read old records),
-forward (who reads an old version can read new ones) or full (both).")]
+    #[command(after_help = FORMATS, after_long_help = format!("{FORMATS}\n\n{LAYOUTS}"))]
     Formats(Formats),
 
     /// Lists the conversions between formats, adds and removes those that the daemon keeps

@@ -44,6 +44,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Records of other programs' layouts (C structs, big-endian feeds) are described by the
+//! [notation](crate::notation#layouts-of-other-programs), read where they lie, and written through
+//! [`Format::twin`]; [`Field::read_cost`] says what reading takes.
+//!
 //! There is no clock, socket, file or thread in this crate; readers and writers are handed in by the caller.
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -83,6 +87,7 @@ pub use format::Format;
 pub use problem::{FormatError, FormatProblem};
 pub use record::{List, Record, Value, record_len};
 pub use spec::{FieldSpec, TypeSpec};
+pub use text::NotText;
 pub use view::View;
 
 /// Most fields a format may have: more than any table known to us, few enough that field sets stay small bitmaps.

@@ -7,9 +7,44 @@ use jiff::fmt::temporal::{DateTimeParser, DateTimePrinter};
 
 use crate::builder::RecordBuilder;
 use crate::field::{Field, FieldType};
+use crate::record::{Record, Value};
 
 static TIMESTAMP_PARSER: DateTimeParser = DateTimeParser::new();
 static TIMESTAMP_PRINTER: DateTimePrinter = DateTimePrinter::new();
+
+/// A text that is not UTF-8, for encodings that have no other.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("field `{field}`: found `{found}`, which is no UTF-8")]
+pub struct NotText {
+    /// The path of its field.
+    pub field: String,
+    /// The text, cut short if it was long, with U+FFFD where it is none.
+    pub found: String,
+}
+
+impl NotText {
+    /// The first of a record that has one.
+    #[cold]
+    pub(crate) fn of(record: &Record<'_>) -> Self {
+        let fields = record.format().fields();
+        let found = fields.iter().enumerate().find_map(|(index, field)| flaw(record.get(index), field.name.clone()));
+        let (field, found) = found.unwrap_or_default();
+        Self { field, found }
+    }
+}
+
+/// The path and the text of the first flaw in a value.
+fn flaw(value: Value<'_>, path: String) -> Option<(String, String)> {
+    match value {
+        Value::Text(text) if str::from_utf8(text).is_err() => Some((path, shorten(text))),
+        Value::List(list) => list.iter().enumerate().find_map(|(index, value)| flaw(value, format!("{path}[{index}]"))),
+        Value::Record(record) => {
+            let fields = record.format().fields().iter().enumerate();
+            fields.into_iter().find_map(|(index, field)| flaw(record.get(index), format!("{path}.{}", field.name)))
+        }
+        _ => None,
+    }
+}
 
 /// A text is no value of the field's type. What was found and expected is put into words only if somebody asks.
 #[derive(Debug, PartialEq)]

@@ -5,7 +5,7 @@
 use std::io::BufRead;
 
 use crossdock_format::encoding::{self, Decoder, Encoding, EncodingOptions, EncodingProblem, Loss, Schema};
-use crossdock_format::{Format, Record};
+use crossdock_format::{Format, Record, RecordBuilder, Value};
 
 fn format() -> Format {
     Format::parse_schema("carrier char[2]\nflight u16\ndep_delay i32 null").unwrap()
@@ -126,5 +126,93 @@ fn csv_has_lists_only_as_json_and_only_where_that_is_allowed() {
         csv.record(&Record::check(&format, bytes).unwrap(), &mut rows).unwrap();
     }
     let expected = "id,pos.x,tags,legs\n1,2,\"[\"\"a\"\",\"\"b\"\"]\",\"[{\"\"km\"\":3}]\"\n2,,[],\n";
-    assert_eq!(String::from_utf8(rows).unwrap(), expected);
+    assert_eq!(str::from_utf8(&rows).unwrap(), expected);
+    // Whoever has the schema reads the lists back.
+    let mut csv = encoding::decoder(Encoding::Csv, &format, None, &EncodingOptions::default()).unwrap();
+    let (mut rows, mut lines) = (&rows[..], Vec::new());
+    while let Some(bytes) = csv.next_record(&mut rows).unwrap() {
+        crossdock_format::json::JsonEncoder::new(&format).record(&Record::check(&format, bytes).unwrap(), &mut lines);
+    }
+    let expected = "{\"id\":1,\"pos\":{\"x\":2},\"tags\":[\"a\",\"b\"],\"legs\":[{\"km\":3}]}\n\
+                    {\"id\":2,\"pos\":null,\"tags\":[],\"legs\":null}\n";
+    assert_eq!(String::from_utf8(lines).unwrap(), expected);
+    for (cell, flaw) in [
+        ("x", "found `x`, expected a list of record { km u16 }[], as a JSON array (column 9: expected value)"),
+        ("[{\"\"km\"\":70000}]", "as a JSON array ([0].km: found 70000, expected u16 (0 to 65535))"),
+        ("[{}]", "as a JSON array ([0].km: the object lacks this member"),
+        ("[]}", "as a JSON array (column 12: trailing characters)"),
+        ("[],\"\"list\"\":[]", "as a JSON array (the object has this member twice"),
+    ] {
+        csv.restart();
+        let rows = format!("id,pos.x,tags,legs\n1,,[],\"{cell}\"\n2,,[],[]\n");
+        let (records, errors) = read_all(&mut *csv, rows.as_bytes());
+        assert_eq!((records, errors.len()), (1, 1), "{errors:?}");
+        assert!(errors[0].starts_with("line 2, column `legs`: ") && errors[0].contains(flaw), "{}", errors[0]);
+    }
+}
+
+/// What an encoding makes of a record of `from` that is read as one of `to`: the values, or why there is none.
+fn carried(encoding: Encoding, from: &Format, to: &Format, bytes: &[u8], allow: &[Loss]) -> Result<String, String> {
+    let options = EncodingOptions { allow: allow.to_vec(), ..EncodingOptions::default() };
+    let mut encoder = encoding::encoder(encoding, from, None, &options).map_err(|error| format!("format: {error}"))?;
+    let mut out = Vec::new();
+    encoder.start(&mut out);
+    encoder.record(&Record::check(from, bytes).unwrap(), &mut out).map_err(|error| format!("written: {error}"))?;
+    encoder.finish(&mut out).unwrap();
+    let mut decoder = encoding::decoder(encoding, to, None, &options).map_err(|error| format!("format: {error}"))?;
+    let record = decoder.next_record(&mut &out[..]).map_err(|error| {
+        assert!(error.is_item(), "{encoding}: {error}");
+        format!("read: {error}")
+    })?;
+    Ok(format!("{:?}", Record::check(to, record.unwrap()).unwrap().get(0)))
+}
+
+/// The table in the documentation of `encoding`.
+#[test]
+fn what_is_hard_to_say_is_kept_or_refused_by_every_encoding() {
+    let one = |schema: &str, value: Value<'_>| {
+        let format = Format::parse_schema(schema).unwrap();
+        let mut row = RecordBuilder::new(&format);
+        row.set(0, value).unwrap();
+        let bytes = row.finish().unwrap().to_vec();
+        (format, bytes)
+    };
+    for encoding in Encoding::ALL {
+        let kept = |schema: &str, value: Value<'_>| {
+            let (format, bytes) = one(schema, value);
+            carried(encoding, &format, &format, &bytes, &[])
+        };
+        // A number of an enumeration that has no symbol.
+        let number = kept("e enum i8 { A = 1 }", Value::Int(5));
+        match encoding {
+            Encoding::Avro | Encoding::AvroFile => assert!(number.unwrap_err().starts_with("written: "), "{encoding}"),
+            _ => assert_eq!(number.unwrap(), "Enum { number: 5, symbol: None }", "{encoding}"),
+        }
+        // Floats that are no number, of both sizes.
+        for (value, shown) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (f64::NEG_INFINITY, "-inf"), (-0.0, "-0.0")] {
+            for schema in ["f f64", "f f32"] {
+                assert_eq!(kept(schema, Value::Float(value)).unwrap(), format!("Float({shown})"), "{encoding}");
+            }
+        }
+        // Text that is no UTF-8.
+        let (format, bytes) = one("t string", Value::Text(b"a\xff"));
+        let refused = carried(encoding, &format, &format, &bytes, &[]);
+        let mended = carried(encoding, &format, &format, &bytes, &[Loss::InvalidText]).unwrap();
+        if encoding == Encoding::Binary {
+            assert_eq!((refused.unwrap(), mended), ("Text([97, 255])".to_owned(), "Text([97, 255])".to_owned()));
+        } else {
+            let refused = refused.unwrap_err();
+            assert!(refused.starts_with("written: ") && refused.contains("field `t`"), "{encoding}: {refused}");
+            assert_eq!(mended, "Text([97, 239, 191, 189])", "{encoding}");
+        }
+        // Numbers beyond the field that they are read into.
+        if encoding != Encoding::Binary {
+            for (wide, narrow, value) in [("n i64", "n i8", 300), ("n i64", "n i16", -40_000)] {
+                let (format, bytes) = one(wide, Value::Int(value));
+                let narrow = Format::parse_schema(narrow).unwrap();
+                let refused = carried(encoding, &format, &narrow, &bytes, &[]).unwrap_err();
+                assert!(refused.starts_with("read: ") && refused.contains('n'), "{encoding}: {refused}");
+            }
+        }
+    }
 }

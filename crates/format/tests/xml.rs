@@ -328,12 +328,12 @@ fn nested_elements_are_nested_records_lists_and_unions() {
                   tags string[]\nlegs record { to string; km u16[] }[] null\ngrid u8[2][]\n\
                   msg union { add record { price decimal(8, scale 2) }; del u32 } null";
     let format = Format::parse_schema(schema).unwrap();
-    let mut json = crossdock_format::json::JsonEncoder::new(&format);
-    let mut show = |text: &str| {
+    let json = crossdock_format::json::JsonEncoder::new(&format);
+    let show = |text: &str| {
         let (payload, errors) = decode(&format, text.as_bytes(), 10, &EncodingOptions::default());
         let mut lines = Vec::new();
         for record in nested::records(&format, &payload) {
-            Encoder::record(&mut json, &record, &mut lines).unwrap();
+            json.record(&record, &mut lines);
         }
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         String::from_utf8(lines).unwrap() + &errors.join("\n")

@@ -7,6 +7,7 @@
 
 mod attached;
 mod bad_input;
+mod binary;
 mod demo;
 mod encodings;
 mod endings;

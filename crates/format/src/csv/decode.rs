@@ -5,8 +5,10 @@ use std::io::BufRead;
 use super::rows::{RawField, Row, RowReader};
 use super::{CsvError, CsvOptions, CsvProblem};
 use crate::builder::RecordBuilder;
-use crate::field::FieldType;
+use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
+use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
+use crate::record::Record;
 use crate::text::{self, Unfit};
 
 /// Reads CSV rows into records of one format, without allocating once its buffers have grown to the rows' sizes.
@@ -25,6 +27,39 @@ struct Convert {
     columns: Vec<Column>,
     options: CsvOptions,
     scratch: Vec<u8>,
+    /// What reads lists, by the indices of their fields.
+    lists: Vec<(usize, JsonList)>,
+}
+
+/// A list, written as a JSON array: read as the only member of an object.
+#[derive(Debug)]
+struct JsonList {
+    format: Format,
+    decoder: JsonDecoder,
+    object: Vec<u8>,
+}
+
+impl JsonList {
+    fn of(field: &Field) -> Option<Self> {
+        let ty = (field.ty == FieldType::List).then(|| field.type_spec())?;
+        let format = Format::natural([FieldSpec::new("list", ty)]).ok()?;
+        // The row has a bound of its own.
+        let options = JsonOptions { max_line_bytes: usize::MAX, ..JsonOptions::default() };
+        Some(Self { decoder: JsonDecoder::new(&format, &options), object: Vec::new(), format })
+    }
+
+    /// Gives the builder's field the list that a text is.
+    fn set(&mut self, builder: &mut RecordBuilder, field: usize, text: &[u8]) -> Result<(), JsonError> {
+        self.object.clear();
+        for part in [b"{\"list\":", text, b"}"] {
+            self.object.extend_from_slice(part);
+        }
+        let record = Record::assume_checked(&self.format, self.decoder.decode(&self.object)?);
+        builder.set(field, record.get(0)).map_err(|error| {
+            let problem = JsonProblem::Refused { problem: error.problem };
+            JsonError { line: 1, field: error.path(), problem }
+        })
+    }
 }
 
 /// Where a column goes.
@@ -75,7 +110,9 @@ impl CsvDecoder {
     ) -> Result<Self, CsvError> {
         let columns = map_columns(format, header, options)?;
         let builder = RecordBuilder::new(format);
-        Ok(Self { rows, convert: Convert { builder, columns, options: options.clone(), scratch: Vec::new() } })
+        let fields = format.fields().iter().enumerate();
+        let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field)?))).collect();
+        Ok(Self { rows, convert: Convert { builder, columns, options: options.clone(), scratch: Vec::new(), lists } })
     }
 
     /// The next row as a record; `None` at the end of the input. Always give it the same input.
@@ -123,20 +160,31 @@ impl Convert {
         };
         let Some(field) = column.field else { return Ok(()) };
         if column.nullable && self.options.is_null_word(text) {
-            let text_or_bytes = column.ty.is_text() || column.ty == FieldType::Bytes;
+            let text_or_bytes = column.ty.is_text() || matches!(column.ty, FieldType::Bytes | FieldType::List);
             if !quoted || self.options.quoted_nulls || !text_or_bytes {
                 // Unset is null.
                 return Ok(());
             }
         }
+        if column.ty == FieldType::List {
+            return self.list(field, text).map_err(|_| RowFlaw::Value { column: index });
+        }
         text::set_from_text(&mut self.builder, &mut self.scratch, field, column.ty, text)
             .map_err(|Unfit| RowFlaw::Value { column: index })
+    }
+
+    #[inline(never)]
+    fn list(&mut self, field: usize, text: &[u8]) -> Result<(), JsonError> {
+        match self.lists.iter_mut().find(|(index, _)| *index == field) {
+            Some((_, list)) => list.set(&mut self.builder, field, text),
+            None => Ok(()),
+        }
     }
 
     /// Puts a flaw into words. A row with a wrong number of columns is said to be that, though a value was tripped over
     /// first.
     #[cold]
-    fn explain(&self, line: u64, row: Row<'_>, flaw: &RowFlaw) -> CsvError {
+    fn explain(&mut self, line: u64, row: Row<'_>, flaw: &RowFlaw) -> CsvError {
         let fields = row.fields();
         let expected = self.columns.len();
         let column = match flaw {
@@ -150,12 +198,20 @@ impl Convert {
                 return CsvError { line, column: None, problem };
             }
         };
-        let found = text::shorten(fields.get(column).map_or(b"", |field| field.0));
-        let field = self.columns.get(column).and_then(|column| column.field);
-        let Some(field) = field.and_then(|field| self.builder.format().fields().get(field)) else {
+        let text = fields.get(column).map_or(&b""[..], |field| field.0);
+        let found = text::shorten(text);
+        let index = self.columns.get(column).and_then(|column| column.field).unwrap_or_default();
+        let list = self.list(index, text).err();
+        let Some(field) = self.builder.format().fields().get(index) else {
             return CsvError { line, column: None, problem: CsvProblem::MissingColumn };
         };
         let mut expected = text::expected(field, "RFC 3339, such as 2013-01-01T10:00:00Z");
+        if let Some(JsonError { field, problem, .. }) = list {
+            // Of the path, what is behind the object's only member.
+            let path = field.as_deref().and_then(|path| path.strip_prefix("list")).unwrap_or_default();
+            let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
+            expected = format!("{expected}, as a JSON array ({place}{problem})");
+        }
         if field.nullable && !self.options.null_words.is_empty() {
             expected = format!("{expected}, or {} for null", self.options.null_words_text());
         } else if !field.nullable && self.options.is_null_word(fields.get(column).map_or(b"", |field| field.0)) {

@@ -5,14 +5,14 @@ use crate::field::FieldType;
 use crate::format::Format;
 use crate::json::JsonValue;
 use crate::record::{Record, Value};
-use crate::text;
+use crate::text::{self, NotText};
 
 /// Writes records of one format as CSV rows, which [`CsvDecoder`](super::CsvDecoder) reads back as the same records.
 ///
 /// Rows end in LF. Text and bytes that look like a null word are put in quotes, so that they are not taken for null.
 /// One null is lost: text or bytes that are the only column, where every null word is empty, since a blank line is no
-/// row. A list is written as a JSON array, which is not read back; a nested record that is there with nothing in it is not
-/// told from one that is null.
+/// row. A list is written as a JSON array; a nested record that is there with nothing in it is not told from one that is
+/// null.
 #[derive(Clone, Debug)]
 pub struct CsvEncoder {
     format: Format,
@@ -70,20 +70,47 @@ impl CsvEncoder {
         out.push(b'\n');
     }
 
-    /// Appends a record as a row. Does not allocate but to grow `out`, and for lists. A record of another format gives a row of
-    /// nonsense.
+    /// Appends a record as a row, text that is not UTF-8 with U+FFFD in it. Does not allocate but to grow `out`, and for
+    /// lists. A record of another format gives a row of nonsense.
     #[inline]
     pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
+        self.push(record, out);
+    }
+
+    /// As [`CsvEncoder::record`], but refuses text that is not UTF-8.
+    ///
+    /// # Errors
+    /// A text is not; nothing was appended.
+    #[inline]
+    pub fn try_record(&self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), NotText> {
+        let start = out.len();
+        if !self.push(record, out) {
+            return Ok(());
+        }
+        out.truncate(start);
+        Err(NotText::of(record))
+    }
+
+    /// Appends a row; whether text in it had to be mended.
+    #[inline]
+    fn push(&self, record: &Record<'_>, out: &mut Vec<u8>) -> bool {
+        let mut is_mended = false;
         for (index, ty) in self.types.iter().enumerate() {
             if index > 0 {
                 out.push(self.options.delimiter);
             }
             match record.get(index) {
                 Value::Null => out.extend_from_slice(&self.null),
-                Value::Text(value) => self.push_text(out, value, true),
+                Value::Text(value) if value.is_ascii() || str::from_utf8(value).is_ok() => {
+                    self.push_text(out, value, true);
+                }
+                Value::Text(value) => {
+                    self.push_text(out, String::from_utf8_lossy(value).as_bytes(), true);
+                    is_mended = true;
+                }
                 Value::Enum { symbol: Some(symbol), .. } => self.push_text(out, symbol.as_bytes(), true),
                 Value::Bytes(value) => self.push_bytes(out, value),
-                Value::List(_) => self.push_list(out, index, record.get(index)),
+                Value::List(_) => is_mended |= self.push_list(out, index, record.get(index)),
                 value if self.quote_values => {
                     out.push(b'"');
                     push_value(out, *ty, value);
@@ -93,6 +120,7 @@ impl CsvEncoder {
             }
         }
         out.push(b'\n');
+        is_mended
     }
 
     #[inline]
@@ -109,12 +137,12 @@ impl CsvEncoder {
     }
 
     #[cold]
-    fn push_list(&self, out: &mut Vec<u8>, field: usize, list: Value<'_>) {
-        if let Some((_, how)) = self.lists.iter().find(|(index, _)| *index == field) {
-            let mut text = Vec::new();
-            how.push(list, &mut text);
-            self.push_text(out, &text, true);
-        }
+    fn push_list(&self, out: &mut Vec<u8>, field: usize, list: Value<'_>) -> bool {
+        let Some((_, how)) = self.lists.iter().find(|(index, _)| *index == field) else { return false };
+        let mut text = Vec::new();
+        let is_mended = how.push(list, &mut text);
+        self.push_text(out, &text, true);
+        is_mended
     }
 
     fn push_bytes(&self, out: &mut Vec<u8>, value: &[u8]) {

@@ -5,10 +5,10 @@ use std::io::BufRead;
 use super::binary::{BinaryDecoder, BinaryEncoder};
 use super::foreign::ForeignDecoder;
 use super::schema::absent;
-use super::text::{CsvInput, CsvOutput, json_options};
+use super::text::{CsvInput, CsvOutput, JsonOutput, json_options};
 use super::{Decoder, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
 use crate::format::Format;
-use crate::json::{JsonDecoder, JsonEncoder};
+use crate::json::JsonDecoder;
 
 /// A decoder of inputs in this encoding to records of this format. `schema` is the one that the input was written by,
 /// where the encoding needs to know (Protobuf, Avro); without it, it is the one that [`encoder`] makes up for the format.
@@ -81,7 +81,7 @@ pub fn encoder(
     let _ = schema;
     Ok(match encoding {
         Encoding::Binary => Box::new(BinaryEncoder),
-        Encoding::Json => Box::new(JsonEncoder::new(format)),
+        Encoding::Json => Box::new(JsonOutput::new(format, options)),
         Encoding::Csv => Box::new(CsvOutput::new(format, options)?),
         Encoding::Cbor => Box::new(super::cbor::CborEncoder::new(format, options)?),
         Encoding::MessagePack => Box::new(super::msgpack::MessagePackEncoder::new(format, options)?),

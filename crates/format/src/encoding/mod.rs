@@ -7,6 +7,22 @@
 //! A mapping that would lose something is refused when the encoder is made, with the field and the name of the
 //! [`Loss`]; who names the loss in [`EncodingOptions::allow`] has it.
 //!
+//! # What is hard to say
+//!
+//! | | an enumeration's number without a symbol | NaN, the infinities | text that is no UTF-8, written | text that is no UTF-8, read | a number beyond its field, read |
+//! |---|---|---|---|---|---|
+//! | JSON | the number | `"NaN"`, `"inf"`, `"-inf"` | refused, or mended | an error | an error |
+//! | CSV | the number | `NaN`, `inf`, `-inf` | refused, or mended | an error | an error |
+//! | XML | the number | `NaN`, `INF`, `-INF` | refused, or mended | ends the input | an error |
+//! | CBOR, MessagePack | the number | as they are | refused, or mended | an error, or mended | an error |
+//! | Avro | an error | as they are | refused, or mended | an error, or mended | an error |
+//! | Protobuf | the number | as they are | refused, or mended | an error, or mended | an error; its own `int32` and the like are cut |
+//! | Arrow, Parquet | the number | as they are | refused, or mended | an error | an error |
+//! | binary | the number | as they are | as it is | as it is | – |
+//!
+//! *Mended*: its wrong bytes are replaced by U+FFFD, where [`Loss::InvalidText`] is allowed. *An error* is one of the
+//! item, which tells the field; what follows is read or written. A symbol that is unknown is an error everywhere.
+//!
 //! [`decoder`] and [`encoder`] make one for an [`Encoding`] and a format; [`open`] does for an input that carries its own
 //! schema. [`Schema`] holds the schemas of other systems, which formats are imported from.
 //!
@@ -270,11 +286,11 @@ pub enum Loss {
     TextSize,
     /// An enumeration becomes its number or its text.
     Enum,
-    /// Arrays become JSON inside of a text.
+    /// Lists become JSON inside of a text, which is a list again only for who has the schema.
     ListAsJson,
     /// A union becomes a record of optional parts.
     Union,
-    /// Text that is no UTF-8 has its wrong bytes replaced by U+FFFD.
+    /// Text that is no UTF-8, or has characters that the encoding lacks, has these replaced by U+FFFD.
     InvalidText,
 }
 

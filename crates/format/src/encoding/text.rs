@@ -8,6 +8,7 @@ use crate::field::FieldType;
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crate::record::Record;
+use crate::text::NotText;
 
 /// How the options have JSON read.
 pub(super) fn json_options(options: &EncodingOptions) -> JsonOptions {
@@ -28,10 +29,33 @@ impl Decoder for JsonDecoder {
     }
 }
 
-impl Encoder for JsonEncoder {
+/// JSON lines that are refused where text is not UTF-8, unless it may be mended.
+pub(super) struct JsonOutput {
+    encoder: JsonEncoder,
+    mends_text: bool,
+}
+
+impl JsonOutput {
+    pub(super) fn new(format: &Format, options: &EncodingOptions) -> Self {
+        Self { encoder: JsonEncoder::new(format), mends_text: options.allows(Loss::InvalidText) }
+    }
+}
+
+impl Encoder for JsonOutput {
+    #[inline]
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
-        JsonEncoder::record(self, record, out);
-        Ok(())
+        if self.mends_text {
+            self.encoder.record(record, out);
+            return Ok(());
+        }
+        Ok(self.encoder.try_record(record, out)?)
+    }
+}
+
+impl From<NotText> for EncodingError {
+    fn from(NotText { field, found }: NotText) -> Self {
+        let expected = format!("UTF-8; --allow {} has the wrong bytes replaced", Loss::InvalidText);
+        EncodingError::value(format!("`{found}`"), expected).in_field(field)
     }
 }
 
@@ -92,6 +116,7 @@ impl Decoder for CsvInput {
 pub(super) struct CsvOutput {
     encoder: CsvEncoder,
     header: bool,
+    mends_text: bool,
 }
 
 impl CsvOutput {
@@ -102,7 +127,8 @@ impl CsvOutput {
             let problem = EncodingProblem::Lossy { encoding, why, loss: Loss::ListAsJson };
             return Err(EncodingError::new(problem).in_field(&list.name));
         }
-        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header })
+        let mends_text = options.allows(Loss::InvalidText);
+        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header, mends_text })
     }
 }
 
@@ -114,7 +140,10 @@ impl Encoder for CsvOutput {
     }
 
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
-        self.encoder.record(record, out);
-        Ok(())
+        if self.mends_text {
+            self.encoder.record(record, out);
+            return Ok(());
+        }
+        Ok(self.encoder.try_record(record, out)?)
     }
 }

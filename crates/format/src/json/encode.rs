@@ -1,15 +1,13 @@
 //! Records to JSON lines.
 
-use std::borrow::Cow;
-
 use crate::element::{Element, Group, Member as Place};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
 use crate::record::{List, Record, Value};
-use crate::text;
+use crate::text::{self, NotText};
 
 /// Writes records of one format as JSON lines, which [`JsonDecoder`](super::JsonDecoder) reads back as the same
-/// records. Text that is not UTF-8 has its flaws replaced by U+FFFD.
+/// records. Text that is not UTF-8 has its flaws replaced by U+FFFD, or is refused, as the caller chooses.
 #[derive(Clone, Debug)]
 pub struct JsonEncoder {
     members: Vec<Member>,
@@ -50,9 +48,11 @@ impl JsonValue {
         Self(Kind::of(field))
     }
 
-    /// Appends a value of the field.
-    pub(crate) fn push(&self, value: Value<'_>, out: &mut Vec<u8>) {
-        push_value(&self.0, value, out);
+    /// Appends a value of the field; whether text in it had to be mended.
+    pub(crate) fn push(&self, value: Value<'_>, out: &mut Vec<u8>) -> bool {
+        let mut line = Line { bytes: out, is_mended: false };
+        push_value(&self.0, value, &mut line);
+        line.is_mended
     }
 }
 
@@ -103,31 +103,60 @@ impl JsonEncoder {
         Self { members: members(format, format.tree(), 0, false) }
     }
 
-    /// Appends a record as a line. Does not allocate but to grow `out`. A record of another format gives a line of
-    /// nonsense.
+    /// Appends a record as a line, text that is not UTF-8 with U+FFFD in it. Does not allocate but to grow `out`. A record of
+    /// another format gives a line of nonsense.
     #[inline]
     pub fn record(&self, record: &Record<'_>, out: &mut Vec<u8>) {
-        push_record(&self.members, record, out);
-        out.push(b'\n');
+        self.push(record, out);
+    }
+
+    /// As [`JsonEncoder::record`], but refuses text that is not UTF-8.
+    ///
+    /// # Errors
+    /// A text is not; nothing was appended.
+    #[inline]
+    pub fn try_record(&self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), NotText> {
+        let start = out.len();
+        if !self.push(record, out) {
+            return Ok(());
+        }
+        out.truncate(start);
+        Err(NotText::of(record))
+    }
+
+    /// Appends a line; whether text in it had to be mended.
+    #[inline]
+    fn push(&self, record: &Record<'_>, out: &mut Vec<u8>) -> bool {
+        let mut line = Line { bytes: out, is_mended: false };
+        push_record(&self.members, record, &mut line);
+        line.bytes.push(b'\n');
+        line.is_mended
     }
 }
 
+/// What is being written.
+struct Line<'o> {
+    bytes: &'o mut Vec<u8>,
+    /// Whether a text was not UTF-8.
+    is_mended: bool,
+}
+
 #[inline]
-fn push_record(members: &[Member], record: &Record<'_>, out: &mut Vec<u8>) {
-    out.push(b'{');
+fn push_record(members: &[Member], record: &Record<'_>, out: &mut Line<'_>) {
+    out.bytes.push(b'{');
     for Member { prefix, what } in members {
-        out.extend_from_slice(prefix);
+        out.bytes.extend_from_slice(prefix);
         match what {
             What::Value(index, kind) => push_value(kind, record.get(*index), out),
             What::Group(group, members) => push_group(group, members, record, out),
         }
     }
-    out.push(b'}');
+    out.bytes.push(b'}');
 }
 
-fn push_group(group: &Group, members: &[Member], record: &Record<'_>, out: &mut Vec<u8>) {
+fn push_group(group: &Group, members: &[Member], record: &Record<'_>, out: &mut Line<'_>) {
     if record.group_is_null(group) {
-        out.extend_from_slice(b"null");
+        out.bytes.extend_from_slice(b"null");
         return;
     }
     if group.union.is_none() {
@@ -143,48 +172,55 @@ fn push_group(group: &Group, members: &[Member], record: &Record<'_>, out: &mut 
 }
 
 #[inline]
-fn push_value(kind: &Kind, value: Value<'_>, out: &mut Vec<u8>) {
+fn push_value(kind: &Kind, value: Value<'_>, out: &mut Line<'_>) {
+    let bytes = &mut *out.bytes;
     match value {
-        Value::Null => out.extend_from_slice(b"null"),
-        Value::Bool(true) => out.extend_from_slice(b"true"),
-        Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Int(value) => text::push_integer(out, value),
-        Value::Uint(value) => text::push_integer(out, value),
+        Value::Null => bytes.extend_from_slice(b"null"),
+        Value::Bool(true) => bytes.extend_from_slice(b"true"),
+        Value::Bool(false) => bytes.extend_from_slice(b"false"),
+        Value::Int(value) => text::push_integer(bytes, value),
+        Value::Uint(value) => text::push_integer(bytes, value),
         Value::Float(value) => {
             let ty = if let Kind::Scalar(ty) = kind { *ty } else { FieldType::F64 };
             if value.is_finite() {
-                text::push_float(out, ty, value);
+                text::push_float(bytes, ty, value);
             } else {
-                quoted(out, |out| text::push_float(out, ty, value));
+                quoted(bytes, |bytes| text::push_float(bytes, ty, value));
             }
         }
-        Value::Timestamp(value) => quoted(out, |out| text::push_timestamp(out, value)),
-        Value::Text(value) => push_text(out, value),
-        Value::Bytes(value) => quoted(out, |out| text::push_base64(out, value)),
-        Value::Decimal { unscaled, scale } => text::push_decimal(out, unscaled, scale),
-        Value::Enum { symbol: Some(symbol), .. } => push_string(out, symbol),
-        Value::Enum { number, symbol: None } => text::push_integer(out, number),
+        Value::Timestamp(value) => quoted(bytes, |bytes| text::push_timestamp(bytes, value)),
+        Value::Text(value) => match str::from_utf8(value) {
+            Ok(text) => push_string(bytes, text),
+            Err(_) => {
+                push_string(bytes, &String::from_utf8_lossy(value));
+                out.is_mended = true;
+            }
+        },
+        Value::Bytes(value) => quoted(bytes, |bytes| text::push_base64(bytes, value)),
+        Value::Decimal { unscaled, scale } => text::push_decimal(bytes, unscaled, scale),
+        Value::Enum { symbol: Some(symbol), .. } => push_string(bytes, symbol),
+        Value::Enum { number, symbol: None } => text::push_integer(bytes, number),
         Value::List(list) => push_list(kind, list, out),
         Value::Record(record) => match kind {
             Kind::Records(members) => push_record(members, &record, out),
-            _ => out.extend_from_slice(b"null"),
+            _ => bytes.extend_from_slice(b"null"),
         },
     }
 }
 
 /// A list as an array.
-fn push_list(kind: &Kind, list: List<'_>, out: &mut Vec<u8>) {
-    out.push(b'[');
+fn push_list(kind: &Kind, list: List<'_>, out: &mut Line<'_>) {
+    out.bytes.push(b'[');
     for (index, value) in list.iter().enumerate() {
         if index > 0 {
-            out.push(b',');
+            out.bytes.push(b',');
         }
         match kind {
             Kind::Values(kind) => push_value(kind, value, out),
             kind => push_value(kind, value, out),
         }
     }
-    out.push(b']');
+    out.bytes.push(b']');
 }
 
 /// Puts in quotes what needs no escapes.
@@ -193,17 +229,6 @@ fn quoted(out: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) {
     out.push(b'"');
     push(out);
     out.push(b'"');
-}
-
-#[inline]
-fn push_text(out: &mut Vec<u8>, text: &[u8]) {
-    match str::from_utf8(text) {
-        Ok(text) => push_string(out, text),
-        Err(_) => {
-            let text: Cow<'_, str> = String::from_utf8_lossy(text);
-            push_string(out, &text);
-        }
-    }
 }
 
 /// A string with serde_json's escapes.

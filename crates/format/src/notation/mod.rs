@@ -24,6 +24,48 @@
 //! | `record { … }` | the fields in the braces |
 //! | `union { … }` | exactly one of the fields in the braces |
 //! | `T[]`, `T[N]` | any number of, or exactly N, values of type T |
+//!
+//! # Layouts of other programs
+//!
+//! Without more, records lie in the natural layout. A first line `layout foreign …` says that they lie as another
+//! program has them, say a C struct or an exchange's feed; each field then says where it differs:
+//!
+//! ```text
+//! layout foreign big packed size variant
+//! type char[1]
+//! flags u8
+//! time timestamp size 6 unit ns
+//! venue u16 null unless bit 0 of flags
+//! msg union on type {
+//!     'A' => add record { ref u64; shares u32; stock char[8] pad space; price decimal(4, scale 4) }
+//!     'D' 'X' => delete record { ref u64 }
+//! }
+//! ```
+//!
+//! | the first line: `layout foreign` and | |
+//! |---|---|
+//! | `little`, `big` | the byte order of fields that do not say theirs |
+//! | `packed`, `aligned`, `explicit` | a field lies right behind the one before it; where a C compiler has it; where it says, which each must |
+//! | nothing, `size N` | a record is as long as its fields need, or N bytes |
+//! | `size variant` | it ends where the variants end that are there |
+//! | `length FIELD +N` | it is as long as the field says, and N bytes more (or fewer: `-N`) |
+//!
+//! | behind a field's type | |
+//! |---|---|
+//! | `at N` | it starts N bytes from the start of the record, or of the element |
+//! | `be`, `le` | its byte order |
+//! | `bits A..B` | only the bits from A (0 is the lowest) up to B, B left out |
+//! | `null if = VALUE` | this value stands for null: a number, a symbol, a text, `nan` |
+//! | `null bit B of FIELD`, `null unless bit B of FIELD` | it is null where the bit is set, or is not; goes for records too |
+//! | `pad space` | a `char[N]` that is filled up with blanks |
+//! | `unit s`, `ms`, `us`, `ns`; `size N` | what a timestamp counts, since 1970, and in how many bytes; a `bool` may have a size too |
+//! | `slot uN uN`, `base N` | a `string`, `bytes` or list lies behind an offset and a length (of a list, a count) of such widths; the offset counts from `base` bytes into the record, 0 if not said |
+//! | `count FIELD` | the list has as many elements as the field says, and lies here |
+//! | `stride N` | its elements are N bytes apart |
+//! | `overlay` | it may lie in the bytes of others |
+//!
+//! There are whole numbers of any bytes up to eight (`u24`, `i48`). A union's variants are told by the value of a
+//! field in front of it: `union on FIELD { VALUE … => name type; … }`.
 
 mod parse;
 
