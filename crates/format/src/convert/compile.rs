@@ -7,6 +7,7 @@ use super::body::{Body, ListPath, Presence};
 use super::path::{Path, Source};
 use super::step::{Load, NullBit, Op, Range, Step, UnionBits};
 use super::value::{Constant, NullRule, number_range, put, store};
+use super::words::Words;
 use crate::element::Count;
 use crate::field::{Field, FieldType};
 use crate::format::{Bit, Format};
@@ -72,6 +73,9 @@ pub(super) struct Code {
     pub(super) heads: Box<[Step]>,
     pub(super) variable: Box<[Variable]>,
     pub(super) steps: Box<[Step]>,
+    /// The steps again, for rows of one length: those that are done together, and the others, which come after them.
+    pub(super) words: Words,
+    pub(super) others: Box<[Step]>,
     /// Whether some record may be refused.
     pub(super) may_refuse: bool,
     /// Whether a record of the source's format is one of the target's as it stands.
@@ -121,7 +125,12 @@ pub(super) fn compile(body: &Body, is_record: bool) -> Code {
     }
     let chunk_records = CHUNK_BYTES / (from.fixed_bytes() + to.fixed_bytes()).max(1);
     let chunk_records = chunk_records.clamp(1, CHUNK_RECORDS);
-    let blanks = if is_record && !has_more { compiler.blank.repeat(chunk_records) } else { Vec::new() };
+    let (mut blanks, mut words, mut others) = (Vec::new(), Words::default(), Vec::new());
+    if is_record && !has_more {
+        blanks = compiler.blank.repeat(chunk_records);
+        others = compiler.steps.clone();
+        words = Words::take(&mut others, from.fixed_bytes(), to.fixed_bytes());
+    }
     Code {
         blank: compiler.blank.into(),
         blanks: blanks.into(),
@@ -129,6 +138,8 @@ pub(super) fn compile(body: &Body, is_record: bool) -> Code {
         heads: compiler.heads.into(),
         variable: compiler.variable.into(),
         steps: compiler.steps.into(),
+        words,
+        others: others.into(),
         may_refuse: body.may_refuse(),
         is_identity: same::is_identity(body),
     }

@@ -81,6 +81,7 @@ mod run;
 mod step;
 mod value;
 mod why;
+mod words;
 
 pub use codec::{Codec, MESSAGE_FIELD};
 pub use cost::{Cost, LIST_ELEMENTS, TEXT_BYTES, expected_bytes};

@@ -2,10 +2,10 @@
 
 use super::compile::CHUNK_RECORDS;
 use super::error::{ConvertError, ConvertProblem, Place};
-use super::step::{Many, One, Part, Within};
+use super::step::{Many, One, Part};
 use super::{Inner, Plan};
 use crate::format::{LENGTH_BYTES, RECORD_ALIGN};
-use crate::record::Record;
+use crate::record::{Record, record_len};
 
 impl Plan {
     /// Appends the new record for one of format [`Plan::from`], which was checked where it came in.
@@ -43,8 +43,8 @@ impl Plan {
                 return appended;
             }
             let mut notes = Notes { flaws: &mut flaws[..filled], lengths: &mut lengths[..filled] };
-            let records = Records::Slices(&chunk[..filled]);
-            appended += self.inner.chunk(records, &mut notes, out, &mut |index, error| refused(done + index, error));
+            let refused = &mut |index, error| refused(done + index, error);
+            appended += self.inner.chunk((&mut chunk[..filled], false), &mut notes, out, refused);
             done += filled;
         }
     }
@@ -57,36 +57,23 @@ impl Plan {
         out: &mut Vec<u8>,
         mut refused: impl FnMut(usize, ConvertError),
     ) -> usize {
-        let mut rest = payload;
-        let mut starts = [0; CHUNK_RECORDS];
-        let (mut flaws, mut lengths) = ([0; CHUNK_RECORDS], [0; CHUNK_RECORDS]);
-        let most = self.inner.code.chunk_records;
-        let (mut done, mut appended) = (0, 0);
         let from = self.from();
         if from.is_foreign() {
             return self.run_foreign(payload, out, &mut refused);
         }
-        while let Some(stride) = from.record_len(rest) {
-            let alike = alike(rest, stride, most);
-            let (records, after) = if alike == most || alike * stride == rest.len() {
-                let (bytes, after) = rest.split_at(alike * stride);
-                (Records::Strided { bytes, stride }, after)
-            } else {
-                let (mut end, mut filled) = (0, 0);
-                for place in &mut starts[..most] {
-                    let Some(length) = rest.get(end..).and_then(|rest| from.record_len(rest)) else { break };
-                    let Ok(start) = u32::try_from(end) else { break };
-                    *place = start;
-                    end += length;
-                    filled += 1;
-                }
-                let (bytes, after) = rest.split_at(end);
-                (Records::Starts { bytes, starts: &starts[..filled] }, after)
-            };
-            rest = after;
-            let filled = records.len();
+        let mut rest = payload;
+        let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
+        let (mut flaws, mut lengths) = ([0; CHUNK_RECORDS], [0; CHUNK_RECORDS]);
+        let most = self.inner.code.chunk_records;
+        let (mut done, mut appended) = (0, 0);
+        loop {
+            let (filled, begun) = self.inner.begin(&mut rest, &mut chunk[..most], out);
+            if filled == 0 {
+                break;
+            }
             let mut notes = Notes { flaws: &mut flaws[..filled], lengths: &mut lengths[..filled] };
-            appended += self.inner.chunk(records, &mut notes, out, &mut |index, error| refused(done + index, error));
+            let refused = &mut |index, error| refused(done + index, error);
+            appended += self.inner.chunk((&mut chunk[..filled], begun), &mut notes, out, refused);
             done += filled;
         }
         if !rest.is_empty() {
@@ -109,48 +96,6 @@ impl Plan {
             refused(done, self.inner.too_short(rest));
         }
         appended
-    }
-}
-
-/// How many records of the same length these bytes begin with, `most` being the most that are counted. Each is looked for
-/// where it would be, so that one look does not wait for another.
-fn alike(bytes: &[u8], length: usize, most: usize) -> usize {
-    // The lengths fit 32 bits: they are read from as many.
-    let word = (length as u32).to_le_bytes();
-    let records = bytes.chunks_exact(length).take(most);
-    records.take_while(|record| record.first_chunk() == Some(&word)).count()
-}
-
-/// The records of a chunk, one or more.
-#[derive(Clone, Copy)]
-enum Records<'r> {
-    /// Anywhere.
-    Slices(&'r [&'r [u8]]),
-    /// Back to back: where each starts.
-    Starts { bytes: &'r [u8], starts: &'r [u32] },
-    /// Back to back and all of one length.
-    Strided { bytes: &'r [u8], stride: usize },
-}
-
-impl<'r> Records<'r> {
-    fn len(self) -> usize {
-        match self {
-            Self::Slices(slices) => slices.len(),
-            Self::Starts { starts, .. } => starts.len(),
-            Self::Strided { bytes, stride } => bytes.len() / stride,
-        }
-    }
-
-    fn get(self, index: usize) -> &'r [u8] {
-        match self {
-            Self::Slices(slices) => slices.get(index).copied(),
-            Self::Starts { bytes, starts } => {
-                let place = |index| starts.get(index).map_or(bytes.len(), |start| *start as usize);
-                bytes.get(place(index)..place(index + 1))
-            }
-            Self::Strided { bytes, stride } => bytes.get(index * stride..(index + 1) * stride),
-        }
-        .unwrap_or_default()
     }
 }
 
@@ -186,34 +131,56 @@ impl Inner {
         !refused
     }
 
-    /// Appends the rows for a chunk of records; how many there are.
+    /// Takes the records of a chunk from a payload; how many. Where rows are of one length, they are appended as far as
+    /// that can be done meanwhile: then it is true.
+    #[inline]
+    fn begin<'r>(&self, payload: &mut &'r [u8], chunk: &mut [&'r [u8]], out: &mut Vec<u8>) -> (usize, bool) {
+        let (from_bytes, to_bytes) = (self.body.from.fixed_bytes(), self.code.blank.len());
+        if !self.code.is_identity && self.code.variable.is_empty() {
+            let start = out.len();
+            // No more records than there are bytes for.
+            let room = chunk.len().min(payload.len() / from_bytes.max(1));
+            out.extend_from_slice(self.code.blanks.get(..room * to_bytes).unwrap_or_default());
+            let payload_then = (*payload, !self.code.others.is_empty());
+            let rows = &mut out[start..];
+            let (filled, rest) = self.code.words.begin(payload_then, chunk, rows, (from_bytes, to_bytes));
+            out.truncate(start + filled * to_bytes);
+            *payload = rest;
+            if filled > 0 {
+                return (filled, true);
+            }
+        }
+        let mut filled = 0;
+        for place in chunk {
+            let split = record_len(payload).and_then(|length| payload.split_at_checked(length));
+            let Some((record, rest)) = split else { break };
+            (*place, *payload) = (record, rest);
+            filled += 1;
+        }
+        (filled, false)
+    }
+
+    /// Appends the rows for a chunk of records, or what they lack where it was begun; how many there are.
     fn chunk(
         &self,
-        records: Records<'_>,
+        (records, begun): (&mut [&[u8]], bool),
         notes: &mut Notes<'_>,
         out: &mut Vec<u8>,
         refused: &mut dyn FnMut(usize, ConvertError),
     ) -> usize {
-        let start = out.len();
+        let start = out.len() - if begun { records.len() * self.code.blank.len() } else { 0 };
         notes.flaws.fill(0);
-        let fixed_bytes = self.body.from.fixed_bytes();
-        match records {
-            Records::Strided { stride, .. } if stride >= fixed_bytes => {}
-            _ => {
-                for (index, flaw) in notes.flaws.iter_mut().enumerate() {
-                    *flaw = u8::from(records.get(index).len() < fixed_bytes);
-                }
-            }
-        }
         if self.code.is_identity {
-            for (index, length) in notes.lengths.iter_mut().enumerate() {
-                out.extend_from_slice(records.get(index));
-                *length = records.get(index).len();
+            self.mark_short(records, notes.flaws);
+            for (record, length) in records.iter().zip(&mut *notes.lengths) {
+                out.extend_from_slice(record);
+                *length = record.len();
             }
         } else if self.code.variable.is_empty() {
             notes.lengths.fill(self.code.blank.len());
-            self.fixed(records, notes.flaws, out);
+            self.fixed((records, begun), notes.flaws, out);
         } else {
+            self.mark_short(records, notes.flaws);
             self.varying(records, notes, out);
         }
         match notes.flaws.iter().fold(0, |all, flaw| all | flaw) {
@@ -222,48 +189,43 @@ impl Inner {
         }
     }
 
+    /// Notes which records are shorter than the fixed part.
+    fn mark_short(&self, records: &[&[u8]], flaws: &mut [u8]) {
+        for (flaw, record) in flaws.iter_mut().zip(records) {
+            *flaw = u8::from(record.len() < self.body.from.fixed_bytes());
+        }
+    }
+
     /// Rows of one length.
-    fn fixed(&self, records: Records<'_>, flaws: &mut [u8], out: &mut Vec<u8>) {
-        let (code, start) = (&self.code, out.len());
-        out.extend_from_slice(code.blanks.get(..code.blank.len() * flaws.len()).unwrap_or_default());
+    fn fixed(&self, (records, begun): (&mut [&[u8]], bool), flaws: &mut [u8], out: &mut Vec<u8>) {
+        let (code, length) = (&self.code, self.code.blank.len() * records.len());
+        if !begun {
+            out.extend_from_slice(code.blanks.get(..length).unwrap_or_default());
+        }
+        let start = out.len() - length;
         let all = &mut out[start..];
-        for step in &code.steps {
+        let mut steps = &code.others;
+        if !code.words.run(begun, records, all, (self.body.from.fixed_bytes(), code.blank.len())) {
+            // What a record that is too short has is looked at field by field.
+            self.mark_short(records, flaws);
+            steps = &code.steps;
+        }
+        for step in steps {
             let rows = all.chunks_exact_mut(code.blank.len());
-            match records {
-                Records::Slices(slices) => {
-                    step.run(&self.body.from, Many { records: slices.iter().copied(), rows, flaws });
-                }
-                Records::Strided { bytes, stride } => {
-                    step.run(&self.body.from, Many { records: bytes.chunks_exact(stride), rows, flaws });
-                }
-                Records::Starts { bytes, starts } => {
-                    let records = starts.iter().map(|start| Within { payload: bytes, start: *start });
-                    step.run(&self.body.from, Many { records, rows, flaws });
-                }
-            }
+            step.run(&self.body.from, Many { records: records.iter().copied(), rows, flaws });
         }
     }
 
     /// Rows of various lengths.
-    fn varying(&self, records: Records<'_>, notes: &mut Notes<'_>, out: &mut Vec<u8>) {
+    fn varying(&self, records: &[&[u8]], notes: &mut Notes<'_>, out: &mut Vec<u8>) {
         let start = out.len();
-        let mut slices: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
-        let slices = match records {
-            Records::Slices(slices) => slices,
-            _ => {
-                for (index, slice) in slices[..notes.flaws.len()].iter_mut().enumerate() {
-                    *slice = records.get(index);
-                }
-                &slices[..notes.flaws.len()]
-            }
-        };
-        for ((record, length), flaw) in slices.iter().zip(&mut *notes.lengths).zip(&mut *notes.flaws) {
+        for ((record, length), flaw) in records.iter().zip(&mut *notes.lengths).zip(&mut *notes.flaws) {
             *length = self.append(record, out).unwrap_or(0);
             *flaw |= u8::from(*length == 0);
         }
         for step in &self.code.steps {
             let rows = Rows { rest: &mut out[start..], lengths: notes.lengths.iter() };
-            step.run(&self.body.from, Many { records: slices.iter().copied(), rows, flaws: notes.flaws });
+            step.run(&self.body.from, Many { records: records.iter().copied(), rows, flaws: notes.flaws });
         }
     }
 
@@ -285,7 +247,7 @@ impl Inner {
     #[cold]
     fn take_out(
         &self,
-        records: Records<'_>,
+        records: &[&[u8]],
         notes: &Notes<'_>,
         start: usize,
         out: &mut Vec<u8>,
@@ -298,7 +260,7 @@ impl Inner {
                 to += length;
                 kept += 1;
             } else {
-                refused(index, self.why(records.get(index)));
+                refused(index, self.why(records.get(index).copied().unwrap_or_default()));
             }
             from += length;
         }

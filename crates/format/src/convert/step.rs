@@ -141,38 +141,6 @@ impl<'r> Bytes<'r> for &'r [u8] {
     }
 }
 
-/// A record within a payload: it starts there. One comparison, with the payload's end, is all that a load takes.
-#[derive(Clone, Copy)]
-pub(super) struct Within<'r> {
-    pub(super) payload: &'r [u8],
-    pub(super) start: u32,
-}
-
-impl<'r> Bytes<'r> for Within<'r> {
-    #[inline(always)]
-    fn load<const N: usize>(self, at: u32) -> [u8; N] {
-        // Two numbers of 32 bits: their sum does not overflow.
-        let at = self.start as usize + at as usize;
-        self.payload.get(at..at + N).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
-    }
-
-    #[inline(always)]
-    fn stretch(self, at: u32, bytes: u32) -> &'r [u8] {
-        let at = self.start as usize + at as usize;
-        self.payload.get(at..at + bytes as usize).unwrap_or_default()
-    }
-
-    #[inline]
-    fn view<'f>(self, format: &'f Format) -> Record<'f>
-    where
-        'r: 'f,
-    {
-        let record = self.payload.get(self.start as usize..).unwrap_or_default();
-        let length = format.record_len(record).unwrap_or(0);
-        Record::assume_checked(format, record.get(..length).unwrap_or_default())
-    }
-}
-
 /// A part of a record: the record itself, or an element of a list. An element may be shorter than a load, and end where
 /// the record ends: what is behind it counts as zeros.
 #[derive(Clone, Copy)]

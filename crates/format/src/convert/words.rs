@@ -1,0 +1,340 @@
+//! The steps of most fields, several in one loop over the records of a chunk.
+//!
+//! A step's own loop has more to do with going from record to record than with the field. What only moves bits from
+//! eight bytes of a record to eight bytes of its row, where zeros are, is therefore taken out of the steps and done
+//! several at a time; the order among these does not matter, and they come before all other steps.
+
+use super::step::{Load, Op, Step};
+use crate::record::record_len;
+
+/// Bytes that are looked at, and changed, at a time. In a row they are aligned, so that what is changed twice is found where
+/// it was left: a load that takes parts of two stores waits for both.
+const WORD: u32 = 8;
+/// The longest stretch that is worth so many words; one call does a longer one.
+const MOST_BYTES: u32 = 32;
+/// Copies of one loop, beside one turn and one integer; what is not used does nothing.
+const COPIES: usize = 4;
+/// Adds the bits of the mask to the row.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Copy {
+    from: u32,
+    to: u32,
+    mask: u64,
+}
+
+/// As [`Copy`], of bits that are turned to the right first.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Turn {
+    copy: Copy,
+    by: u32,
+}
+
+/// As [`Copy`], of an integer that is moved to the top of the word and then, with its sign in front, back to its place.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Integer {
+    copy: Copy,
+    up: u32,
+    down: u32,
+}
+
+/// An integer of four bytes that becomes one of eight, with its sign: nearly all that are widened.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Widened {
+    from: u32,
+    to: u32,
+}
+
+/// What is done in one loop.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Pass {
+    copies: [Copy; COPIES],
+    turn: Option<Turn>,
+    widened: Option<Widened>,
+    integer: Option<Integer>,
+}
+
+/// Steps that were taken together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    passes: Box<[Pass]>,
+}
+
+/// What steps come to, in words.
+#[derive(Default)]
+struct Collector {
+    /// Where the last word of a record's fixed part is.
+    from_last: u32,
+    copies: Vec<Copy>,
+    turns: Vec<Turn>,
+    widened: Vec<Widened>,
+    integers: Vec<Integer>,
+}
+
+impl Words {
+    /// Takes what it can out of the steps; the others are left.
+    pub(super) fn take(steps: &mut Vec<Step>, from_bytes: usize, to_bytes: usize) -> Words {
+        let from_last = u32::try_from(from_bytes).ok().and_then(|bytes| bytes.checked_sub(WORD));
+        let Some(from_last) = from_last.filter(|_| to_bytes.is_multiple_of(WORD as usize)) else {
+            return Words::default();
+        };
+        let mut collector = Collector { from_last, ..Collector::default() };
+        steps.retain(|step| !collector.step(step));
+        let Collector { copies, turns, widened, integers, .. } = collector;
+        let (mut copies, mut turns) = (copies.into_iter(), turns.into_iter());
+        let (mut widened, mut integers) = (widened.into_iter(), integers.into_iter());
+        let mut passes = Vec::new();
+        while copies.len() + turns.len() + widened.len() + integers.len() > 0 {
+            let widened = widened.next();
+            passes.push(Pass {
+                copies: std::array::from_fn(|_| copies.next().unwrap_or_default()),
+                turn: turns.next(),
+                widened,
+                // One of both kinds: either has its loop.
+                integer: if widened.is_none() { integers.next() } else { None },
+            });
+        }
+        Words { passes: passes.into() }
+    }
+
+    /// Does the first part for the records of a payload and their rows, of which there is room for as many as there are
+    /// places, as far as the records are not shorter than they should be; notes where they are, if more is to be done to
+    /// them. How many, and what is left of the payload.
+    #[inline]
+    pub(super) fn begin<'r>(
+        &self,
+        (payload, is_noted): (&'r [u8], bool),
+        found: &mut [&'r [u8]],
+        rows: &mut [u8],
+        bytes: (usize, usize),
+    ) -> (usize, &'r [u8]) {
+        match self.passes.first() {
+            Some(pass) => {
+                let is_noted = is_noted || self.passes.len() > 1;
+                pass.run(Over { payload: Some((payload, is_noted)), records: found, rows, bytes })
+            }
+            None => (0, payload),
+        }
+    }
+
+    /// Does it all for records and their rows, or all that is left after [`Words::begin`]. False, and perhaps not all of
+    /// it done, if a record is shorter.
+    #[inline]
+    pub(super) fn run(&self, begun: bool, records: &mut [&[u8]], rows: &mut [u8], bytes: (usize, usize)) -> bool {
+        if self.passes.is_empty() {
+            return records.iter().all(|record| record.len() >= bytes.0);
+        }
+        let left = self.passes.get(usize::from(begun)..).unwrap_or_default();
+        left.iter().all(|pass| {
+            pass.run(Over { payload: None, records: &mut *records, rows: &mut *rows, bytes }).0 == records.len()
+        })
+    }
+}
+
+impl Pass {
+    /// One loop, which has no more in it than there is to do.
+    #[inline]
+    fn run<'r>(&self, over: Over<'_, 'r>) -> (usize, &'r [u8]) {
+        let Pass { copies, turn, widened, integer } = *self;
+        match (turn, widened, integer) {
+            (None, None, None) => over.run(copies, [], [], []),
+            (Some(turn), None, None) => over.run(copies, [turn], [], []),
+            (None, Some(widened), _) => over.run(copies, [], [widened], []),
+            (Some(turn), Some(widened), _) => over.run(copies, [turn], [widened], []),
+            (None, None, Some(integer)) => over.run(copies, [], [], [integer]),
+            (Some(turn), None, Some(integer)) => over.run(copies, [turn], [], [integer]),
+        }
+    }
+}
+
+/// Records and their rows.
+struct Over<'a, 'r> {
+    /// Where the records are to be found, and whether it is noted where they are; `None` if they were.
+    payload: Option<(&'r [u8], bool)>,
+    records: &'a mut [&'r [u8]],
+    rows: &'a mut [u8],
+    /// How many bytes a record's fixed part and a row have.
+    bytes: (usize, usize),
+}
+
+impl<'r> Over<'_, 'r> {
+    fn run<const C: usize, const T: usize, const W: usize, const I: usize>(
+        self,
+        copies: [Copy; C],
+        turns: [Turn; T],
+        widened: [Widened; W],
+        integers: [Integer; I],
+    ) -> (usize, &'r [u8]) {
+        let (from_bytes, to_bytes) = self.bytes;
+        // Asked here, so that the loop need not ask.
+        let fits = |from: u32, to: u32| from as usize + 8 <= from_bytes && to as usize + 8 <= to_bytes;
+        let copy_fits = |copy: &Copy| fits(copy.from, copy.to);
+        if from_bytes < WORD as usize
+            || !copies.iter().all(copy_fits)
+            || !turns.iter().all(|turn| copy_fits(&turn.copy))
+            || !widened.iter().all(|widened| fits(widened.from, widened.to))
+            || !integers.iter().all(|integer| copy_fits(&integer.copy))
+        {
+            return (0, self.payload.map_or(&[], |(payload, _)| payload));
+        }
+        self.each(
+            #[inline(always)]
+            |record, row| {
+                for copy in &copies {
+                    add(row, copy.to, load(record, copy.from) & copy.mask);
+                }
+                for Turn { copy, by } in &turns {
+                    add(row, copy.to, load(record, copy.from).rotate_right(*by) & copy.mask);
+                }
+                for Widened { from, to } in &widened {
+                    add(row, *to, load(record, *from) as i32 as u64);
+                }
+                for Integer { copy, up, down } in &integers {
+                    let word = (load(record, copy.from) << (up & 63)) as i64 >> (down & 63);
+                    add(row, copy.to, word as u64 & copy.mask);
+                }
+            },
+        )
+    }
+
+    /// Does something for each record's fixed part and its row. How many, and what is left of the payload.
+    #[inline(always)]
+    fn each(self, change: impl Fn(&[u8], &mut [u8])) -> (usize, &'r [u8]) {
+        let Over { payload, records, rows, bytes: (from_bytes, to_bytes) } = self;
+        let all = records.iter_mut().zip(rows.chunks_exact_mut(to_bytes));
+        let Some((payload, is_noted)) = payload else {
+            let mut done = 0;
+            for (record, row) in all {
+                let Some(record) = record.get(..from_bytes) else { break };
+                change(record, row);
+                done += 1;
+            }
+            return (done, &[]);
+        };
+        match is_noted {
+            true => find(payload, from_bytes, all, |record, (place, row)| {
+                change(record, row);
+                *place = record;
+            }),
+            false => find(payload, from_bytes, all, |record, (_, row)| change(record, row)),
+        }
+    }
+}
+
+/// Takes records from a payload, none of them shorter than this, one for each of these: how many, and what is left of the
+/// payload. To find the next record waits for the length of this one; meanwhile there is something to do.
+#[inline(always)]
+fn find<'r, T>(
+    payload: &'r [u8],
+    least: usize,
+    all: impl Iterator<Item = T>,
+    mut with: impl FnMut(&'r [u8], T),
+) -> (usize, &'r [u8]) {
+    let (mut rest, mut done) = (payload, 0);
+    for each in all {
+        let length = record_len(rest).filter(|length| *length >= least);
+        let Some((record, after)) = length.and_then(|length| rest.split_at_checked(length)) else { break };
+        with(record, each);
+        rest = after;
+        done += 1;
+    }
+    (done, rest)
+}
+
+#[inline(always)]
+fn load(record: &[u8], at: u32) -> u64 {
+    let at = at as usize;
+    record.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+#[inline(always)]
+fn add(row: &mut [u8], at: u32, bits: u64) {
+    let at = at as usize;
+    if let Some(word) = row.get_mut(at..at + 8).and_then(|bytes| bytes.first_chunk_mut()) {
+        *word = (u64::from_le_bytes(*word) | bits).to_le_bytes();
+    }
+}
+
+impl Collector {
+    /// Takes a step; false if it is none of those that are taken.
+    fn step(&mut self, step: &Step) -> bool {
+        let Step { from, to, .. } = *step;
+        match step.op {
+            Op::Move(bytes) if bytes <= MOST_BYTES => self.bytes(from, to, bytes),
+            Op::Part(mask) => {
+                let skipped = mask.trailing_zeros() / 8;
+                self.bytes(from + skipped, to + skipped, mask.count_ones() / 8);
+            }
+            Op::Bits { mask, turn } => {
+                for bit in (0..8).filter(|bit| mask >> bit & 1 != 0) {
+                    self.bits(8 * from + bit, 8 * to + (bit + u32::from(turn)) % 8, 1);
+                }
+            }
+            Op::Integer { load, bytes, check: None } => return self.integer(from, to, load, 8 * u32::from(bytes)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A stretch of bytes, word of the row by word.
+    fn bytes(&mut self, from: u32, to: u32, bytes: u32) {
+        let mut done = 0;
+        while done < bytes {
+            let here = (bytes - done).min(WORD - (to + done) % WORD);
+            self.bits(8 * (from + done), 8 * (to + done), 8 * here);
+            done += here;
+        }
+    }
+
+    /// An integer that always fits.
+    fn integer(&mut self, from: u32, to: u32, load: Load, bits: u32) -> bool {
+        let (up, down) = (u32::from(load.up), u32::from(load.down));
+        let own_bits = 64 - down;
+        if !load.signed || bits <= own_bits {
+            self.bits(8 * from + down - up, 8 * to, bits.min(own_bits));
+            return true;
+        }
+        let left = 8 * (to % WORD);
+        let at = from + (down - up) / 8;
+        if (own_bits, bits, left) == (32, 64, 0) && at <= self.from_last {
+            self.widened.push(Widened { from: at, to });
+            return true;
+        }
+        if left > down {
+            return false;
+        }
+        // What is shifted in behind it is zero.
+        let copy = Copy { from, to: to - to % WORD, mask: ones(bits) << left };
+        self.integers.push(Integer { copy, up, down: down - left });
+        true
+    }
+
+    /// Bits that go to one word of the row; places are in bits.
+    fn bits(&mut self, from: u32, to: u32, bits: u32) {
+        let left = to % (8 * WORD);
+        let (to, mask) = (to / 8 - left / 8, ones(bits) << left);
+        match from.checked_sub(left) {
+            Some(start) if start % 8 == 0 && start / 8 <= self.from_last => {
+                let from = start / 8;
+                match self.copies.iter_mut().find(|copy| (copy.from, copy.to) == (from, to)) {
+                    Some(copy) => copy.mask |= mask,
+                    None => self.copies.push(Copy { from, to, mask }),
+                }
+            }
+            _ => {
+                let word = (from / 8).min(self.from_last);
+                let at = from - 8 * word;
+                let by = at.wrapping_sub(left) % (8 * WORD);
+                let same = |turn: &&mut Turn| (turn.copy.from, turn.copy.to, turn.by) == (word, to, by);
+                match self.turns.iter_mut().find(same) {
+                    Some(turn) => turn.copy.mask |= mask,
+                    None => self.turns.push(Turn { copy: Copy { from: word, to, mask }, by }),
+                }
+            }
+        }
+    }
+}
+
+/// So many bits from the lowest on.
+fn ones(bits: u32) -> u64 {
+    u64::MAX.checked_shr(64 - bits).unwrap_or_default()
+}
