@@ -290,11 +290,25 @@ proptest! {
     }
 
     #[test]
-    fn many_records_are_as_few((from, rows, Way { to, rules }) in rows_and_way(), times in 1_usize..300) {
+    fn many_records_are_as_few(
+        (from, rows, Way { to, rules }) in rows_and_way(),
+        times in 1_usize..300,
+        short in vec((any::<Index>(), any::<Index>()), 0..4),
+    ) {
         // Chunks end in the middle, lengths differ, and some records are refused.
         let plan = Plan::by_name(&from, &to, &rules).unwrap();
         let payload = payload(&from, &rows).repeat(times);
-        let records = records(&from, &payload);
+        let mut records: Vec<Vec<u8>> = records(&from, &payload).into_iter().map(<[u8]>::to_vec).collect();
+        for (at, length) in short {
+            let words = 1 + length.index(from.fixed_bytes() / 8);
+            let mut record = vec![0xff; 8 * words];
+            record[..4].copy_from_slice(&(8 * words as u32).to_le_bytes());
+            if record.len() < from.fixed_bytes() {
+                records.insert(at.index(records.len() + 1), record);
+            }
+        }
+        let payload = records.concat();
+        let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
         let expected = run_each(&plan, &records);
         let (mut out, mut refused) = (Vec::new(), Vec::new());
         plan.run_all(records.iter().copied(), &mut out, |index, _| refused.push(index));

@@ -14,6 +14,7 @@ const WORD: u32 = 8;
 const MOST_BYTES: u32 = 32;
 /// Copies of one loop, beside one turn and one integer; what is not used does nothing.
 const COPIES: usize = 4;
+
 /// Adds the bits of the mask to the row.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Copy {
