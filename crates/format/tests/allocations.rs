@@ -157,3 +157,19 @@ fn converting_nested_records_without_allocating() {
     step();
     assert_eq!(measure(|| (0..10).for_each(|_| step())).count_total, 0);
 }
+
+#[test]
+fn converting_to_a_foreign_layout_without_allocating() {
+    let from = Format::parse_schema("kind char[1]\nqty u32\nsymbol string\nlevels u32[]").unwrap();
+    let to = "layout foreign big packed length size\nsize u16\nkind char[1]\nqty u24\nsymbol char[4]\nn u8\nlevels u16[] count n";
+    let plan = Plan::by_name(&from, &Format::parse_schema(to).unwrap(), &"".parse().unwrap()).unwrap();
+    let mut decoder = JsonDecoder::new(&from, &JsonOptions::default());
+    let payload = decoder.decode(br#"{"kind":"A","qty":7,"symbol":"AB","levels":[1,2,3]}"#).unwrap().repeat(100);
+    let mut out = Vec::with_capacity(16 << 10);
+    let mut step = || {
+        out.clear();
+        assert_eq!(plan.run_payload(&payload, &mut out, |_, error| panic!("{error}")), 100);
+    };
+    step();
+    assert_eq!(measure(|| (0..10).for_each(|_| step())).count_total, 0);
+}

@@ -6,7 +6,7 @@ mod ways;
 
 use crossdock_format::convert::{Plan, Rules};
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
-use crossdock_format::{Format, Record};
+use crossdock_format::{Format, Record, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -43,6 +43,20 @@ fn hold(plan: &Plan, way: &Way, record: &Record<'_>, out: &mut Vec<u8>) -> Resul
         (Err(error), Some(_)) => prop_assert!(false, "refused: {error}{}", about()),
     }
     Ok(outcome.is_err())
+}
+
+/// What leaves out fields.
+fn whole_from(from: &Format, less: &Format) -> Plan {
+    Plan::by_name(from, less, &Rules::none()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Whether one record has what another has, as far as it goes.
+fn same_fields(less: &Record<'_>, more: &Record<'_>) -> Result<(), TestCaseError> {
+    for (index, field) in less.format().fields().iter().enumerate() {
+        let other = more.format().field(&field.name).expect("it has that too");
+        prop_assert_eq!(less.get(index), more.get(other));
+    }
+    Ok(())
 }
 
 /// Holds running many records at a time against running each.
@@ -90,6 +104,22 @@ const FOREIGN: [&str; 6] = [
     "layout foreign big aligned\nf u8\ng record { x i32; y char[3] pad space } null bit 0 of f\nh i24 null if = -1",
 ];
 
+/// The same fields in two foreign layouts, and those of them that are not the same in both: sizes, and bits that tell of nulls.
+const RELAID: [(&str, &str, &[&str]); 3] = [
+    (
+        FOREIGN[0],
+        "layout foreign little packed length n +2\nk char[1]\nn u16\nu union on k { 'B' => w string slot u16 u16; \
+         'A' => x record { z f32 null if = nan; y u32 } }\nb u32[] slot u16 u16\na string slot u16 u16",
+        &["n"],
+    ),
+    (FOREIGN[2], "layout foreign big packed length n\nn u32\nm u16\nc record { p u32; o u16 }[] count m", &["n", "m"]),
+    (
+        FOREIGN[5],
+        "layout foreign little packed\ne u8\nh i32 null if = 99999999\ng record { y char[4]; x i64 } null bit 3 of e\nf u8",
+        &["e"],
+    ),
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(768))]
 
@@ -123,6 +153,72 @@ proptest! {
             if outcome.is_ok() {
                 let (found, wanted) = (checked(&second.to, &out)?, checked(&second.to, &wanted)?);
                 prop_assert!(found == wanted, "{found:?}\n{wanted:?}\n{}", about());
+            }
+        }
+    }
+
+    #[test]
+    fn in_place_is_as_elsewhere(from in any::format(), seeds in any::<(u64, u64)>(), changes in vec((any::<Index>(), any::<u8>()), 0..3)) {
+        let way = way(&from, seeds.0, 'n');
+        let Some(plan) = plan(&from, &way)?.in_place() else { return Ok(()) };
+        let mut bytes = any::record(&from, seeds.1);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] ^= byte;
+        }
+        let mut wanted = Vec::new();
+        let before = bytes.clone();
+        let outcome = plan.plan().run(&bytes, &mut wanted);
+        let found = plan.run(&mut bytes);
+        prop_assert_eq!(found.is_ok(), outcome.is_ok());
+        let Ok(length) = found else {
+            prop_assert_eq!(&bytes, &before);
+            return Ok(());
+        };
+        prop_assert!(length <= bytes.len());
+        if Record::check(&from, &before).is_ok_and(|record| record.bytes().len() == before.len()) {
+            let (found, wanted) = (checked(&way.to, &bytes[..length])?, checked(&way.to, &wanted)?);
+            prop_assert_eq!(found.bytes().len(), length);
+            prop_assert!(found == wanted, "{found:?}\n{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_narrowed_plan_makes_the_same_for_less(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
+        let way = way(&from, seeds.0, 'n');
+        let plan = plan(&from, &way)?;
+        let mut random = any::Source(seeds.1);
+        let makings = plan.makings();
+        // What may refuse a record is made in any case.
+        let members = way.to.members();
+        let mut makes = vec![false; members.len()];
+        for (field, (_, may_refuse)) in makings.iter().take(members.len()).enumerate() {
+            let is_wanted = *may_refuse || random.below(3) == 0;
+            members.iter().zip(&mut makes).filter(|(member, _)| **member == members[field]).for_each(|(_, makes)| *makes |= is_wanted);
+        }
+        let mut reads = vec![false; from.fields().len()];
+        for (fields, _) in makings.iter().zip(&makes).filter(|(_, makes)| **makes).map(|(making, _)| making) {
+            fields.iter().for_each(|field| reads[*field] = true);
+        }
+        let Some(whole) = plan.narrowed(&from, &makes) else {
+            prop_assert!(!makes.contains(&true));
+            return Ok(());
+        };
+        let less = from.narrowed(&reads);
+        let narrowed = less.as_ref().map(|less| (less, whole_from(&from, less), plan.narrowed(less, &makes).expect("it is all there")));
+        for seed in rows {
+            let record = any::record(&from, seed);
+            let (mut out, mut all) = (Vec::new(), Vec::new());
+            let outcome = plan.run(&record, &mut all);
+            prop_assert_eq!(whole.run(&record, &mut out).is_ok(), outcome.is_ok());
+            if outcome.is_ok() {
+                same_fields(&checked(whole.to(), &out)?, &checked(&way.to, &all)?)?;
+            }
+            if let Some((_, shorten, narrowed)) = &narrowed {
+                let (mut short, mut made) = (Vec::new(), Vec::new());
+                shorten.run(&record, &mut short).expect("the same fields");
+                prop_assert_eq!(narrowed.run(&short, &mut made).is_ok(), outcome.is_ok());
+                prop_assert_eq!(&made, &out);
             }
         }
     }
@@ -173,6 +269,43 @@ proptest! {
         hold_many(&plan, &bytes[..bytes.len() - rest.len()], &found)?;
         let _ = plan.run_payload(&bytes, &mut out, |_, _| {});
         let _ = plan.run(&bytes, &mut out);
+    }
+
+    #[test]
+    fn records_of_one_foreign_layout_become_those_of_another(
+        (one, other, differ) in prop::sample::select(&RELAID[..]),
+        bytes in vec(prop_oneof![0_u8..24, any::<u8>(), 65_u8..67], 0..160),
+    ) {
+        let (from, to) = (schema(one), schema(other));
+        let there = Plan::by_name(&from, &to, &Rules::none()).expect("the same fields");
+        let back = Plan::by_name(&to, &from, &Rules::none()).expect("the same fields");
+        let (mut rest, mut found) = (&bytes[..], Vec::new());
+        while let Ok(record) = Record::check(&from, rest) {
+            rest = &rest[record.bytes().len()..];
+            found.push(record.bytes());
+            let (mut out, mut again) = (Vec::new(), Vec::new());
+            if let Err(error) = there.run(record.bytes(), &mut out) {
+                prop_assert!(out.is_empty() && error.path().is_some(), "{error}");
+                continue;
+            }
+            let made = checked(&to, &out)?;
+            prop_assert_eq!(made.bytes().len(), out.len());
+            for (index, field) in from.fields().iter().enumerate().filter(|(_, field)| !differ.contains(&&*field.name)) {
+                let other = made.get(to.field(&field.name).expect("the same fields"));
+                // Elements of two layouts are never equal, but their values are.
+                match (record.get(index), other) {
+                    (Value::List(one), Value::List(other)) => prop_assert_eq!(one.len(), other.len()),
+                    (one, other) => prop_assert_eq!(one, other, "{}", field.name),
+                }
+            }
+            // What was out of place in bytes that nobody wrote is in its place after one turn.
+            prop_assert!(back.run(&out, &mut again).is_ok());
+            let (mut twice, mut third) = (Vec::new(), Vec::new());
+            prop_assert!(there.run(&again, &mut twice).is_ok() && back.run(&twice, &mut third).is_ok());
+            prop_assert_eq!((&twice, &third), (&out, &again));
+        }
+        hold_many(&there, &bytes[..bytes.len() - rest.len()], &found)?;
+        let _ = there.run_payload(&bytes, &mut Vec::new(), |_, _| {});
     }
 
     #[test]
@@ -318,4 +451,62 @@ fn names_alone_cost_nothing() {
         !by_name("a union { b i32; c i32 }", "a union { b i32; c i32 }", "rename a.b a.c\nrename a.c a.b")
             .is_identity()
     );
+}
+
+#[test]
+fn a_feed_of_big_endian_messages_is_made() {
+    let from =
+        "kind char[1]\nqty u32\nprice decimal(8, scale 4)\nsymbol string\nlevels record { px decimal(8, scale 4) }[]";
+    let to = "layout foreign big packed length size\nsize u16\nkind char[1]\nqty u24\nprice decimal(4, scale 2)\n\
+              symbol char[4] pad space\nn u8\nlevels record { px decimal(4, scale 4) }[] count n";
+    let plan = by_name(from, to, "");
+    let mut out = Vec::new();
+    let text = r#"{"kind":"A","qty":259,"price":1.5,"symbol":"AB","levels":[{"px":0.0001},{"px":0.5}]}"#;
+    plan.run(&from_json(plan.from(), text), &mut out).unwrap();
+    assert_eq!(out, b"\0\x17A\0\x01\x03\0\0\0\x96AB  \x02\0\0\0\x01\0\0\x13\x88");
+    for (change, to, words) in [
+        ("259", "16777216", "field `qty`: found 16777216, expected a number of 24 bits without a sign"),
+        ("1.5", "1.555", "field `price`: found 15550 at scale 4"),
+        ("0.5", "3000000", "field `levels[1].px`: found 30000000000 at scale 4"),
+    ] {
+        let error = made(&plan, &text.replace(change, to)).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(plan.compose(&by_name(to, from, "")).is_none());
+    assert!(
+        by_name("kind char[1]\nqty u8", "kind char[1]\nqty u32", "")
+            .compose(&by_name("kind char[1]\nqty u32", "layout foreign big packed\nkind char[1]\nqty u24", ""))
+            .is_some()
+    );
+}
+
+#[test]
+fn what_fits_is_made_in_place() {
+    let in_place = |from: &str, to: &str, rules: &str| by_name(from, to, rules).in_place();
+    let plan =
+        in_place("a i64\nsecret i32\nb string null\nc f64", "c f32\nb string null\na i16", "drop secret").unwrap();
+    let mut record = from_json(plan.plan().from(), r#"{"a":300,"secret":1234567890,"b":"text","c":0.5}"#);
+    let length = plan.run(&mut record).unwrap();
+    assert_eq!(length, record.len());
+    assert!(!record.windows(4).any(|word| word == 1_234_567_890_i32.to_le_bytes()), "it is gone from the bytes");
+    let made = Record::check(plan.plan().to(), &record).unwrap();
+    assert_eq!((made.get(0), made.get(1), made.get(2)), (Value::Float(0.5), Value::Text(b"text"), Value::Int(300)));
+    // Without a variable part the record is shorter, and what was there is no part of it.
+    let plan = in_place("a i64\nb string", "a i32", "").unwrap();
+    let mut record = from_json(plan.plan().from(), r#"{"a":7,"b":"gone"}"#);
+    assert_eq!(plan.run(&mut record), Ok(8));
+    assert_eq!(record[..8], [8, 0, 0, 0, 7, 0, 0, 0]);
+    let mut record = from_json(plan.plan().from(), r#"{"a":5000000000,"b":"kept"}"#);
+    let before = record.clone();
+    assert_eq!(plan.run(&mut record).unwrap_err().path().as_deref(), Some("a"));
+    assert_eq!(record, before);
+    for (from, to) in [
+        ("a i32", "a i64\nb i64 null"),
+        ("a string\nb string", "a string"),
+        ("a i32[]\nb i8", "a i64[]"),
+        ("a string", "a char[4]"),
+    ] {
+        let is_there = in_place(from, to, "").is_some();
+        assert_eq!(is_there, to == "a char[4]", "{from}: {to}");
+    }
 }

@@ -162,6 +162,34 @@ fn what_a_reader_would_see() {
 }
 
 #[test]
+fn what_a_reader_would_see_of_what_is_nested() {
+    let reader = schema(
+        "a record { b i64; c i32 null } null\nd union { e i32; f string }\ng enum u8 { A = 1; B = 2 }\n\
+         h record { i i32; j u8 }[]\nk i16[]\nl record { m i32 } null\nn i32[2]",
+    );
+    let written = schema(
+        "a record { b i32; c i32 null } null\nd union { e i32; f string; x bool }\ng enum u8 { A = 2 }\n\
+         h record { i i32; o u8 }[]\nk i32[]\nn i32[]",
+    );
+    let diff = Diff::of(&reader, &written);
+    assert_eq!(
+        diff.to_string(),
+        "a.b: converted, i32 to i64\na.c: same\nd.e: same\nd.f: same\n\
+         g: converted, enum u8 { A = 2 } to enum u8 { A = 1, B = 2 }\n\
+         h: converted, record { i i32; o u8 }[] to record { i i32; j u8 }[]\n\
+         k: converted, i32[] to i16[]; values with no room there are refused\nl.m: null: there is no such field\n\
+         n: converted, i32[] to i32[2]; values with no room there are refused\n\
+         d: converted, union to union; values with no room there are refused\n\
+         h[].j: unreadable: the source has no such field; add `default h[].j VALUE`, or `rename OLD h[].j`, or make it \
+         nullable\nd.x: lost\n"
+    );
+    assert!(!diff.is_readable());
+    // A symbol more is no harm to who reads it.
+    let [old, new] = [schema("a enum u8 { A = 1 }"), schema("a enum u8 { A = 1; B = 2 }")];
+    assert!(Diff::of(&new, &old).is_compatible() && !Diff::of(&old, &new).is_compatible());
+}
+
+#[test]
 fn policies_look_the_way_they_say() {
     let old = schema("a i32\nb i32");
     let more = schema("a i32\nb i32\nc i32");

@@ -9,11 +9,11 @@ use crate::format::Format;
 /// Why a builder refused a value. Making one does not allocate: rows that are refused may be many.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ValueError {
-    pub(super) format: Format,
+    pub(crate) format: Format,
     /// The path of the element of a list that the field is in; allocated for those only.
-    pub(super) within: Option<Box<str>>,
+    pub(crate) within: Option<Box<str>>,
     /// Whether the element is a single value, which its list's name names.
-    pub(super) is_value: bool,
+    pub(crate) is_value: bool,
     /// Index of the field.
     pub field: usize,
     /// What is wrong.

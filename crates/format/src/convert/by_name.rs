@@ -10,21 +10,19 @@ use super::value::{Constant, Hop, NullRule, allowed};
 use crate::builder::RecordBuilder;
 use crate::element::{Count, Element, Group, Member};
 use crate::field::{Field, FieldSpec, FieldType};
-use crate::format::Format;
+use crate::format::{Format, Specs};
 use crate::record::Record;
 use crate::text;
 use told::{Told, holds, stale};
 
-/// Where each field of `to` comes from, as far as it can be had, and what is in the way.
+/// Where each field of `to` comes from, as far as it can be had, and what is in the way. For a foreign target, the body is
+/// that of its natural twin, unless it is the source as well.
 pub(super) fn body(from: &Format, to: &Format, rules: &Rules) -> (Body, Vec<PlanFlaw>) {
     if from == to && rules.rules().is_empty() {
         return (Body::same(to), Vec::new());
     }
     let mut names = Names { from, told: Told::of(rules), flaws: Vec::new() };
-    if let Some(field) = to.fields().first().filter(|_| to.is_foreign()) {
-        names.flaw(&field.name, PlanProblem::Foreign);
-    }
-    let body = names.body(&Pair::of(from, to, "", "", true));
+    let body = names.body(&Pair { laid: to, ..Pair::of(from, to.twin(), "", "", true) });
     names.flaws.extend(rules.rules().iter().filter_map(|rule| stale(rule, from, to)));
     (body, names.flaws)
 }
@@ -41,6 +39,8 @@ struct Names<'a> {
 struct Pair<'a> {
     from: &'a Format,
     to: &'a Format,
+    /// What is laid out in the end: the target itself, or the foreign layout of which it is the twin.
+    laid: &'a Format,
     /// The path of each: empty for a record, `legs[]` for the elements of `legs`.
     from_path: &'a str,
     to_path: &'a str,
@@ -79,7 +79,7 @@ struct FoundGroup<'a> {
 impl<'a> Pair<'a> {
     fn of(from: &'a Format, to: &'a Format, from_path: &'a str, to_path: &'a str, is_record: bool) -> Pair<'a> {
         let nesting = (Nesting::of(from), Nesting::of(to));
-        Pair { from, to, from_path, to_path, is_record, nesting }
+        Pair { from, to, laid: to, from_path, to_path, is_record, nesting }
     }
 
     /// The whole path of a field or nested record of the target.
@@ -145,16 +145,11 @@ fn group_kind(group: &Group) -> &'static str {
 }
 
 /// Whether a field that lies in nested records which are there may still be null.
-fn is_null_itself(format: &Format, nesting: &Nesting, field: usize) -> bool {
+fn is_null_itself(format: &Format, field: usize) -> bool {
     let layout = format.layout();
     match &layout.foreign {
         None => layout.cells.get(field).is_some_and(|cell| cell.null_mask != 0 && !cell.is_shared()),
-        Some(foreign) => {
-            // What makes a nested record null makes its fields null as well.
-            let around = nesting.around(field).next().and_then(|group| foreign.groups.get(group));
-            let own = foreign.access.get(field).and_then(Option::as_ref);
-            own.map_or(0, |access| access.tests.len()) > around.map_or(0, |tests| tests.len())
-        }
+        Some(foreign) => foreign.puts.get(field).is_some_and(|put| put.is_nullable(Specs::Declared)),
     }
 }
 
@@ -272,10 +267,12 @@ impl<'a> Names<'a> {
     fn field(&mut self, pair: &Pair<'a>, body: &Body, found: &Found<'a>, index: usize) -> Result<Source, PlanProblem> {
         let (field, found) = (&pair.to.fields()[index], &found.fields[index]);
         let whole = pair.whole(&field.name);
-        let own_null = is_null_itself(pair.to, &pair.nesting.1, index);
+        let own_null = is_null_itself(pair.to, index);
         let default = self.told.default(&whole).map(|text| constant(field, text)).transpose()?;
-        let Some(from) = found.index else {
-            let path = found.path.as_deref();
+        // How long a record is, and how many elements a list has, is worked out anew.
+        let tells_size = pair.laid.layout().foreign.as_ref().is_some_and(|foreign| foreign.tells_size(index));
+        let Some(from) = found.index.filter(|_| found.is_told || !tells_size) else {
+            let path = found.path.as_deref().filter(|_| found.index.is_none());
             if let Some(from) = path.and_then(|path| pair.kind(path)) {
                 return Err(PlanProblem::Kind { from, to: field_kind(field) });
             }
@@ -290,7 +287,7 @@ impl<'a> Names<'a> {
         };
         let source = &pair.from.fields()[from];
         let unit = self.told.unit(&whole);
-        let is_sure = !is_null_itself(pair.from, &pair.nesting.0, from) && body.leads(index, from);
+        let is_sure = !is_null_itself(pair.from, from) && body.leads(index, from);
         let null = match default {
             _ if own_null || is_sure => NullRule::Keep,
             Some(constant) => NullRule::Default(constant),
@@ -301,7 +298,8 @@ impl<'a> Names<'a> {
             (Some(_), Some(_)) if unit.is_some() => Err(PlanProblem::UselessUnit { from: source.ty, to: field.ty }),
             (Some(of), Some(to)) if of.is_record == to.is_record => {
                 let paths = (format!("{}[]", found.path.as_deref().unwrap_or_default()), format!("{whole}[]"));
-                let (counts, body) = self.elements(of, to, (&paths.0, &paths.1))?;
+                let laid = pair.laid.fields()[index].element().map_or(&to.format, |element| &element.format);
+                let (counts, body) = self.elements(of, (to, laid), (&paths.0, &paths.1))?;
                 let is_record = of.is_record;
                 let list = ListPath { from, nullable: source.nullable, null, counts, body, is_record };
                 Ok(Source::List(Box::new(list)))
@@ -314,7 +312,7 @@ impl<'a> Names<'a> {
     fn elements(
         &mut self,
         from: &Element,
-        to: &Element,
+        (to, laid): (&Element, &Format),
         (from_path, to_path): (&str, &str),
     ) -> Result<((Count, Count), Body), PlanProblem> {
         if let (Count::Fixed(from), Count::Fixed(to)) = (from.count, to.count)
@@ -323,7 +321,8 @@ impl<'a> Names<'a> {
             return Err(PlanProblem::Count { from, to });
         }
         let mut inner = Names { from: self.from, told: self.told.clone(), flaws: Vec::new() };
-        let body = inner.body(&Pair::of(&from.format, &to.format, from_path, to_path, from.is_record));
+        let pair = Pair::of(&from.format, &to.format, from_path, to_path, from.is_record);
+        let body = inner.body(&Pair { laid, ..pair });
         self.flaws.append(&mut inner.flaws);
         Ok(((from.count, to.count), body))
     }

@@ -36,7 +36,10 @@ impl Plan {
     pub fn cost(&self) -> Cost {
         let picoseconds = match self.is_identity() {
             true => RECORD,
-            false => RECORD + of(&self.inner.code),
+            false => {
+                let written = if self.inner.encode.is_some() { self.to().fields().len() as u64 } else { 0 };
+                (RECORD + VALUE * written).saturating_add(of(&self.inner.code))
+            }
         };
         Cost {
             ns_per_record: u32::try_from(picoseconds / 1000).unwrap_or(u32::MAX).max(1),

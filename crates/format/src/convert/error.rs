@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::rules::TimeUnit;
+use crate::builder::{ValueError, ValueProblem};
 use crate::element::Member;
 use crate::field::FieldType;
 use crate::format::Format;
@@ -91,9 +92,6 @@ pub enum PlanProblem {
         /// The source's field.
         from: String,
     },
-    /// The target's layout is foreign.
-    #[error("records of a foreign layout are read, not made; convert to a natural format")]
-    Foreign,
     /// A unit was given where none counts.
     #[error("`unit` is for an integer on one side and a timestamp on the other; here {from} becomes {to}: take it out")]
     UselessUnit {
@@ -188,6 +186,13 @@ impl ConvertError {
             Some(within) if self.is_value => within.to_string(),
             Some(within) => format!("{within}.{name}"),
         })
+    }
+}
+
+impl From<ValueError> for ConvertError {
+    fn from(error: ValueError) -> ConvertError {
+        let ValueError { format, within, is_value, field, problem } = error;
+        ConvertError { format, within, is_value, place: Place::Field(field), problem: ConvertProblem::Layout(problem) }
     }
 }
 
@@ -329,6 +334,9 @@ pub enum ConvertProblem {
         /// Bytes of the source's fixed part.
         expected: usize,
     },
+    /// The target's foreign layout has no way to hold a value, or the values together.
+    #[error("{0}")]
+    Layout(ValueProblem),
     /// The new record would be longer than any may be.
     #[error("the new record would be longer than {} bytes", crate::MAX_RECORD_BYTES)]
     RecordTooLong,
@@ -351,6 +359,7 @@ impl ConvertProblem {
             Self::Variants { .. } | Self::UnknownVariant => "convert_variant",
             Self::WrongType { .. } => "convert_type",
             Self::Length { .. } => "convert_length",
+            Self::Layout(_) => "convert_layout",
             Self::RecordTooLong => "convert_record_too_long",
         }
     }

@@ -9,7 +9,9 @@
 //! Fields are found by their names, or as `rename` rules say. A field of the target that the source does not have is
 //! null, or what a `default` rule says; a target that is never null and has neither has no plan. Fields of the source
 //! that the target does not have are left out. The source may be of any layout: what is not read by a load is read as
-//! [`Record::get`](crate::Record::get) does. The target is of the natural layout.
+//! [`Record::get`](crate::Record::get) does. Records of a foreign target are made in its natural twin
+//! ([`Format::twin`]) and then written as the layout has them; what its fields have no room for refuses the record. How
+//! long a record is, and how many elements a list has, is then worked out, unless a `rename` rule says where it comes from.
 //!
 //! | from | to | how |
 //! |---|---|---|
@@ -71,8 +73,10 @@ mod codec;
 mod compile;
 mod cost;
 mod decimal;
+mod encode;
 mod error;
 mod fill;
+mod in_place;
 mod narrow;
 mod outlook;
 mod path;
@@ -86,6 +90,7 @@ mod words;
 pub use codec::{Codec, MESSAGE_FIELD};
 pub use cost::{Cost, LIST_ELEMENTS, TEXT_BYTES, expected_bytes};
 pub use error::{ConvertError, ConvertProblem, PlanError, PlanFlaw, PlanProblem};
+pub use in_place::InPlace;
 pub(crate) use outlook::{Fate, Outlook};
 pub use rules::{
     Conversion, ConversionError, MAX_CONVERSION_BYTES, MAX_RULES, Rule, Rules, RulesError, RulesProblem, TimeUnit,
@@ -96,6 +101,7 @@ use std::sync::Arc;
 
 use body::Body;
 use compile::Code;
+use encode::Encode;
 
 use crate::format::Format;
 
@@ -108,6 +114,8 @@ pub struct Plan {
 struct Inner {
     body: Body,
     code: Code,
+    /// Set where the target is foreign: the body makes records of its twin.
+    encode: Option<Encode>,
 }
 
 impl Plan {
@@ -118,14 +126,19 @@ impl Plan {
     /// mend it.
     pub fn by_name(from: &Format, to: &Format, rules: &Rules) -> Result<Plan, PlanError> {
         match by_name::body(from, to, rules) {
-            (body, flaws) if flaws.is_empty() => Ok(Plan::of(body)),
+            (body, flaws) if flaws.is_empty() => {
+                // A foreign format is made of itself as it is.
+                let foreign = (to.is_foreign() && !body.to.is_foreign()).then_some(to);
+                Ok(Plan::of(body, foreign))
+            }
             (_, flaws) => Err(PlanError { flaws }),
         }
     }
 
-    fn of(body: Body) -> Plan {
+    /// The plan of a body; with the foreign layout that its records are written in.
+    fn of(body: Body, foreign: Option<&Format>) -> Plan {
         let code = compile::compile(&body, true);
-        Plan { inner: Arc::new(Inner { body, code }) }
+        Plan { inner: Arc::new(Inner { body, code, encode: foreign.map(Encode::new) }) }
     }
 
     /// The format of the records that come in.
@@ -137,31 +150,32 @@ impl Plan {
     /// The format of the records that go out.
     #[must_use]
     pub fn to(&self) -> &Format {
-        &self.inner.body.to
+        self.inner.encode.as_ref().map_or(&self.inner.body.to, |encode| &encode.format)
     }
 
     /// Whether a record is the same bytes in both formats, which then differ in names alone: there is nothing to run.
     #[must_use]
     pub fn is_identity(&self) -> bool {
-        self.inner.code.is_identity
+        self.inner.code.is_identity && self.inner.encode.is_none()
     }
 
     /// Whether some records may be refused for what is in them.
     #[must_use]
     pub fn may_refuse(&self) -> bool {
-        self.inner.code.may_refuse
+        self.inner.code.may_refuse || self.inner.encode.is_some()
     }
 
     /// Whether all new records are of one length, [`Format::fixed_bytes`] of the target.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
-        self.inner.code.is_fixed()
+        self.inner.code.is_fixed() && self.inner.encode.is_none()
     }
 
     /// One plan that does what this one does and then the next one: it gives the same records and refuses the same ones,
     /// though it may name another field where several are in the way. `None` if `next` does not begin where this plan
     /// ends, if the two together refuse every record, or if no one plan does what both do: where this one refuses some
-    /// records for their unions, or where nested records that may be null are made of fields from elsewhere on the way.
+    /// records for their unions, where nested records that may be null are made of fields from elsewhere on the way, or
+    /// where this one makes records of a foreign layout.
     #[must_use]
     pub fn compose(&self, next: &Plan) -> Option<Plan> {
         if self.to() != next.from() {
@@ -174,13 +188,18 @@ impl Plan {
         if next.from() == next.to() && next.is_identity() {
             return Some(self.clone());
         }
-        self.inner.body.then(&next.inner.body).map(Plan::of)
+        // What a foreign layout refuses, and how it tells of values, is seen only once a record is written.
+        if self.inner.encode.is_some() {
+            return None;
+        }
+        let foreign = next.inner.encode.as_ref().map(|encode| &encode.format);
+        self.inner.body.then(&next.inner.body).map(|body| Plan::of(body, foreign))
     }
 }
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { body, code } = &*self.inner;
-        f.debug_struct("Plan").field("from", &body.from).field("to", &body.to).field("code", code).finish()
+        let Inner { body, code, .. } = &*self.inner;
+        f.debug_struct("Plan").field("from", &body.from).field("to", self.to()).field("code", code).finish()
     }
 }

@@ -43,6 +43,10 @@ impl Plan {
     #[must_use]
     pub fn narrowed(&self, from: &Format, makes: &[bool]) -> Option<Plan> {
         let body = &self.inner.body;
+        // Fields of a foreign layout tell of one another.
+        if self.inner.encode.is_some() {
+            return None;
+        }
         let to = body.to.narrowed(makes)?;
         let mut is_made = vec![false; body.to.tree().len()];
         let members = body.to.members();
@@ -82,7 +86,7 @@ impl Plan {
         let groups = groups.map(|(presence, _)| other.presence(presence)).collect::<Option<_>>()?;
         let nesting = (Nesting::of(from), Nesting::of(&to));
         let from = from.clone();
-        Some(Plan::of(Body { from, to, sources, groups, unions: own_unions, checks, nesting }))
+        Some(Plan::of(Body { from, to, sources, groups, unions: own_unions, checks, nesting }, None))
     }
 }
 

@@ -14,6 +14,11 @@ impl Plan {
     /// Something in the record has no place in the new one; nothing was appended.
     #[inline]
     pub fn run(&self, record: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
+        if let Some(encode) = &self.inner.encode {
+            let mut outcome = Ok(());
+            encode.run(&self.inner, [record].into_iter(), out, &mut |_, error| outcome = Err(error));
+            return outcome;
+        }
         match self.inner.one(record, out) {
             true => Ok(()),
             false => Err(self.inner.why(record)),
@@ -29,6 +34,9 @@ impl Plan {
         mut refused: impl FnMut(usize, ConvertError),
     ) -> usize {
         let mut records = records.into_iter();
+        if let Some(encode) = &self.inner.encode {
+            return encode.run(&self.inner, records, out, &mut refused);
+        }
         let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
         let (mut flaws, mut lengths) = ([0; CHUNK_RECORDS], [0; CHUNK_RECORDS]);
         let most = self.inner.code.chunk_records;
@@ -58,8 +66,8 @@ impl Plan {
         mut refused: impl FnMut(usize, ConvertError),
     ) -> usize {
         let from = self.from();
-        if from.is_foreign() {
-            return self.run_foreign(payload, out, &mut refused);
+        if from.is_foreign() || self.inner.encode.is_some() {
+            return self.run_records(payload, out, &mut refused);
         }
         let mut rest = payload;
         let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
@@ -82,8 +90,8 @@ impl Plan {
         appended
     }
 
-    /// As [`Plan::run_payload`], where only a record's format tells where the next one starts.
-    fn run_foreign(&self, payload: &[u8], out: &mut Vec<u8>, refused: &mut dyn FnMut(usize, ConvertError)) -> usize {
+    /// As [`Plan::run_payload`], where only a record's format tells where the next one starts, or they go one by one.
+    fn run_records(&self, payload: &[u8], out: &mut Vec<u8>, refused: &mut dyn FnMut(usize, ConvertError)) -> usize {
         let (mut rest, mut done) = (payload, 0);
         let records = std::iter::from_fn(|| {
             let (record, after) = rest.split_at_checked(self.from().record_len(rest)?)?;
@@ -107,7 +115,7 @@ struct Notes<'n> {
 
 impl Inner {
     /// Appends the row for one record; whether it could.
-    fn one(&self, record: &[u8], out: &mut Vec<u8>) -> bool {
+    pub(super) fn one(&self, record: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let mut refused = record.len() < self.body.from.fixed_bytes();
         if self.code.is_identity {
@@ -269,7 +277,7 @@ impl Inner {
     }
 
     /// Why a record is refused.
-    fn why(&self, bytes: &[u8]) -> ConvertError {
+    pub(super) fn why(&self, bytes: &[u8]) -> ConvertError {
         if bytes.len() < self.body.from.fixed_bytes() {
             return self.too_short(bytes);
         }

@@ -53,6 +53,12 @@ pub(crate) enum LengthRule {
 }
 
 impl ForeignLayout {
+    /// Whether a field says how long the record is, or how many elements a list has.
+    pub(crate) fn tells_size(&self, field: usize) -> bool {
+        let counts = |put: &Put| matches!(put.read, Read::Here { count: Length::Field { of, .. }, .. } if of == field);
+        matches!(self.rule, LengthRule::Field { of, .. } if of == field) || self.puts.iter().any(counts)
+    }
+
     /// The length of the record that `bytes` start with; `None` if it is not to be told, or more than there is.
     pub(crate) fn record_len(&self, fixed: usize, bytes: &[u8]) -> Option<usize> {
         match self.extent(fixed, bytes) {

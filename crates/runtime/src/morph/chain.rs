@@ -4,8 +4,8 @@
 use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
 use crossdock_engine::{Handler, SelectHandler, Sink};
+use crossdock_format::Format;
 use crossdock_format::convert::Plan;
-use crossdock_format::{Format, record_len};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
 use std::ops::AddAssign;
@@ -73,8 +73,8 @@ impl AddAssign for Tally {
 /// A part at work.
 struct Stage {
     work: Work,
-    /// The id of the format that it makes.
-    to: u64,
+    /// The format that it makes.
+    to: Format,
     /// Rows that it made and that have not gone on.
     out: Vec<u8>,
     /// The same as they go on.
@@ -97,7 +97,7 @@ impl ChainRun {
                 // Made once before, when the conversion was registered: it can be.
                 Part::Messages(messages) => Work::Handler(messages.handler().ok()?),
             };
-            let to = part.to().id().0;
+            let to = part.to().clone();
             Some(Stage { work, to, out: Vec::new(), made: Batch::new(), selection: Selection::default() })
         };
         let stages = parts.iter().map(stage).collect::<Option<_>>()?;
@@ -132,7 +132,7 @@ type Deliver<'a> = &'a mut dyn FnMut(&Batch, &mut Tally);
 fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, deliver: Deliver<'_>) {
     let Some((stage, rest)) = stages.split_first_mut() else { return deliver(batch, tally) };
     let Stage { work, to, out, made, selection } = stage;
-    let mut hand_on = HandOn { to: *to, made, rest, pool, tally, deliver };
+    let mut hand_on = HandOn { to, made, rest, pool, tally, deliver };
     out.clear();
     match work {
         Work::Plan(plan) => {
@@ -174,7 +174,7 @@ impl Sink for Rows<'_, '_> {
 
 /// The way from one stage to what follows it.
 struct HandOn<'a> {
-    to: u64,
+    to: &'a Format,
     made: &'a mut Batch,
     rest: &'a mut [Stage],
     pool: &'a mut Pool,
@@ -186,13 +186,13 @@ impl HandOn<'_> {
     /// Hands on all that was made so far.
     fn all(&mut self, out: &mut Vec<u8>) {
         let mut left = &out[..];
-        while let Some(first) = record_len(left) {
+        while let Some(first) = self.to.record_len(left) {
             if first > PIECE_BYTES {
                 self.tally.too_long += 1;
                 left = left.get(first..).unwrap_or_default();
                 continue;
             }
-            let taken = fill(self.made, self.pool, left, self.to, record_len);
+            let taken = fill(self.made, self.pool, left, self.to.id().0, |rows| self.to.record_len(rows));
             if taken == 0 {
                 // No buffer: there are as many as a chain has stages, so this does not happen; it would be counted.
                 self.tally.refused += 1;
