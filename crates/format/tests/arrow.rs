@@ -310,13 +310,14 @@ fn what_no_field_can_be_is_refused_by_name() {
     assert_eq!(records(&format, &payload)[0].get(1), Value::Int(5));
     for (ty, told) in [
         (DataType::Interval(arrow_schema::IntervalUnit::DayTime), "Interval"),
-        (DataType::Decimal256(50, 2), "Decimal256"),
+        (DataType::Decimal256(50, 40), "Decimal256(50, 40), and a decimal field has 0 to 38 digits"),
+        (DataType::Decimal128(20, -2), "Decimal128(20, -2), and a decimal field has 0 to 38 digits"),
         (
-            DataType::RunEndEncoded(
-                Arc::new(Field::new("run_ends", DataType::Int32, false)),
-                Arc::new(Field::new("values", DataType::Utf8, true)),
+            DataType::Dictionary(
+                Box::new(DataType::Int8),
+                Box::new(DataType::List(Arc::new(Field::new("item", DataType::Int8, true)))),
             ),
-            "RunEndEncoded",
+            "have it written as another type",
         ),
     ] {
         let error = import(&Schema::new(vec![Field::new("x", ty, true)]), &allowing).unwrap_err();

@@ -179,9 +179,32 @@ fn rich_messages_are_formats() {
     let format = import(twice, "M").format().unwrap();
     let expected = "g record { a i32 }[]\nm record { s string } null";
     assert_eq!(format.schema(), Format::parse_schema(expected).unwrap().schema());
+}
+
+#[test]
+fn messages_that_no_format_can_have_are_refused_with_what_would_mend_it() {
     let lies_in_itself = "syntax = \"proto3\"; message M { int32 a = 1; M m = 2; }";
+    let refusal = |text: &str| import(&format!("syntax = \"proto3\"; {text}"), "M").format().unwrap_err().to_string();
     let error = import(lies_in_itself, "M").format().unwrap_err().to_string();
-    assert!(error.contains("it lies in itself"), "{error}");
+    assert!(error.starts_with("field `m`: its message type `M` lies in itself, which no format can: in the `.proto`"));
+    let error = refusal("message M { int32 a = 1; B b = 2; } message B { repeated C c = 1; } message C { B b = 1; }");
+    assert!(error.starts_with("field `b.c.b`: its message type `B` lies in itself"), "{error}");
+    for (fields, path) in [
+        ("E e = 1;", "e"),
+        ("int32 a = 1; repeated E e = 2;", "e"),
+        ("oneof o { int32 a = 1; E e = 2; }", "e"),
+        ("map<string, E> e = 1;", "e.value"),
+    ] {
+        let error = refusal(&format!("message M {{ {fields} }} message E {{ }}"));
+        let wanted = format!("field `{path}`: its message type `E` has no fields, and a record has at least one");
+        assert!(error.starts_with(&wanted) && error.contains("declare it as `bytes`"), "{error}");
+    }
+    // As bytes they are what they are on the wire.
+    let as_bytes = "syntax = \"proto3\"; message M { int32 a = 1; bytes m = 2; }";
+    let format = Format::parse_schema("a i32\nm bytes").unwrap();
+    let inner = [0x08, 7, 0x12, 2, 0x08, 9];
+    let line = read(&format, as_bytes, &inner).unwrap();
+    assert_eq!(line, "{\"a\": Int(7), \"m\": Bytes([8, 9])}");
 }
 
 fn read(format: &Format, proto: &str, message: &[u8]) -> Result<String, EncodingError> {

@@ -21,7 +21,8 @@
 //! | binary | the number | as they are | as it is | as it is | – |
 //!
 //! *Mended*: its wrong bytes are replaced by U+FFFD, where [`Loss::InvalidText`] is allowed. *An error* is one of the
-//! item, which tells the field; what follows is read or written. A symbol that is unknown is an error everywhere.
+//! item, which tells the field; what follows is read or written. A symbol that is unknown is an error everywhere, and so
+//! is an element of a list that is null: who has such lists declares their elements as records of one nullable field.
 //!
 //! [`decoder`] and [`encoder`] make one for an [`Encoding`] and a format; [`open`] does for an input that carries its own
 //! schema. [`Schema`] holds the schemas of other systems, which formats are imported from.

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowDictionaryKeyType, ArrowPrimitiveType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type,
-    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type,
-    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType,
-    Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Decimal256Type, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType,
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, RunEndIndexType,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, LargeBinaryArray,
     LargeStringArray, StringArray, StringViewArray,
 };
-use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, NullBuffer, OffsetBuffer, ScalarBuffer, i256};
 use arrow_schema::{DataType, TimeUnit};
 use half::f16;
 
+use super::MAX_ROWS;
+use crate::encoding::EncodingError;
 use crate::record::Value;
 
 /// A column of a batch.
@@ -56,8 +59,11 @@ enum Values {
     Decimal32(ScalarBuffer<i32>, u8),
     Decimal64(ScalarBuffer<i64>, u8),
     Decimal128(ScalarBuffer<i128>, u8),
+    Decimal256(ScalarBuffer<i256>, u8),
     /// Where in the values each one is.
     Dictionary(Vec<u32>, Box<Column>),
+    /// Where in the rows each value ends, counted from so many rows before the first, and the values.
+    Runs(Vec<usize>, usize, Box<Column>),
     Struct(Vec<Column>),
     List(Ends, Box<Column>),
 }
@@ -67,6 +73,16 @@ enum Ends {
     Short(OffsetBuffer<i32>),
     Long(OffsetBuffer<i64>),
     Fixed(usize),
+    /// Where they start, and how many they are.
+    ShortViews(ScalarBuffer<i32>, ScalarBuffer<i32>),
+    LongViews(ScalarBuffer<i64>, ScalarBuffer<i64>),
+}
+
+/// Refuses views that all together speak of more elements than there can be rows: they may overlap, and so make much out of
+/// little.
+fn bounded<O: ArrowNativeType>(sizes: &ScalarBuffer<O>) -> Option<()> {
+    let claimed = sizes.iter().try_fold(0_usize, |sum, size| sum.checked_add(size.as_usize()))?;
+    (claimed <= MAX_ROWS).then_some(())
 }
 
 const DAY: i64 = 86_400 * 1_000_000_000;
@@ -125,6 +141,9 @@ impl Column {
             DataType::Decimal128(_, scale) => {
                 Values::Decimal128(numbers::<Decimal128Type>(array)?, u8::try_from(*scale).ok()?)
             }
+            DataType::Decimal256(_, scale) => {
+                Values::Decimal256(numbers::<Decimal256Type>(array)?, u8::try_from(*scale).ok()?)
+            }
             _ => return Column::nested(array, nulls),
         };
         Some(Column { rows: array.len(), nulls, values })
@@ -150,6 +169,23 @@ impl Column {
                 let length = usize::try_from(*length).ok()?;
                 Values::List(Ends::Fixed(length), Box::new(Column::of(list.values())?))
             }
+            DataType::ListView(_) => {
+                let list = array.as_list_view_opt::<i32>()?;
+                bounded(list.sizes())?;
+                let ends = Ends::ShortViews(list.offsets().clone(), list.sizes().clone());
+                Values::List(ends, Box::new(Column::of(list.values())?))
+            }
+            DataType::LargeListView(_) => {
+                let list = array.as_list_view_opt::<i64>()?;
+                bounded(list.sizes())?;
+                let ends = Ends::LongViews(list.offsets().clone(), list.sizes().clone());
+                Values::List(ends, Box::new(Column::of(list.values())?))
+            }
+            DataType::RunEndEncoded(ends, _) => match ends.data_type() {
+                DataType::Int16 => runs::<Int16Type>(array)?,
+                DataType::Int32 => runs::<Int32Type>(array)?,
+                _ => runs::<Int64Type>(array)?,
+            },
             DataType::Map(..) => {
                 let map = array.as_map_opt()?;
                 let entries: ArrayRef = Arc::new(map.entries().clone());
@@ -194,13 +230,25 @@ impl Column {
         let range = match ends {
             Ends::Short(ends) => ends.get(row)?.as_usize()..ends.get(row + 1)?.as_usize(),
             Ends::Long(ends) => ends.get(row)?.as_usize()..ends.get(row + 1)?.as_usize(),
+            Ends::ShortViews(starts, sizes) => view(starts, sizes, row)?,
+            Ends::LongViews(starts, sizes) => view(starts, sizes, row)?,
             Ends::Fixed(length) => row.checked_mul(*length)?..(row + 1).checked_mul(*length)?,
         };
         Some((elements, range))
     }
 
+    /// What is to be said of a value that [`Column::value`] has none for.
+    #[cold]
+    pub(super) fn beyond(&self) -> EncodingError {
+        match &self.values {
+            Values::Decimal256(..) => EncodingError::value("a decimal of 256 bits", "one of at most 128 bits"),
+            Values::Dictionary(_, values) | Values::Runs(_, _, values) => values.beyond(),
+            _ => EncodingError::value("a time outside of 64 bits of nanoseconds", "one in the years 1678 to 2261"),
+        }
+    }
+
     /// The value in a row, null for one that the batch does not have; `None` for a time that 64 bits of nanoseconds do
-    /// not reach.
+    /// not reach, and for a decimal that 128 bits do not hold: see [`Column::beyond`].
     #[inline]
     pub(super) fn value(&self, row: usize) -> Option<Value<'_>> {
         if self.is_null(row) {
@@ -232,7 +280,9 @@ impl Column {
             Values::Decimal32(values, scale) => decimal(i128::from(*values.get(row)?), *scale),
             Values::Decimal64(values, scale) => decimal(i128::from(*values.get(row)?), *scale),
             Values::Decimal128(values, scale) => decimal(*values.get(row)?, *scale),
+            Values::Decimal256(values, scale) => decimal(values.get(row)?.to_i128()?, *scale),
             Values::Dictionary(keys, values) => values.value(*keys.get(row)? as usize)?,
+            Values::Runs(ends, before, values) => values.value(ends.partition_point(|end| *end <= row + before))?,
             // Read by their parts.
             Values::Struct(_) | Values::List(..) => Value::Null,
         })
@@ -245,6 +295,19 @@ fn decimal(unscaled: i128, scale: u8) -> Value<'static> {
 
 fn numbers<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<ScalarBuffer<T::Native>> {
     Some(array.as_primitive_opt::<T>()?.values().clone())
+}
+
+fn view<O: ArrowNativeType>(starts: &ScalarBuffer<O>, sizes: &ScalarBuffer<O>, row: usize) -> Option<Range<usize>> {
+    let start = starts.get(row)?.as_usize();
+    Some(start..start.checked_add(sizes.get(row)?.as_usize())?)
+}
+
+/// Values that stand for several rows each.
+fn runs<R: RunEndIndexType>(array: &ArrayRef) -> Option<Values> {
+    let array = array.as_run_opt::<R>()?;
+    let ends = array.run_ends();
+    let places = ends.values().iter().map(|end| end.as_usize()).collect();
+    Some(Values::Runs(places, ends.offset(), Box::new(Column::of(array.values())?)))
 }
 
 /// The places of the values, 0 for null, and the values. A key was checked to be within them when the array was made.

@@ -123,7 +123,13 @@ impl Messages {
         let (length, schema) = schema.map_err(|error| self.error(error))?;
         self.read(input, length, self.max_block_bytes)?;
         if let Some(field) = schema.fields().iter().find(|field| !is_read(field.data_type())) {
-            let message = format!("the column is a {}, which is not read", field.data_type());
+            let found = field.data_type();
+            let message = match found {
+                DataType::Union(..) => {
+                    format!("the column is a {found}, which is not read: have it written as a struct of its variants")
+                }
+                _ => format!("the column is a {found}, which is not read: have it written as another type"),
+            };
             return Err(EncodingError::schema(message).in_field(field.name()));
         }
         let schema = Arc::new(schema);
@@ -255,8 +261,18 @@ fn broken() -> EncodingError {
 /// Whether the library reads columns of such a type without fail, whatever their bytes are.
 fn is_read(found: &DataType) -> bool {
     match found {
-        DataType::Union(..) | DataType::RunEndEncoded(..) | DataType::ListView(_) | DataType::LargeListView(_) => false,
-        DataType::List(of) | DataType::LargeList(of) | DataType::Map(of, _) => is_read(of.data_type()),
+        // It takes for granted that there are as many bytes as rows.
+        DataType::Union(..) => false,
+        DataType::List(of)
+        | DataType::LargeList(of)
+        | DataType::ListView(of)
+        | DataType::LargeListView(of)
+        | DataType::Map(of, _) => is_read(of.data_type()),
+        DataType::RunEndEncoded(_, values) => {
+            let values = values.data_type();
+            let is_plain = !values.is_nested() && !matches!(values, DataType::Dictionary(..));
+            is_plain && !matches!(values, DataType::RunEndEncoded(..)) && is_read(values)
+        }
         DataType::FixedSizeList(of, length) => *length >= 0 && is_read(of.data_type()),
         DataType::FixedSizeBinary(length) => *length >= 0,
         DataType::Struct(fields) => fields.iter().all(|field| is_read(field.data_type())),

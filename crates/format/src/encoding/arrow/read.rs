@@ -78,7 +78,8 @@ impl BatchReader {
         }
         for index in 0..self.targets.len() {
             let Some(column) = batch.columns().get(index).and_then(Column::of) else {
-                return Err(EncodingError::syntax("the batch does not have the columns of the schema"));
+                let message = "a column of the batch is not as the schema says, or its lists overlap too often";
+                return Err(EncodingError::syntax(message));
             };
             self.columns.push(column);
         }
@@ -190,7 +191,7 @@ fn target(
             )));
         }
         (DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _), _) => item,
-        (DataType::FixedSizeList(item, _), _) => item,
+        (DataType::ListView(item) | DataType::LargeListView(item) | DataType::FixedSizeList(item, _), _) => item,
         _ => return Err(other()),
     };
     let element = match (of.format().fields().first(), item.data_type()) {
@@ -210,7 +211,8 @@ fn group_target(
     options: &EncodingOptions,
 ) -> Result<Target, EncodingError> {
     let DataType::Struct(columns) = column.data_type() else {
-        let message = format!("the column is a {}, and the field a record", column.data_type());
+        let own = if group.union.is_some() { "union" } else { "record" };
+        let message = format!("the column is a {}, and the field a {own}", column.data_type());
         return Err(EncodingError::schema(message));
     };
     let members = members(format, &group.members, group.path.len() + 1, columns, options)?;
@@ -283,7 +285,7 @@ impl Writer<'_> {
 
     /// Puts a single value at the end of the open list.
     fn push(&mut self, ty: FieldType, column: &Column, row: usize) -> Result<(), EncodingError> {
-        let Some(value) = column.value(row) else { return Err(out_of_time()) };
+        let Some(value) = column.value(row) else { return Err(column.beyond()) };
         let value = match (value, ty) {
             (Value::Int(value), FieldType::F32 | FieldType::F64) => Value::Float(value as f64),
             (Value::Uint(value), FieldType::F32 | FieldType::F64) => Value::Float(value as f64),
@@ -303,7 +305,7 @@ impl Writer<'_> {
 
     #[inline]
     fn value(&mut self, field: usize, ty: FieldType, column: &Column, row: usize) -> Result<(), EncodingError> {
-        let Some(value) = column.value(row) else { return Err(self.named(field, out_of_time())) };
+        let Some(value) = column.value(row) else { return Err(self.named(field, column.beyond())) };
         let outcome = match (value, ty) {
             // Unset is null, or missing.
             (Value::Null, _) => return Ok(()),
@@ -331,10 +333,6 @@ impl Writer<'_> {
             None => error,
         }
     }
-}
-
-fn out_of_time() -> EncodingError {
-    EncodingError::value("a time outside of 64 bits of nanoseconds", "one in the years 1678 to 2261")
 }
 
 fn checked_text(bytes: &[u8]) -> Result<&[u8], EncodingError> {

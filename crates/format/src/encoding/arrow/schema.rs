@@ -134,7 +134,12 @@ fn own(schema: &ArrowSchema) -> Option<Format> {
 fn import_fields(fields: &Fields, options: &EncodingOptions) -> Result<Vec<FieldSpec>, EncodingError> {
     let spec = |field: &Arc<ArrowField>| {
         let ty = import_type(field.data_type(), options).map_err(|error| within(field.name(), error))?;
-        let nullable = field.is_nullable() || matches!(field.data_type(), DataType::Null);
+        let nullable = match field.data_type() {
+            DataType::Null => true,
+            // They have no nulls of their own.
+            DataType::RunEndEncoded(_, values) => values.is_nullable() || field.is_nullable(),
+            _ => field.is_nullable(),
+        };
         Ok(FieldSpec { name: field.name().clone(), ty, nullable })
     };
     fields.iter().map(spec).collect()
@@ -149,9 +154,11 @@ pub(super) fn within(name: &str, error: EncodingError) -> EncodingError {
 fn import_type(found: &DataType, options: &EncodingOptions) -> Result<TypeSpec, EncodingError> {
     match found {
         DataType::Struct(fields) => Ok(TypeSpec::Record(import_fields(fields, options)?)),
-        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => {
-            Ok(TypeSpec::list(import_type(item.data_type(), options)?))
-        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _) => Ok(TypeSpec::list(import_type(item.data_type(), options)?)),
         DataType::FixedSizeList(item, count) if *count > 0 => {
             Ok(TypeSpec::array(import_type(item.data_type(), options)?, count.unsigned_abs()))
         }
@@ -180,9 +187,13 @@ fn import_scalar(found: &DataType, options: &EncodingOptions) -> Result<FieldTyp
             FieldType::Bytes
         }
         DataType::Dictionary(_, values) if !is_nested(values) => import_scalar(values, options)?,
+        DataType::RunEndEncoded(_, values) if !is_nested(values.data_type()) => {
+            import_scalar(values.data_type(), options)?
+        }
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale) => {
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => {
             let bytes = match precision {
                 ..=9 => 4,
                 10..=18 => 8,
@@ -190,7 +201,11 @@ fn import_scalar(found: &DataType, options: &EncodingOptions) -> Result<FieldTyp
             };
             match u8::try_from(*scale) {
                 Ok(scale) if scale <= 38 => FieldType::Decimal { bytes, scale },
-                _ => return Err(unlike(found)),
+                _ => {
+                    let message =
+                        format!("the column is a {found}, and a decimal field has 0 to 38 digits behind the point");
+                    return Err(EncodingError::schema(message));
+                }
             }
         }
         DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => {
@@ -207,7 +222,10 @@ fn import_scalar(found: &DataType, options: &EncodingOptions) -> Result<FieldTyp
 }
 
 fn unlike(found: &DataType) -> EncodingError {
-    EncodingError::schema(format!("the column is a {found}, which no field is"))
+    EncodingError::schema(format!(
+        "the column is a {found}, which no field is: have it written as another type, or left out (with a schema of the \
+         other columns, --ignore-unknown passes it over)"
+    ))
 }
 
 fn is_nested(found: &DataType) -> bool {

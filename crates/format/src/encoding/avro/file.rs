@@ -54,7 +54,10 @@ impl FromStr for AvroCodec {
     fn from_str(name: &str) -> Result<Self, EncodingError> {
         [Self::Null, Self::Deflate, Self::Snappy].into_iter().find(|codec| codec.name() == name).ok_or_else(|| {
             let name = text::shorten(name.as_bytes());
-            EncodingError::schema(format!("blocks are packed with `{name}`; known: null, deflate, snappy"))
+            EncodingError::schema(format!(
+                "blocks are packed with `{name}`; known: null, deflate, snappy. Have it written with one of these: \
+                 the libraries of the others are C"
+            ))
         })
     }
 }

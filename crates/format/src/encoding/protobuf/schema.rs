@@ -149,12 +149,21 @@ impl Kind {
     }
 }
 
+/// What to do about a message that no format can have.
+const MEND: &str =
+    "in the `.proto`, declare it as `bytes`, which keeps it as it is written, or leave it out, and it is passed over";
+
 impl ProtobufSchema {
     /// The format of the message type's records: a field for each of its fields, in the order of the `.proto`.
     ///
     /// # Errors
     /// No format is like that: a message without fields, one that lies in itself, two fields of one name, too many.
     pub fn format(&self) -> Result<Format, EncodingError> {
+        if let Some((path, message)) = self.find_loop(0, "", &mut Vec::new(), &mut Vec::new()) {
+            let name = &self.messages[message].name;
+            let why = format!("its message type `{name}` lies in itself, which no format can: {MEND}");
+            return Err(EncodingError::schema(why).in_field(path));
+        }
         let specs = self.specs(0, "", 0)?;
         Format::natural(specs).map_err(|error| EncodingError::schema(format!("message {}: {error}", self.root().name)))
     }
@@ -225,13 +234,43 @@ impl ProtobufSchema {
         &self.messages[0]
     }
 
+    /// The first field whose message type lies in itself by it: its path and that type. `open` are the types on the way,
+    /// `done` those that were looked through.
+    fn find_loop(
+        &self,
+        message: usize,
+        path: &str,
+        open: &mut Vec<usize>,
+        done: &mut Vec<usize>,
+    ) -> Option<(String, usize)> {
+        open.push(message);
+        let found = self.messages[message].fields.iter().find_map(|field| {
+            let (Kind::Message(inner) | Kind::Group(inner), None) = (field.kind, &field.note) else { return None };
+            let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
+            match open.contains(&inner) {
+                true => Some((path, inner)),
+                // No deeper than a format may be: that is told by who makes one.
+                false if done.contains(&inner) || open.len() > crate::MAX_DEPTH => None,
+                false => self.find_loop(inner, &path, open, done),
+            }
+        });
+        open.pop();
+        done.push(message);
+        found
+    }
+
     /// The fields of a format that a message's are.
     pub(super) fn specs(&self, message: usize, path: &str, depth: usize) -> Result<Vec<FieldSpec>, EncodingError> {
         if depth > crate::MAX_DEPTH {
-            let message = format!("it lies in itself, or more than {} deep: a format cannot", crate::MAX_DEPTH);
+            let message = format!("it lies more than {} deep, and a format goes no deeper: {MEND}", crate::MAX_DEPTH);
             return Err(EncodingError::schema(message).in_field(path));
         }
         let message = &self.messages[message];
+        if message.fields.is_empty() && depth > 0 {
+            let why =
+                format!("its message type `{}` has no fields, and a record has at least one: {MEND}", message.name);
+            return Err(EncodingError::schema(why).in_field(path));
+        }
         let mut specs = Vec::new();
         let mut unions: Vec<Option<usize>> = vec![None; message.oneofs.len()];
         for field in &message.fields {
