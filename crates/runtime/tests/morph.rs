@@ -144,6 +144,59 @@ fn records_come_through_the_chain_that_was_registered_and_lose_their_names_in_it
 }
 
 #[test]
+fn a_chain_leads_from_one_foreign_layout_through_lists_to_another() {
+    let feed = "layout foreign big packed length n\nn u16\nflight u32\nc u8\nlegs record { km u16 }[] count c";
+    let packed =
+        "layout foreign little packed length size\nsize u32\nn u8\nflight u64\nlegs record { metres u32 }[] count n";
+    let formats = [feed, "flight u64\nlegs record { metres i64; to string null }[]", packed];
+    let [feed, natural, packed] = formats.map(|schema| Format::parse_schema(schema).unwrap());
+    for way in WAYS {
+        let (context, addr) = start(|_| {});
+        let mut publisher = publisher(&addr, way, &feed);
+        let rules = "rename legs[].km legs[].metres";
+        publisher.register_conversion(&feed, &natural, &rules.parse().unwrap()).unwrap();
+        publisher.register_conversion(&natural, &packed, &strip()).unwrap();
+        let mut all = subscriber(&addr, way).accept(&packed).connect().unwrap();
+        let mut row = RecordBuilder::new(&feed);
+        for flight in 0..1000 {
+            row.clear();
+            row.set(1, Value::Uint(flight)).unwrap();
+            row.begin_list(3).unwrap();
+            for km in 0..flight % 4 {
+                row.begin_element().unwrap();
+                row.set(0, Value::Uint(km)).unwrap();
+                row.end_element().unwrap();
+            }
+            row.end_list().unwrap();
+            publisher.publish(row.finish().unwrap()).unwrap();
+        }
+        publisher.finish().unwrap();
+        let mut flight = 0;
+        loop {
+            match next(&mut all) {
+                Event::Records(records) => {
+                    for record in records.iter() {
+                        let count = flight % 4;
+                        assert_eq!((record.get(1), record.get(2)), (Value::Uint(count), Value::Uint(flight)));
+                        let Value::List(legs) = record.get(3) else { panic!("{:?}", record.get(3)) };
+                        let metres = |leg: Value<'_>| match leg {
+                            Value::Record(leg) => leg.get(0),
+                            other => other,
+                        };
+                        assert!(legs.iter().map(metres).eq((0..count).map(Value::Uint)));
+                        flight += 1;
+                    }
+                }
+                Event::StreamEnded { .. } => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(flight, 1000);
+        context.stop();
+    }
+}
+
+#[test]
 fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
     let (context, addr) = start(|_| {});
     let middle = Format::parse_schema("flight u32\ndelay i16\nminutes i64\ntext string").unwrap();

@@ -4,9 +4,10 @@ mod same;
 mod stretch;
 
 use super::body::{Body, ListPath, Presence};
+use super::decimal;
 use super::path::{Path, Source};
 use super::step::{Load, NullBit, Op, Range, Step, UnionBits};
-use super::value::{Constant, NullRule, number_range, put, store};
+use super::value::{Constant, Hop, NullRule, number_range, put, store};
 use super::words::Words;
 use crate::element::Count;
 use crate::field::{Field, FieldType};
@@ -57,6 +58,8 @@ pub(super) struct ListCode {
     pub(super) code: Code,
     /// Whether the elements are the same bytes on both sides, with nothing elsewhere.
     pub(super) is_copied: bool,
+    /// Whether a blank element is all zeros, as most are.
+    pub(super) is_zero: bool,
 }
 
 /// The steps of a plan, or of what makes the elements of a list.
@@ -281,7 +284,8 @@ impl Compiler<'_> {
         let within = self.guard(index, list.null != NullRule::Keep, within);
         let element = list.body.from.clone();
         let (null, count) = (list.null.clone(), list.counts.1);
-        let list = ListCode { from: list.from, null, count, element, code, is_copied };
+        let is_zero = code.blank.iter().all(|byte| *byte == 0);
+        let list = ListCode { from: list.from, null, count, element, code, is_copied, is_zero };
         self.variable.push(Variable { content: Content::List(Box::new(list)), to: field.offset, to_null, within });
     }
 
@@ -335,6 +339,14 @@ impl Compiler<'_> {
                 let (load, word) = self.load(source);
                 (0, Some((Op::Times { load, factor: hop.unit.nanoseconds() }, word)))
             }
+            (from, T::Decimal { bytes: 8, .. }, [_]) if decimal::factor(from, path.to).is_some() => {
+                let (load, word) = self.load(source);
+                (0, Some((Op::Times { load, factor: decimal::factor(from, path.to)? }, word)))
+            }
+            (T::Enum { .. }, T::Enum { bytes, .. }, [hop]) if !hop.by_number => {
+                let (load, word) = self.load(source);
+                (0, Some((Op::Renumber { load, bytes, numbers: renumbered(source, hop) }, word)))
+            }
             (from, T::F64, [_]) if from.is_integer() => {
                 let (load, word) = self.load(source);
                 (0, Some((Op::IntegerToF64(load), word)))
@@ -364,7 +376,8 @@ impl Compiler<'_> {
         let word = field.offset.min((self.body.from.fixed_bytes() as u32).saturating_sub(8));
         let below = 8 * (field.offset - word);
         let bits = 8 * field.size;
-        let signed = number_range(field.ty).is_some_and(|(least, _)| least < 0);
+        let is_decimal = matches!(field.ty, FieldType::Decimal { .. });
+        let signed = is_decimal || number_range(field.ty).is_some_and(|(least, _)| least < 0);
         (Load { up: (64 - bits - below) as u8, down: (64 - bits) as u8, signed }, word)
     }
 
@@ -384,6 +397,17 @@ impl Compiler<'_> {
         self.steps.splice(0..0, stretch::moves(stretches, self.body.from.fixed_bytes(), self.blank.len()));
         self.steps.extend(unions);
     }
+}
+
+/// The numbers of an enumeration's symbols, which rise, each with the number that the symbol has where it goes; without those
+/// that it does not have there.
+fn renumbered(source: &Field, hop: &Hop) -> Box<[(i64, i64)]> {
+    let Some(symbols) = source.enumeration() else { return Box::default() };
+    let mut numbers: Vec<i64> = symbols.symbols().iter().map(|(_, number)| *number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let there = |number: i64| Some((number, hop.symbols.as_ref()?.number(symbols.symbol(number)?)?));
+    numbers.into_iter().filter_map(there).collect()
 }
 
 /// Null bits that go from one byte to one byte by the same turn go together.

@@ -36,6 +36,16 @@ pub(super) fn may_refuse(from: FieldType, to: FieldType) -> bool {
     scale > own || !fits(low) || !fits(high)
 }
 
+/// What a whole number of up to 8 bytes is multiplied by to become a decimal of at least as many digits behind the point;
+/// `None` for any other two types.
+pub(super) fn factor(from: FieldType, to: FieldType) -> Option<i64> {
+    let own = match from {
+        FieldType::Decimal { bytes: 4 | 8, scale } => scale,
+        from => from.integer_range().map(|_| 0)?,
+    };
+    10_i64.checked_pow(scale(to)?.checked_sub(own)?.into())
+}
+
 /// So many units of 10 to the power of minus `from` as a decimal; `None` if digits would be lost, or it has no room.
 pub(super) fn fit<'a>(unscaled: i128, from: u8, to: FieldType) -> Option<Value<'a>> {
     let FieldType::Decimal { bytes, scale } = to else { return None };

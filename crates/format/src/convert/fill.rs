@@ -107,12 +107,14 @@ fn room(out: &[u8], start: usize, bytes: usize) -> Option<usize> {
 impl ListCode {
     fn blank(&self, count: usize, rows: &mut [u8]) {
         let blank = &self.code.blank;
+        if self.is_zero {
+            return;
+        }
         rows.chunks_exact_mut(blank.len().max(1)).take(count).for_each(|row| row.copy_from_slice(blank));
     }
 
     fn append_blanks(&self, count: usize, out: &mut Vec<u8>) {
-        // Most have nothing in them, and then it is one call for all.
-        if self.code.blank.iter().all(|byte| *byte == 0) {
+        if self.is_zero {
             out.resize(out.len() + count * self.code.blank.len(), 0);
             return;
         }

@@ -5,7 +5,7 @@
 
 use super::body::Presence;
 use super::path::Source;
-use super::value::{put, store};
+use super::value::{put, put_integer, store};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::record::{Record, Value, slot};
@@ -50,6 +50,8 @@ pub(super) enum Op {
     RefuseText(u32),
     /// An integer to one of so many bytes.
     Integer { load: Load, bytes: u8, check: Option<Range> },
+    /// An enumeration to one of so many bytes, by a table of numbers that rise and what they become; others are refused.
+    Renumber { load: Load, bytes: u8, numbers: Box<[(i64, i64)]> },
     /// An integer to an `f64`.
     IntegerToF64(Load),
     /// An integer of a coarser unit to nanoseconds: times this.
@@ -327,6 +329,7 @@ impl Step {
                 self.integer(*load, *check, over, |value| (value as u32).to_le_bytes());
             }
             Op::Integer { load, check, .. } => self.integer(*load, *check, over, u64::to_le_bytes),
+            Op::Renumber { load, bytes, numbers } => self.renumber(*load, *bytes, numbers, over),
             Op::IntegerToF64(load) => over.each(|record, row| {
                 let value = load.of(record, from);
                 put(row, to, if load.signed { value as i64 as f64 } else { value as f64 }.to_le_bytes());
@@ -376,6 +379,24 @@ impl Step {
             Op::Union(union) => over.check(|record, row| union.is_refused(&record.view(format), row)),
             _ => {}
         }
+    }
+
+    /// Enumerations to enumerations.
+    #[inline(always)]
+    fn renumber<'r>(&self, load: Load, bytes: u8, numbers: &[(i64, i64)], over: impl Over<'r>) {
+        let (from, to, null) = (self.from, self.to as usize, self.null);
+        over.check(|record, row| {
+            // Zeros stay where null is.
+            if null.is_set(record) {
+                return false;
+            }
+            let value = load.of(record, from) as i64;
+            let found = numbers.binary_search_by_key(&value, |number| number.0).ok().and_then(|at| numbers.get(at));
+            if let Some((_, number)) = found {
+                put_integer(row, to, bytes, *number as u64);
+            }
+            found.is_none()
+        });
     }
 
     /// Integers to integers. Two's complement: the low bytes of a value that fits are the value, signed or not.

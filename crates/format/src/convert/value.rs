@@ -282,8 +282,8 @@ fn fit_text(text: &[u8], to: FieldType) -> Result<Value<'_>, ConvertProblem> {
 pub(super) fn store(row: &mut [u8], at: usize, ty: FieldType, value: Value<'_>) {
     match value {
         Value::Bool(value) => put(row, at, [value.into()]),
-        Value::Int(value) | Value::Timestamp(value) => store_integer(row, at, ty, value as u64),
-        Value::Uint(value) => store_integer(row, at, ty, value),
+        Value::Int(value) | Value::Timestamp(value) => put_integer(row, at, ty.size() as u8, value as u64),
+        Value::Uint(value) => put_integer(row, at, ty.size() as u8, value),
         Value::Float(value) if ty == FieldType::F32 => put(row, at, (value as f32).to_le_bytes()),
         Value::Float(value) => put(row, at, value.to_le_bytes()),
         Value::Text(text) => {
@@ -291,15 +291,16 @@ pub(super) fn store(row: &mut [u8], at: usize, ty: FieldType, value: Value<'_>) 
                 place.copy_from_slice(text);
             }
         }
-        Value::Enum { number, .. } => store_integer(row, at, ty, number as u64),
+        Value::Enum { number, .. } => put_integer(row, at, ty.size() as u8, number as u64),
         Value::Decimal { unscaled, .. } if ty.size() == 16 => put(row, at, unscaled.to_le_bytes()),
-        Value::Decimal { unscaled, .. } => store_integer(row, at, ty, unscaled as u64),
+        Value::Decimal { unscaled, .. } => put_integer(row, at, ty.size() as u8, unscaled as u64),
         Value::Null | Value::Bytes(_) | Value::List(_) | Value::Record(_) => {}
     }
 }
 
-fn store_integer(row: &mut [u8], at: usize, ty: FieldType, value: u64) {
-    match ty.size() {
+/// Writes the low bytes of an integer, as many as these.
+pub(super) fn put_integer(row: &mut [u8], at: usize, bytes: u8, value: u64) {
+    match bytes {
         1 => put(row, at, (value as u8).to_le_bytes()),
         2 => put(row, at, (value as u16).to_le_bytes()),
         4 => put(row, at, (value as u32).to_le_bytes()),
