@@ -2,12 +2,14 @@
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod any;
 mod arbitrary;
 
 use std::io::{BufReader, Cursor};
 use std::sync::Arc;
 
-use arbitrary::{Owned, nested, payload, rows};
+use any::{payload as any_payload, records as any_records};
+use arbitrary::{Owned, payload, rows};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampNanosecondType, UInt8Type,
@@ -130,13 +132,13 @@ proptest! {
 
     #[test]
     fn nested_records_lists_and_unions_read_back(
-        (format, payload) in nested::payload(), file in any::<bool>(), symbols in any::<bool>(),
+        (format, payload) in any_payload(), file in any::<bool>(), symbols in any::<bool>(),
     ) {
         let allow = if symbols { vec![Loss::Enum] } else { vec![] };
         let mut encoder = ArrowEncoder::new(&format, file, &EncodingOptions { allow, ..options() }).unwrap();
         let mut bytes = Vec::new();
         encoder.start(&mut bytes);
-        for record in nested::records(&format, &payload) {
+        for record in any_records(&format, &payload) {
             encoder.record(&record, &mut bytes).unwrap();
         }
         encoder.finish(&mut bytes).unwrap();
@@ -146,10 +148,10 @@ proptest! {
         }
         let (found, back) = open(&bytes, &options()).unwrap();
         prop_assert_eq!(found.describe(), format.describe());
-        prop_assert_eq!(nested::records(&format, &back), nested::records(&format, &payload));
+        prop_assert_eq!(any_records(&format, &back), any_records(&format, &payload));
         let (back, errors) = decode(&format, &bytes, 100);
         prop_assert!(errors.is_empty(), "{errors:?}");
-        prop_assert_eq!(nested::records(&format, &back), nested::records(&format, &payload));
+        prop_assert_eq!(any_records(&format, &back), any_records(&format, &payload));
     }
 
     #[test]

@@ -2,72 +2,24 @@
 //! as JSON; and hostile bytes for all of them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod any;
+
 use std::fmt::Write as _;
 
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{
-    Element, ElementKind, FieldSpec, FieldType, Format, Member, Record, RecordBuilder, TypeSpec, Value,
+    Element, ElementKind, Field, FieldSpec, FieldType, Format, Member, Record, RecordBuilder, TypeSpec, Value,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn scalar() -> impl Strategy<Value = TypeSpec> {
-    let plain = [
-        FieldType::Bool,
-        FieldType::I8,
-        FieldType::U16,
-        FieldType::I32,
-        FieldType::U64,
-        FieldType::F32,
-        FieldType::F64,
-        FieldType::Timestamp,
-        FieldType::Char(3),
-        FieldType::String,
-        FieldType::Bytes,
-        FieldType::Decimal { bytes: 4, scale: 2 },
-        FieldType::Decimal { bytes: 16, scale: 38 },
-    ];
-    let symbols = vec![("A".to_owned(), 1), ("B b".to_owned(), 7), ("one".to_owned(), 1)];
-    prop_oneof![
-        4 => prop::sample::select(plain.to_vec()).prop_map(TypeSpec::from),
-        1 => (prop::sample::select(vec![1_u8, 2, 4, 8]), any::<bool>()).prop_map(move |(bytes, signed)| {
-            TypeSpec::Enum { bytes, signed: signed || bytes == 8, symbols: symbols.clone() }
-        }),
-    ]
-}
-
-fn named(fields: Vec<(TypeSpec, bool)>) -> Vec<FieldSpec> {
-    let name = |index| if index % 3 == 2 { format!("a field \"{index}\"") } else { format!("f{index}") };
-    fields
-        .into_iter()
-        .enumerate()
-        .map(|(index, (ty, nullable))| FieldSpec { name: name(index), ty, nullable })
-        .collect()
-}
-
-fn type_spec() -> impl Strategy<Value = TypeSpec> {
-    scalar().prop_recursive(3, 24, 4, |inner| {
-        let fields = vec((inner.clone(), any::<bool>()), 1..4).prop_map(named);
-        let is_union = |ty: &TypeSpec| matches!(ty, TypeSpec::Union(_));
-        let variants =
-            vec((inner.clone().prop_filter("no union in a union", move |ty| !is_union(ty)), Just(false)), 1..4);
-        prop_oneof![
-            fields.clone().prop_map(TypeSpec::Record),
-            variants.prop_map(named).prop_map(TypeSpec::Union),
-            (inner, prop::option::of(1_u32..4)).prop_map(|(element, count)| {
-                // A union is no element, but may be a field of one.
-                let element = match element {
-                    TypeSpec::Union(_) => TypeSpec::Record(vec![FieldSpec::new("u", element)]),
-                    element => element,
-                };
-                TypeSpec::List { element: Box::new(element), count }
-            }),
-        ]
-    })
+/// Names, of which some are no plain words.
+fn name(index: usize) -> String {
+    if index % 3 == 2 { format!("a field \"{index}\"") } else { format!("f{index}") }
 }
 
 fn format() -> impl Strategy<Value = Format> {
-    vec((type_spec(), any::<bool>()), 1..5).prop_map(|fields| Format::natural(named(fields)).unwrap())
+    any::format_named(name)
 }
 
 /// Bytes that decide what is written; zeros once they are used up.
@@ -141,8 +93,8 @@ fn write_value(row: &mut RecordBuilder, leaf: usize, choices: &mut Choices<'_>, 
     let Some(element) = field.element() else {
         let bytes = [choices.next(), b'x', b'"'];
         let word = format!("{}é", choices.next());
-        row.set(leaf, value(field.ty, &bytes, &word)).unwrap();
-        let _ = write!(text, "{:?},", shown(value(field.ty, &bytes, &word)));
+        row.set(leaf, value(&field, &bytes, &word)).unwrap();
+        let _ = write!(text, "{:?},", shown(value(&field, &bytes, &word)));
         return;
     };
     row.begin_list(leaf).unwrap();
@@ -182,29 +134,34 @@ fn write_element(row: &mut RecordBuilder, element: &Element, choices: &mut Choic
             None => {
                 let bytes = [choices.next(), b'x', b'"'];
                 let word = format!("{}é", choices.next());
-                row.push(value(field.ty, &bytes, &word)).unwrap();
-                let _ = write!(text, "{:?},", shown(value(field.ty, &bytes, &word)));
+                row.push(value(field, &bytes, &word)).unwrap();
+                let _ = write!(text, "{:?},", shown(value(field, &bytes, &word)));
             }
         },
     }
 }
 
-fn value<'a>(ty: FieldType, bytes: &'a [u8; 3], word: &'a str) -> Value<'a> {
+fn value<'a>(field: &'a Field, bytes: &'a [u8; 3], word: &'a str) -> Value<'a> {
     let number = i64::from(bytes[0] as i8);
-    match ty {
+    match field.ty {
         FieldType::Bool => Value::Bool(number > 0),
-        FieldType::U16 | FieldType::U64 => Value::Uint(bytes[0].into()),
+        FieldType::U8 | FieldType::U16 | FieldType::U32 | FieldType::U64 => Value::Uint(bytes[0].into()),
         FieldType::F32 | FieldType::F64 => Value::Float(number as f64 / 4.0),
         FieldType::Timestamp => Value::Timestamp(number << 40),
-        FieldType::Char(_) => Value::Text(if number > 0 { b"ab" } else { b"" }),
+        FieldType::Char(_) => Value::Text(if number > 0 { b"a" } else { b"" }),
         FieldType::String => Value::Text(word.as_bytes()),
         FieldType::Bytes => Value::Bytes(bytes),
         FieldType::Decimal { scale, .. } => Value::Decimal { unscaled: number.into(), scale },
-        FieldType::Enum { .. } => match bytes[0] % 3 {
-            0 => Value::Enum { number: 1, symbol: Some("A") },
-            1 => Value::Enum { number: 7, symbol: Some("B b") },
-            _ => Value::Enum { number: 9, symbol: None },
-        },
+        FieldType::Enum { .. } => {
+            let symbols = field.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
+            match symbols.get(usize::from(bytes[0] % 4)) {
+                Some((symbol, number)) => Value::Enum { number: *number, symbol: Some(symbol) },
+                None => {
+                    let symbol = field.enumeration().and_then(|enumeration| enumeration.symbol(number));
+                    Value::Enum { number, symbol }
+                }
+            }
+        }
         _ => Value::Int(number),
     }
 }

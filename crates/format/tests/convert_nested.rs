@@ -187,7 +187,7 @@ proptest! {
     fn a_narrowed_plan_makes_the_same_for_less(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
         let way = way(&from, seeds.0, 'n');
         let plan = plan(&from, &way)?;
-        let mut random = any::Source(seeds.1);
+        let mut random = any::Source::new(seeds.1);
         let makings = plan.makings();
         // What may refuse a record is made in any case.
         let members = way.to.members();

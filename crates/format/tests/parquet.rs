@@ -2,11 +2,13 @@
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod any;
 mod arbitrary;
 
 use std::sync::Arc;
 
-use arbitrary::{nested, payload, rows};
+use any::{payload as any_payload, records as any_records};
+use arbitrary::{payload, rows};
 use arrow_array::{
     ArrayRef, Date32Array, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampMillisecondArray,
 };
@@ -104,10 +106,10 @@ proptest! {
     }
 
     #[test]
-    fn nested_records_lists_and_unions_read_back((format, payload) in nested::payload()) {
+    fn nested_records_lists_and_unions_read_back((format, payload) in any_payload()) {
         let (found, back) = open(&parquet(&format, &payload), &options()).unwrap();
         prop_assert_eq!(found.describe(), format.describe());
-        prop_assert_eq!(nested::records(&format, &back), nested::records(&format, &payload));
+        prop_assert_eq!(any_records(&format, &back), any_records(&format, &payload));
     }
 
     #[test]

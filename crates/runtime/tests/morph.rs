@@ -179,11 +179,11 @@ fn a_chain_leads_from_one_foreign_layout_through_lists_to_another() {
                         let count = flight % 4;
                         assert_eq!((record.get(1), record.get(2)), (Value::Uint(count), Value::Uint(flight)));
                         let Value::List(legs) = record.get(3) else { panic!("{:?}", record.get(3)) };
-                        let metres = |leg: Value<'_>| match leg {
+                        let metres = legs.iter().map(|leg| match leg {
                             Value::Record(leg) => leg.get(0),
                             other => other,
-                        };
-                        assert!(legs.iter().map(metres).eq((0..count).map(Value::Uint)));
+                        });
+                        assert!(metres.eq((0..count).map(Value::Uint)));
                         flight += 1;
                     }
                 }

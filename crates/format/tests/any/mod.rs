@@ -2,20 +2,28 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
 use crossdock_format::{
-    Count, ElementKind, Field, FieldSpec, FieldType, Format, Member, RecordBuilder, TypeSpec, Value,
+    Count, ElementKind, Field, FieldSpec, FieldType, Format, Member, Record, RecordBuilder, TypeSpec, Value,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// Numbers out of a seed.
 #[derive(Clone, Debug)]
-pub struct Source(pub u64);
+pub struct Source {
+    seed: u64,
+    /// Whether enumerations have numbers without a symbol.
+    has_unknown: bool,
+}
 
 impl Source {
+    pub fn new(seed: u64) -> Source {
+        Source { seed, has_unknown: false }
+    }
+
     pub fn next(&mut self) -> u64 {
         // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ word >> 31
     }
@@ -65,16 +73,18 @@ fn scalar() -> impl Strategy<Value = TypeSpec> {
     prop_oneof![6 => plain.prop_map(TypeSpec::Scalar), 1 => decimal, 1 => enumeration]
 }
 
-fn fields(ty: impl Strategy<Value = TypeSpec>, most: usize) -> impl Strategy<Value = Vec<FieldSpec>> {
-    vec((ty, any::<bool>()), 1..most).prop_map(|types| {
-        let field =
-            |(index, (ty, nullable)): (usize, (TypeSpec, bool))| FieldSpec { name: format!("f{index}"), ty, nullable };
+/// What the field at a place is called.
+type Name = fn(usize) -> String;
+
+fn fields(ty: impl Strategy<Value = TypeSpec>, most: usize, name: Name) -> impl Strategy<Value = Vec<FieldSpec>> {
+    vec((ty, any::<bool>()), 1..most).prop_map(move |types| {
+        let field = |(index, (ty, nullable)): (usize, (TypeSpec, bool))| FieldSpec { name: name(index), ty, nullable };
         types.into_iter().enumerate().map(field).collect()
     })
 }
 
-fn ty() -> impl Strategy<Value = TypeSpec> {
-    scalar().prop_recursive(3, 16, 4, |inner| {
+fn ty(name: Name) -> impl Strategy<Value = TypeSpec> {
+    scalar().prop_recursive(3, 16, 4, move |inner| {
         let list = (inner.clone(), proptest::option::weighted(0.2, 1_u32..4))
             .prop_map(|(element, count)| TypeSpec::List { element: Box::new(element), count });
         let not_union = |ty: &TypeSpec| !matches!(ty, TypeSpec::Union(_));
@@ -83,8 +93,8 @@ fn ty() -> impl Strategy<Value = TypeSpec> {
                 TypeSpec::List { element, .. } => not_union(element),
                 _ => true,
             }),
-            fields(inner.clone(), 4).prop_map(TypeSpec::Record),
-            fields(inner, 4).prop_map(|mut variants| {
+            fields(inner.clone(), 4, name).prop_map(TypeSpec::Record),
+            fields(inner, 4, name).prop_map(|mut variants| {
                 for variant in &mut variants {
                     variant.nullable = false;
                     // A union in a union would leave open which of them is null.
@@ -100,13 +110,41 @@ fn ty() -> impl Strategy<Value = TypeSpec> {
 
 /// Any format of a few fields.
 pub fn format() -> impl Strategy<Value = Format> {
-    fields(ty(), 8).prop_map(|specs| Format::natural(specs).expect("names differ"))
+    format_named(|index| format!("f{index}"))
+}
+
+/// The same with other names.
+pub fn format_named(name: Name) -> impl Strategy<Value = Format> {
+    fields(ty(name), 8, name).prop_map(|specs| Format::natural(specs).expect("names differ"))
+}
+
+/// A format, and records of it, back to back; enumerations have numbers without a symbol as well.
+pub fn payload() -> impl Strategy<Value = (Format, Vec<u8>)> {
+    (format(), vec(any::<u64>(), 0..5)).prop_map(|(format, seeds)| {
+        let record = |seed| made(&format, Source { seed, has_unknown: true });
+        let payload = seeds.into_iter().flat_map(record).collect();
+        (format, payload)
+    })
+}
+
+/// The records of a payload.
+pub fn records<'a>(format: &'a Format, mut payload: &'a [u8]) -> Vec<Record<'a>> {
+    let mut records = Vec::new();
+    while !payload.is_empty() {
+        let record = Record::check(format, payload).expect("a sound record");
+        payload = &payload[record.bytes().len()..];
+        records.push(record);
+    }
+    records
 }
 
 /// A record of the format, made from a seed.
 pub fn record(format: &Format, seed: u64) -> Vec<u8> {
+    made(format, Source::new(seed))
+}
+
+fn made(format: &Format, mut source: Source) -> Vec<u8> {
     let mut builder = RecordBuilder::new(format);
-    let mut source = Source(seed);
     fill(&mut builder, format, format.tree(), &format.specs(), &mut source);
     builder.finish().expect("all was set").to_vec()
 }
@@ -164,7 +202,8 @@ fn fill_list(builder: &mut RecordBuilder, field: &Field, index: usize, source: &
 }
 
 fn with_value(field: &Field, source: &mut Source, put: impl FnOnce(Value<'_>)) {
-    const TEXTS: [&str; 6] = ["", "a", "JFK", "naïve", "\u{1F6EB} gate", "a rather long text that no short path takes"];
+    const LONG: &str = "a rather long text that no short path takes";
+    const TEXTS: [&str; 7] = ["", "a", "JFK", "naïve", "\u{1F6EB} gate", LONG, " a & <b> "];
     let number = source.number();
     let text = TEXTS[source.below(TEXTS.len() as u64) as usize];
     put(match field.ty {
@@ -200,7 +239,9 @@ fn with_value(field: &Field, source: &mut Source, put: impl FnOnce(Value<'_>)) {
         }
         FieldType::Enum { bytes, .. } => {
             let symbols = field.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
-            let number = match symbols.get(number as usize % symbols.len().max(1)) {
+            let is_known = !source.has_unknown || number % 4 > 0;
+            let known = symbols.get(number as usize % symbols.len().max(1)).filter(|_| is_known);
+            let number = match known {
                 Some((_, number)) => *number,
                 None if bytes == 2 => (number as i16).into(),
                 None => (number as i32).into(),

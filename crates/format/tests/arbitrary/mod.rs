@@ -1,8 +1,6 @@
 //! Any format, and any values for it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
-pub mod nested;
-
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
