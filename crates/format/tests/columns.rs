@@ -10,11 +10,12 @@ use arrow_array::builder::{
 use arrow_array::types::{Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt16Type};
 use arrow_array::{
     Array, ArrayRef, Decimal256Array, DictionaryArray, FixedSizeListArray, Int32Array, Int64Array, LargeListArray,
-    LargeStringArray, ListArray, OffsetSizeTrait, RecordBatch, RunArray, StringArray, StructArray,
+    LargeStringArray, ListArray, OffsetSizeTrait, RecordBatch, RunArray, StringArray, StructArray, UnionArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer, i256};
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{DataType, Field, Fields};
+use arrow_schema::{DataType, Field, Fields, Schema, UnionFields, UnionMode};
+use crossdock_format::encoding::arrow::import;
 use crossdock_format::encoding::{self, Encoding, EncodingError, EncodingOptions};
 use crossdock_format::json::JsonEncoder;
 use crossdock_format::{Format, Record};
@@ -204,14 +205,31 @@ fn runs_views_and_wide_decimals_are_read_as_their_values() {
 }
 
 #[test]
-fn unions_of_others_are_refused_with_what_would_mend_it() {
-    let mut builder = UnionBuilder::new_dense();
-    builder.append::<Int32Type>("n", 1).unwrap();
-    builder.append::<Float64Type>("f", 0.5).unwrap();
-    let union: ArrayRef = Arc::new(builder.build().unwrap());
-    let error = show(Encoding::ArrowStream, &arrow(&batch(vec![("u", union)]))).unwrap_err().to_string();
-    assert!(
-        error.contains("field `u`: the column is a Union(") && error.contains("as a struct of its variants"),
-        "{error}"
-    );
+fn unions_of_both_modes_are_unions() {
+    for mut builder in [UnionBuilder::new_dense(), UnionBuilder::new_sparse()] {
+        builder.append::<Int32Type>("n", 1).unwrap();
+        builder.append::<Float64Type>("f", 0.5).unwrap();
+        builder.append::<Int32Type>("n", 4).unwrap();
+        let union = builder.build().unwrap();
+        let (fields, ids, rows, mut children) = union.into_parts();
+        let variants: Vec<Field> = fields.iter().map(|(_, field)| field.as_ref().clone().with_nullable(true)).collect();
+        let text: ArrayRef = Arc::new(StringArray::from(vec![None, Some("x"), Some("y")]));
+        // A third variant, of which one is null.
+        children.push(text);
+        let names: Vec<(i8, Field)> = fields.iter().map(|(id, _)| id).zip(variants).collect();
+        let all = names.into_iter().chain([(7, Field::new("t", DataType::Utf8, true))]);
+        let fields: UnionFields = all.map(|(id, field)| (id, Arc::new(field))).collect();
+        let ids = vec![ids[0], ids[1], 7];
+        let rows = rows.map(|rows| vec![rows[0], rows[1], 0].into());
+        let is_dense = rows.is_some();
+        let union = UnionArray::try_new(fields, ids.into(), rows, children).unwrap();
+        let one = RecordBatch::try_from_iter_with_nullable([("u", Arc::new(union) as ArrayRef, false)]).unwrap();
+        let (format, found) = show(Encoding::ArrowStream, &arrow(&one)).unwrap();
+        let last = if is_dense { r#"{"u":null}"# } else { r#"{"u":{"t":"y"}}"# };
+        assert_eq!(found, twice(&[r#"{"u":{"n":1}}"#, r#"{"u":{"f":0.5}}"#, last]), "{}", format.schema());
+    }
+    let list =
+        DataType::List(Arc::new(Field::new("item", DataType::Union(UnionFields::empty(), UnionMode::Dense), true)));
+    let schema = Schema::new(vec![Field::new("l", list, true)]);
+    assert!(import(&schema, &EncodingOptions::default()).is_err());
 }

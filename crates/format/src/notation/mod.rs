@@ -64,6 +64,27 @@
 //! | `stride N` | its elements are N bytes apart |
 //! | `overlay` | it may lie in the bytes of others |
 //!
+//! ```
+//! use crossdock_format::{Format, Record, RecordBuilder, Value};
+//!
+//! let feed = Format::parse_schema(
+//!     "layout foreign big packed size variant
+//!      type char[1]
+//!      msg union on type { 'A' => add record { shares u32; stock char[8] pad space }; 'D' => delete u64 }",
+//! )?;
+//! let message = *b"A\0\0\x01\x2cACME    ";
+//! let record = Record::check(&feed, &message)?;
+//! let [stock, shares] = ["msg.add.stock", "msg.add.shares"].map(|name| feed.field(name).unwrap());
+//! assert_eq!((record.get(stock), record.get(shares)), (Value::Text(b"ACME"), Value::Uint(300)));
+//!
+//! // The same, written: the type follows from the message.
+//! let mut row = RecordBuilder::new(&feed);
+//! row.set_text(stock, "ACME")?;
+//! row.set_u64(shares, 300)?;
+//! assert_eq!(row.finish()?, message);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! There are whole numbers of any bytes up to eight (`u24`, `i48`). A union's variants are told by the value of a
 //! field in front of it: `union on FIELD { VALUE … => name type; … }`.
 

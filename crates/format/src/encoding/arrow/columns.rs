@@ -66,6 +66,16 @@ enum Values {
     Runs(Vec<usize>, usize, Box<Column>),
     Struct(Vec<Column>),
     List(Ends, Box<Column>),
+    Union(Variants),
+}
+
+/// A column each of whose rows is of one of several columns.
+struct Variants {
+    /// For each row, the number of its column.
+    ids: ScalarBuffer<i8>,
+    /// Where in that column it is; without, in the row itself.
+    rows: Option<ScalarBuffer<i32>>,
+    columns: Vec<(i8, Column)>,
 }
 
 /// Where each list's elements are among all of them.
@@ -186,6 +196,13 @@ impl Column {
                 DataType::Int32 => runs::<Int32Type>(array)?,
                 _ => runs::<Int64Type>(array)?,
             },
+            DataType::Union(variants, _) => {
+                let array = array.as_union_opt()?;
+                let column = |(id, _)| Some((id, Column::of(array.child(id))?));
+                let columns: Option<Vec<(i8, Column)>> = variants.iter().map(column).collect();
+                let (ids, rows) = (array.type_ids().clone(), array.offsets().cloned());
+                Values::Union(Variants { ids, rows, columns: columns? })
+            }
             DataType::Map(..) => {
                 let map = array.as_map_opt()?;
                 let entries: ArrayRef = Arc::new(map.entries().clone());
@@ -237,6 +254,18 @@ impl Column {
         Some((elements, range))
     }
 
+    /// Which column of a union a row is in, counted from 0, that column, and the row there.
+    pub(super) fn variant(&self, row: usize) -> Option<(usize, &Column, usize)> {
+        let Values::Union(variants) = &self.values else { return None };
+        let id = variants.ids.get(row)?;
+        let index = variants.columns.iter().position(|(own, _)| own == id)?;
+        let row = match &variants.rows {
+            Some(rows) => rows.get(row)?.as_usize(),
+            None => row,
+        };
+        Some((index, &variants.columns.get(index)?.1, row))
+    }
+
     /// What is to be said of a value that [`Column::value`] has none for.
     #[cold]
     pub(super) fn beyond(&self) -> EncodingError {
@@ -284,7 +313,7 @@ impl Column {
             Values::Dictionary(keys, values) => values.value(*keys.get(row)? as usize)?,
             Values::Runs(ends, before, values) => values.value(ends.partition_point(|end| *end <= row + before))?,
             // Read by their parts.
-            Values::Struct(_) | Values::List(..) => Value::Null,
+            Values::Struct(_) | Values::List(..) | Values::Union(_) => Value::Null,
         })
     }
 }

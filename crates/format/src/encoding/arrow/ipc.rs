@@ -124,12 +124,7 @@ impl Messages {
         self.read(input, length, self.max_block_bytes)?;
         if let Some(field) = schema.fields().iter().find(|field| !is_read(field.data_type())) {
             let found = field.data_type();
-            let message = match found {
-                DataType::Union(..) => {
-                    format!("the column is a {found}, which is not read: have it written as a struct of its variants")
-                }
-                _ => format!("the column is a {found}, which is not read: have it written as another type"),
-            };
+            let message = format!("the column is a {found}, which is not read: have it written as another type");
             return Err(EncodingError::schema(message).in_field(field.name()));
         }
         let schema = Arc::new(schema);
@@ -261,8 +256,7 @@ fn broken() -> EncodingError {
 /// Whether the library reads columns of such a type without fail, whatever their bytes are.
 fn is_read(found: &DataType) -> bool {
     match found {
-        // It takes for granted that there are as many bytes as rows.
-        DataType::Union(..) => false,
+        DataType::Union(variants, _) => variants.iter().all(|(id, variant)| id >= 0 && is_read(variant.data_type())),
         DataType::List(of)
         | DataType::LargeList(of)
         | DataType::ListView(of)

@@ -9,12 +9,12 @@
 //! | `decimal` | Decimal128 | of 32, 64 and 256 bits, as far as 128 bits hold the number |
 //! | enumerations | the number, or the symbol as Utf8 with [`Loss::Enum`] | any number that fits, text |
 //! | a nested record | Struct | – |
-//! | a union | Struct of its variants, of which one is not null | – |
+//! | a union | Struct of its variants, of which one is not null | Union, dense and sparse; a null in it is no variant |
 //! | a list | List, FixedSizeList | large, views, Map as a list of `key` and `value`; a null element is an error of the row |
 //!
-//! Run-end encoded columns are read as their values are. Arrow's own unions (their library takes their bytes for sound),
-//! intervals, and decimals with a negative scale or more than 38 digits behind the point are refused, with the column's
-//! path.
+//! Run-end encoded columns are read as their values are. Intervals, and decimals with a negative scale or more than 38
+//! digits behind the point, are refused, with the column's path; so are unions in lists and in unions, which are to be
+//! put into a struct.
 //!
 //! What a format says beyond Arrow's types (a `char[N]`'s room) stands in the schema's metadata under
 //! [`METADATA_KEY`], from which [`import`] has the very same format back; others see Arrow's types. Times of day and

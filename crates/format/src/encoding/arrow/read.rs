@@ -5,7 +5,7 @@ use arrow_schema::{DataType, Field as ArrowField, Fields, Schema as ArrowSchema}
 
 use super::MAX_ROWS;
 use super::columns::Column;
-use super::schema::{goes_into, within};
+use super::schema::{goes_into, variants_of, within};
 use crate::builder::RecordBuilder;
 use crate::element::{Count, Group, Member};
 use crate::encoding::{EncodingError, EncodingOptions};
@@ -210,12 +210,15 @@ fn group_target(
     column: &ArrowField,
     options: &EncodingOptions,
 ) -> Result<Target, EncodingError> {
-    let DataType::Struct(columns) = column.data_type() else {
-        let own = if group.union.is_some() { "union" } else { "record" };
-        let message = format!("the column is a {}, and the field a {own}", column.data_type());
-        return Err(EncodingError::schema(message));
+    let columns = match column.data_type() {
+        DataType::Struct(columns) => columns.clone(),
+        DataType::Union(variants, _) if group.union.is_some() => variants_of(variants),
+        found => {
+            let own = if group.union.is_some() { "union" } else { "record" };
+            return Err(EncodingError::schema(format!("the column is a {found}, and the field a {own}")));
+        }
     };
-    let members = members(format, &group.members, group.path.len() + 1, columns, options)?;
+    let members = members(format, &group.members, group.path.len() + 1, &columns, options)?;
     Ok(Target::Group { group: group.clone(), members })
 }
 
@@ -232,6 +235,10 @@ impl Writer<'_> {
             // Unset is null, or missing.
             _ if column.is_null(row) => Ok(()),
             Target::Group { group, members } => {
+                if let Some((variant, column, row)) = column.variant(row) {
+                    let target = members.iter().find(|(index, _)| *index == variant);
+                    return target.map_or(Ok(()), |(_, target)| self.fill(target, column, row));
+                }
                 if group.union.is_some() {
                     check_variants(group, members, column, row)?;
                 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field as ArrowField, Fields, Schema as ArrowSchema, TimeUnit};
+use arrow_schema::{DataType, Field as ArrowField, Fields, Schema as ArrowSchema, TimeUnit, UnionFields};
 
 use crate::encoding::{EncodingError, EncodingOptions, Loss};
 use crate::field::FieldType;
@@ -138,6 +138,7 @@ fn import_fields(fields: &Fields, options: &EncodingOptions) -> Result<Vec<Field
             DataType::Null => true,
             // They have no nulls of their own.
             DataType::RunEndEncoded(_, values) => values.is_nullable() || field.is_nullable(),
+            DataType::Union(variants, _) => variants.iter().any(|(_, variant)| variant.is_nullable()),
             _ => field.is_nullable(),
         };
         Ok(FieldSpec { name: field.name().clone(), ty, nullable })
@@ -159,11 +160,22 @@ fn import_type(found: &DataType, options: &EncodingOptions) -> Result<TypeSpec, 
         | DataType::ListView(item)
         | DataType::LargeListView(item)
         | DataType::Map(item, _) => Ok(TypeSpec::list(import_type(item.data_type(), options)?)),
+        DataType::Union(variants, _) => {
+            let mut specs = import_fields(&variants_of(variants), options)?;
+            // A variant that is null is none.
+            specs.iter_mut().for_each(|spec| spec.nullable = false);
+            Ok(TypeSpec::Union(specs))
+        }
         DataType::FixedSizeList(item, count) if *count > 0 => {
             Ok(TypeSpec::array(import_type(item.data_type(), options)?, count.unsigned_abs()))
         }
         _ => import_scalar(found, options).map(TypeSpec::Scalar),
     }
+}
+
+/// The variants of a union, without their numbers.
+pub(super) fn variants_of(variants: &UnionFields) -> Fields {
+    variants.iter().map(|(_, variant)| Arc::clone(variant)).collect()
 }
 
 /// The type of a field that takes a column's values.
