@@ -73,6 +73,7 @@ pub mod notation;
 mod problem;
 mod record;
 pub mod registry;
+mod scan;
 mod spec;
 mod text;
 pub mod view;

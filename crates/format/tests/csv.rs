@@ -84,6 +84,66 @@ fn some_options() -> impl Strategy<Value = CsvOptions> {
     )
 }
 
+/// A field of every type that plain rows have.
+const ANY_TYPE: &str = "a i8 null\nb u16\nc i64 null\nd u64 null\ne f32 null\nf f64\ng bool null\nh char[3] null\n\
+    i string null\nj timestamp null";
+
+/// Anything that a field may hold, and much that none does.
+fn any_field() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "-?[0-9]{1,3}",
+        "-?[0-9]{1,20}",
+        "-?[0-9]{1,9}\\.[0-9]{1,9}",
+        "[+-]?[0-9]{0,20}(\\.[0-9]{0,20})?([eE][+-]?[0-9]{0,3})?",
+        "NA|true|f|inf|NaN| 7|7 |2013-01-01T10:00:00(\\.[0-9]{1,9})?(Z|z|\\+00:00| )",
+        "[ -~&&[^\",;]]{0,20}",
+        "[a-zé\u{0}]{0,4}",
+        Just(String::new()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn plain_rows_are_read_as_field_by_field(
+        fields in vec(any_field(), 10),
+        sound in any::<u16>(),
+        semicolons in any::<bool>(),
+        cut in prop::option::weighted(0.1, 0_usize..60),
+    ) {
+        let delimiter = if semicolons { ';' } else { ',' };
+        let likely = ["5", "0517", "-3", "18446744073709551615", "1.5", "-20.25", "t", "EWR", "N14228", "2013-01-01T10:00:00Z"];
+        let fields = fields.iter().zip(likely).enumerate();
+        let fields: Vec<&str> = fields.map(|(at, (any, likely))| if sound >> at & 1 == 1 { likely } else { any }).collect();
+        let mut row = fields.join(&delimiter.to_string());
+        while cut.is_some_and(|cut| row.len() > cut) {
+            row.pop();
+        }
+        let options = CsvOptions { delimiter: delimiter as u8, ..CsvOptions::default() };
+        let names = || ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+        let read = |schema: &str, names: &[&str], row: &str| {
+            let format = Format::parse_schema(schema).unwrap();
+            let mut decoder = CsvDecoder::new(&format, names, &options).unwrap();
+            // As text, since a negative zero is another text.
+            let values = |bytes: &[u8]| {
+                let record = Record::check(&format, bytes).unwrap();
+                (0..10).map(|field| format!("{:?}", record.get(field))).collect::<Vec<_>>()
+            };
+            let mut input = row.as_bytes();
+            let record = decoder.next_record(&mut input);
+            record.map(|record| record.map(values)).map_err(|error| error.column)
+        };
+        let plain = read(ANY_TYPE, &names(), &format!("{row}\n"));
+        // Bytes make each row be read field by field.
+        let names: Vec<&str> = names().into_iter().chain(["bytes"]).collect();
+        let slow = read(&format!("{ANY_TYPE}\nbytes bytes null"), &names, &format!("{row}{delimiter}\n"));
+        if row.is_empty() {
+            prop_assert_eq!(plain, Ok(None));
+        } else {
+            prop_assert_eq!(plain, slow, "{}", row);
+        }
+    }
+}
+
 /// Whether some null would be lost: there is no null word at all, or none that one column alone could show.
 fn loses_nulls(format: &Format, options: &CsvOptions) -> bool {
     match format.fields() {

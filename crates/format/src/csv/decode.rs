@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 
+use super::plain::Plain;
 use super::rows::{RawField, Row, RowReader};
 use super::{CsvError, CsvOptions, CsvProblem};
 use crate::builder::RecordBuilder;
@@ -23,6 +24,10 @@ pub struct CsvDecoder {
 /// What makes a record of a row's fields.
 #[derive(Debug)]
 struct Convert {
+    /// What reads most rows; `None` where each needs a closer look.
+    plain: Option<Plain>,
+    /// Whether it has read the last row; if not, the builder has its record.
+    is_plain: bool,
     builder: RecordBuilder,
     columns: Vec<Column>,
     options: CsvOptions,
@@ -112,7 +117,10 @@ impl CsvDecoder {
         let builder = RecordBuilder::new(format);
         let fields = format.fields().iter().enumerate();
         let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field)?))).collect();
-        Ok(Self { rows, convert: Convert { builder, columns, options: options.clone(), scratch: Vec::new(), lists } })
+        let plain = Plain::of(format, columns.iter().map(|column| column.field), options);
+        let options = options.clone();
+        let convert = Convert { plain, is_plain: false, builder, columns, options, scratch: Vec::new(), lists };
+        Ok(Self { rows, convert })
     }
 
     /// The next row as a record; `None` at the end of the input. Always give it the same input.
@@ -127,13 +135,7 @@ impl CsvDecoder {
             None => Ok(None),
             Some(outcome) => {
                 outcome?;
-                // Every required field has a column, and every column was set: there is nothing that could be missing.
-                let record = convert.builder.finish().map_err(|error| CsvError {
-                    line: 0,
-                    column: error.name().map(str::to_owned),
-                    problem: CsvProblem::MissingColumn,
-                })?;
-                Ok(Some(record))
+                convert.finish().map(Some)
             }
         }
     }
@@ -142,6 +144,13 @@ impl CsvDecoder {
 impl Convert {
     #[inline]
     fn row(&mut self, line: u64, row: Row<'_>) -> Result<(), CsvError> {
+        self.is_plain = match (&mut self.plain, row) {
+            (Some(plain), Row::Plain { line, .. }) => plain.read(&self.options, line),
+            _ => false,
+        };
+        if self.is_plain {
+            return Ok(());
+        }
         let expected = self.columns.len();
         self.builder.clear();
         let flaw = match row.try_each(|column, field| self.field(column, field)) {
@@ -150,6 +159,20 @@ impl Convert {
             Err(flaw) => flaw,
         };
         Err(self.explain(line, row, &flaw))
+    }
+
+    #[inline]
+    fn finish(&mut self) -> Result<&[u8], CsvError> {
+        match &self.plain {
+            Some(plain) if self.is_plain => return Ok(plain.record()),
+            _ => {}
+        }
+        // Every required field has a column, and every column was set: there is nothing that could be missing.
+        self.builder.finish().map_err(|error| CsvError {
+            line: 0,
+            column: error.name().map(str::to_owned),
+            problem: CsvProblem::MissingColumn,
+        })
     }
 
     #[inline]

@@ -13,6 +13,7 @@
 mod decode;
 mod encode;
 mod infer;
+mod plain;
 mod rows;
 
 use std::{fmt, io};

@@ -13,7 +13,6 @@ mod decode;
 mod encode;
 mod infer;
 mod plain;
-mod scan;
 mod schema;
 mod shape;
 

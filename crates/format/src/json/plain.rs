@@ -6,11 +6,11 @@
 //! what it takes is what the library would take; tests hold it to that.
 
 use super::JsonOptions;
-use super::scan::{Scan, Sought};
 use super::shape::{Shape, What};
-use crate::direct::{DirectBuilder, Place, Run, Sink, enum_range};
+use crate::direct::{DirectBuilder, Run, Sink};
 use crate::field::FieldType;
 use crate::format::Format;
+use crate::scan::{Scan, Sought, Target, Zeros};
 use crate::text;
 
 /// Reads plain lines into records of one format.
@@ -33,9 +33,7 @@ pub(super) struct Plain {
 struct Member {
     /// Its name in quotes.
     name: Sought,
-    place: Place,
-    /// The greatest magnitude of an integer: without a sign, and with one. `None` for a type that takes none.
-    most: Option<[u64; 2]>,
+    target: Target,
 }
 
 impl Plain {
@@ -51,7 +49,8 @@ impl Plain {
             if entry.name.bytes().any(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
                 return None;
             }
-            let member = Member::of(format, field, &entry.name)?;
+            let name = Sought::new(format!("\"{}\"", entry.name).into_bytes());
+            let member = Member { name, target: Target::of(format, field)? };
             if !format.fields().get(field)?.nullable {
                 required[index / 64] |= 1 << (index % 64);
             }
@@ -145,7 +144,7 @@ impl Plain {
     #[inline]
     fn value(&mut self, options: &JsonOptions, index: usize, scan: &mut Scan<'_>) -> Option<()> {
         let member = self.members.get(index)?;
-        let (place, builder) = (member.place, &mut self.builder);
+        let (place, builder) = (member.target.place, &mut self.builder);
         match scan.peek()? {
             b'"' => return self.put_text(options, index, scan),
             b'n' => {
@@ -155,16 +154,11 @@ impl Plain {
             _ => {}
         }
         match place.ty {
-            FieldType::F64 => builder.put(place, scan.float()?.to_le_bytes()),
-            FieldType::F32 => builder.put(place, scan.narrow_float()?.to_le_bytes()),
+            FieldType::F64 => builder.put(place, scan.float(Zeros::Json)?.to_le_bytes()),
+            FieldType::F32 => builder.put(place, scan.narrow_float(Zeros::Json)?.to_le_bytes()),
             FieldType::Bool if scan.take(b"true") => builder.put(place, [1]),
             FieldType::Bool if scan.take(b"false") => builder.put(place, [0]),
-            _ => {
-                let integer = scan.integer()?;
-                (integer.digits <= member.most?[usize::from(integer.is_negative)]).then_some(())?;
-                let sign = u64::from(integer.is_negative).wrapping_neg();
-                builder.put_integer(place, (integer.digits ^ sign).wrapping_sub(sign))
-            }
+            _ => return member.target.put(builder, scan.integer(Zeros::Json)?),
         }
         .ok()
     }
@@ -175,7 +169,7 @@ impl Plain {
         scan.next()?;
         let run = scan.text()?;
         let Self { members, format, builder, scratch, .. } = self;
-        let place = members.get(index)?.place;
+        let place = members.get(index)?.target.place;
         let is_null_word = options.null_words.iter().any(|word| word.as_bytes() == run.bytes);
         if is_null_word && builder.put_null(place).is_ok() {
             return Some(());
@@ -201,23 +195,6 @@ impl Plain {
     }
 }
 
-impl Member {
-    /// `None` for a type of which no value is plain.
-    fn of(format: &Format, field: usize, name: &str) -> Option<Self> {
-        let place = Place::of(format, field, false)?;
-        let range = match place.ty {
-            FieldType::Decimal { .. } | FieldType::List => return None,
-            FieldType::Enum { bytes, signed } => Some(enum_range(bytes, signed)),
-            ty => ty.integer_range(),
-        };
-        let most = match range {
-            Some((least, most)) => Some([u64::try_from(most).ok()?, u64::try_from(-least).ok()?]),
-            None => None,
-        };
-        Some(Self { name: Sought::new(format!("\"{name}\"").into_bytes()), place, most })
-    }
-}
-
 #[inline]
 fn skip_colon(scan: &mut Scan<'_>) -> Option<()> {
     scan.skip_blanks();
@@ -237,7 +214,7 @@ fn skip_value(scan: &mut Scan<'_>) -> Option<()> {
         b'f' => scan.take(b"false").then_some(())?,
         b'n' => scan.take(b"null").then_some(())?,
         _ => {
-            scan.float()?;
+            scan.float(Zeros::Json)?;
         }
     }
     Some(())

@@ -1,7 +1,9 @@
-//! Parts of a line of JSON, read where they lie, eight bytes at a time: numbers of the usual size and texts without
+//! Parts of a line of JSON or CSV, read where they lie, eight bytes at a time: numbers of the usual size, texts without
 //! escapes. What is anything else is `None`, which says nothing about it: whoever asked has another parser look.
 
-use crate::direct::Run;
+use crate::direct::{DirectBuilder, Place, Run, Sink, enum_range};
+use crate::field::FieldType;
+use crate::format::Format;
 
 /// A byte in each byte of a word.
 const fn each(byte: u8) -> u64 {
@@ -23,29 +25,38 @@ const POWERS: [u64; EXACT_DIGITS + 1] = {
 
 /// What is left of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     rest: &'a [u8],
+}
+
+/// What zeros a number may have where they stand for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Zeros {
+    /// None in front, and no negative one that is an integer.
+    Json,
+    /// Any, as in CSV.
+    Any,
 }
 
 /// An integer as it is written: a sign, and digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Integer {
-    pub(super) is_negative: bool,
-    pub(super) digits: u64,
+pub(crate) struct Integer {
+    pub(crate) is_negative: bool,
+    pub(crate) digits: u64,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(line: &'a [u8]) -> Self {
+    pub(crate) fn new(line: &'a [u8]) -> Self {
         Self { rest: line }
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     #[inline]
-    pub(super) fn skip_blanks(&mut self) {
+    pub(crate) fn skip_blanks(&mut self) {
         while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = self.rest {
             self.rest = rest;
         }
@@ -53,13 +64,13 @@ impl<'a> Scan<'a> {
 
     /// The byte that comes next, without taking it.
     #[inline]
-    pub(super) fn peek(&self) -> Option<u8> {
+    pub(crate) fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
     /// Takes the byte that comes next.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<u8> {
+    pub(crate) fn next(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(*first)
@@ -67,7 +78,7 @@ impl<'a> Scan<'a> {
 
     /// Takes these bytes, if they come next.
     #[inline]
-    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
         match self.rest.strip_prefix(bytes) {
             Some(rest) => self.rest = rest,
             None => return false,
@@ -77,7 +88,7 @@ impl<'a> Scan<'a> {
 
     /// Takes a text that was made ready to be looked for, if it comes next.
     #[inline]
-    pub(super) fn take_sought(&mut self, sought: &Sought) -> bool {
+    pub(crate) fn take_sought(&mut self, sought: &Sought) -> bool {
         let found = match self.rest.first_chunk() {
             Some(block) => {
                 (u128::from_le_bytes(*block) ^ sought.block) & sought.used == 0
@@ -97,42 +108,54 @@ impl<'a> Scan<'a> {
     /// Takes a text up to its closing quote, behind the opening one; `None` if there is an escape in it, or what is no
     /// text.
     #[inline]
-    pub(super) fn text(&mut self) -> Option<Run<'a>> {
+    pub(crate) fn text(&mut self) -> Option<Run<'a>> {
+        // Of each, the lowest bit is exact: what is borrowed goes up only.
+        let ends = |word| zeros(word ^ each(b'"')) | zeros(word ^ each(b'\\')) | below_blank(word);
+        let (run, is_ascii) = self.run(ends, |byte| matches!(byte, b'"' | b'\\' | ..0x20));
+        self.take(b"\"").then_some(())?;
+        (is_ascii || str::from_utf8(run.bytes).is_ok()).then_some(run)
+    }
+
+    /// Takes what comes before the next of these bytes, which need not come, and whether it is all ASCII.
+    #[inline]
+    pub(crate) fn up_to(&mut self, end: u8) -> (Run<'a>, bool) {
+        self.run(|word| zeros(word ^ each(end)), |byte| *byte == end)
+    }
+
+    /// Takes all that comes before a byte that is an end: `ends` says so of a word, the lowest top bit that it sets
+    /// being exact.
+    #[inline(always)]
+    fn run(&mut self, ends: impl Fn(u64) -> u64, is_end: impl Fn(&u8) -> bool) -> (Run<'a>, bool) {
         let ahead = self.rest;
-        let (mut at, mut is_ascii) = (0, true);
+        let (mut at, mut high) = (0, 0);
         let end = loop {
-            let Some(block) = ahead.get(at..).and_then(|rest| rest.first_chunk()) else {
-                let tail = ahead.get(at..)?;
-                let end = tail.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20))?;
-                is_ascii &= tail.get(..end)?.is_ascii();
+            let rest = ahead.get(at..).unwrap_or_default();
+            let Some(block) = rest.first_chunk() else {
+                let end = rest.iter().position(is_end).unwrap_or(rest.len());
+                high |= u64::from(!rest.get(..end).unwrap_or_default().is_ascii()) * TOP_BITS;
                 break at + end;
             };
             let word = u64::from_le_bytes(*block);
-            // Of each, the lowest bit is exact: what is borrowed goes up only.
-            let ends = (zeros(word ^ each(b'"')) | zeros(word ^ each(b'\\')) | below_blank(word)) & TOP_BITS;
-            if ends != 0 {
-                is_ascii &= word & (ends & ends.wrapping_neg()).wrapping_sub(1) & TOP_BITS == 0;
-                break at + ends.trailing_zeros() as usize / 8;
+            let found = ends(word) & TOP_BITS;
+            if found != 0 {
+                high |= word & (found & found.wrapping_neg()).wrapping_sub(1);
+                break at + found.trailing_zeros() as usize / 8;
             }
-            is_ascii &= word & TOP_BITS == 0;
+            high |= word;
             at += 8;
         };
-        let (bytes, rest) = ahead.split_at_checked(end)?;
-        let [b'"', rest @ ..] = rest else { return None };
-        if !is_ascii && str::from_utf8(bytes).is_err() {
-            return None;
-        }
+        let (bytes, rest) = ahead.split_at_checked(end).unwrap_or((ahead, &[]));
         self.rest = rest;
-        Some(Run { bytes, ahead })
+        (Run { bytes, ahead }, high & TOP_BITS == 0)
     }
 
     /// Takes an integer of up to 64 bits and its sign. What follows may make it another number: `None` is not said then.
     #[inline]
-    pub(super) fn integer(&mut self) -> Option<Integer> {
+    pub(crate) fn integer(&mut self, zeros: Zeros) -> Option<Integer> {
         let (is_negative, unsigned) = self.sign();
-        let (digits, count) = whole(unsigned)?;
+        let (digits, count) = whole(unsigned, zeros)?;
         // JSON has a negative zero, which is a float.
-        if is_negative & (digits == 0) {
+        if is_negative & (digits == 0) & (zeros == Zeros::Json) {
             return None;
         }
         self.rest = unsigned.get(count..)?;
@@ -141,9 +164,9 @@ impl<'a> Scan<'a> {
 
     /// Takes a number, to the nearest float there is.
     #[inline]
-    pub(super) fn float(&mut self) -> Option<f64> {
+    pub(crate) fn float(&mut self, zeros: Zeros) -> Option<f64> {
         let (is_negative, unsigned) = self.sign();
-        let (mut digits, count) = whole(unsigned)?;
+        let (mut digits, count) = whole(unsigned, zeros)?;
         let mut rest = unsigned.get(count..)?;
         let mut places = 0;
         if let [b'.', behind @ ..] = rest {
@@ -155,7 +178,7 @@ impl<'a> Scan<'a> {
             }
         }
         if count + places > EXACT_DIGITS || matches!(rest, [b'e' | b'E', ..]) {
-            return self.any_float(str::parse).filter(|value: &f64| value.is_finite());
+            return self.any_float(zeros, str::parse).filter(|value: &f64| value.is_finite());
         }
         self.rest = rest;
         // Digits and power of ten are exact as floats, so their quotient is rounded once, as it has to be.
@@ -164,15 +187,15 @@ impl<'a> Scan<'a> {
     }
 
     /// Takes a number, to the nearest `f32` there is: by way of an `f64` it would be rounded twice.
-    pub(super) fn narrow_float(&mut self) -> Option<f32> {
-        self.any_float(str::parse).filter(|value: &f32| value.is_finite())
+    pub(crate) fn narrow_float(&mut self, zeros: Zeros) -> Option<f32> {
+        self.any_float(zeros, str::parse).filter(|value: &f32| value.is_finite())
     }
 
     /// Takes any number, which the standard library reads: to the nearest float, as the JSON library does.
     #[inline(never)]
-    fn any_float<N, E>(&mut self, parse: impl FnOnce(&str) -> Result<N, E>) -> Option<N> {
+    fn any_float<N, E>(&mut self, zeros: Zeros, parse: impl FnOnce(&str) -> Result<N, E>) -> Option<N> {
         let (_, unsigned) = self.sign();
-        let (_, count) = whole(unsigned)?;
+        let (_, count) = whole(unsigned, zeros)?;
         let mut rest = unsigned.get(count..)?;
         if let [b'.', behind @ ..] = rest {
             rest = behind.get(run_of_digits(behind)?.1..)?;
@@ -197,9 +220,43 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Where a number goes that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) place: Place,
+    /// The greatest magnitude of an integer: without a sign, and with one. `None` for a type that takes none.
+    most: Option<[u64; 2]>,
+}
+
+impl Target {
+    /// `None` for a type of which no value is read so.
+    pub(crate) fn of(format: &Format, field: usize) -> Option<Self> {
+        let place = Place::of(format, field, false)?;
+        let range = match place.ty {
+            FieldType::Decimal { .. } | FieldType::List => return None,
+            FieldType::Enum { bytes, signed } => Some(enum_range(bytes, signed)),
+            ty => ty.integer_range(),
+        };
+        let most = match range {
+            Some((least, most)) => Some([u64::try_from(most).ok()?, u64::try_from(-least).ok()?]),
+            None => None,
+        };
+        Some(Self { place, most })
+    }
+
+    /// Puts an integer into the record, if there is room for it.
+    #[inline]
+    pub(crate) fn put(&self, builder: &mut DirectBuilder, integer: Integer) -> Option<()> {
+        let Integer { is_negative, digits } = integer;
+        (digits <= self.most?[usize::from(is_negative)]).then_some(())?;
+        let sign = u64::from(is_negative).wrapping_neg();
+        builder.put_integer(self.place, (digits ^ sign).wrapping_sub(sign)).ok()
+    }
+}
+
 /// A text that is looked for again and again, in a form that compares in one go.
 #[derive(Debug)]
-pub(super) struct Sought {
+pub(crate) struct Sought {
     bytes: Box<[u8]>,
     block: u128,
     used: u128,
@@ -208,7 +265,7 @@ pub(super) struct Sought {
 const BLOCK: usize = 16;
 
 impl Sought {
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
         let mut block = [0; BLOCK];
         block.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
         let unused = 8 * BLOCK.saturating_sub(bytes.len()) as u32;
@@ -229,12 +286,11 @@ const fn below_blank(word: u64) -> u64 {
     word.wrapping_sub(each(b' ')) & !word
 }
 
-/// Digits in front of a point, of which there is at least one, the first not a zero for nothing: what they come to, and
-/// how many there are.
+/// Digits in front of a point, of which there is at least one: what they come to, and how many there are.
 #[inline]
-fn whole(bytes: &[u8]) -> Option<(u64, usize)> {
+fn whole(bytes: &[u8], zeros: Zeros) -> Option<(u64, usize)> {
     let (digits, count) = run_of_digits(bytes)?;
-    (count == 1 || bytes.first() != Some(&b'0')).then_some((digits, count))
+    (zeros == Zeros::Any || count == 1 || bytes.first() != Some(&b'0')).then_some((digits, count))
 }
 
 /// Digits, of which there is at least one: what they come to, and how many there are. What is beyond 64 bits is `None`.
