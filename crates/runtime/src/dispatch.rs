@@ -343,10 +343,9 @@ impl Context {
         }
         let records = std::mem::take(&mut subscription.untold);
         subscription.told_ns = self.now_ns;
-        let reason =
-            "the queue was full, a record too long, or its format not what the query or the subscriber takes, and not \
-                      converted to it in time"
-                .to_owned();
+        let reason = "the queue was full, a record too long, its format not what the query or the subscriber takes and not \
+                      converted to it in time, or a value without a place in the accepted format (`crossdock paths` says which)"
+            .to_owned();
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
         self.tell(peer, &notice.into());

@@ -142,6 +142,9 @@ pub struct PathInfo {
     pub records_out: u64,
     /// Records that could not be converted, since a value has no place in the next format.
     pub refused: u64,
+    /// Why the latest of them could not be, with the field, where a conversion by name says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
     /// Records that wait for it.
     pub waiting: u64,
 }

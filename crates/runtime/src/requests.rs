@@ -16,7 +16,7 @@ use crossdock_format::Format;
 use crossdock_query::{QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, FormatName, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable};
+use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable};
 
 /// Announced stream numbers of one session at most.
 const MAX_PUBLISHING: usize = 256;
@@ -51,6 +51,17 @@ struct Wish {
     wait: Option<u32>,
     accept: Vec<FormatName>,
     unreadable: Option<Unreadable>,
+}
+
+/// Whether records of a format can be in a packet.
+pub(crate) fn fits_a_packet(format: &Format) -> Result<(), Refusal> {
+    let (bytes, most) = (format.fixed_bytes(), MAX_SUPER_BYTES - HEADER_BYTES);
+    if bytes <= most {
+        return Ok(());
+    }
+    let id = format.id();
+    let message = format!("records of format {id} take {bytes} bytes at least; a packet holds {most}");
+    Err(refuse(RefusalCode::Format, message))
 }
 
 impl Context {
@@ -166,13 +177,7 @@ impl Context {
     fn announce(&mut self, key: usize, number: u32, name: &str, description: &str) -> Result<(), Refusal> {
         let format = Format::parse(description)
             .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")))?;
-        if format.fixed_bytes() > MAX_SUPER_BYTES - crossdock_transport::HEADER_BYTES {
-            let message = format!(
-                "records of this format take {} bytes at least; a packet holds {MAX_SUPER_BYTES}",
-                format.fixed_bytes()
-            );
-            return Err(refuse(RefusalCode::Format, message));
-        }
+        fits_a_packet(&format)?;
         let stream = self.declare(name, &format)?;
         let Some(peer) = self.peers.get_mut(key) else { return Ok(()) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {

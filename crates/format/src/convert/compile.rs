@@ -29,6 +29,8 @@ pub(super) struct Variable {
     pub(super) to_null: NullBit,
     /// The bit of the row that tells whether the nested record which it lies in is null.
     pub(super) within: NullBit,
+    /// Most bytes that the record may have once this is in it.
+    pub(super) most: usize,
 }
 
 /// Where the bytes of a variable field come from.
@@ -94,10 +96,12 @@ struct Compiler<'a> {
     /// Null bits that are copied: byte and mask of either side.
     bits: Vec<(NullBit, NullBit)>,
     variable: Vec<Variable>,
+    most: usize,
 }
 
-/// The steps for fields that come from the body's sources, and for paths that are only followed for what they refuse.
-pub(super) fn compile(body: &Body, is_record: bool) -> Code {
+/// The steps for fields that come from the body's sources, and for paths that are only followed for what they refuse. No
+/// record becomes longer than `most` bytes.
+pub(super) fn compile(body: &Body, is_record: bool, most: usize) -> Code {
     let (from, to) = (&body.from, &body.to);
     let mut compiler = Compiler {
         body,
@@ -107,6 +111,7 @@ pub(super) fn compile(body: &Body, is_record: bool) -> Code {
         steps: Vec::new(),
         bits: Vec::new(),
         variable: Vec::new(),
+        most,
     };
     compiler.groups();
     for (index, source) in body.sources.iter().enumerate() {
@@ -234,7 +239,7 @@ impl Compiler<'_> {
                     _ => &[],
                 };
                 let content = Content::Constant(bytes.into());
-                self.variable.push(Variable { content, to, to_null, within: within(None) });
+                self.variable.push(Variable { content, to, to_null, within: within(None), most: self.most });
             }
             Source::Constant(constant) if within(None).mask == 0 => {
                 store(&mut self.blank, to as usize, field.ty, constant.value());
@@ -251,7 +256,7 @@ impl Compiler<'_> {
                 };
                 let changes_null = path.nullable && path.null != NullRule::Keep;
                 let within = self.guard(index, changes_null, within(Some(path.from)));
-                self.variable.push(Variable { content, to, to_null, within });
+                self.variable.push(Variable { content, to, to_null, within, most: self.most });
             }
             Source::Field(path) => {
                 let changes_null = path.nullable && path.null != NullRule::Keep;
@@ -272,7 +277,7 @@ impl Compiler<'_> {
         let (Some(source), Some(field)) = (body.from.fields().get(list.from), body.to.fields().get(index)) else {
             return;
         };
-        let code = compile(&list.body, false);
+        let code = compile(&list.body, false, self.most);
         let has_slots = list.body.from.layout().has_slots || list.body.to.layout().has_slots;
         let is_copied = code.is_identity && !has_slots && !body.from.is_foreign();
         let is_in_place = is_copied && list.counts.0 == list.counts.1 && list.counts.0 != Count::Slot;
@@ -286,7 +291,8 @@ impl Compiler<'_> {
         let (null, count) = (list.null.clone(), list.counts.1);
         let is_zero = code.blank.iter().all(|byte| *byte == 0);
         let list = ListCode { from: list.from, null, count, element, code, is_copied, is_zero };
-        self.variable.push(Variable { content: Content::List(Box::new(list)), to: field.offset, to_null, within });
+        let content = Content::List(Box::new(list));
+        self.variable.push(Variable { content, to: field.offset, to_null, within, most: self.most });
     }
 
     fn copy_null(&mut self, nullable: bool, null: NullBit, to_null: NullBit) {

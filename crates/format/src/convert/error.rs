@@ -338,7 +338,7 @@ pub enum ConvertProblem {
     #[error("{0}")]
     Layout(ValueProblem),
     /// The new record would be longer than any may be.
-    #[error("the new record would be longer than {} bytes", crate::MAX_RECORD_BYTES)]
+    #[error("the new record would be longer than a record may be")]
     RecordTooLong,
 }
 

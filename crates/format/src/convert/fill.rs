@@ -4,7 +4,6 @@ use super::compile::{Code, Content, ListCode, Variable};
 use super::step::Bytes as _;
 use super::step::{Elements, One, Part, set_null, slot_bytes};
 use super::value::{NullRule, put};
-use crate::MAX_RECORD_BYTES;
 use crate::element::Count;
 use crate::format::{Format, RECORD_ALIGN};
 use crate::record::{List, Value};
@@ -43,7 +42,7 @@ impl Variable {
         match bytes {
             None => set_null(row, self.to_null),
             Some(bytes) => {
-                let place = room(out, start, bytes.len())?;
+                let place = self.room(out, start, bytes.len())?;
                 out.extend_from_slice(bytes);
                 self.put_slot(out, start + at, place, bytes.len());
             }
@@ -51,7 +50,13 @@ impl Variable {
         Some(())
     }
 
-    /// Both fit 32 bits: see [`room`].
+    /// Where bytes that are appended to a row lie in it; `None` if it would be longer than it may be.
+    fn room(&self, out: &[u8], start: usize, bytes: usize) -> Option<usize> {
+        let end = out.len() - start;
+        (end + bytes <= self.most - RECORD_ALIGN).then_some(end)
+    }
+
+    /// Both fit 32 bits: see [`Variable::room`].
     fn put_slot(&self, out: &mut [u8], part: usize, place: usize, len: usize) {
         put(out, part + self.to as usize, (place as u64 | (len as u64) << 32).to_le_bytes());
     }
@@ -87,7 +92,7 @@ impl Variable {
             Count::Slot if count == 0 => return Some(()),
             Count::Slot => {
                 let aligned = (out.len() - start).next_multiple_of(RECORD_ALIGN);
-                room(out, start, RECORD_ALIGN + count.checked_mul(list.code.blank.len())?)?;
+                self.room(out, start, RECORD_ALIGN + count.checked_mul(list.code.blank.len())?)?;
                 out.resize(start + aligned, 0);
                 list.append_blanks(count, out);
                 self.put_slot(out, start + at, aligned, count);
@@ -96,12 +101,6 @@ impl Variable {
         };
         list.fill(&found, count, out, start, place)
     }
-}
-
-/// Where bytes that are appended to a row lie in it; `None` if it would be longer than any may be.
-fn room(out: &[u8], start: usize, bytes: usize) -> Option<usize> {
-    let end = out.len() - start;
-    (end + bytes <= MAX_RECORD_BYTES - RECORD_ALIGN).then_some(end)
 }
 
 impl ListCode {

@@ -103,7 +103,8 @@ use body::Body;
 use compile::Code;
 use encode::Encode;
 
-use crate::format::Format;
+use crate::MAX_RECORD_BYTES;
+use crate::format::{Format, RECORD_ALIGN};
 
 /// How records of one format become records of another. Cheap to clone (shared).
 #[derive(Clone)]
@@ -137,7 +138,11 @@ impl Plan {
 
     /// The plan of a body; with the foreign layout that its records are written in.
     fn of(body: Body, foreign: Option<&Format>) -> Plan {
-        let code = compile::compile(&body, true);
+        Plan::bounded(body, foreign, MAX_RECORD_BYTES)
+    }
+
+    fn bounded(body: Body, foreign: Option<&Format>, most_bytes: usize) -> Plan {
+        let code = compile::compile(&body, true, most_bytes.clamp(RECORD_ALIGN, MAX_RECORD_BYTES));
         Plan { inner: Arc::new(Inner { body, code, encode: foreign.map(Encode::new) }) }
     }
 
@@ -169,6 +174,16 @@ impl Plan {
     #[must_use]
     pub fn is_fixed(&self) -> bool {
         self.inner.code.is_fixed() && self.inner.encode.is_none()
+    }
+
+    /// The same plan, refusing records that would become longer than so many bytes: for who has no room for longer ones. By
+    /// default [`MAX_RECORD_BYTES`] are the bound; it still is for foreign targets, and is again for plans made of this one.
+    #[must_use]
+    pub fn within(&self, most_bytes: usize) -> Plan {
+        match self.to().is_foreign() {
+            true => self.clone(),
+            false => Plan::bounded(self.inner.body.clone(), None, most_bytes),
+        }
     }
 
     /// One plan that does what this one does and then the next one: it gives the same records and refuses the same ones,

@@ -5,7 +5,7 @@ use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::Format;
-use crossdock_format::convert::Plan;
+use crossdock_format::convert::{ConvertError, ConvertProblem, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
 use std::ops::AddAssign;
@@ -49,7 +49,7 @@ pub(crate) struct ChainRun {
 }
 
 /// What a chain did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Records that came in.
     pub(crate) records_in: u64,
@@ -59,10 +59,23 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     /// Records that grew longer than a packet can be.
     pub(crate) too_long: u64,
+    /// Why the latest of them was refused, where a plan did.
+    pub(crate) why: Option<ConvertError>,
+}
+
+impl Tally {
+    fn refuse(&mut self, error: ConvertError) {
+        match error.problem {
+            ConvertProblem::RecordTooLong => self.too_long += 1,
+            _ => self.refused += 1,
+        }
+        self.why = Some(error);
+    }
 }
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Tally) {
+        self.why = other.why.or(self.why.take());
         self.records_in += other.records_in;
         self.records_out += other.records_out;
         self.refused += other.refused;
@@ -92,7 +105,7 @@ impl ChainRun {
     pub(crate) fn new(from: &Format, to: &Format, steps: Vec<Step>, weight: u64, parts: Vec<Part>) -> Option<ChainRun> {
         let stage = |part: &Part| {
             let work = match part {
-                Part::Plan(plan) => Work::Plan(plan.clone()),
+                Part::Plan(plan) => Work::Plan(plan.within(PIECE_BYTES)),
                 Part::Select(program) => Work::Handler(Box::new(SelectHandler::new((**program).clone()))),
                 // Made once before, when the conversion was registered: it can be.
                 Part::Messages(messages) => Work::Handler(messages.handler().ok()?),
@@ -120,7 +133,7 @@ impl ChainRun {
             deliver(batch);
         };
         run(&mut self.stages, pool, batch, &mut tally, &mut counted);
-        self.tally += tally;
+        self.tally += tally.clone();
         tally
     }
 }
@@ -136,11 +149,12 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
     out.clear();
     match work {
         Work::Plan(plan) => {
-            for start in (0..batch.len()).step_by(CHUNK_RECORDS) {
-                let chunk = start..(start + CHUNK_RECORDS).min(batch.len());
-                let mut refused = 0;
-                plan.run_all(chunk.map(|index| batch.record(index)), out, |_, _| refused += 1);
-                hand_on.tally.refused += refused;
+            // What is no longer than a piece is looked at after many, what may be after each.
+            let records = if plan.to().is_foreign() { 1 } else { CHUNK_RECORDS };
+            for start in (0..batch.len()).step_by(records) {
+                let chunk = start..(start + records).min(batch.len());
+                let tally = &mut *hand_on.tally;
+                plan.run_all(chunk.map(|index| batch.record(index)), out, |_, error| tally.refuse(error));
                 if out.len() >= ENOUGH_BYTES {
                     hand_on.all(out);
                 }
@@ -225,10 +239,14 @@ pub(crate) fn fill(
         batch.records.push(Span { slice: 0, start: end as u32, len: len as u32 });
         end += len;
     }
-    let Some(mut buffer) = pool.alloc(end) else { return 0 };
-    buffer[..end].copy_from_slice(&rows[..end]);
     let slice = Slice { buffer: 0, start: 0, len: end as u32, records: batch.records.len() as u32 };
-    if batch.push_buffer(buffer.freeze()).is_err() || batch.push_slice(slice).is_err() {
+    let filled = pool.alloc(end).is_some_and(|mut buffer| {
+        buffer[..end].copy_from_slice(&rows[..end]);
+        batch.push_buffer(buffer.freeze()).is_ok() && batch.push_slice(slice).is_ok()
+    });
+    if !filled {
+        // No record without its bytes.
+        batch.clear();
         return 0;
     }
     batch.select_all();

@@ -65,6 +65,7 @@ impl Context {
                 info.records_in = run.tally.records_in;
                 info.records_out = run.tally.records_out;
                 info.refused = run.tally.refused + run.tally.too_long;
+                info.refusal = run.tally.why.as_ref().map(ToString::to_string);
                 infos.push(info);
             }
             infos.extend(self.missing_infos(stream));

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::morph::compile::Compiled;
-use crate::requests::refuse;
+use crate::requests::{fits_a_packet, refuse};
 use crossdock_control::conversions::{MAX_CONVERSIONS, Owner, Refused};
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -31,9 +31,13 @@ impl Context {
                 let at = *version as usize - 1;
                 Ok(stream.and_then(|stream| stream.formats.get(at)).map(|known| known.format.clone()))
             }
-            FormatName::Description(text) => Format::parse(text)
-                .map(Some)
-                .map_err(|error| refuse(RefusalCode::Format, format!("a format's description is refused: {error}"))),
+            FormatName::Description(text) => {
+                let format = Format::parse(text).map_err(|error| {
+                    refuse(RefusalCode::Format, format!("a format's description is refused: {error}"))
+                })?;
+                fits_a_packet(&format)?;
+                Ok(Some(format))
+            }
             FormatName::Id(text) => {
                 let id: FormatId = text.parse().map_err(|error| refuse(RefusalCode::Format, format!("{error}")))?;
                 let here = stream.and_then(|stream| stream.format(id));

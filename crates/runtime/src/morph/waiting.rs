@@ -21,8 +21,10 @@ const MAX_WANTED: usize = 256;
 impl Context {
     /// A batch goes through a chain, once for all subscriptions that take it.
     pub(crate) fn convert(&mut self, stream: usize, chain: usize, batch: &Batch, subscribers: &[(usize, usize)]) {
-        let taken = self.streams.get_mut(stream).and_then(|s| s.morphing.chains.get_mut(chain)).and_then(Option::take);
-        let (Some(mut run), Some(mut pool)) = (taken, self.morph.pool.take()) else { return };
+        let Some(slot) = self.streams.get_mut(stream).and_then(|s| s.morphing.chains.get_mut(chain)) else { return };
+        // Both are there, as no chain runs within another; what is taken is put back.
+        let Some(mut pool) = self.morph.pool.take() else { return };
+        let Some(mut run) = slot.take() else { return self.morph.pool = Some(pool) };
         let tally = run.run(&mut pool, batch, &mut |made| {
             for &(_, key) in subscribers {
                 // Never whole: the buffer is the chain's, and the next batch needs it.
