@@ -16,7 +16,9 @@ use crossdock_format::Format;
 use crossdock_query::{QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable};
+use crossdock_transport::{
+    ControlMessage, FormatName, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable,
+};
 
 /// Announced stream numbers of one session at most.
 const MAX_PUBLISHING: usize = 256;
@@ -364,7 +366,9 @@ impl Context {
         }
         if let Some(accept) = &subscription.accept {
             self.forget_waiting(key, accept, subscription.stream);
-            self.replan(subscription.stream);
+            // Once for all that go together.
+            self.morph.stale.insert(subscription.stream);
+            self.morph.is_due = true;
         }
         self.streams.forget_if_unused(subscription.stream);
         let mut was_full = false;

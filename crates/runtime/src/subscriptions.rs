@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     output_format: Option<Format>,
     /// Whether every record leaves as it came: `SELECT *` without a condition.
     pub(crate) takes_all: bool,
+    /// Which fields of the format the query needs, a flag a field.
+    reads: Box<[bool]>,
     /// For a format that has only what the query reads of an accepted one; made by a chain, and announced to nobody.
     is_narrowed: bool,
 }
@@ -141,13 +143,18 @@ impl Subscription {
 
     /// Marks the fields that the query reads of an accepted format.
     pub(crate) fn mark_reads(&self, accepted: &Format, read: &mut [bool]) {
-        let Ok(program) = self.select.plan(accepted) else { return };
-        reads(&program).iter().zip(read).for_each(|(reads, read)| *read |= reads);
+        let entry = self.entries.iter().find(|entry| entry.format == accepted.id().0);
+        let reads = entry.map(|entry| entry.reads.iter()).unwrap_or_default();
+        reads.zip(read).for_each(|(reads, read)| *read |= reads);
     }
 
     /// Plans the query for formats that have only some fields of accepted ones, those that it reads among them: pairs of
     /// both. Forgets those that it was planned for before.
-    pub(crate) fn plan_narrowed<'f>(&mut self, formats: impl Iterator<Item = (&'f Format, &'f Format)>) {
+    pub(crate) fn plan_narrowed<'f>(&mut self, formats: impl Iterator<Item = (&'f Format, &'f Format)> + Clone) {
+        let known = self.entries.iter().filter(|entry| entry.is_narrowed).map(|entry| entry.format);
+        if known.eq(formats.clone().map(|(_, narrowed)| narrowed.id().0)) {
+            return;
+        }
         self.entries.retain(|entry| !entry.is_narrowed);
         for (accepted, narrowed) in formats {
             let mut entry = Entry { is_narrowed: true, ..Entry::without_handler(narrowed) };
@@ -179,6 +186,7 @@ impl Entry {
             output: 0,
             output_format: None,
             takes_all: false,
+            reads: Box::default(),
             is_narrowed: false,
         }
     }
@@ -186,6 +194,7 @@ impl Entry {
     fn take(&mut self, program: Program) {
         self.takes_all = program.filter.is_empty() && matches!(program.projection, Projection::All);
         self.output = program.output.id().0;
+        self.reads = reads(&program).into();
         self.handler = Some(Box::new(SelectHandler::new(program)));
     }
 }

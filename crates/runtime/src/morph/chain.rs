@@ -37,6 +37,8 @@ pub(crate) struct ChainRun {
     pub(crate) to: Format,
     /// The format of the records that it makes: the accepted one without the fields that nobody reads.
     pub(crate) made: Format,
+    /// Which fields of the accepted format somebody reads, a flag a field; none where all are made.
+    pub(crate) reads: Box<[bool]>,
     /// The way, as it was planned.
     pub(crate) steps: Vec<Step>,
     /// What it is reckoned to cost a record, moved bytes included, in ps.
@@ -116,13 +118,13 @@ impl ChainRun {
         let stages = parts.iter().map(stage).collect::<Option<_>>()?;
         let made = parts.last().map_or(to, Part::to).clone();
         let (from, to, tally) = (from.clone(), to.clone(), Tally::default());
-        Some(ChainRun { from, to, made, steps, weight, parts, stages, tally })
+        let reads = Box::default();
+        Some(ChainRun { from, to, made, reads, steps, weight, parts, stages, tally })
     }
 
-    /// Whether another one does the same.
-    pub(crate) fn is_as(&self, other: &ChainRun) -> bool {
-        let made = |run: &ChainRun| run.parts.iter().map(|part| part.to().id()).collect::<Vec<_>>();
-        self.steps == other.steps && made(self) == made(other)
+    /// Whether it is the chain of these steps, for who reads these fields of what it makes.
+    pub(crate) fn is_as(&self, from: &Format, steps: &[Step], reads: &[bool]) -> bool {
+        self.from == *from && self.steps == steps && *self.reads == *reads
     }
 
     /// Converts all records of a batch, and delivers them in one batch or several. Says what became of these.

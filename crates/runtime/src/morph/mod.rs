@@ -23,7 +23,7 @@ use crate::config::ByName;
 use crate::state::StateSide;
 use chain::ChainRun;
 use compile::Compiled;
-use crossdock_control::conversions::{Chain, Graph};
+use crossdock_control::conversions::{Chain, Cost, Graph};
 use crossdock_format::convert::{Plan, Rules};
 use crossdock_format::registry::Registry;
 use crossdock_format::{Format, FormatId};
@@ -32,7 +32,8 @@ use crossdock_transport::{FormatName, Unreadable};
 use hold::Hold;
 use keeping::Asker;
 use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How records of one format come to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) struct Morphing {
     pub(crate) graph: Graph,
     /// What the graph's conversions do, by their numbers.
     pub(crate) compiled: BTreeMap<u64, Compiled>,
+    /// What plans by name between two versions cost, where there are any: such a plan is always the same.
+    by_name: RefCell<BTreeMap<(FormatId, FormatId), Option<Cost>>>,
     /// The chains in use; one that runs is taken out meanwhile.
     pub(crate) chains: Slab<Option<Box<ChainRun>>>,
     /// Keys of the peers that are to be told what is wanted.
@@ -93,10 +96,10 @@ impl Morphing {
         let known = |id| versions.iter().find(|version| version.id() == id);
         let plan = |from, to| match by_name {
             ByName::Off => None,
-            ByName::VersionsOfStream => {
+            ByName::VersionsOfStream => *self.by_name.borrow_mut().entry((from, to)).or_insert_with(|| {
                 let plan = Plan::by_name(known(from)?, known(to)?, &Rules::none()).ok()?;
                 Some(compile::plan_cost(&plan))
-            }
+            }),
         };
         self.graph.chain(from.id(), &ids, &plan)
     }
@@ -161,8 +164,10 @@ pub(crate) struct Morph {
     pub(crate) held_bytes: u64,
     /// When the oldest of it is to be dropped, in ns.
     pub(crate) expires_ns: u64,
-    /// Whether something began to leave that the context has not looked after yet.
+    /// Whether something began to leave, or went stale, that the context has not looked after yet.
     pub(crate) is_due: bool,
+    /// Keys of streams that subscriptions have left since their ways were planned.
+    pub(crate) stale: BTreeSet<usize>,
     /// Conversions on all streams.
     pub(crate) conversions: usize,
     /// All formats, streams' versions and policies, kept conversions.
@@ -183,6 +188,7 @@ impl Morph {
             held_bytes: 0,
             expires_ns: u64::MAX,
             is_due: false,
+            stale: BTreeSet::new(),
             conversions: 0,
             registry: Registry::default(),
             state: None,

@@ -196,9 +196,13 @@ impl Context {
         }
     }
 
-    /// Lets leave what waits and can be read, and drops what has waited too long. Whether more can leave at once.
+    /// Lets leave what waits and can be read, and drops what has waited too long; plans the ways of streams that lost
+    /// subscriptions. Whether more can leave at once.
     pub(crate) fn look_after_waiting(&mut self) -> bool {
         self.morph.is_due = false;
+        for stream in std::mem::take(&mut self.morph.stale) {
+            self.replan(stream);
+        }
         if self.morph.holding.is_empty() {
             return false;
         }

@@ -25,9 +25,16 @@ impl Context {
         }
         let reads = self.reads(&keys);
         let mut used = BTreeSet::new();
+        // Many accept the same.
+        let mut planned: BTreeMap<Vec<FormatId>, Vec<(u64, Way)>> = BTreeMap::new();
         for key in keys {
             let Some(targets) = self.accept(key).map(|accept| accept.targets.clone()) else { continue };
-            let ways = self.ways_to(stream_key, &targets, &reads);
+            let accepted: Vec<FormatId> = targets.iter().map(Format::id).collect();
+            let ways = match planned.get(&accepted) {
+                Some(ways) => ways.clone(),
+                None => self.ways_to(stream_key, &targets, &reads),
+            };
+            planned.insert(accepted, ways.clone());
             let chains = ways.iter().filter_map(|(_, way)| match way {
                 Way::Chain(chain) => Some(*chain),
                 Way::AsTheyAre | Way::None => None,
@@ -159,11 +166,14 @@ impl super::Morphing {
         targets: &[Format],
         reads: &BTreeMap<FormatId, Vec<bool>>,
     ) -> Option<usize> {
-        let run = self.compile_chain(from, chain, targets, reads)?;
-        let same = |slot: &Option<Box<ChainRun>>| slot.as_ref().is_some_and(|slot| slot.is_as(&run));
+        let to = chain.steps.last().map_or(from.id(), |step| step.to);
+        let read = reads.get(&to).map(Vec::as_slice).unwrap_or_default();
+        let same =
+            |slot: &Option<Box<ChainRun>>| slot.as_ref().is_some_and(|slot| slot.is_as(from, &chain.steps, read));
         if let Some((key, _)) = self.chains.iter().find(|(_, slot)| same(slot)) {
             return Some(key);
         }
+        let run = self.compile_chain(from, chain, targets, reads)?;
         Some(self.chains.insert(Some(Box::new(run))))
     }
 
@@ -188,9 +198,12 @@ impl super::Morphing {
             at = parts.last()?.to().clone();
         }
         let mut parts = fuse(parts);
-        if let Some(reads) = reads.get(&at.id()) {
+        let reads = reads.get(&at.id()).map(Vec::as_slice).unwrap_or_default();
+        if !reads.is_empty() {
             parts = narrow(parts, reads);
         }
-        ChainRun::new(from, &at, chain.steps.clone(), chain.weight, parts)
+        let mut run = ChainRun::new(from, &at, chain.steps.clone(), chain.weight, parts)?;
+        run.reads = reads.into();
+        Some(run)
     }
 }
