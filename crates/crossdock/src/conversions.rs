@@ -152,7 +152,11 @@ pub(crate) fn paths(arguments: &List) -> Outcome {
         "no paths: they are for subscribers that say which formats they accept, as `crossdock subscribe --accept`";
     table(&headings, paths.iter().map(path_row), empty)?;
     for (path, refusal) in paths.iter().filter_map(|path| Some((path, path.refusal.as_ref()?))) {
-        out::say(format_args!("{}, {}: the latest refusal: {refusal}", path.stream, named(&path.from, path.from_version)));
+        out::say(format_args!(
+            "{}, {}: the latest refusal: {refusal}",
+            path.stream,
+            named(&path.from, path.from_version)
+        ));
     }
     Ok(())
 }

@@ -16,7 +16,9 @@ use crossdock_format::Format;
 use crossdock_query::{QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable};
+use crossdock_transport::{
+    ControlMessage, FormatName, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request, Unreadable,
+};
 
 /// Announced stream numbers of one session at most.
 const MAX_PUBLISHING: usize = 256;
