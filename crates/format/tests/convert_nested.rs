@@ -187,7 +187,7 @@ proptest! {
     fn a_narrowed_plan_makes_the_same_for_less(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
         let way = way(&from, seeds.0, 'n');
         let plan = plan(&from, &way)?;
-        let mut random = any::Source::new(seeds.1);
+        let mut random = any::Source(seeds.1);
         let makings = plan.makings();
         // What may refuse a record is made in any case.
         let members = way.to.members();
@@ -509,4 +509,13 @@ fn what_fits_is_made_in_place() {
         let is_there = in_place(from, to, "").is_some();
         assert_eq!(is_there, to == "a char[4]", "{from}: {to}");
     }
+}
+
+#[test]
+fn a_bounded_plan_makes_no_longer_records() {
+    let plan = by_name("a record { b u8 }[]", "a record { b u8; c char[1000] }[]", "default a[].c x").within(4000);
+    let text = |count: usize| format!("{{\"a\":[{}]}}", vec!["{\"b\":1}"; count].join(","));
+    assert!(made(&plan, &text(3)).is_ok());
+    let error = made(&plan, &text(4)).unwrap_err();
+    assert!(error.contains("the new record would be longer"), "{error}");
 }

@@ -9,21 +9,13 @@ use proptest::prelude::*;
 
 /// Numbers out of a seed.
 #[derive(Clone, Debug)]
-pub struct Source {
-    seed: u64,
-    /// Whether enumerations have numbers without a symbol.
-    has_unknown: bool,
-}
+pub struct Source(pub u64);
 
 impl Source {
-    pub fn new(seed: u64) -> Source {
-        Source { seed, has_unknown: false }
-    }
-
     pub fn next(&mut self) -> u64 {
         // SplitMix64.
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ word >> 31
     }
@@ -71,6 +63,13 @@ fn scalar() -> impl Strategy<Value = TypeSpec> {
         Just(FieldType::Bytes),
     ];
     prop_oneof![6 => plain.prop_map(TypeSpec::Scalar), 1 => decimal, 1 => enumeration]
+}
+
+/// Values out of a seed.
+struct Values {
+    source: Source,
+    /// Whether enumerations have numbers without a symbol.
+    has_unknown: bool,
 }
 
 /// What the field at a place is called.
@@ -121,7 +120,7 @@ pub fn format_named(name: Name) -> impl Strategy<Value = Format> {
 /// A format, and records of it, back to back; enumerations have numbers without a symbol as well.
 pub fn payload() -> impl Strategy<Value = (Format, Vec<u8>)> {
     (format(), vec(any::<u64>(), 0..5)).prop_map(|(format, seeds)| {
-        let record = |seed| made(&format, Source { seed, has_unknown: true });
+        let record = |seed| made(&format, seed, true);
         let payload = seeds.into_iter().flat_map(record).collect();
         (format, payload)
     })
@@ -140,60 +139,61 @@ pub fn records<'a>(format: &'a Format, mut payload: &'a [u8]) -> Vec<Record<'a>>
 
 /// A record of the format, made from a seed.
 pub fn record(format: &Format, seed: u64) -> Vec<u8> {
-    made(format, Source::new(seed))
+    made(format, seed, false)
 }
 
-fn made(format: &Format, mut source: Source) -> Vec<u8> {
+fn made(format: &Format, seed: u64, has_unknown: bool) -> Vec<u8> {
+    let mut values = Values { source: Source(seed), has_unknown };
     let mut builder = RecordBuilder::new(format);
-    fill(&mut builder, format, format.tree(), &format.specs(), &mut source);
+    fill(&mut builder, format, format.tree(), &format.specs(), &mut values);
     builder.finish().expect("all was set").to_vec()
 }
 
-fn fill(builder: &mut RecordBuilder, format: &Format, tree: &[Member], specs: &[FieldSpec], source: &mut Source) {
+fn fill(builder: &mut RecordBuilder, format: &Format, tree: &[Member], specs: &[FieldSpec], values: &mut Values) {
     for (member, spec) in tree.iter().zip(specs) {
-        if spec.nullable && source.below(3) == 0 {
+        if spec.nullable && values.source.below(3) == 0 {
             continue;
         }
-        fill_member(builder, format, member, spec, source);
+        fill_member(builder, format, member, spec, values);
     }
 }
 
-fn fill_member(builder: &mut RecordBuilder, format: &Format, member: &Member, spec: &FieldSpec, source: &mut Source) {
+fn fill_member(builder: &mut RecordBuilder, format: &Format, member: &Member, spec: &FieldSpec, values: &mut Values) {
     match (member, &spec.ty) {
-        (Member::Leaf(index), TypeSpec::List { .. }) => fill_list(builder, &format.fields()[*index], *index, source),
+        (Member::Leaf(index), TypeSpec::List { .. }) => fill_list(builder, &format.fields()[*index], *index, values),
         (Member::Leaf(index), _) => {
-            with_value(&format.fields()[*index], source, |value| {
+            with_value(&format.fields()[*index], values, |value| {
                 builder.set(*index, value).expect("made for the field");
             });
         }
         (Member::Group(group), TypeSpec::Union(variants)) => {
-            let chosen = source.below(variants.len() as u64) as usize;
-            fill_member(builder, format, &group.members[chosen], &variants[chosen], source);
+            let chosen = values.source.below(variants.len() as u64) as usize;
+            fill_member(builder, format, &group.members[chosen], &variants[chosen], values);
         }
         (Member::Group(group), TypeSpec::Record(fields)) => {
             builder.set_group_present(group);
-            fill(builder, format, &group.members, fields, source);
+            fill(builder, format, &group.members, fields, values);
         }
         _ => unreachable!("specs and tree are of one shape"),
     }
 }
 
-fn fill_list(builder: &mut RecordBuilder, field: &Field, index: usize, source: &mut Source) {
+fn fill_list(builder: &mut RecordBuilder, field: &Field, index: usize, values: &mut Values) {
     let element = field.element().expect("a list has elements").clone();
     builder.begin_list(index).expect("a list");
     let count = match element.count {
         Count::Fixed(count) => u64::from(count),
-        _ => source.below(4),
+        _ => values.source.below(4),
     };
     for _ in 0..count {
         match element.kind() {
-            ElementKind::Scalar(field) if field.ty == FieldType::List => fill_list(builder, field, 0, source),
-            ElementKind::Scalar(field) => with_value(field, source, |value| {
+            ElementKind::Scalar(field) if field.ty == FieldType::List => fill_list(builder, field, 0, values),
+            ElementKind::Scalar(field) => with_value(field, values, |value| {
                 builder.push(value).expect("made for the element");
             }),
             ElementKind::Record(format) => {
                 builder.begin_element().expect("a list of records");
-                fill(builder, format, format.tree(), &format.specs(), source);
+                fill(builder, format, format.tree(), &format.specs(), values);
                 builder.end_element().expect("all was set");
             }
         }
@@ -201,11 +201,11 @@ fn fill_list(builder: &mut RecordBuilder, field: &Field, index: usize, source: &
     builder.end_list().expect("as many as there are");
 }
 
-fn with_value(field: &Field, source: &mut Source, put: impl FnOnce(Value<'_>)) {
+fn with_value(field: &Field, values: &mut Values, put: impl FnOnce(Value<'_>)) {
     const LONG: &str = "a rather long text that no short path takes";
     const TEXTS: [&str; 7] = ["", "a", "JFK", "naïve", "\u{1F6EB} gate", LONG, " a & <b> "];
-    let number = source.number();
-    let text = TEXTS[source.below(TEXTS.len() as u64) as usize];
+    let number = values.source.number();
+    let text = TEXTS[values.source.below(TEXTS.len() as u64) as usize];
     put(match field.ty {
         FieldType::Bool => Value::Bool(number & 1 == 1),
         FieldType::I8 => Value::Int((number as i8).into()),
@@ -239,7 +239,7 @@ fn with_value(field: &Field, source: &mut Source, put: impl FnOnce(Value<'_>)) {
         }
         FieldType::Enum { bytes, .. } => {
             let symbols = field.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
-            let is_known = !source.has_unknown || number % 4 > 0;
+            let is_known = !values.has_unknown || !number.is_multiple_of(4);
             let known = symbols.get(number as usize % symbols.len().max(1)).filter(|_| is_known);
             let number = match known {
                 Some((_, number)) => *number,

@@ -89,7 +89,7 @@ struct Draw {
 
 /// A way from a format; new names begin with the letter.
 pub fn way(from: &Format, seed: u64, letter: char) -> Way {
-    let mut draw = Draw { random: Source::new(seed), rules: Rules::none(), letter, names: 0 };
+    let mut draw = Draw { random: Source(seed), rules: Rules::none(), letter, names: 0 };
     let at = At { from: String::new(), layout: String::new(), to: String::new() };
     let (nodes, _) = draw.members(&from.specs(), &at, false);
     let to = Format::natural(nodes.iter().map(Node::spec)).expect("names differ");
