@@ -164,11 +164,20 @@ fn converting_to_a_foreign_layout_without_allocating() {
     let to = "layout foreign big packed length size\nsize u16\nkind char[1]\nqty u24\nsymbol char[4]\nn u8\nlevels u16[] count n";
     let plan = Plan::by_name(&from, &Format::parse_schema(to).unwrap(), &"".parse().unwrap()).unwrap();
     let mut decoder = JsonDecoder::new(&from, &JsonOptions::default());
-    let payload = decoder.decode(br#"{"kind":"A","qty":7,"symbol":"AB","levels":[1,2,3]}"#).unwrap().repeat(100);
+    let mut decode = |line: &[u8]| decoder.decode(line).unwrap().to_vec();
+    let record = decode(br#"{"kind":"A","qty":7,"symbol":"AB","levels":[1,2,3]}"#);
+    // Refused by the plan, and by the layout.
+    let long = decode(br#"{"kind":"A","qty":7,"symbol":"ABCDE","levels":[1]}"#);
+    let high = decode(br#"{"kind":"A","qty":16777216,"symbol":"AB","levels":[]}"#);
+    let payload = [record.clone(), long, high, record.clone()].concat().repeat(25);
     let mut out = Vec::with_capacity(16 << 10);
     let mut step = || {
         out.clear();
-        assert_eq!(plan.run_payload(&payload, &mut out, |_, error| panic!("{error}")), 100);
+        let mut refused = 0;
+        assert_eq!(plan.run_payload(&payload, &mut out, |_, _| refused += 1), 50);
+        assert_eq!(refused, 50);
+        // Another core with the same plan needs nothing of its own but its output.
+        plan.clone().run(&record, &mut out).unwrap();
     };
     step();
     assert_eq!(measure(|| (0..10).for_each(|_| step())).count_total, 0);

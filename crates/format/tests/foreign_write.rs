@@ -81,7 +81,7 @@ proptest! {
         let mut row = RecordBuilder::new(format);
         let mut twin = RecordBuilder::new(format.twin());
         let mut payload = Vec::new();
-        let mut source = Source::new(values);
+        let mut source = Source(values);
         for _ in 0..4 {
             let mut again = source.clone();
             row.clear();
@@ -128,7 +128,7 @@ proptest! {
         let layout = layout(seed);
         let format = &layout.format;
         let mut row = RecordBuilder::new(format);
-        layout.fill(&mut row, &mut Source::new(values));
+        layout.fill(&mut row, &mut Source(values));
         let bytes = row.finish().map_err(|error| TestCaseError::fail(error.to_string()))?;
         let record = Record::check(format, bytes).unwrap();
         let allow = vec![Loss::Decimal, Loss::ListAsJson, Loss::Null];

@@ -238,6 +238,67 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
 }
 
 #[test]
+fn what_is_read_is_all_that_is_made_in_front_of_what_cannot_make_less() {
+    let (context, addr) = start(|_| {});
+    let middle = Format::parse_schema("flight u32\ndelay i16\ntext string").unwrap();
+    let feed = Format::parse_schema("layout foreign big packed\nflight u32\ndelay i16").unwrap();
+    let mut publisher = publisher(&addr, Transport::Udp, &v2());
+    let computed = "SELECT flight, delay, 'a' || 'text' AS text FROM x";
+    publisher.register_conversion(v2(), &middle, &computed.parse().unwrap()).unwrap();
+    publisher.register_conversion(&middle, &feed, &"".parse().unwrap()).unwrap();
+    let sql = "SELECT 1 AS one FROM F";
+    let mut subscriber = Subscriber::builder(&addr).sql(sql).accept(&feed).connect().unwrap();
+    let parts: Vec<String> = context.paths().unwrap().into_iter().flat_map(|path| path.parts).collect();
+    assert!(parts.len() > 1 && parts.iter().all(|part| !part.contains("text")), "{parts:?}");
+    publish(&mut publisher, 0..10);
+    publisher.finish().unwrap();
+    let mut records = 0;
+    while let Event::Records(batch) = next(&mut subscriber) {
+        records += batch.len();
+    }
+    assert_eq!(records, 10);
+    context.stop();
+}
+
+#[test]
+fn records_that_no_packet_holds_take_no_memory() {
+    let (context, addr) = start(|_| {});
+    let few = Format::parse_schema("n record { a u8 }[]").unwrap();
+    let many = Format::parse_schema("n record { a u8; pad u64[100000] null }[]").unwrap();
+    let wide = Format::parse_schema("a u8\npad u64[100000]").unwrap();
+    let mut publisher = publisher(&addr, Transport::Udp, &few);
+    publisher.register_conversion(&few, &many, &strip()).unwrap();
+    let refused = publisher.register_conversion(&few, &wide, &strip()).unwrap_err().to_string();
+    assert!(refused.contains("a packet holds"), "{refused}");
+    let mut subscriber = subscriber(&addr, Transport::Udp).accept(&many).connect().unwrap();
+    let mut row = RecordBuilder::new(&few);
+    for _ in 0..64 {
+        row.clear();
+        row.begin_list(0).unwrap();
+        for _ in 0..80 {
+            row.begin_element().unwrap();
+            row.set(0, Value::Uint(1)).unwrap();
+            row.end_element().unwrap();
+        }
+        row.end_list().unwrap();
+        publisher.publish(row.finish().unwrap()).unwrap();
+    }
+    publisher.finish().unwrap();
+    let mut lost = 0;
+    loop {
+        match next(&mut subscriber) {
+            Event::Dropped { records, .. } => lost += records,
+            Event::StreamEnded { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((lost, dropped(&context, "record_too_long")), (64, 64));
+    let path = context.paths().unwrap().remove(0);
+    assert!(path.refusal.is_some_and(|refusal| refusal.contains("longer")));
+    context.stop();
+}
+
+#[test]
 fn messages_are_decoded_and_encoded_on_the_way() {
     let (context, addr) = start(|_| {});
     let messages = Format::parse_schema("topic string\nbody bytes").unwrap();

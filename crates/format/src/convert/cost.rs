@@ -37,7 +37,7 @@ impl Plan {
         let picoseconds = match self.is_identity() {
             true => RECORD,
             false => {
-                let written = if self.inner.encode.is_some() { self.to().fields().len() as u64 } else { 0 };
+                let written = if self.inner.foreign.is_some() { self.to().fields().len() as u64 } else { 0 };
                 (RECORD + VALUE * written).saturating_add(of(&self.inner.code))
             }
         };

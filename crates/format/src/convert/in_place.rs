@@ -38,7 +38,7 @@ impl Plan {
     #[must_use]
     pub fn in_place(&self) -> Option<InPlace> {
         let (from, to, code) = (self.from(), self.to(), &self.inner.code);
-        if self.inner.encode.is_some() || to.fixed_bytes() > from.fixed_bytes().min(MOST_BYTES) {
+        if self.inner.foreign.is_some() || to.fixed_bytes() > from.fixed_bytes().min(MOST_BYTES) {
             return None;
         }
         let mut kept: Vec<Kept> = Vec::with_capacity(code.variable.len());

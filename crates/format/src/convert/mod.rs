@@ -73,7 +73,6 @@ mod codec;
 mod compile;
 mod cost;
 mod decimal;
-mod encode;
 mod error;
 mod fill;
 mod in_place;
@@ -101,7 +100,6 @@ use std::sync::Arc;
 
 use body::Body;
 use compile::Code;
-use encode::Encode;
 
 use crate::MAX_RECORD_BYTES;
 use crate::format::{Format, RECORD_ALIGN};
@@ -115,8 +113,8 @@ pub struct Plan {
 struct Inner {
     body: Body,
     code: Code,
-    /// Set where the target is foreign: the body makes records of its twin.
-    encode: Option<Encode>,
+    /// The target where it is foreign: the body makes records of its twin, which are then written as it has them.
+    foreign: Option<Format>,
 }
 
 impl Plan {
@@ -143,7 +141,7 @@ impl Plan {
 
     fn bounded(body: Body, foreign: Option<&Format>, most_bytes: usize) -> Plan {
         let code = compile::compile(&body, true, most_bytes.clamp(RECORD_ALIGN, MAX_RECORD_BYTES));
-        Plan { inner: Arc::new(Inner { body, code, encode: foreign.map(Encode::new) }) }
+        Plan { inner: Arc::new(Inner { body, code, foreign: foreign.cloned() }) }
     }
 
     /// The format of the records that come in.
@@ -155,25 +153,25 @@ impl Plan {
     /// The format of the records that go out.
     #[must_use]
     pub fn to(&self) -> &Format {
-        self.inner.encode.as_ref().map_or(&self.inner.body.to, |encode| &encode.format)
+        self.inner.foreign.as_ref().unwrap_or(&self.inner.body.to)
     }
 
     /// Whether a record is the same bytes in both formats, which then differ in names alone: there is nothing to run.
     #[must_use]
     pub fn is_identity(&self) -> bool {
-        self.inner.code.is_identity && self.inner.encode.is_none()
+        self.inner.code.is_identity && self.inner.foreign.is_none()
     }
 
     /// Whether some records may be refused for what is in them.
     #[must_use]
     pub fn may_refuse(&self) -> bool {
-        self.inner.code.may_refuse || self.inner.encode.is_some()
+        self.inner.code.may_refuse || self.inner.foreign.is_some()
     }
 
     /// Whether all new records are of one length, [`Format::fixed_bytes`] of the target.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
-        self.inner.code.is_fixed() && self.inner.encode.is_none()
+        self.inner.code.is_fixed() && self.inner.foreign.is_none()
     }
 
     /// The same plan, refusing records that would become longer than so many bytes: for who has no room for longer ones. By
@@ -204,10 +202,10 @@ impl Plan {
             return Some(self.clone());
         }
         // What a foreign layout refuses, and how it tells of values, is seen only once a record is written.
-        if self.inner.encode.is_some() {
+        if self.inner.foreign.is_some() {
             return None;
         }
-        let foreign = next.inner.encode.as_ref().map(|encode| &encode.format);
+        let foreign = next.inner.foreign.as_ref();
         self.inner.body.then(&next.inner.body).map(|body| Plan::of(body, foreign))
     }
 }

@@ -44,7 +44,7 @@ impl Plan {
     pub fn narrowed(&self, from: &Format, makes: &[bool]) -> Option<Plan> {
         let body = &self.inner.body;
         // Fields of a foreign layout tell of one another.
-        if self.inner.encode.is_some() {
+        if self.inner.foreign.is_some() {
             return None;
         }
         let to = body.to.narrowed(makes)?;

@@ -4,6 +4,7 @@ use super::compile::CHUNK_RECORDS;
 use super::error::{ConvertError, ConvertProblem, Place};
 use super::step::{Many, One, Part};
 use super::{Inner, Plan};
+use crate::foreign;
 use crate::format::{LENGTH_BYTES, RECORD_ALIGN};
 use crate::record::{Record, record_len};
 
@@ -14,15 +15,7 @@ impl Plan {
     /// Something in the record has no place in the new one; nothing was appended.
     #[inline]
     pub fn run(&self, record: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
-        if let Some(encode) = &self.inner.encode {
-            let mut outcome = Ok(());
-            encode.run(&self.inner, [record].into_iter(), out, &mut |_, error| outcome = Err(error));
-            return outcome;
-        }
-        match self.inner.one(record, out) {
-            true => Ok(()),
-            false => Err(self.inner.why(record)),
-        }
+        self.inner.make(record, out)
     }
 
     /// Appends the new records for many, one behind the other, and tells of those that are refused: the record's number,
@@ -34,8 +27,15 @@ impl Plan {
         mut refused: impl FnMut(usize, ConvertError),
     ) -> usize {
         let mut records = records.into_iter();
-        if let Some(encode) = &self.inner.encode {
-            return encode.run(&self.inner, records, out, &mut refused);
+        if self.inner.foreign.is_some() {
+            let mut appended = 0;
+            for (index, record) in records.enumerate() {
+                match self.inner.make(record, out) {
+                    Ok(()) => appended += 1,
+                    Err(error) => refused(index, error),
+                }
+            }
+            return appended;
         }
         let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
         let (mut flaws, mut lengths) = ([0; CHUNK_RECORDS], [0; CHUNK_RECORDS]);
@@ -66,7 +66,7 @@ impl Plan {
         mut refused: impl FnMut(usize, ConvertError),
     ) -> usize {
         let from = self.from();
-        if from.is_foreign() || self.inner.encode.is_some() {
+        if from.is_foreign() || self.inner.foreign.is_some() {
             return self.run_records(payload, out, &mut refused);
         }
         let mut rest = payload;
@@ -114,8 +114,18 @@ struct Notes<'n> {
 }
 
 impl Inner {
+    /// Appends the new record for one.
+    fn make(&self, record: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
+        let start = out.len();
+        match (self.one(record, out), &self.foreign) {
+            (false, _) => Err(self.why(record)),
+            (true, None) => Ok(()),
+            (true, Some(format)) => foreign::write_over(format, out, start).map_err(ConvertError::from),
+        }
+    }
+
     /// Appends the row for one record; whether it could.
-    pub(super) fn one(&self, record: &[u8], out: &mut Vec<u8>) -> bool {
+    fn one(&self, record: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let mut refused = record.len() < self.body.from.fixed_bytes();
         if self.code.is_identity {

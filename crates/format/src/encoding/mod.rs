@@ -270,20 +270,23 @@ impl FromStr for Encoding {
     }
 }
 
-/// What a mapping to an encoding can lose; refused unless it is asked for by name.
+/// What a mapping to an encoding can lose, and which encodings do; refused unless it is asked for by name. An encoding to
+/// which a loss does not happen has no use for its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Loss {
-    /// Times of day and durations, which no field is, are read as their numbers.
+    /// Times of day and durations become plain integers. Arrow and Parquet, read without a format.
     IntegerType,
-    /// Decimals become text.
+    /// Decimals become text. MessagePack, written.
     Decimal,
-    /// A null is left out where that stands for the type's default value.
+    /// A null becomes the type's default value. Protobuf, written.
     Null,
-    /// Enumerations become their symbols, and their numbers are not told.
+    /// An enumeration becomes the text of its symbol, so that what reads it back has another type. Arrow and Parquet,
+    /// written.
     Enum,
-    /// Lists become JSON inside of a text, which is a list again only for who has the schema.
+    /// Lists become JSON inside of a text, which is a list again only for who has the schema. CSV, written.
     ListAsJson,
-    /// Text that is no UTF-8, or has characters that the encoding lacks, has these replaced by U+FFFD.
+    /// Text that is no UTF-8, or has characters that the encoding lacks, has these replaced by U+FFFD. All that write text
+    /// or read it, as [the table](self#what-is-hard-to-say) says; `binary` has bytes as they are.
     InvalidText,
 }
 

@@ -22,7 +22,7 @@ use crate::record::{List, Value};
 
 pub(crate) use check::ForeignLayout;
 pub(crate) use place::parse;
-pub(crate) use write::write;
+pub(crate) use write::{write, write_over};
 
 /// What it takes to read a field in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -36,14 +36,45 @@ impl Put {
 /// A value that the layout has no way to hold, with the field; nothing was appended.
 pub(crate) fn write(format: &Format, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), ValueError> {
     let start = out.len();
-    let outcome = match &format.layout().foreign {
-        Some(foreign) => Writer { out, start, end: 0, variable: 0 }.record(format, foreign, record),
-        None => Err(ValueError::new(format, 0, ValueProblem::Foreign)),
-    };
-    if outcome.is_err() {
-        out.truncate(start);
+    out.extend_from_slice(record.bytes());
+    write_over(format, out, start)
+}
+
+/// Puts the record of the foreign layout `format` where the one of [`Format::twin`] is that `out` has from `start` on, up
+/// to its end. It is made behind that one, so that nobody needs a buffer for either of them.
+///
+/// # Errors
+/// As [`write`]; there is nothing from `start` on then.
+pub(crate) fn write_over(format: &Format, out: &mut Vec<u8>, start: usize) -> Result<(), ValueError> {
+    let values = out.len() - start;
+    // Most layouts take no more than that.
+    let mut room = format.fixed_bytes() + values;
+    loop {
+        out.resize(start + values + room, 0);
+        let (row, place) = out[start..].split_at_mut(values);
+        let (len, outcome) = write_in(format, &Record::assume_checked(format.twin(), row), place);
+        if len > room {
+            out.truncate(start + values);
+            room = len;
+            continue;
+        }
+        if outcome.is_ok() {
+            out.copy_within(start + values..start + values + len, start);
+        }
+        out.truncate(start + if outcome.is_ok() { len } else { 0 });
+        return outcome;
     }
-    outcome
+}
+
+/// Writes the record in `place`, which is zero, and gives its length in bytes. If that is more than there are, what was
+/// written and what it came to mean nothing.
+fn write_in(format: &Format, record: &Record<'_>, place: &mut [u8]) -> (usize, Result<(), ValueError>) {
+    let Some(foreign) = &format.layout().foreign else {
+        return (0, Err(ValueError::new(format, 0, ValueProblem::Foreign)));
+    };
+    let mut writer = Writer { place, len: 0, end: 0, variable: 0 };
+    let outcome = writer.record(format, foreign, record);
+    (writer.len, outcome)
 }
 
 /// A record or element: where its values are, and where they go.
@@ -68,9 +99,10 @@ impl Part<'_> {
 
 /// A record that is being written.
 struct Writer<'o> {
-    out: &'o mut Vec<u8>,
-    /// Where the record starts in `out`.
-    start: usize,
+    /// Room for it; what does not lie in it is not written.
+    place: &'o mut [u8],
+    /// How long the record is so far.
+    len: usize,
     /// Where the next variable part goes, from the start of the record.
     end: usize,
     /// The last field of the record that had a variable part, for messages.
@@ -133,7 +165,7 @@ impl Writer<'_> {
         if needed > len {
             return Err(part.refuse(self.variable, ValueProblem::NoRoom { found: needed, room: len }));
         }
-        self.out.resize(self.start + len, 0);
+        self.len = len;
         Ok(())
     }
 
@@ -142,14 +174,12 @@ impl Writer<'_> {
         if len > MAX_RECORD_BYTES {
             return Err(part.refuse(field, ValueProblem::RecordTooLong { found: len }));
         }
-        if self.out.len() < self.start + len {
-            self.out.resize(self.start + len, 0);
-        }
+        self.len = self.len.max(len);
         Ok(())
     }
 
     fn bytes(&self) -> &[u8] {
-        self.out.get(self.start..).unwrap_or_default()
+        self.place.get(..self.len).unwrap_or_default()
     }
 
     fn members(&mut self, part: &Part<'_>, members: &[Member]) -> Result<(), ValueError> {
@@ -391,9 +421,9 @@ impl Writer<'_> {
 
     /// The low bits of a number in their place; the others there stay.
     fn put_number(&mut self, load: &Number, base: usize, value: u64) {
-        let at = self.start + base + load.offset as usize;
+        let at = base + load.offset as usize;
         let len = usize::from(load.bytes);
-        let Some(place) = self.out.get_mut(at..at + len) else { return };
+        let Some(place) = self.place.get_mut(at..at + len) else { return };
         let whole = Number { offset: 0, shift: 0, bits: load.bytes * 8, signed: false, ..*load };
         let mask = if load.bits == 64 { u64::MAX } else { (1 << load.bits) - 1 };
         let word = whole.raw(place, 0) & !(mask << load.shift) | (value & mask) << load.shift;
@@ -405,15 +435,13 @@ impl Writer<'_> {
     }
 
     fn put_bytes(&mut self, at: usize, bytes: &[u8]) {
-        let at = self.start + at;
-        if let Some(place) = self.out.get_mut(at..at + bytes.len()) {
+        if let Some(place) = self.place.get_mut(at..at + bytes.len()) {
             place.copy_from_slice(bytes);
         }
     }
 
     fn put_text(&mut self, at: usize, len: usize, pads_space: bool, text: &[u8]) {
-        let at = self.start + at;
-        let place = self.out.get_mut(at..at + len).and_then(|place| place.split_at_mut_checked(text.len()));
+        let place = self.place.get_mut(at..at + len).and_then(|place| place.split_at_mut_checked(text.len()));
         if let Some((head, padding)) = place {
             head.copy_from_slice(text);
             padding.fill(if pads_space { b' ' } else { 0 });

@@ -69,7 +69,7 @@ struct Writer<'s> {
 }
 
 pub fn layout(seed: u64) -> Layout {
-    let mut source = Source::new(seed);
+    let mut source = Source(seed);
     let grows = source.below(3) > 0;
     let order = ["little", "big"][source.below(2) as usize];
     let mode = ["packed", "aligned"][source.below(2) as usize];
