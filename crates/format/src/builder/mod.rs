@@ -353,11 +353,12 @@ impl RecordBuilder {
 
     #[inline]
     fn store<const N: usize>(&mut self, field: usize, cell: Cell, value: [u8; N]) {
-        let at = self.base + cell.offset as usize;
-        if let Some(place) = self.buffer().get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        let record = self.record();
+        if let Some(place) = record.get_mut(cell.offset as usize..).and_then(|rest| rest.first_chunk_mut()) {
             *place = value;
         }
-        self.mark_set(field, cell);
+        clear_null(record, cell);
+        self.mark_required(field, cell);
     }
 
     #[inline]
@@ -385,13 +386,23 @@ impl RecordBuilder {
         }
     }
 
+    /// The innermost open record, and what is behind it.
     #[inline]
+    fn record(&mut self) -> &mut [u8] {
+        let base = self.base;
+        self.buffer().get_mut(base..).unwrap_or_default()
+    }
+
+    /// Notes that a field has a value.
     fn mark_set(&mut self, field: usize, cell: Cell) {
+        clear_null(self.record(), cell);
+        self.mark_required(field, cell);
+    }
+
+    /// Notes that a field has a value, beside its own null bit.
+    #[inline]
+    fn mark_required(&mut self, field: usize, cell: Cell) {
         if cell.null_mask != 0 {
-            let at = self.base + cell.null_byte as usize;
-            if let Some(byte) = self.buffer().get_mut(at) {
-                *byte &= !cell.null_mask;
-            }
             if cell.group == 0 {
                 return;
             }
@@ -410,5 +421,15 @@ impl RecordBuilder {
     #[cold]
     fn refuse(&self, field: usize, problem: ValueProblem) -> ValueError {
         ValueError { format: self.format.clone(), within: self.path(), is_value: self.is_in_value(), field, problem }
+    }
+}
+
+/// A field of this record is not null.
+#[inline]
+fn clear_null(record: &mut [u8], cell: Cell) {
+    if cell.null_mask != 0
+        && let Some(byte) = record.get_mut(cell.null_byte as usize)
+    {
+        *byte &= !cell.null_mask;
     }
 }

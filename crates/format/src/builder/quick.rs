@@ -1,6 +1,6 @@
 //! Setting what nearly all values are, with as little as it takes: what does not fit is for others to judge.
 
-use super::RecordBuilder;
+use super::{RecordBuilder, clear_null};
 use crate::MAX_RECORD_BYTES;
 use crate::field::FieldType;
 use crate::format::RECORD_ALIGN;
@@ -48,14 +48,15 @@ impl RecordBuilder {
                 self.store_variable(field, cell, text).is_ok()
             }
             FieldType::Char(room) if text.len() <= usize::from(room) && text.last() != Some(&0) => {
-                let at = self.base + cell.offset as usize;
-                if let Some(place) = self.buffer().get_mut(at..at + usize::from(room)) {
+                let (at, record) = (cell.offset as usize, self.record());
+                if let Some(place) = record.get_mut(at..at + usize::from(room)) {
                     let (head, padding) = place.split_at_mut(text.len());
                     // So short that a call would take longer.
                     head.iter_mut().zip(text).for_each(|(place, byte)| *place = *byte);
                     padding.iter_mut().for_each(|place| *place = 0);
                 }
-                self.mark_set(field, cell);
+                clear_null(record, cell);
+                self.mark_required(field, cell);
                 true
             }
             _ => false,
