@@ -203,9 +203,10 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
     let last = Format::parse_schema("flight u8\ndelay_s i64\nminutes i64\ntext string").unwrap();
     let mut publisher = publisher(&addr, Transport::Udp, &v2());
     let computed = "SELECT flight, delay, delay * 1 AS minutes, 'a' || 'text' AS text FROM x";
-    publisher.register_conversion(v2(), &middle, &computed.parse().unwrap()).unwrap();
+    let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
+    converter.register(v2(), &middle, &computed.parse().unwrap()).unwrap();
     let rules = "SELECT flight, delay * 60 AS delay_s, minutes, text FROM x";
-    publisher.register_conversion(&middle, &last, &rules.parse().unwrap()).unwrap();
+    converter.register(&middle, &last, &rules.parse().unwrap()).unwrap();
     let connect = |sql: &str| Subscriber::builder(&addr).sql(sql).accept(&last).connect().unwrap();
     let mut few = connect("SELECT delay_s FROM F WHERE delay_s > 0");
     let made = || context.paths().unwrap().into_iter().map(|path| path.parts).collect::<Vec<_>>();
@@ -267,8 +268,9 @@ fn records_that_no_packet_holds_take_no_memory() {
     let many = Format::parse_schema("n record { a u8; pad u64[100000] null }[]").unwrap();
     let wide = Format::parse_schema("a u8\npad u64[100000]").unwrap();
     let mut publisher = publisher(&addr, Transport::Udp, &few);
-    publisher.register_conversion(&few, &many, &strip()).unwrap();
-    let refused = publisher.register_conversion(&few, &wide, &strip()).unwrap_err().to_string();
+    let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
+    converter.register(&few, &many, &strip()).unwrap();
+    let refused = converter.register(&few, &wide, &strip()).unwrap_err().to_string();
     assert!(refused.contains("a packet holds"), "{refused}");
     let mut subscriber = subscriber(&addr, Transport::Udp).accept(&many).connect().unwrap();
     let mut row = RecordBuilder::new(&few);

@@ -44,7 +44,7 @@ impl Plan {
     pub fn narrowed(&self, from: &Format, makes: &[bool]) -> Option<Plan> {
         let body = &self.inner.body;
         // Fields of a foreign layout tell of one another.
-        if self.inner.foreign.is_some() {
+        if self.inner.foreign.is_some() && makes.contains(&false) {
             return None;
         }
         let to = body.to.narrowed(makes)?;
@@ -86,7 +86,8 @@ impl Plan {
         let groups = groups.map(|(presence, _)| other.presence(presence)).collect::<Option<_>>()?;
         let nesting = (Nesting::of(from), Nesting::of(&to));
         let from = from.clone();
-        Some(Plan::of(Body { from, to, sources, groups, unions: own_unions, checks, nesting }, None))
+        let body = Body { from, to, sources, groups, unions: own_unions, checks, nesting };
+        Some(Plan::of(body, self.inner.foreign.as_ref()))
     }
 }
 

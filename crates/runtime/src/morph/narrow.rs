@@ -17,14 +17,16 @@ pub(crate) fn narrow(parts: Vec<Part>, reads: &[bool]) -> Vec<Part> {
     }
     let mut steps: Vec<Vec<Making>> = parts.iter().map(makings).collect();
     steps.push(vec![Making { reads: read, can_fail: true }]);
-    // Each time around, one more part that makes all it can.
-    for _ in 0..=parts.len() {
+    // Each time around, one more part makes all that it can, or reads all that there is as well.
+    for _ in 0..=2 * parts.len() {
         match narrowed(&parts, &needed(&steps)) {
             Ok(parts) => return parts,
             Err(whole) => {
                 let (Some(step), Some(part)) = (steps.get_mut(whole), parts.get(whole)) else { return parts };
+                if step.iter().all(|making| making.can_fail) {
+                    step.push(Making { reads: (0..part.from().tree().len()).collect(), can_fail: true });
+                }
                 step.iter_mut().for_each(|making| making.can_fail = true);
-                step.push(Making { reads: (0..part.from().tree().len()).collect(), can_fail: true });
             }
         }
     }
