@@ -313,7 +313,22 @@ fn schemas_that_are_refused() {
     assert!(refusal(&of("")).contains("at least one field"));
     assert_eq!(refusal(&of(r#"{"name":"a","type":"ints"}"#)), "field `a`: there is no type `ints`");
     assert!(refusal(&of(r#"{"name":"a","type":"null"}"#)).starts_with("field `a`: it is always null"));
-    assert!(refusal(&of(r#"{"name":"a","type":["null","R"]}"#)).contains("lies in itself"));
+    assert_eq!(
+        refusal(&of(r#"{"name":"a","type":["null","R"]}"#)),
+        "field `a`: the record `R` lies in itself, which no format can"
+    );
+    // More fields than there is memory for, out of a few types: each record has the one before twenty times.
+    let wide = (1..12).fold(
+        r#"{"type":"record","name":"W0","fields":[{"name":"x","type":"int"}]}"#.to_owned(),
+        |inner, at| {
+            let more = (1..20).map(|field| format!(",{{\"name\":\"f{field}\",\"type\":\"W{}\"}}", at - 1));
+            let more: String = more.collect();
+            format!(
+                "{{\"type\":\"record\",\"name\":\"W{at}\",\"fields\":[{{\"name\":\"f0\",\"type\":{inner}}}{more}]}}"
+            )
+        },
+    );
+    assert!(refusal(&wide).contains("fields with those in it, expected at most 4096"), "{}", refusal(&wide));
     assert!(refusal(&of(r#"{"name":"a","type":[["int"]]}"#)).contains("union lies in a union"));
     assert!(refusal(&of(r#"{"name":"a","type":"int"},{"name":"a","type":"int"}"#)).contains("two fields"));
     let deep = format!("{}\"int\"{}", "{\"type\":\"array\",\"items\":".repeat(60), "}".repeat(60));

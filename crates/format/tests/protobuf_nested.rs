@@ -199,6 +199,14 @@ fn messages_that_no_format_can_have_are_refused_with_what_would_mend_it() {
         let wanted = format!("field `{path}`: its message type `E` has no fields, and a record has at least one");
         assert!(error.starts_with(&wanted) && error.contains("declare it as `bytes`"), "{error}");
     }
+    let deep: String = (0..20).map(|at| format!("message D{at} {{ D{} d = 1; }} ", at + 1)).collect();
+    let error = refusal(&format!("message M {{ D0 d = 1; }} {deep} message D20 {{ int32 a = 1; }}"));
+    assert!(error.contains("it lies more than 16 deep"), "{error}");
+    // More fields than there is memory for, out of a few types.
+    let fields = |of: usize| (1..=100).map(|at| format!("W{of} w{at} = {at};")).collect::<String>();
+    let wide: String = (1..9).map(|at| format!("message W{at} {{ {} }} ", fields(at + 1))).collect();
+    let error = refusal(&format!("message M {{ {} }} {wide} message W9 {{ int32 a = 1; }}", fields(1)));
+    assert!(error.contains("fields with those in it, expected at most 4096"), "{error}");
     // As bytes they are what they are on the wire.
     let as_bytes = "syntax = \"proto3\"; message M { int32 a = 1; bytes m = 2; }";
     let format = Format::parse_schema("a i32\nm bytes").unwrap();

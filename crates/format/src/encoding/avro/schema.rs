@@ -146,6 +146,7 @@ impl AvroSchema {
     /// # Errors
     /// No format is like that: records that lie in themselves, a field that is always null, too many fields.
     pub fn format(&self) -> Result<Format, EncodingError> {
+        self.measure(self.root, "", &mut Vec::new(), &mut HashMap::new())?;
         let specs = self.record_specs(self.root, "", 0)?;
         Format::natural(specs).map_err(|error| EncodingError::schema(format!("record {}: {error}", self.name())))
     }
@@ -162,6 +163,54 @@ impl AvroSchema {
     pub(super) fn ty(&self, index: usize) -> &Type {
         // Indices come from the parser, which gave out no others.
         &self.types[index]
+    }
+
+    /// How many fields a type comes to with those in it, each type looked at once: records that lie in several others
+    /// may come to more than there is memory for. `open` are the records on the way, `known` those that were counted.
+    fn measure(
+        &self,
+        ty: usize,
+        path: &str,
+        open: &mut Vec<usize>,
+        known: &mut HashMap<usize, usize>,
+    ) -> Result<usize, EncodingError> {
+        let fields = match &self.ty(ty).kind {
+            Kind::Array(of) | Kind::Map(of) => return self.measure(*of, path, open, known),
+            Kind::Union(branches) => {
+                let mut sum = branches.len();
+                for branch in branches {
+                    sum = sum.saturating_add(self.measure(*branch, path, open, known)?);
+                }
+                return Ok(sum);
+            }
+            Kind::Record(fields) => fields,
+            _ => return Ok(0),
+        };
+        if let Some(fields) = known.get(&ty) {
+            return Ok(*fields);
+        }
+        if open.contains(&ty) {
+            let why = format!("the record `{}` lies in itself, which no format can", self.ty(ty).name);
+            return Err(EncodingError::schema(why).in_field(path));
+        }
+        if open.len() > crate::MAX_DEPTH {
+            return Err(too_deep(path));
+        }
+        open.push(ty);
+        let mut sum = fields.len();
+        for field in fields.iter().filter(|field| field.note.is_none()) {
+            let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
+            sum = sum.saturating_add(self.measure(field.ty, &path, open, known)?);
+        }
+        open.pop();
+        // Some are counted that are no fields of the format: what is too many all the same is told by who makes that.
+        if sum > 4 * crate::MAX_FIELDS {
+            let name = &self.ty(ty).name;
+            let why = format!("`{name}` has {sum} fields with those in it, expected at most {}", crate::MAX_FIELDS);
+            return Err(EncodingError::schema(why));
+        }
+        known.insert(ty, sum);
+        Ok(sum)
     }
 
     fn record_specs(&self, record: usize, path: &str, depth: usize) -> Result<Vec<FieldSpec>, EncodingError> {
@@ -182,8 +231,7 @@ impl AvroSchema {
     /// The field of a format that values of this type are, with no regard to notes.
     pub(super) fn spec(&self, name: &str, ty: usize, path: &str, depth: usize) -> Result<FieldSpec, EncodingError> {
         if depth > crate::MAX_DEPTH {
-            let message = format!("it lies in itself, or more than {} deep: a format cannot", crate::MAX_DEPTH);
-            return Err(EncodingError::schema(message).in_field(path));
+            return Err(too_deep(path));
         }
         let spec = |ty: TypeSpec| FieldSpec::new(name, ty);
         let scalar = |ty: FieldType| Ok(FieldSpec::new(name, ty));
@@ -469,4 +517,9 @@ fn logical(object: &Map<String, Json>, kind: &Kind) -> Logical {
 
 fn shorten(json: &Json) -> String {
     text::shorten(json.to_string().as_bytes())
+}
+
+fn too_deep(path: &str) -> EncodingError {
+    let why = format!("it lies more than {} deep, and a format goes no deeper", crate::MAX_DEPTH);
+    EncodingError::schema(why).in_field(path)
 }

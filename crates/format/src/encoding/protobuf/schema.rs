@@ -1,5 +1,6 @@
 //! What a message type says: fields with numbers and kinds, and what format it is.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::encoding::EncodingError;
@@ -149,6 +150,11 @@ impl Kind {
     }
 }
 
+fn too_deep(path: impl Into<String>) -> EncodingError {
+    let why = format!("it lies more than {} deep, and a format goes no deeper: {MEND}", crate::MAX_DEPTH);
+    EncodingError::schema(why).in_field(path)
+}
+
 /// What to do about a message that no format can have.
 const MEND: &str =
     "in the `.proto`, declare it as `bytes`, which keeps it as it is written, or leave it out, and it is passed over";
@@ -159,11 +165,7 @@ impl ProtobufSchema {
     /// # Errors
     /// No format is like that: a message without fields, one that lies in itself, two fields of one name, too many.
     pub fn format(&self) -> Result<Format, EncodingError> {
-        if let Some((path, message)) = self.find_loop(0, "", &mut Vec::new(), &mut Vec::new()) {
-            let name = &self.messages[message].name;
-            let why = format!("its message type `{name}` lies in itself, which no format can: {MEND}");
-            return Err(EncodingError::schema(why).in_field(path));
-        }
+        self.measure(0, "", &mut Vec::new(), &mut HashMap::new())?;
         let specs = self.specs(0, "", 0)?;
         Format::natural(specs).map_err(|error| EncodingError::schema(format!("message {}: {error}", self.root().name)))
     }
@@ -234,36 +236,48 @@ impl ProtobufSchema {
         &self.messages[0]
     }
 
-    /// The first field whose message type lies in itself by it: its path and that type. `open` are the types on the way,
-    /// `done` those that were looked through.
-    fn find_loop(
+    /// How many fields a message has with those in it, each type looked at once: types that lie in several others may
+    /// come to more than there is memory for. `open` are the types on the way, `known` those that were counted.
+    fn measure(
         &self,
         message: usize,
         path: &str,
         open: &mut Vec<usize>,
-        done: &mut Vec<usize>,
-    ) -> Option<(String, usize)> {
+        known: &mut HashMap<usize, usize>,
+    ) -> Result<usize, EncodingError> {
+        if let Some(fields) = known.get(&message) {
+            return Ok(*fields);
+        }
         open.push(message);
-        let found = self.messages[message].fields.iter().find_map(|field| {
-            let (Kind::Message(inner) | Kind::Group(inner), None) = (field.kind, &field.note) else { return None };
+        let mut fields: usize = 0;
+        for field in &self.messages[message].fields {
+            fields += 1;
+            let (Kind::Message(inner) | Kind::Group(inner), None) = (field.kind, &field.note) else { continue };
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
-            match open.contains(&inner) {
-                true => Some((path, inner)),
-                // No deeper than a format may be: that is told by who makes one.
-                false if done.contains(&inner) || open.len() > crate::MAX_DEPTH => None,
-                false => self.find_loop(inner, &path, open, done),
+            if open.contains(&inner) {
+                let name = &self.messages[inner].name;
+                let why = format!("its message type `{name}` lies in itself, which no format can: {MEND}");
+                return Err(EncodingError::schema(why).in_field(path));
             }
-        });
+            if open.len() > crate::MAX_DEPTH {
+                return Err(too_deep(path));
+            }
+            fields = fields.saturating_add(self.measure(inner, &path, open, known)?);
+        }
+        if fields > crate::MAX_FIELDS {
+            let name = &self.messages[message].name;
+            let why = format!("`{name}` has {fields} fields with those in it, expected at most {}", crate::MAX_FIELDS);
+            return Err(EncodingError::schema(why));
+        }
         open.pop();
-        done.push(message);
-        found
+        known.insert(message, fields);
+        Ok(fields)
     }
 
     /// The fields of a format that a message's are.
     pub(super) fn specs(&self, message: usize, path: &str, depth: usize) -> Result<Vec<FieldSpec>, EncodingError> {
         if depth > crate::MAX_DEPTH {
-            let message = format!("it lies more than {} deep, and a format goes no deeper: {MEND}", crate::MAX_DEPTH);
-            return Err(EncodingError::schema(message).in_field(path));
+            return Err(too_deep(path));
         }
         let message = &self.messages[message];
         if message.fields.is_empty() && depth > 0 {
