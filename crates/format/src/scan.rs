@@ -109,11 +109,52 @@ impl<'a> Scan<'a> {
     /// text.
     #[inline]
     pub(crate) fn text(&mut self) -> Option<Run<'a>> {
-        // Of each, the lowest bit is exact: what is borrowed goes up only.
-        let ends = |word| zeros(word ^ each(b'"')) | zeros(word ^ each(b'\\')) | below_blank(word);
-        let (run, is_ascii) = self.run(ends, |byte| matches!(byte, b'"' | b'\\' | ..0x20));
+        let (run, is_ascii) = self.run(text_ends, is_text_end);
         self.take(b"\"").then_some(())?;
         (is_ascii || str::from_utf8(run.bytes).is_ok()).then_some(run)
+    }
+
+    /// As [`Scan::text`], for a text with escapes, which is put here without them.
+    #[inline(never)]
+    pub(crate) fn escaped_text(&mut self, text: &mut Vec<u8>) -> Option<()> {
+        text.clear();
+        loop {
+            let (run, _) = self.run(text_ends, is_text_end);
+            text.extend_from_slice(run.bytes);
+            match self.next()? {
+                b'"' => return str::from_utf8(text).ok().map(|_| ()),
+                b'\\' => self.escape(text)?,
+                _ => return None,
+            }
+        }
+    }
+
+    /// Takes what follows a backslash.
+    fn escape(&mut self, text: &mut Vec<u8>) -> Option<()> {
+        text.push(match self.next()? {
+            byte @ (b'"' | b'\\' | b'/') => byte,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let mut unit = self.hex_digits()?;
+                if (0xd800..0xdc00).contains(&unit) {
+                    self.take(b"\\u").then_some(())?;
+                    let low = self.hex_digits()?.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
+                    unit = 0x1_0000 + ((unit - 0xd800) << 10 | low);
+                }
+                text.extend_from_slice(char::from_u32(unit)?.encode_utf8(&mut [0; 4]).as_bytes());
+                return Some(());
+            }
+            _ => return None,
+        });
+        Some(())
+    }
+
+    fn hex_digits(&mut self) -> Option<u32> {
+        (0..4).try_fold(0, |number, _| Some(number << 4 | char::from(self.next()?).to_digit(16)?))
     }
 
     /// Takes what comes before the next of these bytes, which need not come, and whether it is all ASCII.
@@ -272,6 +313,17 @@ impl Sought {
         let used = u128::MAX.checked_shr(unused).unwrap_or_default();
         Self { bytes: bytes.into(), block: u128::from_le_bytes(block), used }
     }
+}
+
+/// A top bit for each byte that ends a plain text of JSON. Of each kind the lowest is exact: what is borrowed goes up only.
+#[inline]
+const fn text_ends(word: u64) -> u64 {
+    zeros(word ^ each(b'"')) | zeros(word ^ each(b'\\')) | below_blank(word)
+}
+
+#[inline]
+fn is_text_end(byte: &u8) -> bool {
+    matches!(byte, b'"' | b'\\' | ..b' ')
 }
 
 /// A top bit for each zero byte; above the lowest of them there may be more.

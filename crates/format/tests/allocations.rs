@@ -48,8 +48,7 @@ fn json_to_records_and_back_without_allocating() {
         encoder.record(&Record::check(&format, record).unwrap(), &mut out);
     };
     (0..10).for_each(|_| step());
-    // serde_json has a scratch buffer of its own for each line that has an escape; there is no way to hand it one.
-    assert!(measure(|| (0..80).for_each(|_| step())).count_total <= 80);
+    assert_eq!(measure(|| (0..80).for_each(|_| step())).count_total, 0);
 }
 
 #[test]

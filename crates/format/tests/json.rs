@@ -52,6 +52,7 @@ fn any_line() -> impl Strategy<Value = Vec<u8>> {
         "-?[0-9]{0,20}(\\.[0-9]{0,20})?([eE][+-]?[0-9]{0,3})?",
         "null|true|false|nul|[tfn]",
         text.prop_map(|text| format!("\"{text}\"")),
+        r#""([a-zé]|\\["\\/bfnrtx]|\\u[0-9a-fA-F]{4}|\\u[dD][89a-f]3d\\ude[0-9a-g]{2}){0,6}""#,
         "\\[[0-9]{0,2}\\]|\\{\\}",
     ];
     let names = proptest::sample::subsequence(vec!["a", "c", "d", "e", "g", "h", "i", "j", "k"], 0..=9).prop_shuffle();

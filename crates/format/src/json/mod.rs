@@ -2,7 +2,8 @@
 //!
 //! [`JsonDecoder`] reads lines from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between;
 //! a line that is wrong is one error, with line and field, after which the next line can be read. [`JsonEncoder`]
-//! writes records as lines that read back as the same records.
+//! writes records as lines that read back as the same records. Lines of single values are mostly read in one go by what
+//! is compiled for the format; `serde_json` reads all others, and is the judge of what is wrong.
 //!
 //! Numbers are numbers; floats that JSON has no number for are the strings `"NaN"`, `"inf"` and `"-inf"`. Timestamps
 //! are RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing. Decimals are numbers,

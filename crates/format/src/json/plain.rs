@@ -1,7 +1,7 @@
 //! Lines as programs write them, read in one go and put where they go in a record: objects of single values, in
 //! whatever order, with or without blanks.
 //!
-//! What is not as usual (an escape, a member twice or missing, a value of another type) is not judged here: the line is
+//! What is not as usual (a name with an escape, a member twice or missing, a value of another type) is not judged here: the line is
 //! then read by the JSON library, which takes it after all or tells what is wrong. So this may say no to anything, but
 //! what it takes is what the library would take; tests hold it to that.
 
@@ -25,6 +25,8 @@ pub(super) struct Plain {
     required: Box<[u64]>,
     format: Format,
     builder: DirectBuilder,
+    /// A text without its escapes.
+    unescaped: Vec<u8>,
     scratch: Vec<u8>,
 }
 
@@ -60,7 +62,16 @@ impl Plain {
         let next = (0..=members.len()).collect();
         let seen = required.clone();
         let format = format.clone();
-        Some(Self { members: members.into(), next, seen, required, format, builder, scratch: Vec::new() })
+        Some(Self {
+            members: members.into(),
+            next,
+            seen,
+            required,
+            format,
+            builder,
+            unescaped: Vec::new(),
+            scratch: Vec::new(),
+        })
     }
 
     /// Reads a line; false where the library has to.
@@ -167,8 +178,16 @@ impl Plain {
     #[inline]
     fn put_text(&mut self, options: &JsonOptions, index: usize, scan: &mut Scan<'_>) -> Option<()> {
         scan.next()?;
-        let run = scan.text()?;
-        let Self { members, format, builder, scratch, .. } = self;
+        let Self { members, format, builder, unescaped, scratch, .. } = self;
+        let before = *scan;
+        let run = match scan.text() {
+            Some(run) => run,
+            None => {
+                *scan = before;
+                scan.escaped_text(unescaped)?;
+                Run { bytes: unescaped, ahead: unescaped }
+            }
+        };
         let place = members.get(index)?.target.place;
         let is_null_word = options.null_words.iter().any(|word| word.as_bytes() == run.bytes);
         if is_null_word && builder.put_null(place).is_ok() {
