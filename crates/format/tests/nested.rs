@@ -242,3 +242,21 @@ fn json_reads_back() {
     // What an error leaves open does not last.
     assert_eq!(json(&format, decoder.decode(LINE.as_bytes()).unwrap()), LINE);
 }
+
+#[test]
+fn csv_does_not_lose_in_silence_that_a_nested_record_is_there() {
+    use crossdock_format::encoding::{Encoding, EncodingOptions, Loss, encoder};
+    let format = Format::parse_schema("a u8\npos record { x u8 null; y u8 null } null").unwrap();
+    let mut row = RecordBuilder::new(&format);
+    row.set_u64(0, 1).unwrap();
+    row.set_group_present(format.group("pos").unwrap());
+    let bytes = row.finish().unwrap().to_vec();
+    let record = Record::check(&format, &bytes).unwrap();
+    let write = |allow: Vec<Loss>| {
+        let options = EncodingOptions { allow, ..EncodingOptions::default() };
+        encoder(Encoding::Csv, &format, None, &options).unwrap().record(&record, &mut Vec::new())
+    };
+    let refused = write(Vec::new()).unwrap_err().to_string();
+    assert!(refused.contains("`pos`") && refused.contains("--allow null"), "{refused}");
+    assert!(write(vec![Loss::Null]).is_ok());
+}

@@ -278,7 +278,7 @@ pub enum Loss {
     IntegerType,
     /// Decimals become text. MessagePack, written.
     Decimal,
-    /// A null becomes the type's default value. Protobuf, written.
+    /// A null becomes the type's default value. Protobuf, written. A nested record with nothing in it becomes null. CSV, written.
     Null,
     /// An enumeration becomes the text of its symbol, so that what reads it back has another type. Arrow and Parquet,
     /// written.

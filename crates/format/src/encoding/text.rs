@@ -4,6 +4,7 @@ use std::io::BufRead;
 
 use super::{Decoder, Encoder, Encoding, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::csv::{CsvDecoder, CsvEncoder, CsvOptions};
+use crate::element::{Group, Member};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonEncoder, JsonOptions};
@@ -117,6 +118,8 @@ pub(super) struct CsvOutput {
     encoder: CsvEncoder,
     header: bool,
     mends_text: bool,
+    /// Nested records that may be there with nothing in them, which their columns do not tell; none where that is allowed.
+    bare: Vec<Group>,
 }
 
 impl CsvOutput {
@@ -128,7 +131,32 @@ impl CsvOutput {
             return Err(EncodingError::new(problem).in_field(&list.name));
         }
         let mends_text = options.allows(Loss::InvalidText);
-        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header, mends_text })
+        let mut bare = Vec::new();
+        if !options.allows(Loss::Null) {
+            find_bare(format, format.tree(), &mut bare);
+        }
+        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header, mends_text, bare })
+    }
+
+    /// Refuses a record in which a nested record would read back as null.
+    fn check_bare(&self, record: &Record<'_>) -> Result<(), EncodingError> {
+        let is_bare =
+            |group: &&Group| !record.group_is_null(group) && group.leaves.clone().all(|field| record.is_null(field));
+        let Some(group) = self.bare.iter().find(is_bare) else { return Ok(()) };
+        let expected = format!("a field in it that is not null; --allow {} has it read back as null", Loss::Null);
+        Err(EncodingError::value("a nested record with nothing in it", expected).in_field(&group.path))
+    }
+}
+
+/// The nested records that may be null and of which all fields may be.
+fn find_bare(format: &Format, members: &[Member], bare: &mut Vec<Group>) {
+    for member in members {
+        let Member::Group(group) = member else { continue };
+        let mut fields = format.fields().get(group.leaves.clone()).unwrap_or_default().iter();
+        if group.optional.is_some() && fields.all(|field| field.nullable) {
+            bare.push(group.clone());
+        }
+        find_bare(format, &group.members, bare);
     }
 }
 
@@ -140,6 +168,7 @@ impl Encoder for CsvOutput {
     }
 
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
+        self.check_bare(record)?;
         if self.mends_text {
             self.encoder.record(record, out);
             return Ok(());
