@@ -133,7 +133,9 @@ proptest! {
         let record = Record::check(format, bytes).unwrap();
         let allow = vec![Loss::Decimal, Loss::ListAsJson, Loss::Null];
         let options = EncodingOptions { allow, ..EncodingOptions::default() };
-        for encoding in Encoding::ALL {
+        // CSV does not tell a record that is there with nothing in it from one that is null.
+        let is_flat = !layout.text.contains("} null") && !layout.text.contains("union");
+        for encoding in Encoding::ALL.into_iter().filter(|encoding| is_flat || *encoding != Encoding::Csv) {
             let wrong = |error| TestCaseError::fail(format!("{encoding}: {error}\n{}", layout.text));
             let mut encoder = encoding::encoder(encoding, format, None, &options).map_err(wrong)?;
             let mut out = Vec::new();
