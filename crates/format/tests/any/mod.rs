@@ -239,7 +239,7 @@ fn with_value(field: &Field, source: &mut Source, put: impl FnOnce(Value<'_>)) {
         }
         FieldType::Enum { bytes, .. } => {
             let symbols = field.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
-            let is_known = !source.has_unknown || number % 4 > 0;
+            let is_known = !source.has_unknown || !number.is_multiple_of(4);
             let known = symbols.get(number as usize % symbols.len().max(1)).filter(|_| is_known);
             let number = match known {
                 Some((_, number)) => *number,
