@@ -323,6 +323,16 @@ pub enum RecordProblem {
         /// The byte.
         found: u8,
     },
+    /// A time of a foreign layout that 64 bits of nanoseconds do not hold.
+    #[error("field {}: {found} times {unit_ns} ns is no timestamp: they go from the year 1677 to 2262", field + 1)]
+    Timestamp {
+        /// Index of the field.
+        field: usize,
+        /// The number in the field.
+        found: i64,
+        /// What it counts, in nanoseconds.
+        unit_ns: i64,
+    },
     /// A union has more than one variant, or none.
     #[error("field {}: its union has {found} variants, expected 1", field + 1)]
     Union {
@@ -348,6 +358,7 @@ impl RecordProblem {
             Self::Slot { .. } => "record_slot",
             Self::SharedBytes { .. } => "record_shared_bytes",
             Self::Bool { .. } => "record_bool",
+            Self::Timestamp { .. } => "record_timestamp",
             Self::Union { .. } => "record_union",
             Self::PayloadTooLong { .. } => "payload_too_long",
         }
@@ -357,7 +368,10 @@ impl RecordProblem {
     #[must_use]
     pub const fn field(&self) -> Option<usize> {
         match self {
-            Self::Slot { field, .. } | Self::Bool { field, .. } | Self::Union { field, .. } => Some(*field),
+            Self::Slot { field, .. }
+            | Self::Bool { field, .. }
+            | Self::Timestamp { field, .. }
+            | Self::Union { field, .. } => Some(*field),
             _ => None,
         }
     }

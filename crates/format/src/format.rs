@@ -515,7 +515,7 @@ impl Layout {
             groups: Box::default(),
             unions: Box::default(),
             is_deep: false,
-            has_slots: foreign.has_places,
+            has_slots: foreign.needs_walk,
             blank: vec![0; fixed_bytes].into(),
             required: vec![0; fields.len().div_ceil(64)].into(),
             details: fields.iter().map(|field| field.detail.clone()).collect(),

@@ -227,3 +227,73 @@ fn items_of_every_encoding_without_allocating() {
         }
     }
 }
+
+/// The items of an encoding, read one for each of `steps` after ten to warm up: how many allocations that takes, and how
+/// many of all of them were refused.
+fn carried(encoding: Encoding, format: &Format, text: &[u8], steps: usize) -> (u64, usize) {
+    let options = EncodingOptions::default();
+    let mut decoder = encoding::decoder(encoding, format, None, &options).unwrap();
+    let mut input = text;
+    let mut refused = 0;
+    let mut step = || match decoder.next_record(&mut input) {
+        Ok(record) => assert!(record.is_some(), "{encoding}"),
+        Err(error) => {
+            assert!(error.is_item(), "{encoding}: {error}");
+            refused += 1;
+        }
+    };
+    (0..10).for_each(|_| step());
+    let count = measure(|| (0..steps).for_each(|_| step())).count_total;
+    (count, refused)
+}
+
+#[test]
+fn foreign_layouts_are_read_from_other_encodings_without_allocating() {
+    let layout =
+        "layout foreign big packed\nkind char[1]\nqty u24\nprice decimal(8, scale 2)\nat timestamp size 6 unit ms";
+    let format = Format::parse_schema(layout).unwrap();
+    let csv = ["kind,qty,price,at\n", &"A,7,1.25,2013-01-01T10:00:00Z\n".repeat(100)].concat();
+    assert_eq!(carried(Encoding::Csv, &format, csv.as_bytes(), 80), (0, 0));
+}
+
+/// Most texts that an error of one item is made of: what was found and expected, the field, and both in one.
+const MOST_OF_ERROR: u64 = 12;
+
+#[test]
+fn what_is_refused_costs_its_error_alone() {
+    let format = Format::parse_schema("carrier char[2]\nflight u16\ndelay i32 null").unwrap();
+    let csv = ["carrier,flight,delay\n", &"UA,1545,2\nUA,99999,2\n".repeat(60)].concat();
+    let json = "{\"carrier\":\"UA\",\"flight\":1,\"delay\":2}\n{\"carrier\":\"UA\",\"flight\":99999,\"delay\":2}\n";
+    for (encoding, text) in [(Encoding::Csv, csv), (Encoding::Json, json.repeat(60))] {
+        let (count, refused) = carried(encoding, &format, text.as_bytes(), 100);
+        assert_eq!(refused, 55, "{encoding}");
+        assert!(count <= 50 * MOST_OF_ERROR, "{encoding}: {count}");
+    }
+    let layout = Format::parse_schema("layout foreign big packed\nkind char[1]\nqty u24").unwrap();
+    let csv = ["kind,qty\n", &"A,7\nA,16777216\n".repeat(60)].concat();
+    let (count, refused) = carried(Encoding::Csv, &layout, csv.as_bytes(), 100);
+    assert_eq!(refused, 55);
+    assert!(count <= 50 * MOST_OF_ERROR, "{count}");
+}
+
+#[cfg(feature = "xml")]
+#[test]
+fn xml_is_written_without_allocating() {
+    let schema = "id u32\nname string null\nprice f64 null\nat timestamp\nfare decimal(8, scale 2)\nraw bytes\n\
+                  legs record { to string; km u16[] }[]\nu union { a i32; b record { c enum u8 { A = 1 } } }";
+    let format = Format::parse_schema(schema).unwrap();
+    let line = r#"{"id":1,"name":"a & <b>","price":1.5,"at":"2013-01-01T10:00:00Z","fare":7.25,"raw":"AAEC","#;
+    let line = [line, r#""legs":[{"to":"JFK","km":[1,2]},{"to":"","km":[]}],"u":{"b":{"c":"A"}}}"#].concat();
+    let mut decoder = JsonDecoder::new(&format, &JsonOptions::default());
+    let bytes = decoder.decode(line.as_bytes()).unwrap();
+    let record = Record::check(&format, bytes).unwrap();
+    let mut encoder = encoding::encoder(Encoding::Xml, &format, None, &EncodingOptions::default()).unwrap();
+    let mut out = Vec::with_capacity(4096);
+    encoder.start(&mut out);
+    let mut step = || {
+        out.clear();
+        encoder.record(&record, &mut out).unwrap();
+    };
+    step();
+    assert_eq!(measure(|| (0..100).for_each(|_| step())).count_total, 0);
+}

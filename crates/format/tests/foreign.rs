@@ -231,3 +231,35 @@ fn costs_are_told_and_selections_are_natural() {
     let copied = row.finish().unwrap().to_vec();
     assert_eq!(json(&natural, &copied), json(&format, &del));
 }
+
+#[test]
+fn times_that_no_timestamp_holds_are_refused() {
+    let layout = "layout foreign little packed\nn u8\nat timestamp size 8 unit s null if = -1\n\
+                  legs record { end timestamp size 6 unit ms be }[2]\nshort timestamp size 4 unit s";
+    let format = parse(layout);
+    let most = i64::MAX / 1_000_000_000;
+    let bytes = |seconds: i64, millis: u64| {
+        let mut bytes = vec![7];
+        bytes.extend_from_slice(&seconds.to_le_bytes());
+        bytes.extend_from_slice(&[0; 6]);
+        bytes.extend_from_slice(&millis.to_be_bytes()[2..]);
+        bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+        bytes
+    };
+    let at = format.field("at").unwrap();
+    for seconds in [most, -most, 0] {
+        let bytes = bytes(seconds, 1 << 42);
+        let record = Record::check(&format, &bytes).unwrap();
+        assert_eq!(record.get(at), Value::Timestamp(seconds * 1_000_000_000));
+    }
+    assert_eq!(Record::check(&format, &bytes(-1, 0)).unwrap().get(at), Value::Null);
+    for (seconds, millis, path) in
+        [(most + 1, 0, "at"), (-most - 1, 0, "at"), (i64::MIN, 0, "at"), (1, 1 << 47, "legs[1].end")]
+    {
+        let bytes = bytes(seconds, millis);
+        let error = Record::check(&format, &bytes).unwrap_err();
+        assert_eq!((error.problem.reason(), error.field_path(&format).as_deref()), ("record_timestamp", Some(path)));
+        assert!(error.to_string().contains("is no timestamp"), "{error}");
+        assert!(format.check_records(&bytes, |_, _| {}).is_err());
+    }
+}

@@ -1,14 +1,18 @@
 //! JSON lines: what is written reads back, serde_json reads it too, and what is wrong is named and skipped.
 
+mod any;
 mod arbitrary;
+mod tree;
 
 use std::io::BufReader;
 
+use any::{payload as any_payload, records as any_records};
 use arbitrary::{Owned, payload, rows};
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions, MAX_DEPTH};
 use crossdock_format::{Format, Record, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tree::Tree;
 
 fn encode(format: &Format, payload: &[u8]) -> Vec<u8> {
     let encoder = JsonEncoder::new(format);
@@ -129,6 +133,26 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn serde_json_and_we_read_each_others_nested_records((format, payload) in any_payload(), buffer_bytes in 1_usize..300) {
+        use serde_json::Value as Json;
+        let records = any_records(&format, &payload);
+        let trees: Vec<Tree> = records.iter().map(Tree::of).collect();
+        let text = String::from_utf8(encode(&format, &payload)).unwrap();
+        prop_assert_eq!(text.lines().count(), trees.len());
+        let mut theirs = String::new();
+        for (line, tree) in text.lines().zip(&trees) {
+            let written = serde_json::to_string(tree).unwrap();
+            let found: Json = serde_json::from_str(line).unwrap();
+            prop_assert_eq!(found, serde_json::from_str::<Json>(&written).unwrap(), "{}", line);
+            theirs.push_str(&written);
+            theirs.push('\n');
+        }
+        let (back, errors) = decode(&format, theirs.as_bytes(), buffer_bytes, &JsonOptions::default());
+        prop_assert!(errors.is_empty(), "{errors:?} in {theirs}");
+        prop_assert_eq!(any_records(&format, &back), records, "{}", theirs);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod any;
 mod arbitrary;
+mod tree;
 
 use std::io::BufReader;
 
@@ -13,6 +14,8 @@ use crossdock_format::encoding::xml::{MAX_DEPTH, XmlDecoder, XmlEncoder};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crossdock_format::{FieldSpec, Format, Record, Value};
 use proptest::prelude::*;
+use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
+use tree::Tree;
 
 const SCHEMA: &str = "id u32\nname string null\nprice f64 null\nok bool null\nat timestamp null\nraw bytes null";
 
@@ -79,6 +82,115 @@ fn error(text: &str) -> (String, usize) {
     (errors.first().expect("an error").to_string(), records)
 }
 
+/// An element with all that is in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Element {
+    name: String,
+    /// Whether it has the attribute that says that it is there without anything in it.
+    is_marked: bool,
+    text: String,
+    children: Vec<Element>,
+}
+
+impl Element {
+    fn write(&self, writer: &mut quick_xml::Writer<Vec<u8>>) {
+        let mut start = BytesStart::new(&*self.name);
+        if self.is_marked {
+            start.push_attribute(("xmlns:x", "http://www.w3.org/2001/XMLSchema-instance"));
+            start.push_attribute(("x:nil", "false"));
+        }
+        writer.write_event(Event::Start(start)).unwrap();
+        writer.write_event(Event::Text(BytesText::new(&self.text))).unwrap();
+        self.children.iter().for_each(|child| child.write(writer));
+        writer.write_event(Event::End(BytesEnd::new(&*self.name))).unwrap();
+    }
+}
+
+/// The elements in a document's root, as quick-xml sees them.
+fn parsed(text: &str) -> Vec<Element> {
+    let mut reader = quick_xml::Reader::from_str(text);
+    reader.config_mut().enable_all_checks(true);
+    reader.config_mut().expand_empty_elements = true;
+    let mut open = vec![Element::default()];
+    loop {
+        let event = reader.read_event().unwrap();
+        let top = open.last_mut().unwrap();
+        match event {
+            Event::Start(tag) => {
+                let name = tag.name().as_ref().to_owned();
+                open.push(Element { name, is_marked: tag.attributes().next().is_some(), ..Element::default() });
+            }
+            Event::Text(text) => top.text.push_str(&text.xml10_content()),
+            Event::GeneralRef(reference) => match reference.resolve_char_ref().unwrap() {
+                Some(c) => top.text.push(c),
+                None => top.text.push_str(quick_xml::escape::resolve_xml_entity(&reference).unwrap()),
+            },
+            Event::End(_) => {
+                let done = open.pop().unwrap();
+                open.last_mut().unwrap().children.push(done);
+            }
+            Event::Decl(_) => {}
+            Event::Eof => break,
+            other => panic!("nothing of this is written: {other:?}"),
+        }
+    }
+    open.remove(0).children.remove(0).children
+}
+
+/// Whether elements are the same; of a float, not the digits but the number counts.
+fn agree(found: &[Element], expected: &[Element]) -> bool {
+    let same_text = |found: &str, expected: &str| match (found.parse::<f64>(), expected.parse::<f64>()) {
+        (Ok(one), Ok(other)) if one != other => one as f32 == other as f32 && found.parse() == Ok(one as f32),
+        (Ok(_), Ok(_)) => true,
+        _ => found == expected,
+    };
+    let same = |found: &Element, expected: &Element| {
+        (&found.name, found.is_marked) == (&expected.name, expected.is_marked)
+            && same_text(&found.text, &expected.text)
+            && agree(&found.children, &expected.children)
+    };
+    found.len() == expected.len() && found.iter().zip(expected).all(|(found, expected)| same(found, expected))
+}
+
+/// The elements that records are.
+fn expected(records: &[Record<'_>]) -> Vec<Element> {
+    let mut root = Element::default();
+    records.iter().for_each(|record| put(&mut root, "record", Tree::of(record)));
+    root.children
+}
+
+/// A value as elements of a name in another one.
+fn put(parent: &mut Element, name: &str, tree: Tree) {
+    let mut element = Element { name: name.to_owned(), ..Element::default() };
+    match tree {
+        Tree::Null => return,
+        Tree::List(elements, nullable) => {
+            element.is_marked = elements.is_empty() && nullable;
+            if element.is_marked {
+                parent.children.push(element);
+            }
+            for value in elements {
+                match value {
+                    Tree::List(inner, _) => {
+                        let mut outer = Element { name: name.to_owned(), ..Element::default() };
+                        put(&mut outer, "item", Tree::List(inner, false));
+                        parent.children.push(outer);
+                    }
+                    value => put(parent, name, value),
+                }
+            }
+            return;
+        }
+        Tree::Object(members) => members.into_iter().for_each(|(name, member)| put(&mut element, &name, member)),
+        Tree::Bool(value) => element.text = value.to_string(),
+        Tree::Int(value) => element.text = value.to_string(),
+        Tree::Float(value) if value.is_infinite() => element.text = if value > 0.0 { "INF" } else { "-INF" }.to_owned(),
+        Tree::Float(value) => element.text = value.to_string(),
+        Tree::Decimal(text) | Tree::Text(text) => element.text = text,
+    }
+    parent.children.push(element);
+}
+
 proptest! {
     #[test]
     fn records_read_back((format, rows) in rows(), buffer_bytes in 1_usize..300, element in "[a-z]{1,8}") {
@@ -116,22 +228,29 @@ proptest! {
 
     #[test]
     fn quick_xml_reads_what_is_written((format, rows) in rows()) {
-        let Ok(text) = encode(&format, &payload(&format, &rows), &EncodingOptions::default()) else { return Ok(()) };
-        let mut reader = quick_xml::Reader::from_reader(&text[..]);
-        reader.config_mut().enable_all_checks(true);
-        let (mut depth, mut records) = (0, 0);
-        loop {
-            match reader.read_event().unwrap() {
-                quick_xml::events::Event::Start(_) => {
-                    depth += 1;
-                    records += usize::from(depth == 2);
-                }
-                quick_xml::events::Event::End(_) => depth -= 1,
-                quick_xml::events::Event::Eof => break,
-                _ => {}
-            }
-        }
-        prop_assert_eq!((depth, records), (0, rows.len()));
+        let payload = payload(&format, &rows);
+        let Ok(text) = encode(&format, &payload, &EncodingOptions::default()) else { return Ok(()) };
+        let elements = parsed(str::from_utf8(&text).unwrap());
+        let expected = expected(&any_records(&format, &payload));
+        prop_assert!(agree(&elements, &expected), "{elements:#?}\n{expected:#?}");
+    }
+
+    #[test]
+    fn quick_xml_and_we_read_each_others_nested_records((format, payload) in any_payload(), buffer_bytes in 1_usize..300) {
+        let records = any_records(&format, &payload);
+        let elements = expected(&records);
+        let text = encode(&format, &payload, &EncodingOptions::default()).unwrap();
+        let found = parsed(str::from_utf8(&text).unwrap());
+        prop_assert!(agree(&found, &elements), "{found:#?}\n{elements:#?}");
+        let mut writer = quick_xml::Writer::new(Vec::new());
+        writer.write_event(Event::Start(BytesStart::new("feed"))).unwrap();
+        elements.iter().for_each(|element| element.write(&mut writer));
+        writer.write_event(Event::End(BytesEnd::new("feed"))).unwrap();
+        let theirs = writer.into_inner();
+        let (back, errors) = decode(&format, &theirs, buffer_bytes, &EncodingOptions::default());
+        let theirs = String::from_utf8(theirs).unwrap();
+        prop_assert!(errors.is_empty(), "{errors:?} in {theirs}");
+        prop_assert_eq!(any_records(&format, &back), records, "{}", theirs);
     }
 
     #[test]

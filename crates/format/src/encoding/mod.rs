@@ -18,7 +18,7 @@
 //! | Avro | an error | as they are | refused, or mended | an error, or mended | an error |
 //! | Protobuf | the number | as they are | refused, or mended | an error, or mended | an error; its own `int32` and the like are cut |
 //! | Arrow, Parquet | the number | as they are | refused, or mended | an error | an error |
-//! | binary | the number | as they are | as it is | as it is | – |
+//! | binary | the number | as they are | as it is | as it is | an error: a foreign layout's time beyond the years 1677 to 2262 |
 //!
 //! *Mended*: its wrong bytes are replaced by U+FFFD, where [`Loss::InvalidText`] is allowed. *An error* is one of the
 //! item, which tells the field; what follows is read or written. A symbol that is unknown is an error everywhere, and so

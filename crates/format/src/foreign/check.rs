@@ -1,7 +1,7 @@
-//! How long a foreign record is, and whether all that it refers to lies in it.
+//! How long a foreign record is, whether all that it refers to lies in it, and whether its times are any.
 
 use super::write::Put;
-use super::{Access, Length, Number, Read, Tests, any_null, slot_of};
+use super::{Access, Length, Number, Read, Tests, any_null, is_time, slot_of};
 use crate::check::{ElementPath, RecordError, RecordProblem};
 use crate::element::Element;
 use crate::format::{Extent, Format, Layout};
@@ -25,7 +25,7 @@ pub(crate) struct ForeignLayout {
     /// What makes each union null with the records that it lies in.
     pub(crate) unions: Box<[Tests]>,
     /// Whether there is more to check than the length.
-    pub(crate) has_places: bool,
+    pub(crate) needs_walk: bool,
     /// How long records are, in the words of the notation.
     pub(crate) rule_text: String,
     /// The fields, each with all that is to be said of it.
@@ -116,7 +116,7 @@ impl ForeignLayout {
         if record.len() < fixed || !self.has_room(record) {
             return None;
         }
-        (!self.has_places || Walk::of(record).part(layout, 0).is_ok()).then_some(record)
+        (!self.needs_walk || Walk::of(record).part(layout, 0).is_ok()).then_some(record)
     }
 
     /// Whether the variants that are there lie in the record.
@@ -150,7 +150,7 @@ impl ForeignLayout {
     }
 }
 
-/// A walk over all that a record refers to. No two slots may share bytes, so it takes no more steps than there are.
+/// A walk over all that a record refers to, and its times. No two slots may share bytes, so it takes no more steps than there are.
 struct Walk<'a> {
     record: &'a [u8],
     claimed: u64,
@@ -167,6 +167,14 @@ impl<'a> Walk<'a> {
         for (field, access) in foreign.access.iter().enumerate() {
             let Some(access) = access else { continue };
             let (start, len) = match &access.read {
+                Read::Number { load, unit } => {
+                    let found = load.value(self.record, base);
+                    if !is_time(found, *unit) && *unit > 1 && !any_null(&access.tests, self.record, base) {
+                        let found = found as i64;
+                        return Err(RecordProblem::Timestamp { field, found, unit_ns: *unit });
+                    }
+                    continue;
+                }
                 Read::Slot { start, len, base: from } => slot_of(start, len, *from, self.record, base),
                 Read::Here { offset, count: Length::Fixed(count) } => {
                     (base as u64 + u64::from(*offset), u64::from(*count))
@@ -201,7 +209,7 @@ impl<'a> Walk<'a> {
 
     fn elements(&mut self, field: usize, element: &Element, start: usize, count: usize) -> Result<(), RecordProblem> {
         let layout = element.format.layout();
-        if !layout.foreign.as_ref().is_some_and(|foreign| foreign.has_places) {
+        if !layout.foreign.as_ref().is_some_and(|foreign| foreign.needs_walk) {
             return Ok(());
         }
         for index in 0..count {

@@ -151,6 +151,12 @@ impl Number {
         if self.bits == 64 { cut } else { cut & ((1 << self.bits) - 1) }
     }
 
+    /// Whether some of its numbers are no timestamps, as counts of so many nanoseconds: beyond the years 1677 to 2262.
+    pub(crate) fn passes_time(&self, unit: i64) -> bool {
+        let most = 1 << if self.signed { self.bits.saturating_sub(1) } else { self.bits };
+        unit > 1 && !is_time(most, unit)
+    }
+
     /// The number, with its sign.
     #[inline]
     pub(crate) fn value(&self, bytes: &[u8], base: usize) -> i128 {
@@ -161,6 +167,11 @@ impl Number {
         let unused = 64 - u32::from(self.bits);
         ((raw << unused) as i64 >> unused).into()
     }
+}
+
+/// Whether 64 bits of nanoseconds hold so many units.
+pub(crate) fn is_time(count: i128, unit: i64) -> bool {
+    count.checked_mul(unit.into()).is_some_and(|nanoseconds| i64::try_from(nanoseconds).is_ok())
 }
 
 /// Where a value's bytes are.
@@ -260,7 +271,7 @@ fn number<'a>(layout: &'a Layout, field: usize, ty: FieldType, value: i128, unit
     match ty {
         FieldType::Bool => Value::Bool(value != 0),
         FieldType::Timestamp => {
-            // As far as 64 bits of nanoseconds go: the years 1677 to 2262.
+            // Those beyond 64 bits of nanoseconds are refused by the check.
             let nanoseconds = value.saturating_mul(unit.into()).clamp(i64::MIN.into(), i64::MAX.into());
             Value::Timestamp(nanoseconds as i64)
         }

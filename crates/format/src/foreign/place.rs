@@ -610,11 +610,13 @@ impl Placer<'_> {
             return Err(FormatError { line: Some(line), problem: FormatProblem::NoFields });
         }
         self.check_overlaps()?;
+        let is_late = |access: &Access| matches!(&access.read, Read::Number { load, unit } if load.passes_time(*unit));
+        let has_times = self.access.iter().flatten().any(|access| is_late(access));
         let has_places = self.fields.iter().any(|field| {
             field.ty.is_variable()
                 || field.element().is_some_and(|element| {
                     let inner = element.format.layout().foreign.as_ref();
-                    element.count == Count::Slot || inner.is_some_and(|foreign| foreign.has_places)
+                    element.count == Count::Slot || inner.is_some_and(|foreign| foreign.needs_walk)
                 })
         });
         let fixed = if let LengthRule::Fixed(len) = rule { len } else { self.fixed };
@@ -629,7 +631,7 @@ impl Placer<'_> {
             groups: groups.into(),
             variants: variants.into(),
             unions: unions.into(),
-            has_places,
+            needs_walk: has_times || has_places,
             rule_text,
             body,
         };

@@ -58,7 +58,7 @@
 //! | `null if = VALUE` | this value stands for null: a number, a symbol, a text, `nan` |
 //! | `null bit B of FIELD`, `null unless bit B of FIELD` | it is null where the bit is set, or is not; goes for records too |
 //! | `pad space` | a `char[N]` that is filled up with blanks |
-//! | `unit s`, `ms`, `us`, `ns`; `size N` | what a timestamp counts, since 1970, and in how many bytes; a `bool` may have a size too |
+//! | `unit s`, `ms`, `us`, `ns`; `size N` | what a timestamp counts, since 1970, and in how many bytes; a time beyond 64 bits of nanoseconds (the years 1677 to 2262) has its record refused. A `bool` may have a size too |
 //! | `slot uN uN`, `base N` | a `string`, `bytes` or list lies behind an offset and a length (of a list, a count) of such widths; the offset counts from `base` bytes into the record, 0 if not said |
 //! | `count FIELD` | the list has as many elements as the field says, and lies here |
 //! | `stride N` | its elements are N bytes apart |

@@ -115,10 +115,17 @@ impl Convert {
         buffer: &mut Vec<u8>,
         most_deep: usize,
     ) -> Result<(), Flaw> {
+        // The start of an element that stands for a list without elements if nothing is in it, however that is written.
+        let mut held: Option<BytesStart<'_>> = None;
         while !self.open.is_empty() {
             buffer.clear();
-            match reader.read_event_into(buffer)? {
+            let event = reader.read_event_into(buffer)?;
+            if let Some(tag) = held.take() {
+                self.start(&tag, matches!(event, Event::End(_)))?;
+            }
+            match event {
                 Event::Start(_) if self.open.len() >= most_deep => return Err(too_deep()),
+                Event::Start(tag) if nil_of(&tag)? == Some(false) => held = Some(tag.into_owned()),
                 Event::Start(tag) => self.start(&tag, false)?,
                 Event::Empty(tag) => {
                     self.start(&tag, true)?;
