@@ -201,14 +201,20 @@ impl Format {
     /// No field or more than [`MAX_FIELDS`](crate::MAX_FIELDS), those of nested records and of lists' elements counted;
     /// a name that is empty, too long, has control characters or occurs twice; `char[0]`; a type that cannot be; records
     /// and lists that lie in each other deeper than [`MAX_DEPTH`](crate::MAX_DEPTH); a fixed part over
-    /// [`MAX_FIXED_BYTES`](crate::MAX_FIXED_BYTES).
+    /// [`MAX_FIXED_BYTES`](crate::MAX_FIXED_BYTES); a description over
+    /// [`MAX_DESCRIPTION_BYTES`](crate::MAX_DESCRIPTION_BYTES).
     pub fn natural(fields: impl IntoIterator<Item = FieldSpec>) -> Result<Format, FormatError> {
         let specs: Vec<FieldSpec> = fields.into_iter().take(crate::MAX_FIELDS + 1).collect();
         natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())
             .map_err(|problem| FormatError { line: None, problem })
     }
 
-    pub(crate) fn of(frame: Frame, parts: Parts, tree: Vec<Member>, fixed_bytes: usize) -> Format {
+    pub(crate) fn of(
+        frame: Frame,
+        parts: Parts,
+        tree: Vec<Member>,
+        fixed_bytes: usize,
+    ) -> Result<Format, FormatProblem> {
         let layout = Layout::of(&parts, fixed_bytes);
         Self::with(frame, parts.fields, tree, layout)
     }
@@ -221,7 +227,7 @@ impl Format {
         fixed_bytes: usize,
     ) -> Result<Format, FormatProblem> {
         let layout = Layout::foreign(&fields, foreign, fixed_bytes);
-        let mut format = Self::with(frame, fields, tree, layout);
+        let mut format = Self::with(frame, fields, tree, layout)?;
         if frame == Frame::Foreign {
             let specs = format.specs_of(Specs::Twin);
             let twin = natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?;
@@ -232,10 +238,14 @@ impl Format {
         Ok(format)
     }
 
-    fn with(frame: Frame, fields: Vec<Field>, tree: Vec<Member>, layout: Layout) -> Format {
+    fn with(frame: Frame, fields: Vec<Field>, tree: Vec<Member>, layout: Layout) -> Result<Format, FormatProblem> {
         let by_name = fields.iter().enumerate().map(|(index, field)| (field.name.clone(), index)).collect();
-        let id = FormatId::of(&description::describe(frame, &fields, &tree, &layout));
-        Format { inner: Arc::new(Inner { frame, fields, tree, by_name, id, layout }) }
+        let description = description::describe(frame, &fields, &tree, &layout);
+        if description.len() > crate::MAX_DESCRIPTION_BYTES {
+            return Err(FormatProblem::DescriptionTooLong { bytes: description.len() });
+        }
+        let id = FormatId::of(&description);
+        Ok(Format { inner: Arc::new(Inner { frame, fields, tree, by_name, id, layout }) })
     }
 
     /// The fields in declared order; those of nested records stand where the record is declared.

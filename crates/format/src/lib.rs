@@ -99,5 +99,8 @@ pub const MAX_DEPTH: usize = 16;
 pub const MAX_NAME_BYTES: usize = 255;
 /// Longest fixed part of a record, in bytes.
 pub const MAX_FIXED_BYTES: usize = 1 << 20;
+/// Longest canonical description of a format, in bytes: [`MAX_FIELDS`] of the longest names fit, and symbols of enumerations
+/// as many as anybody could name.
+pub const MAX_DESCRIPTION_BYTES: usize = 3 << 20;
 /// Longest record that a [`RecordBuilder`] makes, in bytes.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;

@@ -42,7 +42,7 @@ pub(crate) fn lay_out(
     if fixed_bytes > MAX_FIXED_BYTES {
         return Err(FormatProblem::FixedPartTooLong { name: path.to_owned() });
     }
-    Ok(Format::of(frame, places.parts, members, fixed_bytes))
+    Format::of(frame, places.parts, members, fixed_bytes)
 }
 
 /// Null bits that the fields take: one for each that is nullable, and for each nested record that is.

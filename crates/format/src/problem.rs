@@ -103,6 +103,14 @@ pub enum FormatProblem {
         /// The field that does not fit.
         name: String,
     },
+    /// The canonical description would be longer than allowed.
+    #[error(
+        "the format's description takes {bytes} bytes, of 3 MiB at most; use shorter names, or fewer symbols in enumerations"
+    )]
+    DescriptionTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
     /// A type is not known.
     #[error(transparent)]
     UnknownType(FieldTypeError),

@@ -303,6 +303,10 @@ fn what_cbor_has_many_forms_of() {
         "{\"a\": Decimal { unscaled: 27315, scale: 2 }}"
     );
     assert_eq!(read("decimal(4, scale 0)", &[0xc4, 0x82, 0x02, 5]), "{\"a\": Decimal { unscaled: 500, scale: 0 }}");
+    assert_eq!(
+        read("decimal(4, scale 0)", &[0xc4, 0x9f, 0x02, 5, 0xff]),
+        read("decimal(4, scale 0)", &[0x19, 1, 0xf4])
+    );
     assert_eq!(read("decimal(8, scale 1)", &[0x07]), "{\"a\": Decimal { unscaled: 70, scale: 1 }}");
     assert_eq!(read("decimal(8, scale 1)", &[0x63, b'1', b'.', b'5']), "{\"a\": Decimal { unscaled: 15, scale: 1 }}");
 }
@@ -388,6 +392,35 @@ fn an_item_that_is_wrong_is_passed_over() {
         assert_eq!(error.field.as_deref(), Some("a"));
         assert_eq!(decoder.next_record(&mut input).unwrap().unwrap(), bytes);
         assert!(decoder.next_record(&mut input).unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_decimal_that_is_no_pair_is_wrong_and_passed_over() {
+    let format = Format::parse_schema("a decimal(4, scale 1)\nb u8 null").unwrap();
+    let good = cbor_a(&[0xc4, 0x82, 0x20, 5]);
+    for array in [
+        &[0x80][..],
+        &[0x81, 0x20],
+        &[0x83, 0x20, 0x05, 0x07],
+        &[0x9f, 0xff],
+        &[0x9f, 0x20, 0xff],
+        &[0x9f, 0x20, 0x05, 0x07, 0xff],
+        &[0x82, 0x61, b'x', 0x05],
+    ] {
+        let bad = [&[0xa2, 0x61, b'a', 0xc4], array, &[0x61, b'b', 0x07]].concat();
+        let error = read_cbor("a decimal(4, scale 1)\nb u8 null", &EncodingOptions::default(), &bad).unwrap_err();
+        assert!(error.to_string().starts_with("field `a`: found an array, expected decimal"), "{array:x?}: {error}");
+        let stream = [&good[..], &bad, &good].concat();
+        for chunk in [1, 1000] {
+            let mut input = std::io::BufReader::with_capacity(chunk, &stream[..]);
+            let mut decoder = CborDecoder::new(&format, &EncodingOptions::default());
+            assert!(decoder.next_record(&mut input).unwrap().is_some());
+            let error = decoder.next_record(&mut input).unwrap_err();
+            assert!(error.is_item() && error.item == 2, "{array:x?}: {error}");
+            assert!(decoder.next_record(&mut input).unwrap().is_some(), "{array:x?}");
+            assert!(decoder.next_record(&mut input).unwrap().is_none(), "{array:x?}");
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 mod arbitrary;
 
 use arbitrary::format;
-use crossdock_format::Format;
 use crossdock_format::convert::{Conversion, Plan, Rules};
-use crossdock_format::registry::{Diff, Entry, Policy, Registry, RegistryError, Seen, replay};
+use crossdock_format::registry::{
+    Diff, Entry, MAX_BYTES, MAX_ENTRY_BYTES, MAX_VERSIONS, Policy, Registry, RegistryError, Seen, replay,
+};
+use crossdock_format::{FieldSpec, FieldType, Format, MAX_DESCRIPTION_BYTES};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -62,16 +64,19 @@ fn done(deeds: &[Deed], formats: &[Format]) -> (Registry, Vec<Entry>) {
             }
             Deed::Keep(from, to, text) => {
                 let conversion: Conversion = text.parse().expect("a sound one");
-                entries.extend(registry.keep(STREAMS[from % 3], at(from).id(), at(to).id(), &conversion));
+                entries.extend(registry.keep(STREAMS[from % 3], at(from), at(to), &conversion).expect("a sound one"));
             }
             Deed::Forget(from, to) => {
                 entries.extend(registry.forget(STREAMS[from % 3], at(from).id(), at(to).id()));
             }
             Deed::Guard(stream, format) => {
-                if let Ok(entry) = registry.guard(STREAMS[*stream], at(format).id()) {
-                    assert!(registry.guarded(STREAMS[*stream]).any(|id| id == at(format).id()));
-                    entries.extend(entry);
+                let (stream, format) = (STREAMS[*stream], at(format).id());
+                let is_version = registry.stream(stream).is_some_and(|stream| stream.version(format).is_some());
+                match registry.guard(stream, format) {
+                    Ok(entry) => entries.extend(entry),
+                    Err(error) => assert_eq!(error, RegistryError::UnknownFormat { id: format }),
                 }
+                assert_eq!(registry.guarded(stream).any(|id| id == format), is_version);
             }
         }
     }
@@ -181,12 +186,27 @@ fn what_a_reader_would_see_of_what_is_nested() {
          n: converted, i32[] to i32[2]; values with no room there are refused\n\
          d: converted, union to union; values with no room there are refused\n\
          h[].j: unreadable: the source has no such field; add `default h[].j VALUE`, or `rename OLD h[].j`, or make it \
-         nullable\nd.x: lost\n"
+         nullable\nd.x: lost\nh[].o: lost\n"
     );
     assert!(!diff.is_readable());
     // A symbol more is no harm to who reads it.
     let [old, new] = [schema("a enum u8 { A = 1 }"), schema("a enum u8 { A = 1; B = 2 }")];
     assert!(Diff::of(&new, &old).is_compatible() && !Diff::of(&old, &new).is_compatible());
+}
+
+#[test]
+fn what_is_lost_in_lists_has_its_path() {
+    let reader = schema("a record { b record { c u8; d u8[] }[] }[]\ne u8[]\nf u8[]\ng u8");
+    let written = schema(
+        "x u8[]\na record { b record { c u8; d u8[]; h record { i u8; j u8[] } }[]; k record { l u8 }[] }[]\ne u8[]\n\
+         f record { m u8 }[]\ng record { n u8 }[]",
+    );
+    assert_eq!(
+        Diff::of(&reader, &written).lost,
+        ["x", "a[].b[].h.i", "a[].b[].h.j", "a[].k"],
+        "and what cannot be read at all is not said to be lost"
+    );
+    assert_eq!(Diff::of(&written, &reader).lost, [] as [&str; 0]);
 }
 
 #[test]
@@ -222,16 +242,111 @@ fn policies_look_the_way_they_say() {
 }
 
 #[test]
-fn conversions_need_their_formats() {
+fn conversions_bring_their_formats_and_take_them_along() {
     let mut registry = Registry::default();
-    let [a, b] = [schema("a i32"), schema("b i32")];
+    let [a, b, c] = [schema("a i32"), schema("b i32"), schema("c i32")];
     let conversion: Conversion = "rename a b".parse().unwrap();
     registry.announce("s", &a).unwrap();
-    assert_eq!(registry.keep("s", a.id(), b.id(), &conversion), Err(RegistryError::UnknownFormat { id: b.id() }));
-    registry.register(&b).unwrap();
-    registry.keep("s", a.id(), b.id(), &conversion).unwrap();
-    assert_eq!(registry.conversions().count(), 1);
+    let known = registry.clone();
+    let kept = registry.keep("s", &a, &b, &conversion).unwrap();
+    assert!(matches!(&kept[..], [Entry::Format(format), Entry::Conversion { .. }] if *format == b), "{kept:?}");
+    let alone = Registry::default().apply(&kept[1]);
+    assert!(matches!(alone, Err(RegistryError::UnknownFormat { .. })), "{alone:?}");
+    // Another one in its place, and a second one to the same format.
+    assert_eq!(registry.keep("s", &a, &b, &"default b 1\ndrop a".parse().unwrap()).unwrap().len(), 1);
+    registry.keep("t", &c, &b, &conversion).unwrap();
+    assert_eq!((registry.conversions().count(), registry.formats().count()), (2, 3));
     assert!(registry.forget("s", a.id(), b.id()).is_some() && registry.forget("s", a.id(), b.id()).is_none());
+    assert_eq!(registry.formats().count(), 3, "the second one is from c to b");
+    registry.forget("t", c.id(), b.id()).unwrap();
+    assert_eq!(registry, known, "a is a version, the others are gone with their conversions");
+    // What was to be kept and could not be is gone too.
+    let long = Conversion::Sql("x".repeat(1 << 17));
+    let refused = registry.keep("s", &a, &b, &long).unwrap_err();
+    assert!(refused.to_string().contains("131072 bytes as text, expected at most 65536"), "{refused}");
+    assert_eq!(registry, known);
+    // And in a log that was cut between a format and its conversion.
+    let cut = replay(&log([Entry::Format(b.clone())]));
+    assert!(cut.passed_over.is_empty() && cut.registry == Registry::default());
+}
+
+#[test]
+fn what_takes_too_many_bytes_is_refused_and_the_log_stays_readable() {
+    let formats: Vec<Format> = (0..64).map(|index| schema(&format!("a{index} i32"))).collect();
+    let mut registry = Registry::default();
+    let conversion = |text: &str| Conversion::Sql(format!("SELECT {}", text.repeat(60_000)));
+    let pairs = || formats.iter().flat_map(|from| formats.iter().map(move |to| (from, to)));
+    let mut kept = 0;
+    let (refused, (from, to)) = pairs()
+        .find_map(|(from, to)| match registry.keep("s", from, to, &conversion("x")) {
+            Ok(_) => {
+                kept += 1;
+                None
+            }
+            Err(error) => Some((error, (from, to))),
+        })
+        .expect("not all of these have room");
+    assert!(matches!(refused, RegistryError::Full { most: MAX_BYTES, .. }), "{refused}");
+    assert!(refused.to_string().contains("at most 67108864 bytes"), "{refused}");
+    assert_eq!(registry.conversions().count(), kept);
+    let full = registry.clone();
+    assert!(registry.keep("s", from, to, &conversion("y")).is_err() && registry == full);
+    // One in the place of another has room.
+    registry.keep("s", &formats[0], &formats[0], &conversion("y")).unwrap();
+    let whole = log(registry.entries());
+    assert!(whole.len() <= MAX_BYTES);
+    let replayed = replay(&whole);
+    assert!(replayed.passed_over.is_empty() && replayed.registry == registry);
+    // And so has one more once another is gone.
+    registry.forget("s", formats[1].id(), formats[1].id()).unwrap();
+    registry.keep("s", from, to, &conversion("y")).unwrap();
+}
+
+#[test]
+fn a_description_longer_than_a_log_takes_is_refused() {
+    let symbols = |most: usize| -> String { (0..most).map(|n| format!("A{n:0>249} = {n}; ")).collect() };
+    let long = |most| Format::parse_schema(&format!("a enum u16 {{ {} }}", symbols(most)));
+    let refused = long(14_000).unwrap_err();
+    assert!(refused.to_string().contains("the format's description takes") && refused.to_string().contains("3 MiB"));
+    let format = long(7000).unwrap();
+    assert!(format.describe().len() > 1 << 20 && format.describe().len() <= MAX_DESCRIPTION_BYTES);
+    let mut registry = Registry::default();
+    let entries = registry.announce("s", &format).unwrap().entries;
+    assert!(entries.iter().all(|entry| entry.bytes() < MAX_ENTRY_BYTES));
+    assert_eq!(replay(&log(entries)).registry, registry);
+    // The most fields there can be, with the longest names, which need quotes throughout.
+    let fields = (0..4096).map(|n| FieldSpec::nullable(format!("{n:\"<255}"), FieldType::U8));
+    assert!(Format::natural(fields).is_ok());
+}
+
+#[test]
+fn a_full_stream_keeps_its_policy_and_guards() {
+    let formats: Vec<Format> = (0..=MAX_VERSIONS).map(|index| schema(&format!("a{index} i32 null"))).collect();
+    let (last, all) = formats.split_last().unwrap();
+    let mut registry = Registry::default();
+    let mut entries = Vec::new();
+    for format in all {
+        entries.extend(registry.announce("s", format).unwrap().entries);
+    }
+    let full = RegistryError::Full { what: "versions of a stream", most: MAX_VERSIONS };
+    assert_eq!(registry.announce("s", last), Err(full));
+    assert!(registry.format(last.id()).is_none(), "and nothing of it stays");
+    entries.push(registry.set_policy("s", Policy::Full).unwrap());
+    for format in all {
+        entries.extend(registry.guard("s", format.id()).unwrap());
+    }
+    assert_eq!(registry.guard("s", all[0].id()), Ok(None));
+    assert_eq!(registry.guard("s", last.id()), Err(RegistryError::UnknownFormat { id: last.id() }));
+    assert_eq!(registry.announce("s", &all[7]).unwrap().version, 8);
+    // A known version again, as a log that was written twice has it.
+    entries.push(Entry::Version { stream: "s".to_owned(), format: all[7].id() });
+    for log in [log(entries), log(registry.entries())] {
+        let replayed = replay(&log);
+        assert!(replayed.passed_over.is_empty(), "{:?}", replayed.passed_over);
+        assert_eq!(replayed.registry, registry);
+        assert_eq!(replayed.registry.stream("s").unwrap().policy(), Policy::Full);
+        assert_eq!(replayed.registry.guarded("s").count(), MAX_VERSIONS);
+    }
 }
 
 #[test]
@@ -246,7 +361,11 @@ fn names_that_are_none_are_refused() {
 
 #[test]
 fn entries_of_a_later_release_are_passed_over() {
-    let mut bytes = log([Entry::Format(schema("a i32"))]);
+    let version = |text: &str| {
+        let format = schema(text);
+        [Entry::Format(format.clone()), Entry::Version { stream: "s".to_owned(), format: format.id() }]
+    };
+    let mut bytes = log(version("a i32"));
     let known = bytes.len();
     // A frame as a later release might write it, with its checksum.
     let text = b"a-word-to-come 1\nx";
@@ -256,7 +375,7 @@ fn entries_of_a_later_release_are_passed_over() {
     let checksum = sha(text);
     frame[4..8].copy_from_slice(&checksum);
     bytes.extend(frame);
-    bytes.extend(log([Entry::Format(schema("b i32"))]));
+    bytes.extend(log(version("b i32")));
     let replayed = replay(&bytes);
     assert_eq!(replayed.passed_over, [(known, None)]);
     assert_eq!((replayed.registry.formats().count(), replayed.whole_bytes), (2, bytes.len()));

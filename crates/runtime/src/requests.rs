@@ -3,11 +3,7 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::counters::Drop;
-use crate::morph::{
-    Accept,
-    keeping::{Asker, refusal_of},
-    requests::Between,
-};
+use crate::morph::{Accept, keeping::Asker, requests::Between};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::{Sample, StreamFormat};
 use crate::subscriptions::Subscription;
@@ -145,9 +141,8 @@ impl Context {
             let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let announced = self.morph.registry.announce(name, format).map_err(|error| refusal_of(&error));
-        let entries = announced.inspect_err(|_| self.streams.forget_if_unused(key))?.entries;
-        self.write_down(entries);
+        let was_left = stream.morphing.graph.is_guarded(format.id());
+        self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
         let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         for subscription in stream.subscriptions.clone() {

@@ -2,7 +2,7 @@
 //! disk; it hands entries over, and is told when they are there.
 
 use crossdock_device::Doorbell;
-use crossdock_format::registry::{Entry, Registry, replay};
+use crossdock_format::registry::{Entry, MAX_BYTES as REGISTRY_BYTES, MAX_ENTRY_BYTES, Registry, replay};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -23,11 +23,12 @@ const LOCK: &str = "lock";
 /// Entries on their way to the thread at most.
 const ENTRIES: usize = 1024;
 /// Entries written with one `fsync`.
-const BATCH: usize = 256;
+const BATCH: usize = 128;
 /// A log that has grown by so many bytes, and is four times as long as it need be, is written anew.
 const GROWN_BYTES: u64 = 4 << 20;
-/// The longest log that is read: as much as the bounds of the tables allow, and more than any that was written.
+/// The longest log that is read: more than any that was written.
 const MAX_BYTES: u64 = 1 << 30;
+const _: () = assert!(GROWN_BYTES + 4 * REGISTRY_BYTES as u64 + (BATCH * MAX_ENTRY_BYTES) as u64 <= MAX_BYTES);
 
 /// The context's side.
 pub(crate) struct StateSide {
@@ -179,9 +180,17 @@ impl Log {
         let path = self.path();
         let mut bytes = Vec::new();
         match File::open(&path) {
-            Ok(file) => drop(file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(at(&path))?),
+            Ok(file) => {
+                file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(at(&path))?;
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(at(&path)(error)),
+        }
+        if bytes.len() as u64 > MAX_BYTES {
+            // Reading a part of it would forget the rest.
+            let message =
+                format!("{}: it has more than {MAX_BYTES} bytes, longer than any that is written", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let replayed = replay(&bytes);
         self.registry = replayed.registry;

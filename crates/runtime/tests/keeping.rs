@@ -96,6 +96,63 @@ fn that_a_format_was_ever_left_by_a_conversion_is_remembered_too() {
     context.stop();
 }
 
+/// The registry's log as the next daemon finds it: each one writes it as short as it can be.
+fn log_bytes(directory: &Path) -> Vec<u8> {
+    start(directory).0.stop();
+    std::fs::read(directory.join("registry.log")).unwrap()
+}
+
+#[test]
+fn conversions_of_sessions_leave_nothing_but_a_mark_on_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    context.declare_stream("K", &v1()).unwrap().unwrap();
+    context.stop();
+    let before = log_bytes(directory.path());
+    let (context, addr) = {
+        drop(addr);
+        start(directory.path())
+    };
+    let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
+    for round in 0..50 {
+        let [from, to] = [format(&format!("a{round} u8")), format(&format!("a{round} u16"))];
+        converter.register(from.clone(), to.clone(), &by_name()).unwrap();
+        converter.unregister(from, to).unwrap();
+        let stream = format!("L{round}");
+        let mut elsewhere = Converter::builder(&addr).stream(&stream).connect().unwrap();
+        elsewhere.register(v1(), v2(), &by_name()).unwrap();
+    }
+    // Kept ones go without a trace too.
+    converter.keep(v2(), format("number i64"), &by_name()).unwrap();
+    converter.discard(v2(), format("number i64")).unwrap();
+    drop(converter);
+    context.stop();
+    assert_eq!(log_bytes(directory.path()), before);
+    let (context, addr) = start(directory.path());
+    let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
+    converter.register(v1(), v2(), &by_name()).unwrap();
+    drop(converter);
+    context.stop();
+    let text = String::from_utf8_lossy(&log_bytes(directory.path())).into_owned();
+    assert!(text.contains(&format!("guarded {}\nK", v1().id())), "{text}");
+    assert!(!text.contains(&v2().describe()), "{text}");
+}
+
+#[test]
+fn that_a_conversion_left_a_format_before_it_was_a_version_is_remembered() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
+    converter.register(v1(), v2(), &by_name()).unwrap();
+    let publisher = Publisher::builder(&addr).stream("K").format(&v1()).connect().unwrap();
+    drop((publisher, converter));
+    context.declare_stream("K", &v2()).unwrap().unwrap();
+    context.stop();
+    let text = String::from_utf8_lossy(&log_bytes(directory.path())).into_owned();
+    assert!(text.contains(&format!("guarded {}\nK", v1().id())), "{text}");
+    assert!(!text.contains(&format!("guarded {}\nK", v2().id())), "{text}");
+}
+
 #[test]
 fn a_directory_has_one_daemon_and_what_is_torn_is_said_to_be() {
     let directory = tempfile::tempdir().unwrap();

@@ -13,7 +13,8 @@ const SCHEMA_LINE: &str = "|";
 
 /// How records are made of encoded messages, or such messages of records. Its text form begins with `decode ENCODING
 /// [FIELD]` or `encode ENCODING`; then, a line each, `ignore-unknown`, `allow LOSS`, and `schema NAME [MESSAGE]` and `import
-/// NAME` with the text behind them, every line of it after a `|`.
+/// NAME` with the text behind them, every line of it after a `|`. Line ends stand between its lines, so a text
+/// that ends in one has an empty last line; whatever the text, it comes back as it was.
 ///
 /// ```
 /// use crossdock_format::convert::{Codec, Conversion};
@@ -59,7 +60,7 @@ impl Codec {
         self.allow.iter().try_for_each(|loss| writeln!(f, "allow {loss}"))?;
         let Some(schema) = &self.schema else { return Ok(()) };
         let text = |f: &mut fmt::Formatter<'_>, text: &str| {
-            text.lines().try_for_each(|line| writeln!(f, "{SCHEMA_LINE}{line}"))
+            text.split('\n').try_for_each(|line| writeln!(f, "{SCHEMA_LINE}{line}"))
         };
         write!(f, "schema {}", Quoted(&schema.name))?;
         match &schema.message {
@@ -78,13 +79,15 @@ impl Codec {
     pub(super) fn parse(text: &str) -> Result<Codec, RulesError> {
         let mut codec = Codec::new(Encoding::Json);
         // The schema's texts, with what is to be imported behind it, as they come.
-        let mut texts: Vec<(String, Option<String>, String)> = Vec::new();
+        let mut texts: Vec<(String, Option<String>, Option<String>)> = Vec::new();
         let mut has_head = false;
-        for (line, text) in (1..).zip(text.lines()) {
+        for (line, text) in (1..).zip(text.strip_suffix('\n').unwrap_or(text).split('\n')) {
             let at_line = |problem| RulesError { line, problem };
             if let (Some(rest), Some((_, _, schema))) = (text.strip_prefix(SCHEMA_LINE), texts.last_mut()) {
-                schema.push_str(rest);
-                schema.push('\n');
+                match schema {
+                    Some(schema) => schema.extend(["\n", rest]),
+                    None => *schema = Some(rest.to_owned()),
+                }
                 continue;
             }
             let words = split_words(text).ok_or_else(|| at_line(RulesProblem::Quote { found: shorten(text) }))?;
@@ -104,11 +107,11 @@ impl Codec {
                 ["allow", loss] => {
                     codec.allow.push(loss.parse().map_err(|error| at_line(RulesProblem::Loss(error)))?);
                 }
-                ["schema", name] if texts.is_empty() => texts.push((name.to_owned(), None, String::new())),
+                ["schema", name] if texts.is_empty() => texts.push((name.to_owned(), None, None)),
                 ["schema", name, message] if texts.is_empty() => {
-                    texts.push((name.to_owned(), Some(message.to_owned()), String::new()));
+                    texts.push((name.to_owned(), Some(message.to_owned()), None));
                 }
-                ["import", name] if !texts.is_empty() => texts.push((name.to_owned(), None, String::new())),
+                ["import", name] if !texts.is_empty() => texts.push((name.to_owned(), None, None)),
                 _ => {
                     return syntax(
                         "`ignore-unknown`, `allow LOSS`, one `schema NAME [MESSAGE]`, or behind it `import NAME`; the \
@@ -119,8 +122,8 @@ impl Codec {
         }
         let mut texts = texts.into_iter();
         codec.schema = texts.next().map(|(name, message, text)| Schema {
-            imports: texts.map(|(name, _, text)| (name, text)).collect(),
-            ..Schema::new(name, text, message)
+            imports: texts.map(|(name, _, text)| (name, text.unwrap_or_default())).collect(),
+            ..Schema::new(name, text.unwrap_or_default(), message)
         });
         Ok(codec)
     }
@@ -130,6 +133,7 @@ impl Codec {
 mod tests {
     use super::super::{Conversion, ConversionError};
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn text_and_back() {
@@ -146,6 +150,39 @@ mod tests {
                 assert_eq!(conversion.to_string().parse(), Ok(conversion));
             }
         }
+    }
+
+    /// Texts with all that has a meaning somewhere.
+    fn text() -> impl Strategy<Value = String> {
+        "([a-z|#\"\\\\ \t]|\r|\n|\r\n|\u{2028}|é){0,12}"
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_in_a_schema_comes_back(
+            field in text(),
+            name in text(),
+            message in proptest::option::of(text()),
+            own in text(),
+            imports in proptest::collection::vec((text(), text()), 0..3),
+        ) {
+            let schema = Schema { imports, ..Schema::new(name, own, message) };
+            let codec = Codec { field, schema: Some(schema), ..Codec::new(Encoding::Protobuf) };
+            let conversion = Conversion::Decode(codec);
+            prop_assert_eq!(conversion.to_string().parse(), Ok(conversion));
+        }
+    }
+
+    #[test]
+    fn lines_may_end_as_elsewhere() {
+        let unix = "decode protobuf \"a b\"\nschema q.proto Q\n|syntax = \"proto3\";\n|\nimport \"c d\"\n|x\n";
+        let Ok(Conversion::Decode(codec)) = unix.parse() else { panic!("is not taken") };
+        let schema = codec.schema.clone().unwrap();
+        assert_eq!((schema.text.as_str(), schema.imports[0].1.as_str()), ("syntax = \"proto3\";\n", "x"));
+        let Ok(Conversion::Decode(dos)) = unix.replace('\n', "\r\n").parse() else { panic!("is not taken") };
+        let schema = dos.schema.clone().unwrap();
+        assert_eq!((schema.text.as_str(), schema.imports[0].1.as_str()), ("syntax = \"proto3\";\r\n\r", "x\r"));
+        assert_eq!(Codec { schema: None, ..dos }, Codec { schema: None, ..codec });
     }
 
     #[test]

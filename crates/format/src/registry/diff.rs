@@ -13,7 +13,7 @@ use crate::notation;
 pub struct Diff {
     /// The reader's fields in order, each with what it would see.
     pub fields: Vec<FieldDiff>,
-    /// Fields of the records that the reader has none for, by name.
+    /// Fields of the records that the reader has none for, by path; those of lists' elements as `legs[].km`.
     pub lost: Vec<String>,
 }
 
@@ -106,8 +106,9 @@ impl Diff {
         });
         let flaws = flaws.into_iter().map(|flaw| FieldDiff { name: flaw.field, seen: Seen::Unreadable(flaw.problem) });
         let fields = fields.chain(unions).chain(flaws).collect();
-        let lost = written.fields().iter().filter(|field| reader.field(&field.name).is_none());
-        Diff { fields, lost: lost.map(|field| field.name.clone()).collect() }
+        let mut lost = Vec::new();
+        find_lost(written, reader, "", &mut lost);
+        Diff { fields, lost }
     }
 
     /// Whether every record can be read.
@@ -120,5 +121,23 @@ impl Diff {
     #[must_use]
     pub fn is_readable(&self) -> bool {
         !self.fields.iter().any(|field| matches!(field.seen, Seen::Unreadable(_)))
+    }
+}
+
+/// The paths of what `reader` has no field for, the elements of lists looked into.
+fn find_lost(written: &Format, reader: &Format, within: &str, lost: &mut Vec<String>) {
+    for field in written.fields() {
+        let path = format!("{within}{}", field.name);
+        match reader.field(&field.name).and_then(|at| reader.fields().get(at)) {
+            None => lost.push(path),
+            Some(read) => {
+                if let (Some(written), Some(read)) = (field.element(), read.element())
+                    && written.is_record
+                    && read.is_record
+                {
+                    find_lost(&written.format, &read.format, &format!("{path}[]."), lost);
+                }
+            }
+        }
     }
 }

@@ -7,15 +7,16 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use super::{Policy, Registry, RegistryError};
-use crate::convert::Conversion;
+use super::{MAX_STREAM_NAME_BYTES, Policy, Registry, RegistryError};
+use crate::convert::{Conversion, MAX_CONVERSION_BYTES};
 use crate::description::FormatId;
 use crate::format::Format;
 
 /// Bytes in front of an entry's text.
 const HEAD_BYTES: usize = 8;
-/// Longest text of an entry, in bytes: a description of the largest format there can be, and a conversion, are shorter.
+/// Longest text of an entry, in bytes: a description of the largest format there can be, and a conversion, are far shorter.
 pub const MAX_ENTRY_BYTES: usize = 4 << 20;
+const _: () = assert!(crate::MAX_DESCRIPTION_BYTES + MAX_CONVERSION_BYTES + MAX_STREAM_NAME_BYTES < MAX_ENTRY_BYTES);
 
 /// One change of a registry.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,6 +69,20 @@ pub enum Entry {
 impl Entry {
     /// The entry as a frame, appended to `log`.
     pub fn write(&self, log: &mut Vec<u8>) {
+        let text = self.text();
+        // Far below 32 bits: see MAX_ENTRY_BYTES.
+        log.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        log.extend_from_slice(&checksum(text.as_bytes()));
+        log.extend_from_slice(text.as_bytes());
+    }
+
+    /// Length of its frame, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        HEAD_BYTES + self.text().len()
+    }
+
+    fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = match self {
@@ -81,10 +96,7 @@ impl Entry {
             }
             Self::NoConversion { stream, from, to } => write!(text, "no-conversion {from} {to}\n{stream}"),
         };
-        // Far below 32 bits: see MAX_ENTRY_BYTES.
-        log.extend_from_slice(&(text.len() as u32).to_le_bytes());
-        log.extend_from_slice(&checksum(text.as_bytes()));
-        log.extend_from_slice(text.as_bytes());
+        text
     }
 
     /// The entry of a frame's text.
@@ -128,7 +140,8 @@ pub struct Replayed {
     pub passed_over: Vec<(usize, Option<RegistryError>)>,
 }
 
-/// Reads a log back. Whatever the bytes, this neither fails nor panics: what is torn is left out, and said.
+/// Reads a log back. Whatever the bytes, this neither fails nor panics: what is torn is left out, and said. A format whose
+/// version or conversion is no longer there is forgotten.
 #[must_use]
 pub fn replay(log: &[u8]) -> Replayed {
     let mut replayed = Replayed { registry: Registry::default(), whole_bytes: 0, passed_over: Vec::new() };
@@ -144,6 +157,7 @@ pub fn replay(log: &[u8]) -> Replayed {
             }
         }
     }
+    replayed.registry.forget_unused();
     replayed
 }
 

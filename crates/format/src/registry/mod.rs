@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::convert::Conversion;
+use crate::convert::{Conversion, MAX_CONVERSION_BYTES};
 use crate::description::FormatId;
 use crate::format::Format;
 
@@ -51,6 +51,9 @@ pub const MAX_STREAMS: usize = 1 << 16;
 pub const MAX_VERSIONS: usize = 1024;
 /// Most conversions that a registry keeps.
 pub const MAX_CONVERSIONS: usize = 4096;
+/// Most bytes that a registry's fewest entries take, all in all. A log of them is read back whole, also one that has grown to
+/// some times that.
+pub const MAX_BYTES: usize = 64 << 20;
 /// Longest name of a stream, in bytes.
 pub const MAX_STREAM_NAME_BYTES: usize = 255;
 
@@ -143,12 +146,23 @@ impl Stream {
     }
 }
 
-/// All formats, streams and kept conversions.
+/// All streams, kept conversions, and the formats of both: one that is no stream's version and that no kept conversion
+/// is from or to is forgotten.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Registry {
-    formats: BTreeMap<FormatId, Format>,
+    formats: BTreeMap<FormatId, Known>,
     streams: BTreeMap<String, Stream>,
     conversions: BTreeMap<(String, FormatId, FormatId), Conversion>,
+    /// What all of that counts against [`MAX_BYTES`].
+    bytes: usize,
+}
+
+/// A format, and what it is known for.
+#[derive(Clone, PartialEq, Debug)]
+struct Known {
+    format: Format,
+    /// Versions that it is, and ends of kept conversions.
+    uses: usize,
 }
 
 /// What an announcement came to.
@@ -164,12 +178,12 @@ impl Registry {
     /// The format of an id.
     #[must_use]
     pub fn format(&self, id: FormatId) -> Option<&Format> {
-        self.formats.get(&id)
+        self.formats.get(&id).map(|known| &known.format)
     }
 
     /// All formats, in the order of their ids.
     pub fn formats(&self) -> impl Iterator<Item = &Format> {
-        self.formats.values()
+        self.formats.values().map(|known| &known.format)
     }
 
     /// A stream's versions and policy.
@@ -188,21 +202,14 @@ impl Registry {
         self.conversions.iter().map(|((stream, from, to), conversion)| (stream.as_str(), *from, *to, conversion))
     }
 
-    /// Takes up a format, known or not.
+    /// Whether a format can be told from all others by its id.
     ///
     /// # Errors
-    /// Another format has the same id, or there are [`MAX_FORMATS`].
-    pub fn register(&mut self, format: &Format) -> Result<Option<Entry>, RegistryError> {
-        match self.formats.get(&format.id()) {
-            Some(known) if known.describe() == format.describe() => Ok(None),
-            Some(_) => Err(RegistryError::Collision { id: format.id() }),
-            None if self.formats.len() >= MAX_FORMATS => {
-                Err(RegistryError::Full { what: "formats", most: MAX_FORMATS })
-            }
-            None => {
-                self.formats.insert(format.id(), format.clone());
-                Ok(Some(Entry::Format(format.clone())))
-            }
+    /// Another format has the same id.
+    pub fn check_id(&self, format: &Format) -> Result<(), RegistryError> {
+        match self.format(format.id()) {
+            Some(known) if known.describe() != format.describe() => Err(RegistryError::Collision { id: format.id() }),
+            _ => Ok(()),
         }
     }
 
@@ -216,7 +223,7 @@ impl Registry {
         if known.version(format.id()).is_some() {
             return Ok(());
         }
-        let newest = known.versions.last().and_then(|id| self.formats.get(id));
+        let newest = known.versions.last().and_then(|id| self.format(*id));
         let flaws = newest.map(|newest| known.policy.flaws(newest, format)).unwrap_or_default();
         match flaws.is_empty() {
             true => Ok(()),
@@ -234,73 +241,63 @@ impl Registry {
         if let Some(version) = self.streams.get(stream).and_then(|stream| stream.version(format.id())) {
             return Ok(Announced { version, entries: Vec::new() });
         }
-        self.check_room(stream)?;
-        let mut entries: Vec<Entry> = self.register(format)?.into_iter().collect();
-        let known = self.streams.entry(stream.to_owned()).or_default();
-        known.versions.push(format.id());
-        let version = known.versions.len();
-        entries.push(Entry::Version { stream: stream.to_owned(), format: format.id() });
+        let version = self.streams.get(stream).map_or(0, |stream| stream.versions.len()) + 1;
+        let last = Entry::Version { stream: stream.to_owned(), format: format.id() };
+        let entries = self.apply_with([format], last)?;
         Ok(Announced { version, entries })
     }
 
     /// Sets how a stream's format may change from now on; the stream need not have any yet.
     ///
     /// # Errors
-    /// The name is no name, or there are [`MAX_STREAMS`].
+    /// The name is no name, or there is no room for one stream more.
     pub fn set_policy(&mut self, stream: &str, policy: Policy) -> Result<Entry, RegistryError> {
-        check_name(stream)?;
-        self.check_room(stream)?;
-        self.streams.entry(stream.to_owned()).or_default().policy = policy;
-        Ok(Entry::Policy { stream: stream.to_owned(), policy })
+        let entry = Entry::Policy { stream: stream.to_owned(), policy };
+        self.apply(&entry).map(|()| entry)
     }
 
-    /// Keeps a conversion between two known formats for a stream, in the place of the one that was kept before. Whether it
-    /// can be done is for who compiles it.
+    /// Keeps a conversion for a stream, in the place of the one that was kept before between the two formats; what changed,
+    /// entry by entry. Whether it can be done is for who compiles it.
     ///
     /// # Errors
-    /// The stream's name is no name, one of the formats is not known, or there are [`MAX_CONVERSIONS`].
+    /// The stream's name is no name, another format has the id of one of these, the conversion's text is over
+    /// [`MAX_CONVERSION_BYTES`], or there is no room; nothing changed.
     pub fn keep(
         &mut self,
         stream: &str,
-        from: FormatId,
-        to: FormatId,
+        from: &Format,
+        to: &Format,
         conversion: &Conversion,
-    ) -> Result<Entry, RegistryError> {
-        check_name(stream)?;
-        if let Some(id) = [from, to].into_iter().find(|id| !self.formats.contains_key(id)) {
-            return Err(RegistryError::UnknownFormat { id });
-        }
-        let key = (stream.to_owned(), from, to);
-        if self.conversions.len() >= MAX_CONVERSIONS && !self.conversions.contains_key(&key) {
-            return Err(RegistryError::Full { what: "conversions", most: MAX_CONVERSIONS });
-        }
-        self.conversions.insert(key, conversion.clone());
-        Ok(Entry::Conversion { stream: stream.to_owned(), from, to, conversion: conversion.clone() })
+    ) -> Result<Vec<Entry>, RegistryError> {
+        let last = Entry::Conversion {
+            stream: stream.to_owned(),
+            from: from.id(),
+            to: to.id(),
+            conversion: conversion.clone(),
+        };
+        self.apply_with([from, to], last)
     }
 
     /// Keeps a conversion no longer; `None` if it was not kept.
     pub fn forget(&mut self, stream: &str, from: FormatId, to: FormatId) -> Option<Entry> {
-        let removed = self.conversions.remove(&(stream.to_owned(), from, to));
-        removed.map(|_| Entry::NoConversion { stream: stream.to_owned(), from, to })
+        let (key, conversion) = self.conversions.remove_entry(&(stream.to_owned(), from, to))?;
+        self.bytes -= conversion_entry(&key, &conversion).bytes();
+        self.release(from);
+        self.release(to);
+        Some(Entry::NoConversion { stream: key.0, from, to })
     }
 
-    /// Guards a known format of a stream from now on: its records are converted only as somebody registered, never by name
+    /// Guards a version of a stream from now on: its records are converted only as somebody registered, never by name
     /// alone, since a registered conversion may have left something out on purpose. `None` if it was guarded.
     ///
     /// # Errors
-    /// The stream's name is no name, the format is not known, or there is no room.
+    /// The stream has no such version, or there is no room.
     pub fn guard(&mut self, stream: &str, format: FormatId) -> Result<Option<Entry>, RegistryError> {
-        check_name(stream)?;
-        if !self.formats.contains_key(&format) {
-            return Err(RegistryError::UnknownFormat { id: format });
+        if self.guarded(stream).any(|guarded| guarded == format) {
+            return Ok(None);
         }
-        self.check_room(stream)?;
-        let known = self.streams.entry(stream.to_owned()).or_default();
-        if known.guarded.len() >= MAX_VERSIONS && !known.guarded.contains(&format) {
-            return Err(RegistryError::Full { what: "guarded formats of a stream", most: MAX_VERSIONS });
-        }
-        let is_new = known.guarded.insert(format);
-        Ok(is_new.then(|| Entry::Guarded { stream: stream.to_owned(), format }))
+        let entry = Entry::Guarded { stream: stream.to_owned(), format };
+        self.apply(&entry).map(|()| Some(entry))
     }
 
     /// The formats of a stream that are guarded.
@@ -314,22 +311,23 @@ impl Registry {
     /// It contradicts what is known, or there is no room; nothing changed.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), RegistryError> {
         match entry {
-            Entry::Format(format) => self.register(format).map(|_| ()),
-            Entry::Version { stream, format } => {
-                check_name(stream)?;
-                self.check_room(stream)?;
-                if !self.formats.contains_key(format) {
-                    return Err(RegistryError::UnknownFormat { id: *format });
-                }
-                let known = self.streams.entry(stream.clone()).or_default();
-                if known.version(*format).is_none() {
-                    known.versions.push(*format);
+            Entry::Format(format) => self.take_up(format),
+            Entry::Version { stream, format } => self.add_version(stream, *format, entry.bytes()),
+            Entry::Policy { stream, policy } => {
+                self.stream_with_room(stream, 0)?.policy = *policy;
+                Ok(())
+            }
+            Entry::Guarded { stream, format } => {
+                let known = self.streams.get(stream).filter(|known| known.version(*format).is_some());
+                let known = known.ok_or(RegistryError::UnknownFormat { id: *format })?;
+                if !known.guarded.contains(format) {
+                    self.stream_with_room(stream, entry.bytes())?.guarded.insert(*format);
                 }
                 Ok(())
             }
-            Entry::Policy { stream, policy } => self.set_policy(stream, *policy).map(|_| ()),
-            Entry::Guarded { stream, format } => self.guard(stream, *format).map(|_| ()),
-            Entry::Conversion { stream, from, to, conversion } => self.keep(stream, *from, *to, conversion).map(|_| ()),
+            Entry::Conversion { stream, from, to, conversion } => {
+                self.add_conversion((stream.clone(), *from, *to), conversion)
+            }
             Entry::NoConversion { stream, from, to } => {
                 self.forget(stream, *from, *to);
                 Ok(())
@@ -337,39 +335,150 @@ impl Registry {
         }
     }
 
+    /// Makes a change, with the formats that it speaks of taken up before it where they are new: all of it, or nothing. What
+    /// changed, entry by entry.
+    fn apply_with<const N: usize>(&mut self, formats: [&Format; N], last: Entry) -> Result<Vec<Entry>, RegistryError> {
+        let mut entries = Vec::new();
+        let mut outcome = Ok(());
+        for format in formats {
+            outcome = outcome.and_then(|()| self.check_id(format));
+            if outcome.is_ok() && self.format(format.id()).is_none() {
+                outcome = self.take_up(format);
+                entries.push(Entry::Format(format.clone()));
+            }
+        }
+        let outcome = outcome.and_then(|()| self.apply(&last));
+        entries.push(last);
+        if outcome.is_err() {
+            formats.into_iter().for_each(|format| self.forget_if_unused(format.id()));
+        }
+        outcome.map(|()| entries)
+    }
+
+    fn take_up(&mut self, format: &Format) -> Result<(), RegistryError> {
+        self.check_id(format)?;
+        if self.format(format.id()).is_some() {
+            return Ok(());
+        }
+        if self.formats.len() >= MAX_FORMATS {
+            return Err(RegistryError::Full { what: "formats", most: MAX_FORMATS });
+        }
+        self.charge(Entry::Format(format.clone()).bytes())?;
+        self.formats.insert(format.id(), Known { format: format.clone(), uses: 0 });
+        Ok(())
+    }
+
+    fn add_version(&mut self, stream: &str, format: FormatId, bytes: usize) -> Result<(), RegistryError> {
+        let known = self.streams.get(stream);
+        if known.is_some_and(|known| known.version(format).is_some()) {
+            return Ok(());
+        }
+        if known.is_some_and(|known| known.versions.len() >= MAX_VERSIONS) {
+            return Err(RegistryError::Full { what: "versions of a stream", most: MAX_VERSIONS });
+        }
+        self.check_known(format)?;
+        self.stream_with_room(stream, bytes)?.versions.push(format);
+        self.hold(format);
+        Ok(())
+    }
+
+    fn add_conversion(
+        &mut self,
+        key: (String, FormatId, FormatId),
+        conversion: &Conversion,
+    ) -> Result<(), RegistryError> {
+        check_name(&key.0)?;
+        let (_, from, to) = key;
+        self.check_known(from)?;
+        self.check_known(to)?;
+        let found = conversion.to_string().len();
+        if found > MAX_CONVERSION_BYTES {
+            return Err(RegistryError::LongConversion { found });
+        }
+        let before = self.conversions.get(&key);
+        if before.is_none() && self.conversions.len() >= MAX_CONVERSIONS {
+            return Err(RegistryError::Full { what: "conversions", most: MAX_CONVERSIONS });
+        }
+        let freed = before.map_or(0, |before| conversion_entry(&key, before).bytes());
+        let taken = conversion_entry(&key, conversion).bytes();
+        self.charge(taken.saturating_sub(freed))?;
+        self.bytes -= freed.saturating_sub(taken);
+        if self.conversions.insert(key, conversion.clone()).is_none() {
+            self.hold(from);
+            self.hold(to);
+        }
+        Ok(())
+    }
+
+    /// The stream of this name, made if it is new, with so many bytes charged for what it is to get.
+    fn stream_with_room(&mut self, name: &str, bytes: usize) -> Result<&mut Stream, RegistryError> {
+        check_name(name)?;
+        let is_new = !self.streams.contains_key(name);
+        if is_new && self.streams.len() >= MAX_STREAMS {
+            return Err(RegistryError::Full { what: "streams", most: MAX_STREAMS });
+        }
+        // A stream counts as its longest policy does, whichever it has.
+        let own = || Entry::Policy { stream: name.to_owned(), policy: Policy::Backward }.bytes();
+        self.charge(bytes + if is_new { own() } else { 0 })?;
+        Ok(self.streams.entry(name.to_owned()).or_default())
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), RegistryError> {
+        if bytes > MAX_BYTES - self.bytes {
+            return Err(RegistryError::Full { what: "bytes of formats, versions and conversions", most: MAX_BYTES });
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn check_known(&self, format: FormatId) -> Result<(), RegistryError> {
+        self.format(format).map(|_| ()).ok_or(RegistryError::UnknownFormat { id: format })
+    }
+
+    fn hold(&mut self, format: FormatId) {
+        if let Some(known) = self.formats.get_mut(&format) {
+            known.uses += 1;
+        }
+    }
+
+    fn release(&mut self, format: FormatId) {
+        if let Some(known) = self.formats.get_mut(&format) {
+            known.uses -= 1;
+            self.forget_if_unused(format);
+        }
+    }
+
+    fn forget_if_unused(&mut self, format: FormatId) {
+        if let Some(known) = self.formats.get(&format).filter(|known| known.uses == 0) {
+            self.bytes -= Entry::Format(known.format.clone()).bytes();
+            self.formats.remove(&format);
+        }
+    }
+
+    /// Forgets all formats that were taken up for what then did not come.
+    fn forget_unused(&mut self) {
+        let unused: Vec<FormatId> = self.formats().map(Format::id).collect();
+        unused.into_iter().for_each(|format| self.forget_if_unused(format));
+    }
+
     /// The fewest entries that make this registry: what a store writes in place of a log that has grown long.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let formats = self.formats.values().cloned().map(Entry::Format);
+        let formats = self.formats().cloned().map(Entry::Format);
         let streams = self.streams.iter().flat_map(|(name, stream)| {
             let versions = stream.versions.iter().map(|id| Entry::Version { stream: name.clone(), format: *id });
             let guarded = stream.guarded.iter().map(|id| Entry::Guarded { stream: name.clone(), format: *id });
             // A stream with nothing else is there for its policy.
-            let is_bare = stream.versions.is_empty() && stream.guarded.is_empty();
-            let policy = (stream.policy != Policy::None || is_bare)
+            let policy = (stream.policy != Policy::None || stream.versions.is_empty())
                 .then(|| Entry::Policy { stream: name.clone(), policy: stream.policy });
             versions.chain(guarded).chain(policy)
         });
-        let conversions = self.conversions.iter().map(|((stream, from, to), conversion)| Entry::Conversion {
-            stream: stream.clone(),
-            from: *from,
-            to: *to,
-            conversion: conversion.clone(),
-        });
+        let conversions = self.conversions.iter().map(|(key, conversion)| conversion_entry(key, conversion));
         formats.chain(streams).chain(conversions)
     }
+}
 
-    /// Whether a stream can have one more version.
-    fn check_room(&self, stream: &str) -> Result<(), RegistryError> {
-        match self.streams.get(stream) {
-            Some(known) if known.versions.len() >= MAX_VERSIONS => {
-                Err(RegistryError::Full { what: "versions of a stream", most: MAX_VERSIONS })
-            }
-            None if self.streams.len() >= MAX_STREAMS => {
-                Err(RegistryError::Full { what: "streams", most: MAX_STREAMS })
-            }
-            _ => Ok(()),
-        }
-    }
+fn conversion_entry((stream, from, to): &(String, FormatId, FormatId), conversion: &Conversion) -> Entry {
+    Entry::Conversion { stream: stream.clone(), from: *from, to: *to, conversion: conversion.clone() }
 }
 
 fn check_name(stream: &str) -> Result<(), RegistryError> {
@@ -424,6 +533,11 @@ pub enum RegistryError {
         /// The name.
         found: String,
     },
+    /// A conversion's text is too long to be read back.
+    LongConversion {
+        /// Its length in bytes.
+        found: usize,
+    },
     /// There is no room.
     Full {
         /// What there are too many of.
@@ -450,7 +564,12 @@ impl fmt::Display for RegistryError {
             Self::Name { found } => {
                 write!(f, "`{found}` is no stream's name: 1 to {MAX_STREAM_NAME_BYTES} bytes, no control characters")
             }
-            Self::Full { what, most } => write!(f, "there are {most} {what} already, as many as are kept"),
+            Self::LongConversion { found } => {
+                write!(f, "the conversion takes {found} bytes as text, expected at most {MAX_CONVERSION_BYTES}")
+            }
+            Self::Full { what, most } => {
+                write!(f, "there is no room: at most {most} {what} are kept")
+            }
         }
     }
 }

@@ -65,7 +65,8 @@ impl Context {
         Ok(())
     }
 
-    /// Notes in the registry that a conversion leaves its format, and that it is kept if it is.
+    /// Notes in the registry that a conversion leaves its format, if that is a version of the stream, and that it is kept if
+    /// it is. A session's conversion leaves no more there than that, so however many come and go, it does not grow.
     ///
     /// # Errors
     /// A format's id is another's, or there is no room; then nothing has changed that matters.
@@ -79,15 +80,30 @@ impl Context {
         let registry = &mut self.morph.registry;
         let mut entries = Vec::new();
         let mut note = || -> Result<(), RegistryError> {
-            entries.extend(registry.register(from)?);
-            entries.extend(registry.register(to)?);
-            entries.extend(registry.guard(stream, from.id())?);
+            registry.check_id(from)?;
+            registry.check_id(to)?;
+            if registry.stream(stream).is_some_and(|known| known.version(from.id()).is_some()) {
+                entries.extend(registry.guard(stream, from.id())?);
+            }
             if owner == Owner::Kept {
-                entries.push(registry.keep(stream, from.id(), to.id(), conversion)?);
+                entries.extend(registry.keep(stream, from, to, conversion)?);
             }
             Ok(())
         };
         let noted = note().map_err(|error| refusal_of(&error));
+        self.write_down(entries);
+        noted
+    }
+
+    /// Notes in the registry that a stream has a version, and that a conversion left it, if one did before it was a version.
+    ///
+    /// # Errors
+    /// The stream's policy is against it, its id is another's, or there is no room.
+    pub(crate) fn note_version(&mut self, stream: &str, format: &Format, was_left: bool) -> Result<(), Refusal> {
+        let registry = &mut self.morph.registry;
+        let mut entries = registry.announce(stream, format).map_err(|error| refusal_of(&error))?.entries;
+        let guarded = if was_left { registry.guard(stream, format.id()) } else { Ok(None) };
+        let noted = guarded.map(|guarded| entries.extend(guarded)).map_err(|error| refusal_of(&error));
         self.write_down(entries);
         noted
     }
@@ -156,6 +172,7 @@ pub(crate) fn refusal_of(error: &RegistryError) -> Refusal {
     let code = match error {
         RegistryError::Full { .. } => RefusalCode::Limit,
         RegistryError::Name { .. } => RefusalCode::State,
+        RegistryError::LongConversion { .. } => RefusalCode::Conversion,
         RegistryError::Collision { .. } | RegistryError::UnknownFormat { .. } | RegistryError::Incompatible { .. } => {
             RefusalCode::Format
         }

@@ -252,8 +252,8 @@ impl State {
                     return Err(wrong(&entry.path, "text that is no UTF-8".to_owned(), &text::expected(field, TIMES)));
                 }
             }
-            (Token::Array(_), FieldType::Decimal { .. }) if tag == Some(TAG_DECIMAL) => {
-                decimal::<D>(reader)?.map(|(unscaled, scale)| Value::Decimal { unscaled, scale })
+            (Token::Array(len), FieldType::Decimal { .. }) if tag == Some(TAG_DECIMAL) => {
+                decimal::<D>(len, reader)?.map(|(unscaled, scale)| Value::Decimal { unscaled, scale })
             }
             (Token::Bytes(found), FieldType::Bytes) => Some(Value::Bytes(found)),
             (Token::Null, _) => Some(Value::Null),
@@ -376,8 +376,12 @@ fn big(bytes: &[u8], is_negative: bool) -> Option<i128> {
     Some(if is_negative { -1 - value } else { value })
 }
 
-/// The exponent and the digits of a decimal, behind the head of their array.
-fn decimal<D: Dialect>(reader: &mut Reader<'_>) -> Result<Option<(i128, u8)>, TokenFlaw> {
+/// The exponent and the digits of a decimal, behind the head of their array of `len` values; `None` if it has not just these
+/// two.
+fn decimal<D: Dialect>(len: Option<u64>, reader: &mut Reader<'_>) -> Result<Option<(i128, u8)>, TokenFlaw> {
+    if len.is_some_and(|len| len != 2) {
+        return Ok(None);
+    }
     let Token::Int(exponent) = D::token(reader)? else {
         return Ok(None);
     };
@@ -389,6 +393,9 @@ fn decimal<D: Dialect>(reader: &mut Reader<'_>) -> Result<Option<(i128, u8)>, To
     let Some(digits) = digits else {
         return Ok(None);
     };
+    if len.is_none() && D::token(reader)? != Token::Break {
+        return Ok(None);
+    }
     Ok(match (u8::try_from(-exponent), u32::try_from(exponent)) {
         (Ok(scale), _) => Some((digits, scale)),
         (_, Ok(exponent)) => {
