@@ -9,7 +9,10 @@ use crate::cpu::Error;
 use crossdock_format::convert::{Plan, Rules};
 use crossdock_format::{FieldSpec, FieldType, Format, List, Record, RecordBuilder, TypeSpec, Value};
 
-/// Records of a pass: few, so that those of 500 fields stay near the core as well.
+/// Fields of a pass: few records of long formats, so that they stay near the core and a pass is shorter than what a busy
+/// machine gives one process at a time.
+const FIELDS_OF_A_PASS: usize = 6400;
+/// Most records of a pass.
 const RECORDS: usize = 128;
 /// Fields of a nested record.
 const IN_A_RECORD: usize = 5;
@@ -98,12 +101,13 @@ fn value(record: usize, field: usize, ty: FieldType) -> Value<'static> {
 /// Reading every field, converting to the later version, and writing every field.
 fn of<'a>(name: &str, format: &Format, plan: Plan) -> Result<Vec<Case<'a>>, Error> {
     let fields = format.fields().len();
+    let records = (FIELDS_OF_A_PASS / fields).min(RECORDS);
     let mut builder = RecordBuilder::new(format);
     let mut payload = Vec::new();
-    for record in 0..RECORDS {
+    for record in 0..records {
         payload.extend_from_slice(build(&mut builder, format, record)?);
     }
-    let length = payload.len() / RECORDS;
+    let length = payload.len() / records;
     let (own, input) = (format.clone(), payload.clone());
     let read = Case::new(&format!("read_{name}"), move || {
         input.chunks_exact(length).fold(0, |sum, bytes| {
@@ -114,17 +118,17 @@ fn of<'a>(name: &str, format: &Format, plan: Plan) -> Result<Vec<Case<'a>>, Erro
     let format = format.clone();
     let encode = Case::new(&format!("encode_{name}"), move || {
         let length = |record| build(&mut builder, &format, record).map_or(0, <[u8]>::len) as u64;
-        (0..RECORDS).map(length).sum()
+        (0..records).map(length).sum()
     });
     let mut out = Vec::new();
-    if plan.run_payload(&payload, &mut out, |_, _| {}) != RECORDS {
+    if plan.run_payload(&payload, &mut out, |_, _| {}) != records {
         return Err(format!("{name}: not every record has a place in the later version").into());
     }
     let convert = Case::new(&format!("convert_{name}"), move || {
         out.clear();
         plan.run_payload(&payload, &mut out, |_, _| {}) as u64
     });
-    Ok([read, convert, encode].map(|case| Case { records: RECORDS, ..case }).into())
+    Ok([read, convert, encode].map(|case| Case { records, ..case }).into())
 }
 
 fn build<'b>(builder: &'b mut RecordBuilder, format: &Format, record: usize) -> Result<&'b [u8], Error> {
