@@ -192,13 +192,12 @@ impl<'t> Parser<'t> {
             let end = self.rest.find(|c: char| c.is_whitespace() || "{};,".contains(c)).unwrap_or(self.rest.len());
             return Ok(self.take(end).to_owned());
         };
-        let rest_of_line = first_line_of(self.rest);
         match split_quoted(inside) {
             Some((name, after)) if !name.contains('\n') => {
                 self.rest = after;
                 Ok(name)
             }
-            _ => Err(self.syntax(shorten(rest_of_line), "a closing double quote, and a space behind it")),
+            _ => Err(self.syntax(shorten(first_line_of(self.rest)), "a closing double quote, and a space behind it")),
         }
     }
 
@@ -290,7 +289,9 @@ impl<'t> Parser<'t> {
 
     /// `SYMBOL = NUMBER`; a character in single quotes is the number of its byte.
     fn symbol(&mut self) -> Result<(String, i64), FormatError> {
-        let found = shorten(first_line_of(self.rest));
+        // Looked for only where something is wrong: a line may have very many symbols.
+        let start = self.rest;
+        let found = || shorten(first_line_of(start));
         let name = match self.rest.starts_with('"') {
             true => self.name()?,
             false => {
@@ -300,13 +301,13 @@ impl<'t> Parser<'t> {
         };
         self.skip_within_line();
         let expected = "`SYMBOL = NUMBER`";
-        let Some(after) = self.rest.strip_prefix('=') else { return Err(self.syntax(found, expected)) };
+        let Some(after) = self.rest.strip_prefix('=') else { return Err(self.syntax(found(), expected)) };
         self.rest = after;
         self.skip_within_line();
         let word = self.word()?;
         match character(&word).map(i64::from).or_else(|| word.parse().ok()) {
             Some(number) => Ok((name, number)),
-            None => Err(self.syntax(found, expected)),
+            None => Err(self.syntax(found(), expected)),
         }
     }
 
