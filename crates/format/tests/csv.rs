@@ -161,7 +161,7 @@ fn shown(value: &Owned, null: &str) -> String {
         Owned::Int(value) => value.to_string(),
         Owned::Uint(value) => value.to_string(),
         Owned::Float(value) => value.to_string(),
-        Owned::Timestamp(value) => jiff::Timestamp::from_nanosecond((*value).into()).unwrap().to_string(),
+        Owned::Timestamp(value) => jiff::Timestamp::from_nanosecond((*value).into()).expect("64 bits").to_string(),
         Owned::Text(value) => value.clone(),
         Owned::Bytes(value) => Base64Display::new(value, &BASE64_STANDARD).to_string(),
     }
