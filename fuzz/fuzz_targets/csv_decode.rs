@@ -1,6 +1,9 @@
 //! CSV from anywhere: the same rows and errors whatever the reader's buffer, and what is read is written and read
-//! again. The first byte is the buffer's size.
+//! again. The first byte is the buffer's size, and says which of two formats the rows are read by: one of plain values, or
+//! one with all that may lie in a record.
 #![no_main]
+
+mod nested;
 
 use std::io::BufReader;
 use std::sync::LazyLock;
@@ -9,10 +12,10 @@ use crossdock_format::csv::{CsvDecoder, CsvEncoder, CsvOptions, InferOptions, in
 use crossdock_format::{Format, Record};
 use libfuzzer_sys::fuzz_target;
 
-static FORMAT: LazyLock<Format> = LazyLock::new(|| {
+static FORMATS: LazyLock<[Format; 2]> = LazyLock::new(|| {
     let schema =
         "a i16 null\nb string null\nc bool null\nd timestamp null\ne f32 null\nf char[3]\ng bytes null\nh u64 null";
-    Format::parse_schema(schema).expect("a sound schema")
+    [schema, nested::SCHEMA].map(|schema| Format::parse_schema(schema).expect("a sound schema"))
 });
 
 fuzz_target!(|input: &[u8]| {
@@ -23,27 +26,34 @@ fuzz_target!(|input: &[u8]| {
         let mut decoder = CsvDecoder::from_header(&format, &mut input, &options).expect("the header was read before");
         while decoder.next_record(&mut input).is_ok_and(|record| record.is_some()) {}
     }
-    let header: Vec<&str> = FORMAT.fields().iter().map(|field| field.name.as_str()).collect();
-    let whole = decode(&header, text, 1 << 16, &options);
-    let parts = decode(&header, text, usize::from(*buffer_bytes) + 1, &options);
+    let format = &FORMATS[usize::from(*buffer_bytes >= 128)];
+    let header: Vec<&str> = format.fields().iter().map(|field| field.name.as_str()).collect();
+    let whole = decode(format, &header, text, 1 << 16, &options);
+    let parts = decode(format, &header, text, usize::from(*buffer_bytes) + 1, &options);
     assert_eq!(whole, parts);
 
     let (payload, _) = whole;
-    let encoder = CsvEncoder::new(&FORMAT, &options).expect("sound options");
+    let encoder = CsvEncoder::new(format, &options).expect("sound options");
     let mut written = Vec::new();
-    let records = FORMAT.check_records(&payload, |start, len| {
+    let records = format.check_records(&payload, |start, len| {
         let record = &payload[start as usize..(start + len) as usize];
-        encoder.record(&Record::assume_checked(&FORMAT, record), &mut written);
+        encoder.record(&Record::assume_checked(format, record), &mut written);
     });
     records.expect("a decoder's own records");
     let generous = CsvOptions::default();
-    let (again, errors) = decode(&header, &written, 1 << 16, &generous);
+    let (again, errors) = decode(format, &header, &written, 1 << 16, &generous);
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(again, payload);
 });
 
-fn decode(header: &[&str], text: &[u8], buffer_bytes: usize, options: &CsvOptions) -> (Vec<u8>, Vec<String>) {
-    let mut decoder = CsvDecoder::new(&FORMAT, header, options).expect("a sound header");
+fn decode(
+    format: &Format,
+    header: &[&str],
+    text: &[u8],
+    buffer_bytes: usize,
+    options: &CsvOptions,
+) -> (Vec<u8>, Vec<String>) {
+    let mut decoder = CsvDecoder::new(format, header, options).expect("a sound header");
     let mut input = BufReader::with_capacity(buffer_bytes, text);
     let (mut payload, mut errors) = (Vec::new(), Vec::new());
     loop {

@@ -232,7 +232,7 @@ fn items_of_every_encoding_without_allocating() {
 /// many of all of them were refused.
 fn carried(encoding: Encoding, format: &Format, text: &[u8], steps: usize) -> (u64, usize) {
     let options = EncodingOptions::default();
-    let mut decoder = encoding::decoder(encoding, format, None, &options).unwrap();
+    let mut decoder = encoding::decoder(encoding, format, None, &options).expect("a format without losses");
     let mut input = text;
     let mut refused = 0;
     let mut step = || match decoder.next_record(&mut input) {

@@ -161,7 +161,7 @@ fn shown(value: &Owned, null: &str) -> String {
         Owned::Int(value) => value.to_string(),
         Owned::Uint(value) => value.to_string(),
         Owned::Float(value) => value.to_string(),
-        Owned::Timestamp(value) => jiff::Timestamp::from_nanosecond((*value).into()).unwrap().to_string(),
+        Owned::Timestamp(value) => jiff::Timestamp::from_nanosecond((*value).into()).expect("64 bits").to_string(),
         Owned::Text(value) => value.clone(),
         Owned::Bytes(value) => Base64Display::new(value, &BASE64_STANDARD).to_string(),
     }
@@ -471,4 +471,16 @@ fn an_input_that_breaks_off_is_no_bad_row() {
     let error = decoder.next_record(&mut input).unwrap_err();
     assert_eq!(error.to_string(), "line 3: cannot read: the cable is out");
     assert!(!error.is_row());
+}
+
+#[test]
+fn rows_that_make_no_record_are_named_and_the_next_one_is_read() {
+    let format =
+        Format::parse_schema("n u8\nat record { x i32; y i32 null } null\nu union { a i32; b string }").unwrap();
+    let text = "n,at.x,at.y,u.a,u.b\n1,5,NA,7,NA\n2,5,NA,7,x\n3,NA,6,7,NA\n4,NA,NA,NA,NA\n5,NA,NA,NA,y\n";
+    let (payload, errors) = decode(&format, &mut text.as_bytes(), &CsvOptions::default()).unwrap();
+    assert_eq!(format.check_records(&payload, |_, _| {}), Ok(2), "{errors:?}");
+    let told = ["line 3, column `u", "line 4, column `at.x`", "line 5, column `u"];
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors.iter().zip(told).all(|(error, told)| error.starts_with(told)), "{errors:?}");
 }

@@ -131,12 +131,9 @@ impl CsvDecoder {
     #[inline]
     pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, CsvError> {
         let Self { rows, convert } = self;
-        match rows.read(input, |line, row| convert.row(line, row))? {
+        match rows.read(input, |line, row| convert.row(line, row).map(|()| line))? {
             None => Ok(None),
-            Some(outcome) => {
-                outcome?;
-                convert.finish().map(Some)
-            }
+            Some(outcome) => convert.finish(outcome?).map(Some),
         }
     }
 }
@@ -162,16 +159,16 @@ impl Convert {
     }
 
     #[inline]
-    fn finish(&mut self) -> Result<&[u8], CsvError> {
+    fn finish(&mut self, line: u64) -> Result<&[u8], CsvError> {
         match &self.plain {
             Some(plain) if self.is_plain => return Ok(plain.record()),
             _ => {}
         }
-        // Every required field has a column, and every column was set: there is nothing that could be missing.
+        // Each value has room in its field, but a union may have two, and a nested record lack one.
         self.builder.finish().map_err(|error| CsvError {
-            line: 0,
-            column: error.name().map(str::to_owned),
-            problem: CsvProblem::MissingColumn,
+            line,
+            column: error.path(),
+            problem: CsvProblem::Refused { problem: error.problem },
         })
     }
 

@@ -18,6 +18,7 @@ mod rows;
 
 use std::{fmt, io};
 
+use crate::builder::ValueProblem;
 use crate::format::FormatError;
 
 pub use decode::CsvDecoder;
@@ -95,8 +96,11 @@ impl CsvError {
     /// Whether reading can go on with the next row. If not, the input or the header is at fault.
     #[must_use]
     pub fn is_row(&self) -> bool {
-        use CsvProblem::{ColumnCount, RowTooLong, UnclosedQuote, Value};
-        matches!(self.problem, ColumnCount { .. } | Value { .. } | UnclosedQuote { .. } | RowTooLong { .. })
+        use CsvProblem::{ColumnCount, Refused, RowTooLong, UnclosedQuote, Value};
+        matches!(
+            self.problem,
+            ColumnCount { .. } | Value { .. } | Refused { .. } | UnclosedQuote { .. } | RowTooLong { .. }
+        )
     }
 }
 
@@ -143,6 +147,12 @@ pub enum CsvProblem {
         found: String,
         /// What the column takes.
         expected: String,
+    },
+    /// The record cannot be made of the row's fields.
+    #[error("{problem}")]
+    Refused {
+        /// Why not.
+        problem: ValueProblem,
     },
     /// A quote was opened, and the end of the input or of what a row may be came first.
     #[error("found a double quote that is not closed within {searched} bytes")]
