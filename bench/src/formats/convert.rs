@@ -147,17 +147,13 @@ fn chains<'a>(flights: &Flights) -> Result<Vec<Case<'a>>, Error> {
     let records = start.run_payload(&flights.records, &mut payload, |_, _| {});
     Record::check(&formats[0], &payload)?;
     let mut cases = Vec::new();
-    for steps in 1..=plans.len() {
-        let mut fused = plans[0].clone();
-        for next in &plans[1..steps] {
-            fused = fused.compose(next).ok_or("the steps of a chain do not fit one another")?;
-        }
-        let (input, mut out) = (payload.clone(), Vec::new());
-        let as_one = Case::new(&format!("morph_chain_{steps}"), move || {
-            out.clear();
-            fused.run_payload(&input, &mut out, |_, _| {});
-            out.len() as u64
-        });
+    let mut fused = vec![plans[0].clone()];
+    for next in &plans[1..] {
+        let longer = fused.last().and_then(|fused| fused.compose(next));
+        fused.push(longer.ok_or("the steps of a chain do not fit one another")?);
+    }
+    for (steps, fused) in (1..).zip(&fused) {
+        let as_one = Case::new(&format!("morph_chain_{steps}"), pass(fused, &payload));
         let (input, own, mut outs) = (payload.clone(), plans[..steps].to_vec(), vec![Vec::new(); steps]);
         let one_by_one = move || {
             let mut from: &[u8] = &input;
@@ -170,5 +166,19 @@ fn chains<'a>(flights: &Flights) -> Result<Vec<Case<'a>>, Error> {
         };
         cases.push(Case { records, ..as_one }.against("not_fused", one_by_one));
     }
+    if let [one, .., five] = &fused[..] {
+        let five = Case::new("morph_chain_5_to_1", pass(five, &payload));
+        cases.push(Case { records, ..five }.against("morph_chain_1", pass(one, &payload)));
+    }
     Ok(cases)
+}
+
+/// Going over a payload with a plan.
+fn pass<'a>(plan: &Plan, payload: &[u8]) -> impl FnMut() -> u64 + use<'a> {
+    let (plan, payload, mut out) = (plan.clone(), payload.to_vec(), Vec::new());
+    move || {
+        out.clear();
+        plan.run_payload(&payload, &mut out, |_, _| {});
+        out.len() as u64
+    }
 }
