@@ -1,4 +1,5 @@
-//! Libraries that may panic at bytes which they did not expect.
+//! Libraries that may panic at bytes which they did not expect. The process's panic hook still tells of it, on standard error
+//! unless somebody set another; with `panic = "abort"` there is nothing to be caught.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,8 +3,9 @@
 use crossdock_control::conversions::Cost;
 use crossdock_engine::{DecodeHandler, EncodeHandler, Handler};
 use crossdock_format::convert::{Codec, Conversion, MESSAGE_FIELD, Plan, Rule, Rules, expected_bytes};
-use crossdock_format::{FieldSpec, FieldType, Format};
+use crossdock_format::{FieldSpec, FieldType, Format, ReadCost};
 use crossdock_query::{Node, Program, Projection};
+use std::collections::BTreeSet;
 
 /// What a query's program is reckoned to cost a record, and each of its fields: one that is copied, and one that is
 /// computed, in ps.
@@ -209,7 +210,14 @@ impl Part {
     pub(crate) fn describe(&self) -> String {
         match self {
             Part::Plan(plan) => {
-                format!("by name, {} of {} fields", plan.to().fields().len(), plan.from().fields().len())
+                let read: BTreeSet<usize> = plan.makings().into_iter().flat_map(|(reads, _)| reads).collect();
+                let fields = plan.from().fields();
+                let costly = |index: &&usize| fields.get(**index).is_some_and(|f| f.read_cost() != ReadCost::Load);
+                match read.iter().filter(costly).count() {
+                    0 => format!("by name, {} of {} fields", read.len(), fields.len()),
+                    // Of a foreign layout; what that costs the path's measure tells.
+                    some => format!("by name, {} of {} fields, {some} by more than a load", read.len(), fields.len()),
+                }
             }
             Part::Messages(messages) => {
                 let Messages { codec, encodes, .. } = &**messages;

@@ -69,3 +69,112 @@ fn members(format: &Format, fields: impl Iterator<Item = usize>) -> Vec<usize> {
     let of = format.members();
     fields.filter_map(|index| of.get(index).copied()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::narrow;
+    use crate::morph::chain::{ChainRun, fill, pool};
+    use crate::morph::compile::{Compiled, Part};
+    use crossdock_format::{Format, Record, RecordBuilder, Value, record_len};
+    use crossdock_mailbox::Batch;
+
+    const BASE: &str = "a i32\nb i16 null\nc string\nd f64\ne u8";
+
+    /// A next format for these fields, and how it is made: by name or by a query, with less or with more room.
+    fn step(random: &mut fastrand::Rng, from: &Format) -> (Format, String) {
+        let mut fields: Vec<_> = from.fields().iter().filter(|_| random.u8(..4) > 0).collect();
+        if fields.is_empty() {
+            fields.extend(from.fields().first());
+        }
+        random.shuffle(&mut fields);
+        if random.bool() {
+            let item = |random: &mut fastrand::Rng, name: &str| match (name, random.bool()) {
+                ("c", true) => "c || 'x' AS c".to_owned(),
+                (name, true) if name != "c" => format!("{name} + 1 AS {name}"),
+                (name, _) => name.to_owned(),
+            };
+            let items: Vec<String> = fields.iter().map(|field| item(random, &field.name)).collect();
+            let sql = format!("SELECT {} FROM x", items.join(", "));
+            let to = crossdock_query::parse(&sql).and_then(|select| select.plan(from)).expect("it is SQL").output;
+            return (to, sql);
+        }
+        let mut line = |name: &str| {
+            let types: &[&str] = match name {
+                "c" => &["string", "char[6]"],
+                "d" => &["f64", "f32 null"],
+                "b" => &["i16 null", "i32 null", "i8 null"],
+                _ => &["i64", "u8", "i32 null"],
+            };
+            let ty = *random.choice(types).expect("there are some");
+            // What may be null stays so.
+            let null = from.field(name).is_some_and(|at| from.fields()[at].nullable) && !ty.ends_with("null");
+            format!("{name} {ty}{}\n", if null { " null" } else { "" })
+        };
+        let schema: String = fields.iter().map(|field| line(&field.name)).collect();
+        (Format::parse_schema(&schema).expect("it is a schema"), String::new())
+    }
+
+    fn payload(random: &mut fastrand::Rng, format: &Format) -> Vec<u8> {
+        let (mut row, mut payload) = (RecordBuilder::new(format), Vec::new());
+        for _ in 0..20 {
+            row.clear();
+            let small = |random: &mut fastrand::Rng| {
+                if random.u8(..4) > 0 { random.i64(0..100) } else { random.i64(0..30_000) }
+            };
+            row.set_i64(0, small(random)).expect("it fits");
+            if random.bool() {
+                row.set_i64(1, small(random)).expect("it fits");
+            }
+            row.set_text(2, &"texts and texts"[..random.usize(..15)]).expect("it fits");
+            row.set_f64(3, small(random) as f64).expect("it fits");
+            row.set_u64(4, random.u64(..256)).expect("it fits");
+            payload.extend_from_slice(row.finish().expect("all is set"));
+        }
+        payload
+    }
+
+    /// The values of the fields of these names in what comes out, and how many were refused.
+    fn outcome(from: &Format, parts: Vec<Part>, payload: &[u8], names: &[&str]) -> (Vec<String>, u64) {
+        let made = parts.last().expect("there are some").to().clone();
+        let mut run = ChainRun::new(from, &made, Vec::new(), 0, parts).expect("parts of no encoding");
+        let (mut pool, mut batch, mut came) = (pool().expect("memory"), Batch::new(), Vec::new());
+        assert_eq!(fill(&mut batch, &mut pool, payload, from.id().0, record_len), payload.len());
+        let tally = run.run(&mut pool, &batch, &mut |batch| {
+            for index in 0..batch.len() {
+                let record = Record::check(&made, batch.record(index)).expect("a record of the format");
+                let value = |name: &&str| made.field(name).map_or(Value::Null, |field| record.get(field));
+                came.push(format!("{:?}", names.iter().map(value).collect::<Vec<_>>()));
+            }
+        });
+        (came, tally.refused + tally.too_long)
+    }
+
+    #[test]
+    fn narrowed_chains_give_the_same_for_what_is_read_and_refuse_the_same() {
+        let mut narrower = 0;
+        for seed in 0..400 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let base = Format::parse_schema(BASE).expect("it is a schema");
+            let (mut at, mut parts) = (base.clone(), Vec::new());
+            for _ in 0..random.usize(1..5) {
+                let (to, text) = step(&mut random, &at);
+                let compiled = Compiled::new(&at, &to, &text).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                parts.extend(compiled.parts);
+                at = to;
+            }
+            if parts.is_empty() {
+                continue;
+            }
+            let reads: Vec<bool> = at.fields().iter().map(|_| random.bool()).collect();
+            let read = at.fields().iter().zip(&reads).filter(|(_, read)| **read);
+            let names: Vec<&str> = read.map(|(field, _)| field.name.as_str()).collect();
+            let less = narrow(parts.clone(), &reads);
+            let fields = |parts: &[Part]| parts.iter().map(|part| part.to().fields().len()).sum::<usize>();
+            narrower += usize::from(fields(&less) < fields(&parts));
+            let payload = payload(&mut random, &base);
+            let expected = outcome(&base, parts, &payload, &names);
+            assert_eq!(outcome(&base, less, &payload, &names), expected, "seed {seed}");
+        }
+        assert!(narrower > 100, "{narrower}");
+    }
+}

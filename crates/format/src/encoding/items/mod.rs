@@ -1,6 +1,10 @@
 //! Encodings that say of each value what it is: CBOR and MessagePack.
 //!
 //! Both are the same to a decoder once their bytes are [`Token`]s; a [`Dialect`] is what makes them so, and back.
+//!
+//! The tokens are read by code of ours: a byte that says what comes, and a length. The libraries for it read on while all is well;
+//! here the end of an item has to be found whatever is wrong in it, before its values are looked at, with lengths held against
+//! bounds and without memory, so that the next item is read all the same. Tests hold both against a library, both ways.
 
 mod decode;
 mod encode;
