@@ -25,13 +25,14 @@ pub(crate) struct Held {
 pub(crate) struct Hold {
     items: VecDeque<Held>,
     bytes: u64,
-    records: u64,
+    /// The records of each format that wait; those of none are not here.
+    formats: Vec<(u64, u64)>,
 }
 
 impl Hold {
     /// Puts a batch behind all others. Records that come within `merge_ns` of one another, and of one format, lie together.
     pub(crate) fn push(&mut self, batch: &Batch, now_ns: u64, merge_ns: u64) {
-        for (index, slice) in batch.slices.iter().enumerate() {
+        for (index, slice) in batch.slices.iter().enumerate().filter(|(_, slice)| slice.records > 0) {
             let payload = batch.slice(index);
             let joins = |held: &&mut Held| {
                 held.format == batch.format
@@ -51,7 +52,11 @@ impl Hold {
                 }),
             }
             self.bytes += payload.len() as u64;
-            self.records += u64::from(slice.records);
+            let records = u64::from(slice.records);
+            match self.formats.iter_mut().find(|(format, _)| *format == batch.format) {
+                Some((_, waiting)) => *waiting += records,
+                None => self.formats.push((batch.format, records)),
+            }
         }
     }
 
@@ -78,27 +83,27 @@ impl Hold {
 
     fn without(&mut self, held: Held) -> Held {
         self.bytes -= held.bytes.len() as u64;
-        self.records -= held.records;
+        self.formats.retain_mut(|(format, waiting)| {
+            *waiting -= if *format == held.format { held.records } else { 0 };
+            *waiting > 0
+        });
         held
     }
 
     /// Whether something of this format waits.
     #[inline]
     pub(crate) fn has(&self, format: u64) -> bool {
-        self.items.iter().any(|held| held.format == format)
+        self.formats.iter().any(|(waiting, _)| *waiting == format)
     }
 
     /// The formats that wait.
     pub(crate) fn formats(&self) -> Vec<u64> {
-        let mut formats: Vec<u64> = self.items.iter().map(|held| held.format).collect();
-        formats.sort_unstable();
-        formats.dedup();
-        formats
+        self.formats.iter().map(|(format, _)| *format).collect()
     }
 
     /// Records of this format that wait.
     pub(crate) fn records_of(&self, format: u64) -> u64 {
-        self.items.iter().filter(|held| held.format == format).map(|held| held.records).sum()
+        self.formats.iter().filter(|(waiting, _)| *waiting == format).map(|(_, records)| *records).sum()
     }
 
     /// When the oldest came, in ns.
@@ -119,6 +124,6 @@ impl Hold {
 
     /// How many records wait.
     pub(crate) fn records(&self) -> u64 {
-        self.records
+        self.formats.iter().map(|(_, records)| *records).sum()
     }
 }

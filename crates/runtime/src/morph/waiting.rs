@@ -71,21 +71,26 @@ impl Context {
         self.bound_hold(key);
     }
 
-    /// Holds what waits to its bounds. What is on its way out is held to them by holding back its publishers, where the
-    /// subscriber's policy is that.
-    fn bound_hold(&mut self, key: usize) {
+    /// Holds what waits to its bounds: to that of all of it at the cost of who has most. What is on its way out is held to them
+    /// by holding back its publishers, where the subscriber's policy is that.
+    fn bound_hold(&mut self, pushed: usize) {
         let (hold_bytes, hold_total_bytes) = (self.config.morph.hold_bytes, self.config.morph.hold_total_bytes);
         loop {
-            let Some(accept) = self.subscriptions.get_mut(key).and_then(|s| s.accept.as_deref_mut()) else { return };
-            let over = accept.hold.bytes() > hold_bytes || self.morph.held_bytes > hold_total_bytes;
-            if !over || accept.blocks {
-                return;
-            }
+            let bytes = |key: usize| self.accept(key).map_or(0, |accept| accept.hold.bytes());
+            let key = match () {
+                () if bytes(pushed) > hold_bytes => pushed,
+                () if self.morph.held_bytes > hold_total_bytes => {
+                    self.morph.holding.iter().copied().max_by_key(|key| bytes(*key)).unwrap_or(pushed)
+                }
+                () => return,
+            };
+            let Some(accept) = self.accept_mut(key).filter(|accept| !accept.blocks) else { return };
             let before = accept.hold.bytes();
             let Some(held) = accept.hold.pop() else { return };
             self.morph.held_bytes -= before - accept.hold.bytes();
             self.counters.drop(Drop::HoldFull, held.records);
             self.count_lost(key, &held);
+            self.tell_dropped(key, false);
         }
     }
 
