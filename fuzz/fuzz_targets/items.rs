@@ -59,11 +59,12 @@ fn decode(encoding: Encoding, bytes: &[u8], buffer_bytes: usize) -> (Vec<u8>, Ve
             Ok(Some(record)) => payload.extend_from_slice(record),
             Ok(None) => return (payload, errors),
             Err(error) => {
-                let goes_on = error.is_item();
-                errors.push(error.to_string());
-                if !goes_on {
+                if !error.is_item() {
+                    // Which of several flaws of one item is told may go by how much of it was there.
+                    errors.push(format!("the end, at {:?}", error.at));
                     return (payload, errors);
                 }
+                errors.push(error.to_string());
             }
         }
     }

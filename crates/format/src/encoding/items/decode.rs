@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::scan::Scan;
 use super::shape::{Element, Entry, Members, Target};
-use super::{Dialect, Token, TokenFlaw};
+use super::{Dialect, NO_PIECE, Token, TokenFlaw};
 use crate::builder::{RecordBuilder, ValueError};
 use crate::encoding::reader::Reader;
 use crate::encoding::window::{Attempt, Window};
@@ -353,7 +353,7 @@ fn pieces<D: Dialect>(reader: &mut Reader<'_>) -> Result<Vec<u8>, TokenFlaw> {
         match D::token(reader)? {
             Token::Break => return Ok(whole),
             Token::Text(piece) | Token::Bytes(piece) => whole.extend_from_slice(piece),
-            _ => return Err(TokenFlaw::Bytes("pieces that are neither text nor bytes")),
+            _ => return Err(NO_PIECE),
         }
     }
 }

@@ -17,6 +17,9 @@ pub(super) use encode::ItemEncoder;
 use super::reader::{ReadFlaw, Reader};
 use super::{Encoding, EncodingError};
 
+/// Something else where a piece of text or bytes was due.
+const NO_PIECE: TokenFlaw = TokenFlaw::Bytes("pieces that are neither text nor bytes");
+
 /// What an encoding's bytes say, a piece at a time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Token<'a> {

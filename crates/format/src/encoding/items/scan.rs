@@ -1,6 +1,6 @@
 //! Where an item ends, found without understanding it.
 
-use super::{Dialect, Token, TokenFlaw};
+use super::{Dialect, NO_PIECE, Token, TokenFlaw};
 use crate::encoding::reader::Reader;
 
 /// How deep arrays and maps may lie in each other.
@@ -12,8 +12,19 @@ const MAX_DEPTH: usize = 64;
 pub(super) struct Scan {
     /// Bytes that have been looked at.
     at: usize,
-    /// Of each array and map that is open: how many values are to come; `None` up to a break.
-    open: Vec<Option<u64>>,
+    /// What is open.
+    open: Vec<Open>,
+}
+
+/// How much of an array, a map or a text in pieces is to come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Open {
+    /// So many values.
+    Values(u64),
+    /// Values up to a break.
+    Break,
+    /// Pieces of text or bytes up to a break.
+    Pieces,
 }
 
 impl Scan {
@@ -46,25 +57,30 @@ impl Scan {
 
     /// Whether this ended the item.
     fn take(&mut self, token: Token<'_>) -> Result<bool, TokenFlaw> {
+        let is_piece = matches!(token, Token::Text(_) | Token::Bytes(_) | Token::Break);
+        if self.open.last() == Some(&Open::Pieces) && !is_piece {
+            return Err(NO_PIECE);
+        }
         let opened = match token {
             Token::Tag(_) => return Ok(false),
-            Token::Array(len) => Some(len),
+            Token::Array(Some(len)) => Some(Open::Values(len)),
             Token::Map(Some(len)) => {
-                Some(Some(len.checked_mul(2).ok_or(TokenFlaw::Bytes("a map of too many values"))?))
+                Some(Open::Values(len.checked_mul(2).ok_or(TokenFlaw::Bytes("a map of too many values"))?))
             }
-            Token::Map(None) | Token::Pieces { .. } => Some(None),
+            Token::Array(None) | Token::Map(None) => Some(Open::Break),
+            Token::Pieces { .. } => Some(Open::Pieces),
             Token::Break => match self.open.pop() {
-                Some(None) => None,
+                Some(Open::Break | Open::Pieces) => None,
                 _ => return Err(TokenFlaw::Bytes("an end of nothing")),
             },
             _ => None,
         };
         match opened {
-            Some(len) if len != Some(0) => {
+            Some(open) if open != Open::Values(0) => {
                 if self.open.len() >= MAX_DEPTH {
                     return Err(TokenFlaw::Bytes("arrays and maps more than 64 deep"));
                 }
-                self.open.push(len);
+                self.open.push(open);
                 Ok(false)
             }
             _ => Ok(self.end_value()),
@@ -75,12 +91,12 @@ impl Scan {
     fn end_value(&mut self) -> bool {
         while let Some(open) = self.open.last_mut() {
             match open {
-                None => return false,
-                Some(left) if *left > 1 => {
+                Open::Break | Open::Pieces => return false,
+                Open::Values(left) if *left > 1 => {
                     *left -= 1;
                     return false;
                 }
-                Some(_) => {
+                Open::Values(_) => {
                     self.open.pop();
                 }
             }
