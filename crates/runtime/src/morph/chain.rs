@@ -5,7 +5,7 @@ use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::Format;
-use crossdock_format::convert::{ConvertError, ConvertProblem, Plan};
+use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
 use std::ops::AddAssign;
@@ -88,6 +88,8 @@ impl AddAssign for Tally {
 /// A part at work.
 struct Stage {
     work: Work,
+    /// What a query's rows then become where they lie.
+    then: Option<InPlace>,
     /// The format that it makes.
     to: Format,
     /// Rows that it made and that have not gone on.
@@ -105,17 +107,25 @@ enum Work {
 impl ChainRun {
     /// A chain of parts, each of which makes what the next one reads.
     pub(crate) fn new(from: &Format, to: &Format, steps: Vec<Step>, weight: u64, parts: Vec<Part>) -> Option<ChainRun> {
-        let stage = |part: &Part| {
+        let mut stages: Vec<Stage> = Vec::with_capacity(parts.len());
+        for part in &parts {
+            // A query's rows are its own: what has room there needs no stage and no other memory.
+            if let Part::Plan(plan) = part
+                && let Some(Stage { work: Work::Handler(_), then: then @ None, to, .. }) = stages.last_mut()
+                && let Some(in_place) = plan.in_place()
+            {
+                (*then, *to) = (Some(in_place), plan.to().clone());
+                continue;
+            }
             let work = match part {
                 Part::Plan(plan) => Work::Plan(plan.within(PIECE_BYTES)),
                 Part::Select(program) => Work::Handler(Box::new(SelectHandler::new((**program).clone()))),
                 // Made once before, when the conversion was registered: it can be.
                 Part::Messages(messages) => Work::Handler(messages.handler().ok()?),
             };
-            let to = part.to().clone();
-            Some(Stage { work, to, out: Vec::new(), made: Batch::new(), selection: Selection::default() })
-        };
-        let stages = parts.iter().map(stage).collect::<Option<_>>()?;
+            let (to, out, made, selection) = (part.to().clone(), Vec::new(), Batch::new(), Selection::default());
+            stages.push(Stage { work, then: None, to, out, made, selection });
+        }
         let made = parts.last().map_or(to, Part::to).clone();
         let (from, to, tally) = (from.clone(), to.clone(), Tally::default());
         let reads = Box::default();
@@ -146,7 +156,7 @@ type Deliver<'a> = &'a mut dyn FnMut(&Batch, &mut Tally);
 /// Runs a batch through the stages that are left, and what comes of it to whom it is for.
 fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, deliver: Deliver<'_>) {
     let Some((stage, rest)) = stages.split_first_mut() else { return deliver(batch, tally) };
-    let Stage { work, to, out, made, selection } = stage;
+    let Stage { work, then, to, out, made, selection } = stage;
     let mut hand_on = HandOn { to, made, rest, pool, tally, deliver };
     out.clear();
     match work {
@@ -165,7 +175,7 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
         Work::Handler(handler) => {
             let errors = handler.counters().row_errors;
             selection.select_all(batch.len());
-            handler.process(batch, selection, &mut Rows { out, hand_on: &mut hand_on });
+            handler.process(batch, selection, &mut Rows { out, then: then.as_ref(), hand_on: &mut hand_on });
             hand_on.tally.refused += handler.counters().row_errors - errors;
         }
     }
@@ -175,6 +185,7 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
 /// The rows of a query, gathered until they are worth handing on.
 struct Rows<'a, 'b> {
     out: &'a mut Vec<u8>,
+    then: Option<&'a InPlace>,
     hand_on: &'a mut HandOn<'b>,
 }
 
@@ -184,7 +195,16 @@ impl Sink for Rows<'_, '_> {
         if self.out.len() + record.len() > PIECE_BYTES {
             self.hand_on.all(self.out);
         }
+        let start = self.out.len();
         self.out.extend_from_slice(record);
+        let (Some(then), Some(row)) = (self.then, self.out.get_mut(start..)) else { return };
+        match then.run(row) {
+            Ok(len) => self.out.truncate(start + len),
+            Err(error) => {
+                self.out.truncate(start);
+                self.hand_on.tally.refuse(error);
+            }
+        }
     }
 }
 

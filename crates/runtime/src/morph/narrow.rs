@@ -133,20 +133,32 @@ mod tests {
         payload
     }
 
-    /// The values of the fields of these names in what comes out, and how many were refused.
-    fn outcome(from: &Format, parts: Vec<Part>, payload: &[u8], names: &[&str]) -> (Vec<String>, u64) {
-        let made = parts.last().expect("there are some").to().clone();
-        let mut run = ChainRun::new(from, &made, Vec::new(), 0, parts).expect("parts of no encoding");
-        let (mut pool, mut batch, mut came) = (pool().expect("memory"), Batch::new(), Vec::new());
-        assert_eq!(fill(&mut batch, &mut pool, payload, from.id().0, record_len), payload.len());
-        let tally = run.run(&mut pool, &batch, &mut |batch| {
-            for index in 0..batch.len() {
-                let record = Record::check(&made, batch.record(index)).expect("a record of the format");
-                let value = |name: &&str| made.field(name).map_or(Value::Null, |field| record.get(field));
-                came.push(format!("{:?}", names.iter().map(value).collect::<Vec<_>>()));
+    /// The values of the fields of these names in what comes out of chains that follow one another, and how many records
+    /// were refused.
+    fn outcome(from: &Format, chains: &[&[Part]], payload: &[u8], names: &[&str]) -> (Vec<String>, u64) {
+        let (mut at, mut payload, mut refused) = (from.clone(), payload.to_vec(), 0);
+        let mut pool = pool().expect("memory");
+        for parts in chains {
+            let made = parts.last().expect("there are some").to().clone();
+            let mut run = ChainRun::new(&at, &made, Vec::new(), 0, parts.to_vec()).expect("parts of no encoding");
+            let (mut batch, mut came) = (Batch::new(), Vec::new());
+            if !payload.is_empty() {
+                assert_eq!(fill(&mut batch, &mut pool, &payload, at.id().0, record_len), payload.len());
+                let tally = run.run(&mut pool, &batch, &mut |batch| {
+                    (0..batch.len()).for_each(|index| came.extend_from_slice(batch.record(index)));
+                });
+                refused += tally.refused + tally.too_long;
             }
+            (at, payload) = (made, came);
+        }
+        let mut came = Vec::new();
+        let sound = at.check_records(&payload, |start, len| {
+            let record = Record::assume_checked(&at, &payload[start as usize..(start + len) as usize]);
+            let value = |name: &&str| at.field(name).map_or(Value::Null, |field| record.get(field));
+            came.push(format!("{:?}", names.iter().map(value).collect::<Vec<_>>()));
         });
-        (came, tally.refused + tally.too_long)
+        sound.expect("records of the format");
+        (came, refused)
     }
 
     #[test]
@@ -172,8 +184,10 @@ mod tests {
             let fields = |parts: &[Part]| parts.iter().map(|part| part.to().fields().len()).sum::<usize>();
             narrower += usize::from(fields(&less) < fields(&parts));
             let payload = payload(&mut random, &base);
-            let expected = outcome(&base, parts, &payload, &names);
-            assert_eq!(outcome(&base, less, &payload, &names), expected, "seed {seed}");
+            let each: Vec<&[Part]> = parts.chunks(1).collect();
+            let expected = outcome(&base, &each, &payload, &names);
+            assert_eq!(outcome(&base, &[&parts], &payload, &names), expected, "seed {seed}");
+            assert_eq!(outcome(&base, &[&less], &payload, &names), expected, "seed {seed}, narrowed");
         }
         assert!(narrower > 100, "{narrower}");
     }
