@@ -79,7 +79,7 @@ pub(crate) fn all(steps: &mut Steps<'_>, seconds: u32) {
     };
     if build(steps, Which::Light) {
         for target in targets {
-            fuzz(steps, &target, &Work::Seconds(seconds));
+            fuzz(steps, &target, &Work::Same(seconds));
         }
     }
 }
@@ -160,8 +160,11 @@ fn host() -> Result<String, String> {
 
 /// What a target is to do.
 enum Work<'a> {
-    /// Look for inputs that crash it, so long.
+    /// Look for inputs that crash it, so long, from what earlier runs found.
     Seconds(u32),
+    /// The same from nothing but the seeds, and in the same order every time: a gate that passes once should not fail another
+    /// time for the dice alone.
+    Same(u32),
     /// Take each of these inputs once.
     Files(&'a [PathBuf]),
 }
@@ -171,7 +174,11 @@ fn fuzz(steps: &mut Steps<'_>, target: &str, work: &Work<'_>) {
     let name = format!("fuzz: {target}");
     steps.step(&name, |steps| {
         let folder = folder(steps.place);
-        let corpus = folder.join("corpus").join(target);
+        let corpus = folder.join(if matches!(work, Work::Same(_)) { "gate" } else { "corpus" }).join(target);
+        if matches!(work, Work::Same(_)) {
+            // What is not there need not go; what cannot go is seen by the next step.
+            let _ = std::fs::remove_dir_all(&corpus);
+        }
         let artifacts = folder.join("artifacts").join(target);
         for made in [&corpus, &artifacts] {
             if let Err(e) = std::fs::create_dir_all(made) {
@@ -190,7 +197,10 @@ fn fuzz(steps: &mut Steps<'_>, target: &str, work: &Work<'_>) {
             Work::Files(files) => {
                 command.args(files.iter());
             }
-            Work::Seconds(seconds) => {
+            Work::Seconds(seconds) | Work::Same(seconds) => {
+                if matches!(work, Work::Same(_)) {
+                    command.arg("-seed=1");
+                }
                 command.arg(format!("-max_total_time={seconds}")).arg(&corpus);
                 let seeds = steps.place.root.join("fuzz/seeds").join(target);
                 if seeds.is_dir() {
@@ -209,7 +219,7 @@ fn fuzz(steps: &mut Steps<'_>, target: &str, work: &Work<'_>) {
 /// What a person needs to mend a crash: what it said, the input, and how to run that again.
 fn crash(place: &Place, target: &str, call: &Call, work: &Work<'_>) -> String {
     let mut report = call.report(place);
-    if let (Work::Seconds(_), Some(input)) = (work, input_written(&call.output())) {
+    if let (Work::Seconds(_) | Work::Same(_), Some(input)) = (work, input_written(&call.output())) {
         let input = place.short(Path::new(input)).to_string();
         report += &format!("\nthe input is kept in {input}\nto repeat it: cargo xtask fuzz {target} {input}");
         report += "\nto mend it: make the code refuse such bytes, and add the input to its tests";

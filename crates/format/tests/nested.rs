@@ -260,3 +260,36 @@ fn csv_does_not_lose_in_silence_that_a_nested_record_is_there() {
     assert!(refused.contains("`pos`") && refused.contains("--allow null"), "{refused}");
     assert!(write(vec![Loss::Null]).is_ok());
 }
+
+#[test]
+fn lists_of_lists_are_copied_between_layouts_at_any_depth() {
+    // Element by element, since the elements are laid out in other ways.
+    let from = Format::parse_schema("deep u16[2][2][3]\nafter u8\n").unwrap();
+    let to = Format::parse_schema("deep u16[2][][3]\nafter u8\n").unwrap();
+    let mut source = RecordBuilder::new(&from);
+    source.clear();
+    source.begin_list(0).unwrap();
+    let mut next = 0;
+    for _ in 0..3 {
+        source.begin_list(0).unwrap();
+        for _ in 0..2 {
+            source.begin_list(0).unwrap();
+            for _ in 0..2 {
+                next += 1;
+                source.push(Value::Uint(next)).unwrap();
+            }
+            source.end_list().unwrap();
+        }
+        source.end_list().unwrap();
+    }
+    source.end_list().unwrap();
+    source.set(1, Value::Uint(9)).unwrap();
+    let bytes = source.finish().unwrap().to_vec();
+    let mut copy = RecordBuilder::new(&to);
+    copy.clear();
+    copy.copy(&Record::check(&from, &bytes).unwrap()).unwrap();
+    let copied = copy.finish().unwrap().to_vec();
+    let wanted = r#"{"deep":[[[1,2],[3,4]],[[5,6],[7,8]],[[9,10],[11,12]]],"after":9}"#;
+    assert_eq!(json(&to, &copied).trim_end(), wanted);
+    assert_eq!(json(&from, &bytes).trim_end(), wanted);
+}

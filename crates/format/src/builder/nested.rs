@@ -61,7 +61,7 @@ impl RecordBuilder {
         self.open_element()?;
         match self.set(0, value) {
             Ok(()) => {
-                self.close_element();
+                self.end_value();
                 Ok(())
             }
             Err(error) => {
@@ -80,10 +80,11 @@ impl RecordBuilder {
         self.open_element()
     }
 
-    /// Ends the value that [`RecordBuilder::begin_value`] began, which was set.
+    /// Ends the value that [`RecordBuilder::begin_value`] began, which was set. One that is itself a list may have ended
+    /// with that ([`RecordBuilder::end_list`]).
     #[inline]
     pub(crate) fn end_value(&mut self) {
-        if self.is_in_value() {
+        if self.target == self.depth && self.is_in_value() {
             self.close_element();
         }
     }
