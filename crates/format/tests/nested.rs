@@ -265,7 +265,7 @@ fn csv_does_not_lose_in_silence_that_a_nested_record_is_there() {
 fn lists_of_lists_are_copied_between_layouts_at_any_depth() {
     // Element by element, since the elements are laid out in other ways.
     let from = Format::parse_schema("deep u16[2][2][3]\nafter u8\n").unwrap();
-    let to = Format::parse_schema("deep u16[2][][3]\nafter u8\n").unwrap();
+    let to = Format::parse_schema("deep u32[2][][3]\nafter u8\n").unwrap();
     let mut source = RecordBuilder::new(&from);
     source.clear();
     source.begin_list(0).unwrap();
