@@ -21,6 +21,7 @@ mod handle;
 pub mod info;
 mod local;
 mod mailboxes;
+mod manager;
 mod morph;
 mod output;
 mod peers;
@@ -38,4 +39,6 @@ pub use config::{Allowed, AttachConfig, ByName, ContextConfig, MorphConfig, Serv
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
+pub use manager::handle::{ManagerHandle, Wish};
+pub use manager::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 pub use services::Service;
