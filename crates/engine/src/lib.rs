@@ -19,5 +19,5 @@ mod project;
 mod select;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
-pub use handler::{Handler, HandlerCounters, Sink, Verdict};
+pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
 pub use select::{Form, SelectHandler, Step};
