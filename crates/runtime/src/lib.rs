@@ -25,6 +25,8 @@ mod manager;
 mod morph;
 mod output;
 mod peers;
+#[allow(dead_code)]
+mod platform;
 mod remote;
 mod requests;
 mod rings;

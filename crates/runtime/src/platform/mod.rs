@@ -1,0 +1,36 @@
+//! The platform overlay: execution contexts, and the handlers that are deployed in them (data-compatibility 4.2).
+//!
+//! A deployed handler is a [`stage::Stage`] of one context's [`table::Table`]; it reads streams and makes one. Within a context
+//! a batch goes from stage to stage by a queue that is run to its end; between contexts by an [`edge`], a bounded ring. A
+//! change to what runs is a list of prepared [`ops::Op`]s that a context carries out between two batches: pointers are
+//! exchanged, and what was taken out goes back to who sent the change, to be dropped or put in elsewhere. A stage moves with
+//! the ends of its rings, so what is in them is neither lost nor doubled nor overtaken.
+
+mod apply;
+pub(crate) mod edge;
+pub(crate) mod gauges;
+pub(crate) mod making;
+pub(crate) mod ops;
+pub(crate) mod stage;
+pub(crate) mod table;
+pub(crate) mod work;
+
+/// The bound on contexts.
+pub(crate) const MAX_CONTEXTS: usize = 64;
+
+/// A stage's number on the platform, whatever context it is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StageId(pub(crate) u32);
+
+/// A context's number, counted from 0, the one with the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ContextIndex(pub(crate) u8);
+
+/// Whence batches come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Origin {
+    /// A stream that comes in at the context, by its number.
+    Stream(u32),
+    /// A stage.
+    Stage(StageId),
+}
