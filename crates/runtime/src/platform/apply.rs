@@ -95,11 +95,22 @@ impl Table {
         true
     }
 
+    /// Carries out the changes that have come; between two batches. Whether one had.
+    #[inline]
+    pub(crate) fn take_changes(&mut self) -> bool {
+        let mut any = false;
+        while let Some(mut change) = self.signals.changes.pop() {
+            self.apply(&mut change);
+            // As many may be under way as there are places, so there is one.
+            drop(self.signals.done.push(change));
+            any = true;
+        }
+        any
+    }
+
     /// Carries out a change, all of it; what it took out is in it then.
     pub(crate) fn apply(&mut self, change: &mut Change) {
-        for op in &mut change.ops {
-            self.carry_out(op);
-        }
+        change.ops.iter_mut().for_each(|op| self.carry_out(op));
     }
 
     fn carry_out(&mut self, op: &mut Op) {
@@ -109,10 +120,15 @@ impl Table {
                     self.put(stage);
                 }
             }
-            Op::Take(id, taken) => {
-                *taken = self.stages.get_mut(id.0 as usize).and_then(Option::take);
+            Op::Take { stage: id, only_idle, taken } => {
+                let waits = |stage: &mut Box<Stage>| stage.waiting() > 0 || stage.outputs.iter().any(Output::is_full);
+                if *only_idle && self.stages.get_mut(id.0 as usize).and_then(Option::as_mut).is_some_and(waits) {
+                    return;
+                }
+                *taken = self.lift(*id);
                 self.here.retain(|here| here != id);
                 self.full.retain(|origin| *origin != Origin::Stage(*id));
+                self.next = 0;
             }
             Op::Instances { stage, instances, keeps_state, lost } => {
                 if let Some(stage) = self.stage_mut(*stage) {

@@ -167,6 +167,8 @@ pub(crate) struct ContextGauges {
     pub(crate) busy_ns: Gauge,
     /// The same that went into handlers, as far as it was taken or can be reckoned from that, in ns.
     pub(crate) handler_ns: Gauge,
+    /// Batches that its stages took.
+    pub(crate) batches: Gauge,
     pub(crate) records_in: Gauge,
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,

@@ -4,13 +4,14 @@ use crate::platform::edge::Receiver;
 use crate::platform::stage::{Instance, Output, Stage, Terms};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_engine::ParameterValues;
+use crossdock_mailbox::ring::{Consumer, Producer};
 
 /// One step of a change. All that it puts in is taken out of it, and what it takes out is put in.
 pub(crate) enum Op {
     /// A stage comes.
     Put(Option<Box<Stage>>),
-    /// A stage goes, with what waits for it and the ends of its queues.
-    Take(StageId, Option<Box<Stage>>),
+    /// A stage goes, with what waits for it and the ends of its queues; or only if nothing waits.
+    Take { stage: StageId, only_idle: bool, taken: Option<Box<Stage>> },
     /// A stage's instances are replaced: hot-swap. Those of the same format take over the state of those before, if it is kept;
     /// `lost` counts those that could not.
     Instances { stage: StageId, instances: Vec<Instance>, keeps_state: bool, lost: u32 },
@@ -38,4 +39,18 @@ pub(crate) enum Op {
 pub(crate) struct Change {
     pub(crate) number: u64,
     pub(crate) ops: Vec<Op>,
+}
+
+/// A context's side of the signal queue by which it is changed.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    pub(crate) changes: Consumer<Change>,
+    /// Changes that were carried out, with what they took out.
+    pub(crate) done: Producer<Change>,
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Change {{ number: {}, ops: {} }}", self.number, self.ops.len())
+    }
 }

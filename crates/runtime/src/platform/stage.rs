@@ -52,6 +52,11 @@ impl Output {
             Output::Edge(sender) => sender.to,
         }
     }
+
+    /// Whether something waits in it for room.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Output::Edge(sender) if sender.is_full())
+    }
 }
 
 /// How a stage is served.

@@ -6,6 +6,7 @@
 
 use crate::platform::gauges::{ContextGauges, Loss};
 use crate::platform::making::Making;
+use crate::platform::ops::Signals;
 use crate::platform::stage::{Output, Stage};
 use crate::platform::{ContextIndex, MAX_CONTEXTS, Origin, StageId};
 use crossdock_device::Doorbell;
@@ -31,7 +32,7 @@ pub(crate) struct Table {
     /// The stages that are here, in the order in which they came.
     pub(super) here: Vec<StageId>,
     /// Which of them is served next, and how many batches it may take still.
-    next: usize,
+    pub(super) next: usize,
     left: u32,
     pub(super) sources: Vec<Source>,
     /// Batches on their way from stage to stage; empty between two turns.
@@ -52,13 +53,14 @@ pub(crate) struct Table {
     /// Contexts whose rings something was put into since their doorbells were rung.
     pub(super) rung: u64,
     pub(super) doorbells: Vec<Doorbell>,
+    pub(super) signals: Signals,
     pub(crate) gauges: Arc<ContextGauges>,
     buffers: u64,
 }
 
 impl Table {
     /// A table with nothing in it. The doorbells are those of all contexts, by their numbers.
-    pub(crate) fn new(index: ContextIndex, pool: Pool, doorbells: Vec<Doorbell>) -> Table {
+    pub(crate) fn new(index: ContextIndex, pool: Pool, signals: Signals, doorbells: Vec<Doorbell>) -> Table {
         let buffers = pool.stats().classes.iter().map(|class| class.count as u64).sum();
         Table {
             index,
@@ -78,6 +80,7 @@ impl Table {
             turned: Vec::new(),
             rung: 0,
             doorbells,
+            signals,
             gauges: Arc::default(),
             buffers,
         }
@@ -141,12 +144,7 @@ impl Table {
 
     /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once.
     pub(crate) fn serve(&mut self, slice_ns: u32) -> bool {
-        if !self.full.is_empty() || !self.leaving.is_empty() {
-            self.flush();
-        }
-        if !self.joining.is_empty() {
-            self.join();
-        }
+        self.tidy_queues();
         let (mut spent, slice) = (0.0, slice_ns as f32);
         while spent < slice {
             let Some((id, batch, input)) = self.next_waiting() else { break };
@@ -157,6 +155,17 @@ impl Table {
         }
         self.ring();
         spent >= slice
+    }
+
+    /// Moves on what waited for room, and joins what can be.
+    #[inline]
+    pub(super) fn tidy_queues(&mut self) {
+        if !self.full.is_empty() || !self.leaving.is_empty() {
+            self.flush();
+        }
+        if !self.joining.is_empty() {
+            self.join();
+        }
     }
 
     /// The next batch that waits, of the stage whose turn it is.

@@ -84,6 +84,7 @@ impl Table {
         stage.gauges.records_in.add(records);
         stage.gauges.batches_in.add(1);
         stage.gauges.bytes_in.add(bytes);
+        self.gauges.batches.add(1);
         self.gauges.records_in.add(records);
         self.gauges.bytes_in.add(bytes);
     }
