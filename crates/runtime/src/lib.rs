@@ -37,7 +37,9 @@ mod streams;
 mod subscriptions;
 pub mod tasks;
 
-pub use config::{Allowed, AttachConfig, ByName, ContextConfig, MorphConfig, ServicesConfig};
+pub use config::{
+    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, PlatformConfig, ServicesConfig,
+};
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
