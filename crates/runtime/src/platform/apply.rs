@@ -65,7 +65,10 @@ impl Table {
                 if sender.flush() {
                     self.rung |= 1 << sender.context.0;
                 }
-                sender.is_full() && !sender.is_closed()
+                if sender.is_closed() {
+                    sender.drop_waiting();
+                }
+                sender.is_full()
             }
             Output::Local(_) => false,
         });
@@ -121,8 +124,7 @@ impl Table {
                 }
             }
             Op::Take { stage: id, only_idle, taken } => {
-                let waits = |stage: &mut Box<Stage>| stage.waiting() > 0 || stage.outputs.iter().any(Output::is_full);
-                if *only_idle && self.stages.get_mut(id.0 as usize).and_then(Option::as_mut).is_some_and(waits) {
+                if *only_idle && self.stage_mut(*id).is_some_and(|stage| !stage.is_done()) {
                     return;
                 }
                 *taken = self.lift(*id);
@@ -160,6 +162,20 @@ impl Table {
                 {
                     let output = outputs.remove(at);
                     self.leaving.push(output);
+                }
+            }
+            Op::Part { from, to, context, ends } => {
+                self.joining.retain(|(origin, stage)| (origin, stage) != (from, to));
+                match self.output_of(*from, *to) {
+                    Some(output @ Output::Local(_)) => {
+                        let Some((sender, receiver)) = ends.take() else { return };
+                        *output = sender;
+                        if let Some(stage) = self.stage_mut(*to) {
+                            stage.inputs.push(receiver);
+                        }
+                    }
+                    Some(output) => retarget(output, *context),
+                    None => {}
                 }
             }
             Op::Target { from, to, context } => {

@@ -97,6 +97,12 @@ impl Sender {
     pub(crate) fn is_closed(&self) -> bool {
         self.ring.is_closed()
     }
+
+    /// Lets go of what had no room, counted.
+    pub(crate) fn drop_waiting(&mut self) {
+        let records = self.pending.drain(..).map(|batch| batch.len() as u64).sum();
+        self.gauges.lose(Loss::Removed, records);
+    }
 }
 
 impl Receiver {
@@ -114,6 +120,11 @@ impl Receiver {
     /// Batches that wait in it.
     pub(crate) fn waiting(&mut self) -> usize {
         self.ring.waiting()
+    }
+
+    /// Whether nobody puts in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.is_closed()
     }
 
     /// Whether nobody puts in any more, and all was taken out.

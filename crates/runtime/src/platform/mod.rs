@@ -12,12 +12,17 @@ pub(crate) mod edge;
 pub(crate) mod gauges;
 pub(crate) mod making;
 pub(crate) mod ops;
+pub(crate) mod overlay;
 pub(crate) mod stage;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 pub(crate) mod work;
 
-/// The bound on contexts.
-pub(crate) const MAX_CONTEXTS: usize = 64;
+use crate::config::PlatformConfig;
+
+/// The bound on contexts, the one with the device included.
+pub(crate) const MAX_CONTEXTS: usize = PlatformConfig::MAX_CONTEXTS + 1;
 
 /// A stage's number on the platform, whatever context it is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

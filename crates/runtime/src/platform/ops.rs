@@ -23,6 +23,9 @@ pub(crate) enum Op {
     Output { from: Origin, output: Option<Output> },
     /// One way less. What waits in it still goes.
     NoOutput { from: Origin, to: StageId },
+    /// A way's stage is about to be at another context than what leads to it: a direct call becomes a ring, of which these are the
+    /// ends. A ring that has not become a direct call yet stays one, and the ends are left here.
+    Part { from: Origin, to: StageId, context: ContextIndex, ends: Option<(Output, Receiver)> },
     /// A way's stage is at another context from now on.
     Target { from: Origin, to: StageId, context: ContextIndex },
     /// One more queue of a stage.

@@ -156,6 +156,10 @@ impl Stage {
         if let Some(batch) = self.inbox.pop_front() {
             return Some((batch, None));
         }
+        // A queue whose other end is gone was before one that took its place.
+        if let Some(at) = self.inputs.iter_mut().position(|input| input.is_closed() && input.waiting() > 0) {
+            return self.inputs[at].pop().map(|batch| (batch, Some(at)));
+        }
         for _ in 0..self.inputs.len() {
             let at = self.next_input % self.inputs.len();
             self.next_input = self.next_input.wrapping_add(1);
@@ -170,6 +174,14 @@ impl Stage {
     pub(crate) fn waiting(&mut self) -> usize {
         let in_rings: usize = self.inputs.iter_mut().map(Receiver::waiting).sum();
         in_rings + self.inbox.len() + usize::from(self.parked.is_some())
+    }
+
+    /// Whether all that was to come for it has come, and nothing of it waits here or behind it.
+    pub(crate) fn is_done(&mut self) -> bool {
+        self.inbox.is_empty()
+            && self.parked.is_none()
+            && self.inputs.iter_mut().all(Receiver::is_done)
+            && !self.outputs.iter().any(Output::is_full)
     }
 
     /// Lets go of what waits for it, counted; how many records that were.
