@@ -15,6 +15,7 @@ mod config;
 mod context;
 mod counters;
 mod dispatch;
+mod docked;
 mod drafts;
 mod explain;
 mod handle;

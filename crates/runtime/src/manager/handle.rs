@@ -47,6 +47,10 @@ pub(crate) enum Ask {
     Contexts(SyncSender<Vec<HandlerContextInfo>>),
     Events { after: u64, to: SyncSender<Vec<EventInfo>> },
     History(SyncSender<Vec<HistoryInfo>>),
+    /// From the context: a stream that handlers read has a format more.
+    NewFormat {
+        stream: u32,
+    },
     Stop,
 }
 

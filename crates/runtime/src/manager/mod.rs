@@ -28,6 +28,7 @@ impl Managers {
                 Ask::Contexts(to) => drop(to.send(Vec::new())),
                 Ask::Events { after, to } => drop(to.send(self.events.after(after))),
                 Ask::History(to) => drop(to.send(Vec::new())),
+                Ask::NewFormat { .. } => {}
                 Ask::Stop => return,
             }
         }

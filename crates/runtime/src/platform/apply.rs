@@ -111,6 +111,13 @@ impl Table {
         any
     }
 
+    /// Holds a stage back, or no longer.
+    pub(crate) fn hold(&mut self, id: StageId, is_held: bool) {
+        if let Some(stage) = self.stage_mut(id) {
+            stage.is_held = is_held;
+        }
+    }
+
     /// Carries out a change, all of it; what it took out is in it then.
     pub(crate) fn apply(&mut self, change: &mut Change) {
         change.ops.iter_mut().for_each(|op| self.carry_out(op));
@@ -195,11 +202,7 @@ impl Table {
                     stage.terms = *terms;
                 }
             }
-            Op::Hold { stage, is_held } => {
-                if let Some(stage) = self.stage_mut(*stage) {
-                    stage.is_held = *is_held;
-                }
-            }
+            Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
         }
     }
 

@@ -97,6 +97,12 @@ impl Table {
         self.here.is_empty()
     }
 
+    /// Whether a handler anywhere takes a stream that comes in here.
+    #[inline]
+    pub(crate) fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
     /// Whether a handler takes this stream.
     #[inline]
     pub(crate) fn takes(&self, stream: u32) -> bool {
