@@ -23,6 +23,18 @@ pub enum Verdict {
     HandOn,
 }
 
+impl Verdict {
+    /// What a handler says that narrows the selection: [`Verdict::Forward`], or [`Verdict::Drop`] if nothing is left.
+    pub fn forward(selection: &Selection) -> Verdict {
+        if selection.is_empty() { Verdict::Drop } else { Verdict::Forward }
+    }
+
+    /// What a handler says that made so many new records: [`Verdict::Emit`], or [`Verdict::Drop`] if there are none.
+    pub fn emit(made: usize) -> Verdict {
+        if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
+    }
+}
+
 /// Where a handler's new records go, one by one.
 pub trait Sink {
     /// Takes a copy of one record of the handler's output format.
@@ -101,11 +113,14 @@ impl HandlerState {
         &self.kind
     }
 
-    /// The state itself.
+    /// The state itself, which is a `T` if it is of this kind.
     ///
     /// # Errors
-    /// The state as it was, if it is not a `T`.
-    pub fn into_value<T: Any>(self) -> Result<Box<T>, HandlerState> {
+    /// The state as it was, if it is not.
+    pub fn of_kind<T: Any>(self, expected: &str) -> Result<Box<T>, HandlerState> {
+        if *self.kind != *expected {
+            return Err(self);
+        }
         let HandlerState { kind, value } = self;
         value.downcast().map_err(|value| HandlerState { kind, value })
     }
@@ -149,4 +164,6 @@ pub struct HandlerCounters {
     pub passed: u64,
     /// Records dropped for a row error: overflow, division by zero, a CAST that cannot be done.
     pub row_errors: u64,
+    /// Keys that a handler with a bounded table had to forget for others.
+    pub forgotten: u64,
 }
