@@ -4,4 +4,5 @@
 
 mod admission;
 mod load;
+mod placement;
 mod random;
