@@ -14,6 +14,7 @@ pub(crate) mod making;
 pub(crate) mod ops;
 pub(crate) mod overlay;
 pub(crate) mod stage;
+pub(crate) mod start;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
