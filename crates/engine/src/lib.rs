@@ -19,6 +19,7 @@ mod filter;
 mod handler;
 mod kernel;
 mod key;
+mod measure;
 mod native;
 mod program;
 mod project;
@@ -26,6 +27,7 @@ mod select;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
 pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
+pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
 pub use program::{HandlerForm, HandlerProgram, Made, MakeError, Parameters, Source};
 pub use select::{Form, SelectHandler, Step};
