@@ -157,7 +157,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome {
 }
 
 /// What was kept, but for what is configured under the same name, which wins.
-fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -> Vec<HandlerSpec> {
+pub(crate) fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -> Vec<HandlerSpec> {
     kept.retain(|kept| configured.iter().all(|configured| configured.name != kept.name));
     kept.extend(configured);
     kept
