@@ -103,7 +103,7 @@ impl Handler for DecodeHandler {
             }
         }
         self.counters.passed += made as u64;
-        if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
+        Verdict::emit(made)
     }
 
     fn counters(&self) -> HandlerCounters {
@@ -213,7 +213,7 @@ impl Handler for EncodeHandler {
             }
         }
         made += self.end(in_message, out);
-        if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
+        Verdict::emit(made)
     }
 
     fn counters(&self) -> HandlerCounters {

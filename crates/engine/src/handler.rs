@@ -1,4 +1,8 @@
-//! What every handler is: batches in, one verdict out.
+//! What every handler is: batches in, one verdict out; and how its state and its parameters' values change hands.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
 
 use crossdock_mailbox::{Batch, Selection};
 
@@ -17,6 +21,18 @@ pub enum Verdict {
     Drop,
     /// The selected records are to go on to another place, a g-core or an application, as they are.
     HandOn,
+}
+
+impl Verdict {
+    /// What a handler says that narrows the selection: [`Verdict::Forward`], or [`Verdict::Drop`] if nothing is left.
+    pub fn forward(selection: &Selection) -> Verdict {
+        if selection.is_empty() { Verdict::Drop } else { Verdict::Forward }
+    }
+
+    /// What a handler says that made so many new records: [`Verdict::Emit`], or [`Verdict::Drop`] if there are none.
+    pub fn emit(made: usize) -> Verdict {
+        if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
+    }
 }
 
 /// Where a handler's new records go, one by one.
@@ -43,6 +59,99 @@ pub trait Handler: Send {
 
     /// What it has done so far.
     fn counters(&self) -> HandlerCounters;
+
+    /// What its state is, if it keeps any between batches: a name and a version of the layout, and what else the layout
+    /// depends on, such as `tally/1 carrier char[2]`. The same before and after state was handed over.
+    fn state_kind(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it can take over state of this kind: its own, or one that an older version of it had.
+    fn takes_state(&self, kind: &str) -> bool {
+        self.state_kind() == Some(kind)
+    }
+
+    /// Gives its state up, in constant time; `None` if it keeps none. Should it be run again, it starts anew (and then
+    /// allocates), unless it is given the state back before.
+    fn hand_over(&mut self) -> Option<HandlerState> {
+        None
+    }
+
+    /// Takes the state of the handler before it, in constant time if the layout is the same. What it had until then is
+    /// gone, so it is asked before its first batch.
+    ///
+    /// # Errors
+    /// The state, if it is of no kind that it [takes](Handler::takes_state); nothing has changed then.
+    fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
+        Err(state)
+    }
+
+    /// Exchanges its parameters' values, in constant time: it goes on with the given ones, and those that it had are left
+    /// in `values`, to be dropped off the core, or to be set again. Its state stays. Returns whether the values were made
+    /// for a handler like this; if not, nothing has changed.
+    #[must_use]
+    fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {
+        let _ = values;
+        false
+    }
+}
+
+/// A handler's state on its way to the next version of it. It is moved, never copied.
+pub struct HandlerState {
+    kind: Arc<str>,
+    value: Box<dyn Any + Send>,
+}
+
+impl HandlerState {
+    /// State of this [kind](Handler::state_kind).
+    pub fn new(kind: Arc<str>, value: Box<dyn Any + Send>) -> HandlerState {
+        HandlerState { kind, value }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The state itself, which is a `T` if it is of this kind.
+    ///
+    /// # Errors
+    /// The state as it was, if it is not.
+    pub fn of_kind<T: Any>(self, expected: &str) -> Result<Box<T>, HandlerState> {
+        if *self.kind != *expected {
+            return Err(self);
+        }
+        let HandlerState { kind, value } = self;
+        value.downcast().map_err(|value| HandlerState { kind, value })
+    }
+}
+
+impl fmt::Debug for HandlerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HandlerState").field(&self.kind).finish()
+    }
+}
+
+/// Values of a handler's parameters, checked and made ready off the core, so that the handler only has to exchange them
+/// for those that it has.
+pub struct ParameterValues(Box<dyn Any + Send>);
+
+impl ParameterValues {
+    /// Values in the form that a handler takes; each kind of handler has a type of its own for them.
+    pub fn new(values: impl Any + Send) -> ParameterValues {
+        ParameterValues(Box::new(values))
+    }
+
+    /// The values, to be exchanged; `None` if they are not a `T`, so made for another kind of handler.
+    pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
+        self.0.downcast_mut()
+    }
+}
+
+impl fmt::Debug for ParameterValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ParameterValues")
+    }
 }
 
 /// What a handler has done since it was made. Every record that came in either passed, was filtered out (the
@@ -55,4 +164,6 @@ pub struct HandlerCounters {
     pub passed: u64,
     /// Records dropped for a row error: overflow, division by zero, a CAST that cannot be done.
     pub row_errors: u64,
+    /// Keys that a handler with a bounded table had to forget for others.
+    pub forgotten: u64,
 }

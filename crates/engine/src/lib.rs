@@ -6,6 +6,10 @@
 //! of `crossdock-query`, which says what a program means. What leaves is the batch as it came, or new records, copied
 //! field by field or computed.
 //!
+//! A [`HandlerProgram`] says what a handler is made from: a query, or the name of one of the [`Natives`], which are
+//! written in Rust, and the values of its parameters. For each format of what comes in, a handler of its own is
+//! [made](HandlerProgram::make) of it, off the core.
+//!
 //! Handlers neither block nor allocate for a record once they are warm, and what they do for a record is bounded by the
 //! program and the record's length.
 #![forbid(unsafe_code)]
@@ -15,9 +19,15 @@ mod filter;
 mod handler;
 mod kernel;
 mod key;
+mod measure;
+mod native;
+mod program;
 mod project;
 mod select;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
-pub use handler::{Handler, HandlerCounters, Sink, Verdict};
+pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
+pub use measure::{Measured, measure};
+pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
+pub use program::{HandlerForm, HandlerProgram, Made, MakeError, Parameters, Source};
 pub use select::{Form, SelectHandler, Step};

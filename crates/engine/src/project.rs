@@ -168,6 +168,11 @@ impl RowPlan {
             && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
     }
 
+    /// Whether fields are set one by one, so that there has to be an output for each.
+    pub(crate) fn is_by_value(&self) -> bool {
+        self.by_value.is_some()
+    }
+
     /// The new record for one of format `input`.
     #[inline]
     pub(crate) fn make(
@@ -176,9 +181,36 @@ impl RowPlan {
         input: &Format,
         interpreter: &mut Interpreter,
     ) -> Result<&[u8], EvalError> {
-        if let Some(by_value) = &mut self.by_value {
-            return by_value.make(&Record::assume_checked(input, record), interpreter);
+        if self.by_value.is_none() {
+            self.make_row(record, input, interpreter)?;
         }
+        match &mut self.by_value {
+            Some(by_value) => by_value.make(&Record::assume_checked(input, record), interpreter),
+            None => Ok(&self.row),
+        }
+    }
+
+    /// The same, in memory where its fixed fields can be set to other values.
+    #[inline]
+    pub(crate) fn make_mut(
+        &mut self,
+        record: &[u8],
+        input: &Format,
+        interpreter: &mut Interpreter,
+    ) -> Result<&mut [u8], EvalError> {
+        match &mut self.by_value {
+            Some(by_value) => {
+                let made = by_value.make(&Record::assume_checked(input, record), interpreter)?;
+                self.row.clear();
+                self.row.extend_from_slice(made);
+            }
+            None => self.make_row(record, input, interpreter)?,
+        }
+        Ok(&mut self.row)
+    }
+
+    #[inline]
+    fn make_row(&mut self, record: &[u8], input: &Format, interpreter: &mut Interpreter) -> Result<(), EvalError> {
         let row = &mut self.row;
         row.clear();
         row.extend_from_slice(&self.blank);
@@ -209,7 +241,7 @@ impl RowPlan {
         if let Some(word) = row.first_chunk_mut() {
             *word = (length as u32).to_le_bytes();
         }
-        Ok(row)
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! The handler of a query: WHERE narrows the selection, the select list makes new records.
 
+use std::fmt;
+
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{Interpreter, Program, Projection};
 
@@ -25,8 +27,9 @@ pub struct SelectHandler {
     counters: HandlerCounters,
 }
 
-/// How a part of a program runs.
+/// How a part of a program runs. `Display` gives one word, or `as they are`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Form {
     /// Resolved to loads, comparisons and copies at known offsets.
     Kernel,
@@ -34,12 +37,25 @@ pub enum Form {
     Interpreted,
     /// Not at all: records leave as they came.
     AsTheyAre,
+    /// Written in Rust.
+    Native,
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Form::Kernel => "kernel",
+            Form::Interpreted => "interpreted",
+            Form::AsTheyAre => "as they are",
+            Form::Native => "native",
+        })
+    }
 }
 
 /// A part of a program, and how it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// A condition as SQL; empty for the select list, which comes last.
+    /// A condition as SQL; empty for the select list, which comes last, and for a native handler.
     pub condition: String,
     /// How it runs.
     pub form: Form,
@@ -84,7 +100,7 @@ impl Handler for SelectHandler {
         counters.row_errors += filter.narrow(&program.filter, &program.input, interpreter, batch, selection);
         let Some(plan) = rows else {
             counters.passed += selection.len() as u64;
-            return if selection.is_empty() { Verdict::Drop } else { Verdict::Forward };
+            return Verdict::forward(selection);
         };
         let mut made = 0;
         let mut records = Records::of(batch);
@@ -98,7 +114,7 @@ impl Handler for SelectHandler {
             }
         }
         counters.passed += made as u64;
-        if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
+        Verdict::emit(made)
     }
 
     fn counters(&self) -> HandlerCounters {

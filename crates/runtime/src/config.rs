@@ -118,7 +118,7 @@ impl PlatformConfig {
     /// The name of the context with the device.
     pub const DOCK: &'static str = "c-core-0";
     /// Most further contexts.
-    pub const MAX_CONTEXTS: usize = 64;
+    pub const MAX_CONTEXTS: usize = 63;
 
     /// The contexts' names, in their order. Those that were given none are numbered by their kind: c-cores from 1, g-cores
     /// from 0, past the names that others were given.

@@ -11,18 +11,13 @@ use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::Stream;
 use crate::subscriptions::{narrowed_to, reads};
 use crossdock_control::conversions::Owner as ConversionOwner;
-use crossdock_engine::{Handler, SelectHandler, Sink};
+use crossdock_engine::{Handler, SelectHandler, measure};
 use crossdock_format::registry::Stream as RegisteredStream;
 use crossdock_format::{Format, ReadCost};
 use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
-use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
 use crossdock_query::Program;
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
-use std::time::Instant;
-
-/// Times the sample goes through the handler for an estimate: about a millisecond at the most.
-const ROUNDS: u32 = 16;
 
 impl Context {
     /// Answers one question; who asked may have gone, then the answer is nobody's.
@@ -77,6 +72,7 @@ impl Context {
                     self.remove_peer(key, "gone", None);
                 }
             }
+            Command::Run(work) => work(self),
             Command::Stop => {}
         }
     }
@@ -98,8 +94,8 @@ impl Context {
                 .map(RegisteredStream::policy)
                 .unwrap_or_default()
                 .to_string(),
-            made_by: None,
-            peak_msgs_per_s: 0,
+            made_by: stream.made_by.as_deref().map(str::to_owned),
+            peak_msgs_per_s: stream.peak.msgs_per_s(),
             blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
         }
     }
@@ -300,10 +296,15 @@ impl Explained {
             }
             info.paths.push(path);
         }
-        if let Some(measured) = measure(&sample, program) {
+        let format = program.input.clone();
+        // As many to a batch as came in the packet that the sample is.
+        let mut in_batch = 0;
+        let _ = format.check_records(&sample, |_, _| in_batch += 1);
+        let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
+        if let Some(measured) = measure(&mut make, &format, &sample, in_batch) {
             info.sample_records = measured.records;
-            info.ns_per_record = Some(measured.ns_per_record);
-            info.selectivity = Some(measured.selectivity);
+            info.ns_per_record = Some(measured.ns_of_batch(in_batch as f64) / in_batch as f64);
+            info.selectivity = Some(measured.out_records_per_record);
         }
         info
     }
@@ -335,54 +336,4 @@ fn reading(program: &Program) -> String {
     let fields = program.reads.iter().filter_map(|&index| program.input.fields().get(index));
     let costly = fields.filter(|field| field.read_cost() != ReadCost::Load);
     costly.map(|field| format!("         {}: {}\n", field.name, field.read_cost().describe())).collect()
-}
-
-/// What a handler costs on a sample.
-#[derive(Clone, Copy)]
-struct Measured {
-    records: u64,
-    ns_per_record: f64,
-    selectivity: f64,
-}
-
-/// Counts records and lets them go.
-struct CountingSink(u64);
-
-impl Sink for CountingSink {
-    fn push(&mut self, record: &[u8]) {
-        self.0 += u64::from(!record.is_empty());
-    }
-}
-
-/// Runs the program over the sample a few times; the fastest round counts, since everything else is interference.
-fn measure(payload: &[u8], program: Program) -> Option<Measured> {
-    let format = program.input.clone();
-    let mut pool = Pool::new(PoolConfig { classes: vec![(payload.len().max(1), 1)] }).ok()?;
-    let mut buffer = pool.alloc(payload.len())?;
-    buffer[..payload.len()].copy_from_slice(payload);
-    let mut batch = Batch::new();
-    batch.format = format.id().0;
-    batch.push_buffer(buffer.freeze()).ok()?;
-    let records = &mut batch.records;
-    let found = format.check_records(payload, |start, len| records.push(Span { slice: 0, start, len })).ok()?;
-    batch.push_slice(Slice { buffer: 0, start: 0, len: payload.len() as u32, records: found as u32 }).ok()?;
-    if found == 0 {
-        return None;
-    }
-    let mut handler = SelectHandler::new(program);
-    let mut best_ns = f64::INFINITY;
-    let mut passed = 0;
-    for _ in 0..ROUNDS {
-        let mut sink = CountingSink(0);
-        let mut selection = crossdock_mailbox::Selection::all(found);
-        let start = Instant::now();
-        let verdict = handler.process(&batch, &mut selection, &mut sink);
-        best_ns = best_ns.min(start.elapsed().as_nanos() as f64);
-        passed = if verdict == crossdock_engine::Verdict::Forward { selection.len() as u64 } else { sink.0 };
-    }
-    Some(Measured {
-        records: found as u64,
-        ns_per_record: best_ns / found as f64,
-        selectivity: passed as f64 / found as f64,
-    })
 }

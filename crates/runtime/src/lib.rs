@@ -15,6 +15,7 @@ mod config;
 mod context;
 mod counters;
 mod dispatch;
+mod docked;
 mod drafts;
 mod explain;
 mod handle;
@@ -25,6 +26,8 @@ mod manager;
 mod morph;
 mod output;
 mod peers;
+#[allow(dead_code)]
+mod platform;
 mod remote;
 mod requests;
 mod rings;

@@ -3,6 +3,7 @@
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
 use crate::manager::spec::HandlerSpec;
+use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
@@ -41,13 +42,33 @@ pub enum Wish {
 
 /// What the managers are asked.
 pub(crate) enum Ask {
-    Change { wish: Wish, discard_state: bool, to: SyncSender<Result<AppliedInfo, PlanInfo>> },
-    Plan { wish: Wish, discard_state: bool, to: SyncSender<PlanInfo> },
+    Change {
+        wish: Wish,
+        discard_state: bool,
+        to: SyncSender<Result<AppliedInfo, PlanInfo>>,
+    },
+    Plan {
+        wish: Wish,
+        discard_state: bool,
+        to: SyncSender<PlanInfo>,
+    },
     Handlers(SyncSender<Vec<HandlerInfo>>),
     Specs(SyncSender<Vec<HandlerSpec>>),
     Contexts(SyncSender<Vec<HandlerContextInfo>>),
-    Events { after: u64, to: SyncSender<Vec<EventInfo>> },
+    Events {
+        after: u64,
+        to: SyncSender<Vec<EventInfo>>,
+    },
     History(SyncSender<Vec<HistoryInfo>>),
+    /// From the context: a stream that handlers read has a format more.
+    NewFormat {
+        stream: u32,
+    },
+    /// A kind of native handler more.
+    AddNative {
+        kind: Box<NativeKind>,
+        to: SyncSender<()>,
+    },
     Stop,
 }
 
@@ -124,6 +145,14 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn history(&self) -> Result<Vec<HistoryInfo>, Stopped> {
         self.ask(Ask::History)
+    }
+
+    /// Makes a kind of native handler known, in the place of one of the same name. Handlers that run go on as they are.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn add_native(&self, kind: NativeKind) -> Result<(), Stopped> {
+        self.ask(|to| Ask::AddNative { kind: Box::new(kind), to })
     }
 
     /// Has the managers end.

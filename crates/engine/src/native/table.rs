@@ -1,0 +1,220 @@
+//! A bounded table of what is kept for each value of some fields: past its bound, what was not asked for the longest goes.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use crossdock_format::{FieldType, Format, Record, Value};
+
+/// What a key is known by: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
+/// nobody can look for such keys without the table's secret. So an entry has one size, however long the values are.
+pub(super) type Key = u128;
+
+/// Entries by key.
+pub(super) struct Table<V> {
+    secrets: [RandomState; 2],
+    /// Where each key's entry is, or [`NONE`]: at the place that the key's hash says or behind it. At most half full.
+    index: Box<[u32]>,
+    entries: Vec<Entry<V>>,
+    max_keys: usize,
+    /// The entry that was asked for last, and the one that was not asked for the longest.
+    newest: u32,
+    oldest: u32,
+    /// How many entries had to go.
+    forgotten: u64,
+}
+
+struct Entry<V> {
+    key: Key,
+    /// The entry that was asked for next before this one, and next after it.
+    older: u32,
+    newer: u32,
+    value: V,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<V: Default> Table<V> {
+    /// A table for so many keys, 1 to [`MAX_KEYS`](super::MAX_KEYS), with all its memory.
+    pub(super) fn new(max_keys: usize) -> Table<V> {
+        Table {
+            secrets: [RandomState::new(), RandomState::new()],
+            index: vec![NONE; (2 * max_keys).next_power_of_two()].into(),
+            entries: Vec::with_capacity(max_keys),
+            max_keys,
+            newest: NONE,
+            oldest: NONE,
+            forgotten: 0,
+        }
+    }
+
+    /// How many entries had to go so far.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// The key of the values of these fields.
+    pub(super) fn key_of(&self, record: &Record<'_>, fields: &[usize]) -> Key {
+        let mut hashers = [self.secrets[0].build_hasher(), self.secrets[1].build_hasher()];
+        for &field in fields {
+            let value = record.get(field);
+            hashers.iter_mut().for_each(|hasher| hash(&value, hasher));
+        }
+        let [high, low] = hashers.map(|hasher| u128::from(hasher.finish()));
+        high << 64 | low
+    }
+
+    /// What is kept for a key, and whether that is new.
+    pub(super) fn entry(&mut self, key: Key) -> (&mut V, bool) {
+        let found = self.index[self.place_of(key)];
+        let is_new = found == NONE;
+        let at = if is_new { self.make_room(key) } else { found };
+        if !is_new {
+            self.unlink(at);
+        }
+        self.link(at);
+        (&mut self.entries[at as usize].value, is_new)
+    }
+
+    /// A table of the handler before this one, which has room for so many keys now: as it is, or, if it had room for
+    /// another number, its newest entries one by one.
+    pub(super) fn taken(mut self: Box<Table<V>>, max_keys: usize) -> Box<Table<V>> {
+        if max_keys == self.max_keys {
+            return self;
+        }
+        let mut other = Table::new(max_keys);
+        other.forgotten = self.forgotten;
+        let mut at = self.oldest;
+        while let Some(entry) = self.entries.get_mut(at as usize) {
+            let (key, value) = (entry.key, std::mem::take(&mut entry.value));
+            at = entry.newer;
+            *other.entry(key).0 = value;
+        }
+        other.secrets = self.secrets;
+        Box::new(other)
+    }
+
+    /// Where in the index a key is, or would be.
+    fn place_of(&self, key: Key) -> usize {
+        let mut place = self.first_place(key);
+        loop {
+            match self.entries.get(self.index[place] as usize) {
+                Some(entry) if entry.key != key => place = self.behind(place),
+                _ => return place,
+            }
+        }
+    }
+
+    fn first_place(&self, key: Key) -> usize {
+        key as usize & (self.index.len() - 1)
+    }
+
+    fn behind(&self, place: usize) -> usize {
+        (place + 1) & (self.index.len() - 1)
+    }
+
+    /// A place among the entries for a key that has none.
+    fn make_room(&mut self, key: Key) -> u32 {
+        let fresh = Entry { key, older: NONE, newer: NONE, value: V::default() };
+        let at = if self.entries.len() < self.max_keys {
+            self.entries.push(fresh);
+            self.entries.len() as u32 - 1
+        } else {
+            let at = self.oldest;
+            self.forgotten += 1;
+            self.unlink(at);
+            self.take_out(self.entries[at as usize].key);
+            self.entries[at as usize] = fresh;
+            at
+        };
+        // The new entry is not in the index yet, so it is not found there.
+        let place = self.free_place(key);
+        self.index[place] = at;
+        at
+    }
+
+    fn free_place(&self, key: Key) -> usize {
+        let mut place = self.first_place(key);
+        while self.index[place] != NONE {
+            place = self.behind(place);
+        }
+        place
+    }
+
+    /// Takes a key out of the index, and moves those behind it up, so that no key is separated from its first place.
+    fn take_out(&mut self, key: Key) {
+        let mut gap = self.place_of(key);
+        let mut place = self.behind(gap);
+        while let Some(entry) = self.entries.get(self.index[place] as usize) {
+            let first = self.first_place(entry.key);
+            let mask = self.index.len() - 1;
+            // Whether its first place is the gap or before it, going round.
+            if place.wrapping_sub(first) & mask >= place.wrapping_sub(gap) & mask {
+                self.index[gap] = self.index[place];
+                gap = place;
+            }
+            place = self.behind(place);
+        }
+        self.index[gap] = NONE;
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Entry { older, newer, .. } = self.entries[at as usize];
+        match self.entries.get_mut(older as usize) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entries.get_mut(newer as usize) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    fn link(&mut self, at: u32) {
+        let before = std::mem::replace(&mut self.newest, at);
+        match self.entries.get_mut(before as usize) {
+            Some(entry) => entry.newer = at,
+            None => self.oldest = at,
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.older, entry.newer) = (before, NONE);
+    }
+}
+
+/// Whether the values of a field make keys.
+///
+/// # Errors
+/// Why not, in words.
+pub(super) fn compared(format: &Format, field: usize) -> Result<(), String> {
+    match &format.fields()[field] {
+        field if field.ty == FieldType::List => Err(format!("`{}` is a list, and lists are not compared", field.name)),
+        _ => Ok(()),
+    }
+}
+
+/// Hashes a value so that equal values of fields of one kind give the same: numbers whatever their width, texts whether
+/// they are padded or not.
+fn hash(value: &Value<'_>, hasher: &mut impl Hasher) {
+    let mut whole = |value: i128| {
+        hasher.write_u8(1);
+        hasher.write_i128(value);
+    };
+    match value {
+        Value::Int(value) => whole((*value).into()),
+        Value::Uint(value) => whole((*value).into()),
+        Value::Timestamp(value) => whole((*value).into()),
+        Value::Bool(value) => whole((*value).into()),
+        Value::Enum { number, .. } => whole((*number).into()),
+        Value::Decimal { unscaled, .. } => whole(*unscaled),
+        Value::Float(value) => {
+            // One zero, one NaN.
+            let value = if value.is_nan() { f64::NAN } else { value + 0.0 };
+            hasher.write_u8(2);
+            hasher.write_u64(value.to_bits());
+        }
+        Value::Text(bytes) | Value::Bytes(bytes) => {
+            hasher.write_u8(3);
+            hasher.write_usize(bytes.len());
+            hasher.write(bytes);
+        }
+        Value::Null | Value::List(_) | Value::Record(_) => hasher.write_u8(0),
+    }
+}

@@ -1,0 +1,248 @@
+//! What a handler is made from: SQL or a native handler's name, and parameters; and what comes of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crossdock_format::Format;
+use crossdock_query::QueryError;
+
+use crate::handler::{Handler, ParameterValues};
+use crate::native::{Arguments, NativeKind, Natives};
+use crate::select::{Form, SelectHandler, Step};
+
+/// What a handler does, whatever the format of what comes in. It is made anew for every format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerProgram {
+    /// What it is written in, and how it reads.
+    pub source: Source,
+    /// The values of its parameters, as text.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What a handler is written in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A query.
+    Sql(String),
+    /// The name of one of the [`Natives`].
+    Native(String),
+}
+
+impl HandlerProgram {
+    /// A query without parameters.
+    pub fn sql(sql: impl Into<String>) -> HandlerProgram {
+        HandlerProgram { source: Source::Sql(sql.into()), parameters: BTreeMap::new() }
+    }
+
+    /// A native handler whose parameters have the values that they have if none is given.
+    pub fn native(name: impl Into<String>) -> HandlerProgram {
+        HandlerProgram { source: Source::Native(name.into()), parameters: BTreeMap::new() }
+    }
+
+    /// With a value for a parameter.
+    #[must_use]
+    pub fn with(mut self, parameter: impl Into<String>, value: impl Into<String>) -> HandlerProgram {
+        self.parameters.insert(parameter.into(), value.into());
+        self
+    }
+
+    /// Checks all that can be checked without a format.
+    ///
+    /// # Errors
+    /// What [`HandlerProgram::make`] would say of any format.
+    pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
+        match &self.source {
+            Source::Sql(sql) => {
+                crossdock_query::parse(sql)?;
+                self.no_parameters()
+            }
+            Source::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
+        }
+    }
+
+    /// The stream that a query names behind FROM; `None` for a native handler, which is told what it reads.
+    ///
+    /// # Errors
+    /// The query cannot be read.
+    pub fn reads(&self) -> Result<Option<String>, MakeError> {
+        match &self.source {
+            Source::Sql(sql) => Ok(Some(crossdock_query::parse(sql)?.stream().to_owned())),
+            Source::Native(_) => Ok(None),
+        }
+    }
+
+    /// Makes the handler for records of this format. Slow: not for a core.
+    ///
+    /// # Errors
+    /// What is wrong with the query or the parameters, or does not fit the format.
+    pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
+        match &self.source {
+            Source::Sql(sql) => {
+                self.no_parameters()?;
+                let handler = SelectHandler::new(crossdock_query::parse(sql)?.plan(input)?);
+                Ok(Made {
+                    output: handler.program().output.clone(),
+                    form: HandlerForm { steps: handler.steps() },
+                    is_metered: true,
+                    parameters: Parameters(Prepares::Query),
+                    handler: Box::new(handler),
+                })
+            }
+            Source::Native(name) => {
+                let kind = natives.get(name)?;
+                let arguments = kind.read(&self.parameters)?;
+                let (handler, output) = kind.make(input, &arguments)?;
+                let is_metered = kind.is_metered();
+                let form = HandlerForm { steps: vec![Step { condition: String::new(), form: Form::Native }] };
+                let parameters = Parameters(Prepares::Native(kind.clone(), arguments));
+                Ok(Made { handler, output, form, is_metered, parameters })
+            }
+        }
+    }
+
+    fn no_parameters(&self) -> Result<(), MakeError> {
+        match self.parameters.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(MakeError::Parameter {
+                handler: "the query".to_owned(),
+                parameter: name.clone(),
+                problem: "the query has no parameters".to_owned(),
+            }),
+        }
+    }
+}
+
+/// A handler for one format of what comes in, ready to run, and what is known of it.
+pub struct Made {
+    /// The handler.
+    pub handler: Box<dyn Handler>,
+    /// The format of what leaves it; that of what comes in if records leave as they came.
+    pub output: Format,
+    /// How its parts run.
+    pub form: HandlerForm,
+    /// Whether it takes bounded steps, so that a c-core may run it.
+    pub is_metered: bool,
+    /// What its parameters' values are checked with; stays off the core.
+    pub parameters: Parameters,
+}
+
+impl fmt::Debug for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Made { handler: _, output, form, is_metered, parameters: _ } = self;
+        write!(f, "Made({form}, metered: {is_metered}, to {})", output.id())
+    }
+}
+
+/// How the parts of a handler run. `Display` names each form once: `kernel, interpreted`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HandlerForm {
+    /// The parts, in the order in which they run.
+    pub steps: Vec<Step>,
+}
+
+impl fmt::Display for HandlerForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut named: Vec<Form> = Vec::new();
+        for Step { form, .. } in &self.steps {
+            // What is not done is nothing to name beside what is.
+            if !named.contains(form) && (*form != Form::AsTheyAre || self.steps.len() == 1) {
+                let separator = if named.is_empty() { "" } else { ", " };
+                write!(f, "{separator}{form}")?;
+                named.push(*form);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes values of a handler's parameters ready, off the core, for [`Handler::set_parameters`].
+#[derive(Clone, Debug)]
+pub struct Parameters(Prepares);
+
+#[derive(Clone, Debug)]
+enum Prepares {
+    Query,
+    Native(NativeKind, Arguments),
+}
+
+impl Parameters {
+    /// The values that [`HandlerProgram::parameters`] is to have from now on, for the handler that these parameters were
+    /// made with.
+    ///
+    /// # Errors
+    /// What [`HandlerProgram::make`] says of them; [`MakeError::Fixed`] for one that needs another handler.
+    pub fn prepare(&self, values: &BTreeMap<String, String>) -> Result<ParameterValues, MakeError> {
+        match &self.0 {
+            Prepares::Query => Err(MakeError::Fixed { parameter: values.keys().next().cloned().unwrap_or_default() }),
+            Prepares::Native(kind, arguments) => {
+                let given = kind.read(values)?;
+                match arguments.differs(&given, kind.parameters()) {
+                    Some(parameter) => Err(MakeError::Fixed { parameter: parameter.to_owned() }),
+                    None => Ok(ParameterValues::new(given)),
+                }
+            }
+        }
+    }
+}
+
+/// Why a handler cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MakeError {
+    /// The query cannot be read, or does not fit the format.
+    Query(QueryError),
+    /// There is no such native handler.
+    UnknownNative {
+        /// The name that was asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// A parameter's value is missing, or is none that it takes; or there is no such parameter.
+    Parameter {
+        /// The native handler.
+        handler: String,
+        /// The parameter.
+        parameter: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// What the handler is depends on this parameter: it cannot change while the handler runs.
+    Fixed {
+        /// The parameter.
+        parameter: String,
+    },
+    /// A native handler has nothing to do with records of this format.
+    Input {
+        /// The native handler.
+        handler: String,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl From<QueryError> for MakeError {
+    fn from(error: QueryError) -> MakeError {
+        MakeError::Query(error)
+    }
+}
+
+impl fmt::Display for MakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MakeError::Query(error) => error.fmt(f),
+            MakeError::UnknownNative { name, known } => {
+                write!(f, "no native handler `{name}`; there are: {}", known.join(", "))
+            }
+            MakeError::Parameter { handler, parameter, problem } => {
+                write!(f, "parameter `{parameter}` of {handler}: {problem}")
+            }
+            MakeError::Fixed { parameter } => {
+                write!(f, "parameter `{parameter}` cannot change while the handler runs: deploy a new version with it")
+            }
+            MakeError::Input { handler, problem } => write!(f, "{handler}: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for MakeError {}
