@@ -33,14 +33,17 @@ pub(crate) fn run(arguments: &Events) -> Outcome {
 
 /// An event in a line.
 fn text(event: &EventInfo) -> String {
-    let plain = |text: &str| -> String { text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };
+    // A text of several lines in one, without what would play tricks on the terminal.
+    let plain = |text: &str| {
+        text.split(|c: char| c.is_control() || c == ' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    };
     let about = match (&event.handler, &event.context) {
-        (Some(handler), Some(context)) => format!(" {handler} @{context}"),
-        (Some(handler), None) => format!(" {handler}"),
-        (None, Some(context)) => format!(" {context}"),
+        (Some(handler), Some(context)) => format!(" {} @{}", plain(handler), plain(context)),
+        (Some(handler), None) => format!(" {}", plain(handler)),
+        (None, Some(context)) => format!(" {}", plain(context)),
         (None, None) => String::new(),
     };
-    format!("{} #{} {}{}: {}\n", time(event.at_ms), event.number, event.kind, plain(&about), plain(&event.text))
+    format!("{} #{} {}{}: {}\n", time(event.at_ms), event.number, event.kind, about, plain(&event.text))
 }
 
 /// `2026-11-22T13:08:01.123Z`.
@@ -61,9 +64,9 @@ mod tests {
             kind: "moved".into(),
             handler: Some("late\u{1b}".into()),
             context: Some("g-core-0".into()),
-            text: "c-core-0 has lost\nits headroom".into(),
+            text: "c-core-0 has lost\n   its headroom".into(),
         };
-        let wanted = "2023-11-14T22:13:20.123Z #7 moved late  @g-core-0: c-core-0 has lost its headroom\n";
+        let wanted = "2023-11-14T22:13:20.123Z #7 moved late @g-core-0: c-core-0 has lost its headroom\n";
         assert_eq!(text(&event), wanted);
         (event.handler, event.context, event.at_ms) = (None, None, u64::MAX);
         assert_eq!(text(&event), format!("{} #7 moved: c-core-0 has lost its headroom\n", u64::MAX));

@@ -22,7 +22,7 @@ pub(crate) enum HandlerCommand {
     #[command(after_help = "\
 Examples:
   crossdock handler deploy late 'SELECT carrier, flight FROM A WHERE dep_delay > $minutes' --param minutes=15
-  crossdock handler deploy late 'SELECT * FROM A' --as A.late --place g-core-0 --peak 100k
+  crossdock handler deploy late 'SELECT * FROM A' --as late_flights --place g-core-0 --peak 100k
   crossdock handler deploy seen --native count --on A --dry-run
 
 It is let in where it fits: its cost is measured on the latest records of its
@@ -168,7 +168,7 @@ pub(crate) struct Handlers {
 /// `crossdock plan` and `crossdock apply`.
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
-    /// A configuration file, of which the [[handler]] sections count
+    /// A configuration file, of which the handlers' sections count
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Leave handlers alone that have no section, instead of taking them out

@@ -4,7 +4,6 @@ mod show;
 mod spec;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use crossdock_runtime::HandlerSpec;
 use crossdock_runtime::info::PlanInfo;
@@ -139,11 +138,7 @@ fn told(answer: &ChangeAnswer, json: bool, next: &str) -> Outcome {
         plan.notes.iter().chain(note).for_each(out::say);
     }
     if !plan.refusals.is_empty() {
-        let lines: String = plan.refusals.iter().fold(String::new(), |mut lines, why| {
-            let _ = write!(lines, "\n  {why}");
-            lines
-        });
-        return Err(Failure::failed(format!("it cannot be, so nothing changes:{lines}"))
+        return Err(Failure::failed(format!("it cannot be, so nothing changes:{}", http::indented(&plan.refusals)))
             .hint("`crossdock contexts` shows what room there is, `crossdock handlers` what is deployed"));
     }
     if json {

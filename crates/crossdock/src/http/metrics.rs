@@ -137,9 +137,10 @@ impl Families<'_> {
         &mut self,
         name: &str,
         help: &str,
-        unit: Option<Unit>,
+        unit: &str,
         rows: impl IntoIterator<Item = (Labels<'r>, f64)>,
     ) -> fmt::Result {
+        let unit = unit_of(unit);
         let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
         rows.into_iter().try_for_each(|(labels, value)| match value.fract() {
             // As a whole number, which it is most often.
@@ -153,21 +154,25 @@ impl Families<'_> {
         &mut self,
         name: &str,
         help: &str,
-        unit: Option<Unit>,
+        unit: &str,
         rows: impl IntoIterator<Item = (Labels<'r>, f64)>,
     ) -> fmt::Result {
+        let unit = unit_of(unit);
         let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
         rows.into_iter().try_for_each(|(labels, value)| ConstGauge::new(value).encode(family.encode_family(&labels)?))
     }
 }
 
+const NO_UNIT: &str = "";
+const SECONDS: &str = "seconds";
+const BYTES: &str = "bytes";
 /// Share of a whole.
-fn ratio() -> Option<Unit> {
-    Some(Unit::Other("ratio".to_owned()))
+const RATIO: &str = "ratio";
+
+fn unit_of(word: &str) -> Option<Unit> {
+    (word != NO_UNIT).then(|| Unit::Other(word.to_owned()))
 }
 
-const SECONDS: Option<Unit> = Some(Unit::Seconds);
-const BYTES: Option<Unit> = Some(Unit::Bytes);
 /// ns of a second, as a share of it.
 const OF_A_SECOND: f64 = 1e-9;
 
@@ -185,15 +190,20 @@ impl Told {
         for (name, help, unit, value) in [
             ("process_memory_usage", "Memory of the daemon that is in RAM", BYTES, process.resident_bytes),
             ("process_memory_virtual", "Addresses that the daemon has", BYTES, process.virtual_bytes),
-            ("process_thread_count", "Threads of the daemon", None, process.threads),
-            ("process_unix_file_descriptor_count", "Descriptors that the daemon has open", None, process.descriptors),
+            ("process_thread_count", "Threads of the daemon", NO_UNIT, process.threads),
+            (
+                "process_unix_file_descriptor_count",
+                "Descriptors that the daemon has open",
+                NO_UNIT,
+                process.descriptors,
+            ),
         ] {
             families.gauge(name, help, unit, [(vec![], value as f64)])?;
         }
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
-        families.gauge("crossdock_daemon", "The daemon's version", None, [(version, 1.0)])?;
+        families.gauge("crossdock_daemon", "The daemon's version", NO_UNIT, [(version, 1.0)])?;
         let left_out = self.left_out.iter().map(|(kind, number)| (vec![("kind", *kind)], *number as f64));
-        families.gauge("crossdock_metrics_left_out", "What has no metrics, since there is too much", None, left_out)
+        families.gauge("crossdock_metrics_left_out", "What has no metrics, since there is too much", NO_UNIT, left_out)
     }
 
     /// The context with the device.
@@ -211,7 +221,7 @@ impl Told {
             ("crossdock_dock_records_out", "Records out, over all subscriptions", dock.records_out),
             ("crossdock_dock_batches_whole", "Batches that left as the bytes that they came in", dock.batches_whole),
         ] {
-            families.counter(name, help, None, [(vec![], value as f64)])?;
+            families.counter(name, help, NO_UNIT, [(vec![], value as f64)])?;
         }
         for (name, help, value, bound) in [
             ("crossdock_sessions", "Sessions that stand", u64::from(dock.sessions), dock.max_sessions.into()),
@@ -219,13 +229,13 @@ impl Told {
             ("crossdock_mailboxes", "Mailboxes that are there", dock.mailboxes.into(), dock.max_mailboxes.into()),
             ("crossdock_dock_buffers", "Buffers in use", dock.buffers_in_use, dock.buffers),
         ] {
-            families.gauge(name, help, None, [(vec![], value as f64)])?;
-            families.gauge(&format!("{name}_bound"), "The bound on them", None, [(vec![], bound as f64)])?;
+            families.gauge(name, help, NO_UNIT, [(vec![], value as f64)])?;
+            families.gauge(&format!("{name}_bound"), "The bound on them", NO_UNIT, [(vec![], bound as f64)])?;
         }
         let dropped = dock.dropped.iter().map(|(reason, number)| by_reason(vec![], reason, *number));
-        families.counter("crossdock_dock_dropped", "Packets and records dropped", None, dropped)?;
+        families.counter("crossdock_dock_dropped", "Packets and records dropped", NO_UNIT, dropped)?;
         let detached = dock.detached.iter().map(|(reason, number)| by_reason(vec![], reason, *number));
-        families.counter("crossdock_clients_detached", "Clients that were detached", None, detached)
+        families.counter("crossdock_clients_detached", "Clients that were detached", NO_UNIT, detached)
     }
 
     fn contexts(&self, families: &mut Families<'_>) -> fmt::Result {
@@ -233,29 +243,29 @@ impl Told {
             self.contexts.iter().map(move |of| (vec![("context", &*of.name), ("kind", &*of.kind)], value(of)))
         };
         let name = "crossdock_context_busy";
-        families.gauge(name, "Share of the last second in which it worked", ratio(), rows(|of| of.busy_share))?;
+        families.gauge(name, "Share of the last second in which it worked", RATIO, rows(|of| of.busy_share))?;
         let name = "crossdock_context_capacity";
         let help = "Time that it has in a second, of a core's";
-        families.gauge(name, help, ratio(), rows(|of| of.capacity_ns_per_s as f64 * OF_A_SECOND))?;
+        families.gauge(name, help, RATIO, rows(|of| of.capacity_ns_per_s as f64 * OF_A_SECOND))?;
         let name = "crossdock_context_headroom";
         let help = "Time that is left for further handlers in a second, of a core's";
-        families.gauge(name, help, ratio(), rows(|of| of.headroom_ns_per_s as f64 * OF_A_SECOND))?;
+        families.gauge(name, help, RATIO, rows(|of| of.headroom_ns_per_s as f64 * OF_A_SECOND))?;
         let name = "crossdock_context_handlers";
-        families.gauge(name, "Handlers there", None, rows(|of| of.handlers.len() as f64))?;
+        families.gauge(name, "Handlers there", NO_UNIT, rows(|of| of.handlers.len() as f64))?;
         let name = "crossdock_context_queued_batches";
-        families.gauge(name, "Batches that wait in its input queues", None, rows(|of| of.queued as f64))?;
+        families.gauge(name, "Batches that wait in its input queues", NO_UNIT, rows(|of| of.queued as f64))?;
         let name = "crossdock_context_queued_batches_bound";
-        families.gauge(name, "The bound on them", None, rows(|of| of.queue_bound as f64))?;
+        families.gauge(name, "The bound on them", NO_UNIT, rows(|of| of.queue_bound as f64))?;
         let name = "crossdock_context_buffers";
-        families.gauge(name, "Buffers of its pool in use", None, rows(|of| of.buffers_in_use as f64))?;
+        families.gauge(name, "Buffers of its pool in use", NO_UNIT, rows(|of| of.buffers_in_use as f64))?;
         let name = "crossdock_context_buffers_bound";
-        families.gauge(name, "The bound on them", None, rows(|of| of.buffers as f64))?;
-        families.counter("crossdock_context_turns", "Turns of its loop", None, rows(|of| of.turns as f64))?;
+        families.gauge(name, "The bound on them", NO_UNIT, rows(|of| of.buffers as f64))?;
+        families.counter("crossdock_context_turns", "Turns of its loop", NO_UNIT, rows(|of| of.turns as f64))?;
         let name = "crossdock_context_sleeps";
-        families.counter(name, "Times that it slept until something came", None, rows(|of| of.sleeps as f64))?;
+        families.counter(name, "Times that it slept until something came", NO_UNIT, rows(|of| of.sleeps as f64))?;
         let name = "crossdock_context_replaced";
         let help = "Times that it was replaced since a handler did not return";
-        families.counter(name, help, None, rows(|of| of.replaced as f64))
+        families.counter(name, help, NO_UNIT, rows(|of| of.replaced as f64))
     }
 
     fn handlers(&self, families: &mut Families<'_>) -> fmt::Result {
@@ -269,7 +279,7 @@ impl Told {
                 [("handler", &*handler.name), ("version", version), ("context", context), ("makes", &handler.makes)];
             (of.into_iter().chain([("status", &*handler.status), ("class", &handler.class)]).collect(), 1.0)
         });
-        families.gauge("crossdock_handler_info", "Where a handler runs, and how it is", None, about)?;
+        families.gauge("crossdock_handler_info", "Where a handler runs, and how it is", NO_UNIT, about)?;
         type Row = (&'static str, &'static str, fn(&HandlerInfo) -> f64);
         let counters: [Row; 6] = [
             ("records_in", "Records that came in", |of| of.records_in as f64),
@@ -280,7 +290,7 @@ impl Told {
             ("changes", "Times that it was replaced, re-parameterised or moved", |of| of.changes as f64),
         ];
         for (name, help, value) in counters {
-            families.counter(&format!("crossdock_handler_{name}"), help, None, rows(value))?;
+            families.counter(&format!("crossdock_handler_{name}"), help, NO_UNIT, rows(value))?;
         }
         let name = "crossdock_handler_in";
         families.counter(name, "Payload bytes that came in", BYTES, rows(|of| of.bytes_in as f64))?;
@@ -290,24 +300,24 @@ impl Told {
             let of = move || vec![("handler", &*handler.name)];
             handler.dropped.iter().map(move |(reason, number)| by_reason(of(), reason, *number))
         });
-        families.counter("crossdock_handler_dropped", "Records dropped", None, dropped)?;
+        families.counter("crossdock_handler_dropped", "Records dropped", NO_UNIT, dropped)?;
         let gauges: [Row; 3] = [
             ("queued_batches", "Batches that wait for it", |of| of.queued as f64),
             ("queued_batches_bound", "The bound on them", |of| of.queue_bound as f64),
             ("one_record_in", "One record in so many is let through", |of| f64::from(of.sampled)),
         ];
         for (name, help, value) in gauges {
-            families.gauge(&format!("crossdock_handler_{name}"), help, None, rows(value))?;
+            families.gauge(&format!("crossdock_handler_{name}"), help, NO_UNIT, rows(value))?;
         }
         let name = "crossdock_handler_record_time";
         let help = "Time for a record, the mean of the last second";
         families.gauge(name, help, SECONDS, rows(|of| of.ns_per_record * 1e-9))?;
         let name = "crossdock_handler_load";
         let help = "What it took of a core in the last second";
-        families.gauge(name, help, ratio(), rows(|of| of.measured.time_ns_per_s as f64 * OF_A_SECOND))?;
+        families.gauge(name, help, RATIO, rows(|of| of.measured.time_ns_per_s as f64 * OF_A_SECOND))?;
         let name = "crossdock_handler_predicted_load";
         let help = "What it was reckoned to take of a core when it was let in, at the stream's peak rate";
-        families.gauge(name, help, ratio(), rows(|of| of.predicted.time_ns_per_s as f64 * OF_A_SECOND))
+        families.gauge(name, help, RATIO, rows(|of| of.predicted.time_ns_per_s as f64 * OF_A_SECOND))
     }
 
     fn streams(&self, families: &mut Families<'_>) -> fmt::Result {
@@ -319,7 +329,7 @@ impl Told {
         };
         let consumed = self.streams.iter().map(|stream| (of(&stream.name), stream.records_in as f64));
         let name = "messaging_client_consumed_messages";
-        families.counter(name, "Records that came in on a stream", None, consumed)?;
+        families.counter(name, "Records that came in on a stream", NO_UNIT, consumed)?;
         families.counter("crossdock_stream_in", "Payload bytes that came in", BYTES, rows(|of| of.bytes_in))?;
         type Row = (&'static str, &'static str, fn(&StreamInfo) -> u64);
         let counters: [Row; 2] = [
@@ -329,7 +339,7 @@ impl Told {
             }),
         ];
         for (name, help, value) in counters {
-            families.counter(&format!("crossdock_stream_{name}"), help, None, rows(value))?;
+            families.counter(&format!("crossdock_stream_{name}"), help, NO_UNIT, rows(value))?;
         }
         let gauges: [Row; 4] = [
             ("publishers", "Publishers that have announced it", |of| of.publishers.into()),
@@ -338,7 +348,7 @@ impl Told {
             ("peak_records_per_second", "The most records a second, over any 100 ms", |of| of.peak_msgs_per_s),
         ];
         for (name, help, value) in gauges {
-            families.gauge(&format!("crossdock_stream_{name}"), help, None, rows(value))?;
+            families.gauge(&format!("crossdock_stream_{name}"), help, NO_UNIT, rows(value))?;
         }
         Ok(())
     }
@@ -351,7 +361,7 @@ impl Told {
             (of.into_iter().chain([("subscription", &**id)]).collect(), subscription.records_out as f64)
         });
         let name = "messaging_client_sent_messages";
-        families.counter(name, "Records that left for a subscription", None, sent)?;
+        families.counter(name, "Records that left for a subscription", NO_UNIT, sent)?;
         let rows = |value: fn(&SubscriptionInfo) -> u64| {
             each().map(move |(of, id)| (vec![("subscription", &**id), ("stream", &*of.stream)], value(of) as f64))
         };
@@ -362,14 +372,14 @@ impl Told {
             ("dropped", "Records dropped by its overflow policy", |of| of.dropped),
         ];
         for (name, help, value) in counters {
-            families.counter(&format!("crossdock_subscription_{name}"), help, None, rows(value))?;
+            families.counter(&format!("crossdock_subscription_{name}"), help, NO_UNIT, rows(value))?;
         }
         let name = "crossdock_subscription_backlog";
         families.gauge(name, "Bytes queued or unacknowledged", BYTES, rows(|of| of.backlog_bytes))?;
         let name = "crossdock_subscription_backlog_bound";
         families.gauge(name, "The bound on them", BYTES, rows(|of| of.queue_bytes))?;
         let name = "crossdock_subscription_held_records";
-        families.gauge(name, "Records that wait for a conversion", None, rows(|of| of.held_records))
+        families.gauge(name, "Records that wait for a conversion", NO_UNIT, rows(|of| of.held_records))
     }
 
     /// Attached clients and mailboxes.
@@ -384,11 +394,11 @@ impl Told {
             })
         };
         let name = "crossdock_client_messages_in";
-        families.counter(name, "Messages that it put", None, rows(|of| of.messages_in))?;
+        families.counter(name, "Messages that it put", NO_UNIT, rows(|of| of.messages_in))?;
         let name = "crossdock_client_messages_out";
-        families.counter(name, "Messages that were delivered to it", None, rows(|of| of.messages_out))?;
+        families.counter(name, "Messages that were delivered to it", NO_UNIT, rows(|of| of.messages_out))?;
         let name = "crossdock_client_waits";
-        families.counter(name, "Times that it was left to wait for a buffer", None, rows(|of| of.waits))?;
+        families.counter(name, "Times that it was left to wait for a buffer", NO_UNIT, rows(|of| of.waits))?;
         let name = "crossdock_client_held";
         families.gauge(name, "Bytes of buffers that it holds", BYTES, rows(|of| of.bytes_held))?;
         let name = "crossdock_client_held_bound";
@@ -396,19 +406,19 @@ impl Told {
         let rows = |value: fn(&MailboxInfo) -> u64| {
             self.mailboxes.iter().map(move |mailbox| (vec![("mailbox", &*mailbox.address)], value(mailbox) as f64))
         };
-        families.counter("crossdock_mailbox_puts", "Messages put into it", None, rows(|of| of.puts))?;
-        families.counter("crossdock_mailbox_gets", "Messages taken out of it", None, rows(|of| of.gets))?;
+        families.counter("crossdock_mailbox_puts", "Messages put into it", NO_UNIT, rows(|of| of.puts))?;
+        families.counter("crossdock_mailbox_gets", "Messages taken out of it", NO_UNIT, rows(|of| of.gets))?;
         let name = "crossdock_mailbox_waits";
-        families.counter(name, "Times that a writer was left to wait", None, rows(|of| of.waits))?;
+        families.counter(name, "Times that a writer was left to wait", NO_UNIT, rows(|of| of.waits))?;
         let dropped = self.mailboxes.iter().flat_map(|mailbox| {
             let of = move || vec![("mailbox", &*mailbox.address)];
             mailbox.dropped.iter().map(move |(reason, number)| by_reason(of(), reason, *number))
         });
-        families.counter("crossdock_mailbox_dropped", "Messages dropped", None, dropped)?;
+        families.counter("crossdock_mailbox_dropped", "Messages dropped", NO_UNIT, dropped)?;
         let name = "crossdock_mailbox_depth_messages";
-        families.gauge(name, "Messages that wait in it", None, rows(|of| of.depth.into()))?;
+        families.gauge(name, "Messages that wait in it", NO_UNIT, rows(|of| of.depth.into()))?;
         let name = "crossdock_mailbox_depth_messages_bound";
-        families.gauge(name, "The bound on them", None, rows(|of| of.bound_messages.into()))?;
+        families.gauge(name, "The bound on them", NO_UNIT, rows(|of| of.bound_messages.into()))?;
         families.gauge("crossdock_mailbox_depth", "Bytes that wait in it", BYTES, rows(|of| of.bytes))?;
         families.gauge("crossdock_mailbox_depth_bound", "The bound on them", BYTES, rows(|of| of.bound_bytes))
     }

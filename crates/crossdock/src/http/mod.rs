@@ -213,6 +213,11 @@ pub(crate) struct ChangeAnswer {
     pub(crate) note: Option<String>,
 }
 
+/// Reasons one below the other, each with all of its lines.
+pub(crate) fn indented(reasons: &[String]) -> String {
+    reasons.iter().flat_map(|reason| reason.lines()).map(|line| format!("\n  {line}")).collect()
+}
+
 /// What there is, and which of it was perhaps meant.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>, what: &str) -> String {
     let mut known: Vec<&str> = known.collect();

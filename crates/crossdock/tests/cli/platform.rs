@@ -150,12 +150,13 @@ fn metrics_are_what_open_metrics_wants() {
 #[test]
 fn events_are_followed_until_ctrl_c() {
     let (place, _daemon) = Place::with_daemon();
-    let events = place.run(["events", "--json"]).with_code(0).json();
-    assert!(!events.is_empty() && events.iter().all(|event| event["text"].is_string()));
     let follower = place.spawn(["events", "--follow"]);
-    follower.stdout_line(|line| line.contains("#1 "));
+    place.run(["handler", "deploy", "wrong", "SELECT nothing FROM nowhere WHERE"]).with_code(1).saying(&["refused"]);
+    follower.stdout_line(|line| line.contains(" refused wrong: ") || line.contains(" refused: "));
     follower.signal(Signal::INT);
     follower.end().with_code(0);
+    let events = place.run(["events", "--json"]).with_code(0).json();
+    assert!(!events.is_empty() && events.iter().all(|event| event["text"].is_string()));
     // The daemon has not been kept waiting by one who has gone.
     place.run(["events", "--after", "1000000"]).with_code(0).saying(&["nothing has happened"]);
 }

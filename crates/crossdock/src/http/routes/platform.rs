@@ -14,6 +14,7 @@ use super::{answer, ask, error, lasting, read_body, read_query, respond};
 use crate::http::follow::follow;
 use crate::http::{
     ApiError, ChangeAnswer, ErrorBody, Events, Handlers, History, MoveRequest, SetRequest, Wanted, did_you_mean,
+    indented,
 };
 
 /// What a handler looks like.
@@ -329,9 +330,9 @@ async fn change(context: ContextHandle, of: Option<String>, wish: Wish, options:
 /// A change that is refused, with all there is to know of it.
 fn conflict(plan: PlanInfo) -> Response {
     let message = plan.refusals.first().cloned().unwrap_or_else(|| "the change is refused".to_owned());
-    let lines: String = plan.refusals.iter().map(|why| format!("\n  {why}")).collect();
-    let text = Some(format!("the change is refused, so nothing has changed:{lines}"));
-    let hint = Some("`plan` in this answer has the whole plan, `crossdock contexts` what room there is".to_owned());
+    let text = Some(format!("the change is refused, so nothing has changed:{}", indented(&plan.refusals)));
+    let hint = "`crossdock contexts` shows what room there is, `crossdock handlers` what is deployed".to_owned();
+    let hint = Some(hint);
     respond(StatusCode::CONFLICT, &ErrorBody { error: ApiError { message, hint, text }, plan: Some(plan) })
 }
 
