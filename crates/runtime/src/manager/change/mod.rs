@@ -549,10 +549,11 @@ fn derived(
 }
 
 /// How a handler's stage is served.
-fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32) -> Terms {
+fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
+    let reads = reads.max(1) as u32;
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
     let drops = spec.when_full == crate::manager::spec::WhenFull::Drop;
-    Terms { weight: spec.weight.unwrap_or(1).max(1), budget_ns, one_in, drops }
+    Terms { weight: spec.weight.unwrap_or(1).max(1), budget_ns, one_in, drops, reads }
 }
 
 /// The instances of what was compiled.

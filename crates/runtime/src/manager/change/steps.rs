@@ -34,7 +34,8 @@ impl Managers {
             }
             Step::Respecify { spec } => {
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
-                let (stage, terms) = (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in));
+                let (stage, terms) =
+                    (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in, there.reads.len()));
                 self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
                 self.record(spec, |_| ());
                 Ok(())
@@ -74,7 +75,7 @@ impl Managers {
     ) -> Result<(), String> {
         let name = spec.name.clone();
         let (numbers, makes) = self.claim(&spec, reads, &compiled)?;
-        let terms = terms(&spec, dearest_ns(&compiled.entries), 1);
+        let terms = terms(&spec, dearest_ns(&compiled.entries), 1, reads.len());
         let instances = instances(&mut compiled);
         let handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
         let stage = handler_stage.id;
@@ -158,7 +159,7 @@ impl Managers {
         let kept = there.reads.clone();
         let (numbers, _) = self.claim(&spec, &new, &compiled)?;
         let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in);
+        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, reads.len());
         let instances = instances(&mut compiled);
         let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait))?;
         self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
