@@ -37,6 +37,31 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     Ok(rate)
 }
 
+/// The most records a second that come: as [`parse_rate`], whole.
+pub(crate) fn parse_peak(text: &str) -> Result<u64, String> {
+    parse_rate(text).map(|rate| rate.ceil() as u64)
+}
+
+/// Time for a record, in ns: `5us`, `800ns`.
+pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
+    let wanted = "a budget is a time for a record, such as 800ns, 5us or 1ms";
+    let budget = parse_duration(text).map_err(|_| wanted.to_owned())?;
+    match u64::try_from(budget.as_nanos()) {
+        Ok(ns @ 1..=10_000_000_000) => Ok(ns),
+        _ => Err(format!("{wanted}; it is from 1ns to 10s")),
+    }
+}
+
+/// Time of a core that is kept, in ns a second: `50ms/s`.
+pub(crate) fn parse_reserve(text: &str) -> Result<u64, String> {
+    let wanted = "what is reserved is time of a core in each second, such as 50ms/s";
+    let time = text.strip_suffix("/s").and_then(|time| parse_duration(time).ok()).ok_or_else(|| wanted.to_owned())?;
+    match u64::try_from(time.as_nanos()) {
+        Ok(ns @ 1..=1_000_000_000) => Ok(ns),
+        _ => Err(format!("{wanted}; it is from 1ns/s to 1s/s, which is all of a core")),
+    }
+}
+
 /// `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -119,6 +144,19 @@ mod tests {
         }
         for text in ["", "k", "0", "-1", "NaN", "inf", "1e99", "ten", "10 k ", "1K"] {
             assert!(parse_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_handler_needs_reads_as_people_write_it() {
+        assert_eq!([parse_peak("2.5M"), parse_peak("0.5")], [Ok(2_500_000), Ok(1)]);
+        assert_eq!([parse_budget("800ns"), parse_budget("5us"), parse_budget("5µs")], [Ok(800), Ok(5000), Ok(5000)]);
+        for text in ["5", "", "0ns", "11s", "us"] {
+            assert!(parse_budget(text).is_err_and(|why| why.contains("5us")), "{text}");
+        }
+        assert_eq!([parse_reserve("50ms/s"), parse_reserve("1s/s")], [Ok(50_000_000), Ok(1_000_000_000)]);
+        for text in ["50ms", "2s/s", "/s", "0s/s", "50/s"] {
+            assert!(parse_reserve(text).is_err_and(|why| why.contains("50ms/s")), "{text}");
         }
     }
 

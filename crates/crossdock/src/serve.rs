@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossdock_format::Format;
-use crossdock_runtime::{ContextHandle, Stopped};
+use crossdock_runtime::{ContextHandle, HandlerSpec, Stopped, Wish};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::Serve;
-use crate::config::{self, Config, Level, StreamSection};
+use crate::config::{self, Config, HandlerSection, Level, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::server::Server;
 use crate::http::socket::{self, SocketFile};
@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         streams = streams.len(),
         mailboxes = config.mailbox.len(),
         tasks = config.task.len(),
+        handlers = config.handler.len(),
         kept = state_dir.as_deref().unwrap_or("as long as this daemon"),
         "serving"
     );
@@ -128,7 +129,38 @@ fn declare(context: &ContextHandle, streams: &[(String, Format)], config: &Confi
         let declared = context.create_task(&task.task, &task.mailbox, &task.arguments);
         done(format!("task `{}` of mailbox `{}`", task.task, task.mailbox), declared)?;
     }
-    Ok(())
+    deploy(context, config)
+}
+
+/// Deploys the configured handlers beside those that were kept.
+fn deploy(context: &ContextHandle, config: &Config) -> Outcome {
+    if config.handler.is_empty() {
+        return Ok(());
+    }
+    let wanted: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
+    let changed = context.manager().specs().and_then(|kept| {
+        // A change of the configuration is meant, so state that its new version cannot take is given up.
+        context.manager().change(Wish::All(merged(kept, wanted)), true)
+    });
+    match changed {
+        Ok(Ok(applied)) => {
+            applied.plan.notes.iter().for_each(|note| tracing::info!("{note}"));
+            Ok(())
+        }
+        Ok(Err(plan)) => Err(Failure::usage(format!(
+            "the configured handlers cannot be deployed, so none is:{}",
+            plan.refusals.iter().map(|why| format!("\n  {why}")).collect::<String>()
+        ))
+        .hint("mend their [[handler]] sections, or take them out and try `crossdock plan FILE` on the running daemon")),
+        Err(stopped) => Err(Failure::failed(stopped.to_string())),
+    }
+}
+
+/// What was kept, but for what is configured under the same name, which wins.
+fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -> Vec<HandlerSpec> {
+    kept.retain(|kept| configured.iter().all(|configured| configured.name != kept.name));
+    kept.extend(configured);
+    kept
 }
 
 fn start_log(level: Level) {
@@ -151,5 +183,19 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
         if context.context().is_err() {
             return End::ContextStopped;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configured_handler_wins_over_a_kept_one_of_its_name_and_other_kept_ones_stay() {
+        let spec =
+            |name: &str, sql: &str| HandlerSpec { name: name.into(), sql: Some(sql.into()), ..HandlerSpec::default() };
+        let all = merged(vec![spec("a", "kept"), spec("b", "kept")], vec![spec("b", "new"), spec("c", "new")]);
+        let all: Vec<_> = all.iter().map(|spec| (&*spec.name, spec.sql.as_deref())).collect();
+        assert_eq!(all, [("a", Some("kept")), ("b", Some("new")), ("c", Some("new"))]);
     }
 }

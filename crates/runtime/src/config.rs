@@ -4,6 +4,8 @@ use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::HostConfig;
 use crossdock_transport::control::{Overflow, Unreadable};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -57,6 +59,106 @@ pub struct ContextConfig {
     pub services: ServicesConfig,
     /// How records are converted for subscribers that say which formats they accept.
     pub morph: MorphConfig,
+    /// The further contexts, where handlers run, and how they are run there.
+    pub platform: PlatformConfig,
+}
+
+/// The further contexts, where handlers run, and how they are run there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlatformConfig {
+    /// The contexts beside the one with the device, which is `c-core-0`.
+    pub contexts: Vec<ContextSpec>,
+    /// Share of a core's time that admission leaves free, so that a surge does not fill it; in %.
+    pub margin_percent: u32,
+    /// How long a context works on one handler's batches before another has its turn, in µs.
+    pub slice_us: u32,
+    /// Bound of a queue between two contexts, in batches.
+    pub queue_batches: u32,
+    /// A handler on a g-core that has not returned after so long is given up, and its context replaced; in ms.
+    pub stuck_after_ms: u32,
+    /// Share of a core's time from which on handlers that allow it are sampled; in %.
+    pub shed_at_percent: u32,
+    /// How long back the history of contexts and handlers goes, in s, one entry each.
+    pub history_s: u32,
+}
+
+/// A further context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextSpec {
+    /// Its name; the kind and a number when absent.
+    pub name: Option<String>,
+    /// Its kind.
+    pub kind: ContextKind,
+    /// The CPU that it is pinned to; it goes where the system puts it when absent. c-cores of the same CPU share a thread.
+    pub cpu: Option<usize>,
+}
+
+/// What a context is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContextKind {
+    /// A communication core: polled, each batch run to completion, only metered handlers.
+    CCore,
+    /// A general core: handlers there may compute long, hold large state or block.
+    GCore,
+}
+
+impl ContextKind {
+    /// `c-core` or `g-core`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ContextKind::CCore => "c-core",
+            ContextKind::GCore => "g-core",
+        }
+    }
+}
+
+impl PlatformConfig {
+    /// The name of the context with the device.
+    pub const DOCK: &'static str = "c-core-0";
+    /// Most further contexts.
+    pub const MAX_CONTEXTS: usize = 63;
+
+    /// The contexts' names, in their order. Those that were given none are numbered by their kind: c-cores from 1, g-cores
+    /// from 0, past the names that others were given.
+    ///
+    /// # Errors
+    /// There are too many of them, or two have the same name; in words.
+    pub fn names(&self) -> Result<Vec<String>, String> {
+        if self.contexts.len() > Self::MAX_CONTEXTS {
+            return Err(format!("{} further contexts; at most {} can be", self.contexts.len(), Self::MAX_CONTEXTS));
+        }
+        let mut taken = BTreeSet::from([Self::DOCK.to_owned()]);
+        for name in self.contexts.iter().filter_map(|context| context.name.as_ref()) {
+            if !taken.insert(name.clone()) {
+                return Err(format!("two contexts are named `{name}` (the one with the device is `{}`)", Self::DOCK));
+            }
+        }
+        let mut named = |context: &ContextSpec| match &context.name {
+            Some(name) => name.clone(),
+            None => {
+                let mut numbers = (0..=Self::MAX_CONTEXTS).map(|number| format!("{}-{number}", context.kind.name()));
+                // There are more numbers than contexts.
+                numbers.find(|name| taken.insert(name.clone())).unwrap_or_default()
+            }
+        };
+        Ok(self.contexts.iter().map(&mut named).collect())
+    }
+}
+
+impl Default for PlatformConfig {
+    fn default() -> PlatformConfig {
+        PlatformConfig {
+            contexts: vec![ContextSpec { name: None, kind: ContextKind::GCore, cpu: None }],
+            margin_percent: 20,
+            slice_us: 200,
+            queue_batches: 256,
+            stuck_after_ms: 1000,
+            shed_at_percent: 90,
+            history_s: 300,
+        }
+    }
 }
 
 /// How records are converted for subscribers that say which formats they accept, and what waits where nothing converts them.
@@ -181,6 +283,28 @@ impl Default for ContextConfig {
             host: HostConfig::default(),
             services: ServicesConfig::default(),
             morph: MorphConfig::default(),
+            platform: PlatformConfig::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_named_by_kind_and_number_past_the_names_that_were_given() {
+        let context = |name: Option<&str>, kind| ContextSpec { name: name.map(str::to_owned), kind, cpu: None };
+        let (c, g) = (ContextKind::CCore, ContextKind::GCore);
+        let mut config = PlatformConfig::default();
+        assert_eq!(config.names(), Ok(vec!["g-core-0".to_owned()]));
+        config.contexts = vec![context(None, c), context(Some("g-core-0"), g), context(None, g), context(None, c)];
+        assert_eq!(config.names(), Ok(["c-core-1", "g-core-0", "g-core-1", "c-core-2"].map(str::to_owned).to_vec()));
+        config.contexts.push(context(Some("c-core-0"), c));
+        assert!(config.names().is_err_and(|why| why.contains("two contexts are named `c-core-0`")));
+        config.contexts = vec![context(None, g); PlatformConfig::MAX_CONTEXTS];
+        assert_eq!(config.names().map(|names| names.last().cloned()), Ok(Some("g-core-63".to_owned())));
+        config.contexts.push(context(None, c));
+        assert!(config.names().is_err_and(|why| why.contains("at most 64")));
     }
 }

@@ -10,9 +10,11 @@ use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::handle::Command;
+use crate::manager::handle::Ask;
 use crate::morph::Morph;
 use crate::output::{Arrived, Payload};
 use crate::peers::{Carrier, Peers};
+use crate::platform::table::Table;
 use crate::remote::Remote;
 use crate::services::Services;
 use crate::streams::Streams;
@@ -27,7 +29,7 @@ use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice}
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
@@ -35,6 +37,8 @@ const FRAMES_A_TURN: usize = 8;
 pub(crate) const SOCKET: u64 = 0;
 /// The longest sleep; requests ring the doorbell, so this only bounds the error of a forgotten timer.
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
+/// The same while something waits for room in a queue to another context.
+const FULL_SLEEP_NS: u64 = 50_000;
 /// Control messages that may wait for a peer, in bytes: whoever asks on and on without taking the answers is sent away.
 const MAX_CONTROL_BYTES: u64 = 1 << 20;
 /// Large buffers that must be free before data is taken in, besides two for each subscription; at
@@ -77,6 +81,10 @@ pub(crate) struct Parts {
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
     pub(crate) services: Services,
+    /// The handlers that run here.
+    pub(crate) platform: Table,
+    /// Where the managers are told what they have to know.
+    pub(crate) news: Sender<Ask>,
 }
 
 /// A context and everything it owns.
@@ -98,6 +106,8 @@ pub(crate) struct Context {
     pub(crate) services: Services,
     pub(crate) remote: Remote,
     pub(crate) morph: Morph,
+    pub(crate) platform: Table,
+    pub(crate) news: Sender<Ask>,
     /// Attached peers to be looked after each turn, until they have caught up.
     pub(crate) stragglers: Vec<usize>,
     /// When the rings last brought something, and when the ends of clients were last looked for.
@@ -119,7 +129,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
-        let Parts { config, device, pool, morph_pool, poller, commands, host, services } = parts;
+        let Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
@@ -141,6 +151,8 @@ impl Context {
             services,
             remote: Remote::default(),
             morph: Morph::new(morph_pool),
+            platform,
+            news,
             stragglers: Vec::new(),
             rings_ns: 0,
             ends_ns: 0,
@@ -172,11 +184,12 @@ impl Context {
             if !self.take_commands() {
                 break;
             }
+            // All that keeps the network going was done before.
+            again |= self.serve_handlers();
             self.host.collect_dropped();
             self.host.end_turn();
             self.notice_ends();
-            self.counters.turns += 1;
-            self.counters.busy_turns += u64::from(frames > 0 || self.host.taken() != taken);
+            self.note_turn(frames > 0 || self.host.taken() != taken || again);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN && !again && !self.morph.is_due {
                 self.idle();
@@ -213,7 +226,9 @@ impl Context {
             Idle::Spin => std::thread::yield_now(),
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
-                let sleep_ns = due_ns.saturating_sub(self.now_ns).min(LONGEST_SLEEP_NS);
+                // Nobody rings when there is room again in the queue to another context.
+                let longest_ns = if self.platform.is_full() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
+                let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);
                 self.idler.slept(self.now_ns, self.clock.now_ns(), by_arrival);
@@ -229,7 +244,7 @@ impl Context {
     }
 
     /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.
-    fn service_peers(&mut self) {
+    pub(crate) fn service_peers(&mut self) {
         self.held_up = false;
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);

@@ -165,11 +165,11 @@ impl Context {
     }
 
     /// A batch goes through the handlers of all subscriptions to its stream.
-    fn dispatch(&mut self, batch: Batch, stream_key: usize, stride: usize) {
+    pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, stride: usize) {
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         let mut subscribers = std::mem::take(&mut self.scratch.checked);
         subscribers.clone_from(&stream.subscriptions);
-        if subscribers.is_empty() {
+        if subscribers.is_empty() && stream.made_by.is_none() && !self.platform.takes(stream_key as u32) {
             let records = batch.len() as u64;
             stream.unclaimed += records;
             self.counters.drop(Drop::Unclaimed, records);
@@ -187,6 +187,9 @@ impl Context {
         self.counters.records_in += batch.len() as u64;
         if let Some(stream) = self.streams.get_mut(stream) {
             note_arrival(stream, &batch, self.now_ns);
+        }
+        if self.platform.takes(stream as u32) {
+            self.platform.offer(stream as u32, &batch);
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);
         let mut converted = std::mem::take(&mut self.scratch.converted);
@@ -395,6 +398,8 @@ fn run(
 
 /// Counts what a stream brought, and keeps a sample of it.
 fn note_arrival(stream: &mut Stream, batch: &Batch, now_ns: u64) {
+    stream.peak.note(batch.len() as u64, now_ns);
+    stream.batches_in += 1;
     stream.records_in += batch.len() as u64;
     stream.bytes_in += batch.payload_bytes() as u64;
     if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {

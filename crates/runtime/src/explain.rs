@@ -93,6 +93,8 @@ impl Context {
                 .map(RegisteredStream::policy)
                 .unwrap_or_default()
                 .to_string(),
+            made_by: stream.made_by.as_deref().map(str::to_owned),
+            peak_msgs_per_s: stream.peak.msgs_per_s(),
             blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
         }
     }

@@ -8,6 +8,8 @@ use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo,
 };
+use crate::manager::Managers;
+use crate::manager::handle::ManagerHandle;
 use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::tasks::TaskFactory;
@@ -23,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -154,6 +156,8 @@ struct Shared {
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
     state: Mutex<Option<StateThread>>,
+    manager: ManagerHandle,
+    manager_thread: Mutex<Option<JoinHandle<()>>>,
     complaints: Vec<String>,
 }
 
@@ -218,8 +222,24 @@ impl ContextHandle {
         let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
         complaints.append(&mut refused.recv().unwrap_or_default());
         let state = Mutex::new(state_thread);
-        let shared =
-            Shared { local_addr, udp, commands, doorbell, thread, attach_addr, attach, services, state, complaints };
+        let (asks, asked) = channel();
+        let run = move || Managers::default().run(&asked);
+        let manager_thread =
+            std::thread::Builder::new().name("control".into()).spawn(run).map_err(system("a thread"))?;
+        let shared = Shared {
+            local_addr,
+            udp,
+            commands,
+            doorbell,
+            thread,
+            attach_addr,
+            attach,
+            services,
+            state,
+            manager: ManagerHandle::new(asks),
+            manager_thread: Mutex::new(Some(manager_thread)),
+            complaints,
+        };
         Ok(ContextHandle { shared: Arc::new(shared) })
     }
 
@@ -239,6 +259,12 @@ impl ContextHandle {
     #[must_use]
     pub fn attach_addr(&self) -> Option<&AttachAddr> {
         self.shared.attach_addr.as_ref()
+    }
+
+    /// The managers: what handlers are wanted, which are there, where they run.
+    #[must_use]
+    pub fn manager(&self) -> &ManagerHandle {
+        &self.shared.manager
     }
 
     /// Whether what is kept outlives the daemon.
@@ -422,6 +448,11 @@ impl Shared {
     fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
+            // Before the contexts that they speak to.
+            self.manager.stop();
+            if let Some(managers) = self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                let _ = managers.join();
+            }
             // It may have stopped by itself: then there is nobody to tell, and the join is at once.
             let _ = self.commands.send(Command::Stop);
             self.doorbell.ring();

@@ -15,15 +15,19 @@ mod config;
 mod context;
 mod counters;
 mod dispatch;
+mod docked;
 mod drafts;
 mod explain;
 mod handle;
 pub mod info;
 mod local;
 mod mailboxes;
+mod manager;
 mod morph;
 mod output;
 mod peers;
+#[allow(dead_code)]
+mod platform;
 mod remote;
 mod requests;
 mod rings;
@@ -34,8 +38,12 @@ mod streams;
 mod subscriptions;
 pub mod tasks;
 
-pub use config::{Allowed, AttachConfig, ByName, ContextConfig, MorphConfig, ServicesConfig};
+pub use config::{
+    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, PlatformConfig, ServicesConfig,
+};
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
+pub use manager::handle::{ManagerHandle, Wish};
+pub use manager::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 pub use services::Service;

@@ -134,8 +134,9 @@ impl Context {
             let list = if self.passes_in_place(subscription, client, header.format) { &mut whole } else { &mut parts };
             list.push(subscription);
         }
-        let is_unclaimed = stream.subscriptions.is_empty();
-        let copies = !parts.is_empty() || stream.wants_sample(header.format, self.now_ns);
+        let is_handled = self.platform.takes(stream_key as u32);
+        let is_unclaimed = stream.subscriptions.is_empty() && !is_handled;
+        let copies = !parts.is_empty() || is_handled || stream.wants_sample(header.format, self.now_ns);
         let left = if copies && self.is_short_of_buffers() {
             Some(message)
         } else {
@@ -165,6 +166,8 @@ impl Context {
     fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool) {
         let records = u64::from(header.records);
         let Some(stream) = self.streams.get_mut(stream) else { return };
+        stream.peak.note(records, self.now_ns);
+        stream.batches_in += 1;
         stream.records_in += records;
         stream.bytes_in += u64::from(header.payload_bytes);
         self.counters.records_in += records;

@@ -145,6 +145,10 @@ impl Context {
         self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
         let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
+        if stream.claims > 0 {
+            // The managers may have ended before.
+            let _ = self.news.send(Ask::NewFormat { stream: key as u32 });
+        }
         for subscription in stream.subscriptions.clone() {
             self.plan_for(subscription, format);
         }
@@ -175,6 +179,7 @@ impl Context {
         let format = Format::parse(description)
             .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")))?;
         fits_a_packet(&format)?;
+        self.check_publishable(name)?;
         let stream = self.declare(name, &format)?;
         let Some(peer) = self.peers.get_mut(key) else { return Ok(()) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
@@ -397,6 +402,9 @@ impl Context {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by += 1;
         if stream.blocked_by == 1 {
+            if let Some(delivery) = stream.delivery {
+                self.platform.hold(delivery, true);
+            }
             // Who speaks by packets gets no credit when it next sends some; who is attached has buffers withheld from
             // now on.
             for publisher in stream.publishers.clone() {
@@ -412,6 +420,9 @@ impl Context {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by = stream.blocked_by.saturating_sub(1);
         if stream.blocked_by == 0 {
+            if let Some(delivery) = stream.delivery {
+                self.platform.hold(delivery, false);
+            }
             for publisher in stream.publishers.clone() {
                 self.grant_credit(publisher);
                 self.peers.touch(publisher);

@@ -1,6 +1,7 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
 use crate::morph::Morphing;
+use crate::platform::StageId;
 use crossdock_format::{Format, FormatId};
 use slab::Slab;
 use std::collections::HashMap;
@@ -41,6 +42,33 @@ impl Sample {
     }
 }
 
+/// The most records a second that came, over windows of 100 ms: what handlers have to keep up with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peak {
+    began_ns: u64,
+    records: u64,
+    most: u64,
+}
+
+impl Peak {
+    /// The length of a window, in ns.
+    const WINDOW_NS: u64 = 100_000_000;
+
+    #[inline]
+    pub(crate) fn note(&mut self, records: u64, now_ns: u64) {
+        if now_ns >= self.began_ns + Self::WINDOW_NS {
+            self.most = self.most.max(self.records);
+            (self.began_ns, self.records) = (now_ns, 0);
+        }
+        self.records += records;
+    }
+
+    /// In records a second.
+    pub(crate) fn msgs_per_s(&self) -> u64 {
+        self.most.max(self.records) * (1_000_000_000 / Self::WINDOW_NS)
+    }
+}
+
 /// One format of a stream, and how often it is announced now.
 #[derive(Debug)]
 pub(crate) struct StreamFormat {
@@ -64,6 +92,13 @@ pub(crate) struct Stream {
     pub(crate) bytes_in: u64,
     pub(crate) unclaimed: u64,
     pub(crate) malformed: u64,
+    pub(crate) batches_in: u64,
+    pub(crate) peak: Peak,
+    /// The handler that makes it, if one does, and by which stage it is delivered to its subscriptions.
+    pub(crate) made_by: Option<Box<str>>,
+    pub(crate) delivery: Option<StageId>,
+    /// Handlers that read it or make it: it stays known for these.
+    pub(crate) claims: u32,
     /// The conversions between its formats.
     pub(crate) morphing: Morphing,
 }
@@ -135,7 +170,7 @@ impl Streams {
 
     /// Lets go of a stream that was only ever waited for, once nobody waits any more.
     pub(crate) fn forget_if_unused(&mut self, key: usize) {
-        let unused = |s: &Stream| s.formats.is_empty() && s.subscriptions.is_empty() && s.morphing.is_unused();
+        let unused = |s: &Stream| s.claims == 0 && s.formats.is_empty() && s.subscriptions.is_empty() && s.morphing.is_unused();
         if self.all.get(key).is_some_and(unused) {
             let stream = self.all.remove(key);
             self.by_name.remove(&stream.name);

@@ -4,6 +4,7 @@ mod complaint;
 mod context;
 mod host;
 mod morph;
+mod platform;
 mod values;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 pub(crate) use self::context::ContextSection;
 pub(crate) use self::host::{AttachSection, HostSection, MailboxSection, NodeSection, ServicesSection, TaskSection};
 pub(crate) use self::morph::MorphSection;
+pub(crate) use self::platform::{HandlerSection, PlatformSection};
 use self::values::{auto_or_path, off_or_loopback};
 use crate::failure::{Failure, Outcome};
 
@@ -24,7 +26,7 @@ use crate::failure::{Failure, Outcome};
 pub(crate) const EXAMPLE: &str = include_str!("../../crossdock.example.toml");
 
 /// The sections that stand once.
-const SECTIONS: [&str; 8] = ["context", "host", "attach", "node", "services", "morph", "control", "log"];
+const SECTIONS: [&str; 9] = ["context", "host", "attach", "node", "services", "morph", "platform", "control", "log"];
 
 /// The daemon's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -42,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) services: ServicesSection,
     /// How records are converted, and what is kept.
     pub(crate) morph: MorphSection,
+    /// The further contexts, and how handlers are run there.
+    pub(crate) platform: PlatformSection,
     /// The HTTP API.
     pub(crate) control: ControlSection,
     /// What is logged.
@@ -52,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) mailbox: Vec<MailboxSection>,
     /// Tasks that run from the start.
     pub(crate) task: Vec<TaskSection>,
+    /// Handlers that run from the start.
+    pub(crate) handler: Vec<HandlerSection>,
 }
 
 /// `[control]`.
@@ -127,6 +133,7 @@ impl Config {
             host: self.host.bounds(),
             services: self.services.settings(directory),
             morph: self.morph.settings(directory),
+            platform: self.platform.settings(),
             ..ContextConfig::default()
         };
         self.context.apply(&mut config);
@@ -149,7 +156,12 @@ impl Config {
                 task.task, task.mailbox
             ));
         }
-        self.host.contradiction()
+        let handlers: BTreeSet<&str> = self.handler.iter().map(|handler| handler.name.as_str()).collect();
+        if handlers.len() < self.handler.len() {
+            return Some("[[handler]]: two handlers have the same name".to_owned());
+        }
+        let handler = self.handler.iter().find_map(HandlerSection::contradiction);
+        handler.or_else(|| self.platform.contradiction()).or_else(|| self.host.contradiction())
     }
 }
 
@@ -168,7 +180,9 @@ impl Display for Level {
 mod tests {
     use super::complaint::keys_of;
     use super::*;
-    use crossdock_runtime::{Allowed, ByName, Overflow, Unreadable};
+    use crossdock_runtime::{
+        Allowed, ByName, ContextKind, HandlerSpec, OnFault, OverBudget, Overflow, Unreadable, WhenFull,
+    };
 
     fn refused(text: &str) -> String {
         match Config::parse(text, Path::new("crossdock.toml")) {
@@ -209,7 +223,7 @@ mod tests {
                 |key: &String| shown.contains_key(key) || EXAMPLE.contains(&format!("# [[{section}.{key}]]\n"));
             assert!(keys.iter().all(is_shown), "[{section}] has {keys:?}, the example {shown:?}");
         }
-        for section in ["stream", "mailbox", "task", "node.peer"] {
+        for section in ["stream", "mailbox", "task", "handler", "node.peer", "platform.context"] {
             let keys = keys_of(&format!("[{section}]"));
             assert!(!keys.is_empty(), "{section}");
             let (_, shown) = EXAMPLE.split_once(&format!("# [[{section}]]\n")).unwrap();
@@ -277,6 +291,17 @@ mod tests {
             ("[morph]\nhold_bytes = 0", ":2:14: ", "from 4096 to"),
             ("[morph]\nby_name = \"on\"", ":2:11: ", "versions_of_stream"),
             ("[morph]\nstate_dir = \"\"", ":2:13: ", "\"off\" or a path"),
+            ("[platform]\nmargin_percent = 95", ":2:18: ", "from 0 to 90"),
+            ("[platform]\nslice = 5", ":2:1: ", "known: margin_percent, slice_us"),
+            ("[[platform.context]]\nkind = \"g-kore\"", ":2:8: ", "did you mean `g-core`?"),
+            ("[[platform.context]]\nkind = \"c-core\"\ncpu = \"one\"", ":3:7: ", "\"none\""),
+            ("[[handler]]\nname = \"a\"\nsqll = \"SELECT * FROM A\"", ":3:1: ", "did you mean `sql`?"),
+            ("[[handler]]\nname = \"a\"\nbudget = \"5\"", ":3:10: ", "5us"),
+            ("[[handler]]\nname = \"a\"\nbudget = 5", ":3:10: ", "string"),
+            ("[[handler]]\nname = \"a\"\nreserve = \"2s\"", ":3:11: ", "50ms/s"),
+            ("[[handler]]\nname = \"a\"\npeak = \"many\"", ":3:8: ", "2.5k"),
+            ("[[handler]]\nname = \"a\"\nwhen_full = \"wait\"", ":3:13: ", "known: block, drop"),
+            ("[[handler]]\nname = \"a\"\nparameters = { a = [1] }", ":3:20: ", "a text, a number, true or false"),
             ("[[mailbox]]\nname = \"\"", ":2:8: ", "1 to 255 bytes"),
             ("[[mailbox]]\nname = \"a\"\nimplementation = \"ring\"", ":3:18: ", "did you mean `rings`?"),
             ("[[mailbox]]\nname = \"a\"\nbound_messages = 0", ":3:18: ", "from 1 to"),
@@ -305,6 +330,14 @@ mod tests {
     fn what_does_not_go_together_is_said() {
         for (text, told) in [
             ("[host]\nclient_bytes = 1_048_576", "`client_bytes` is 1048576, and could never hold a message"),
+            ("[[handler]]\nname = \"a\"\n", "[[handler]] `a` has neither `sql`"),
+            ("[[handler]]\nname = \"a\"\nsql = \"x\"\nnative = \"y\"", "`a` has both `sql` and `native`"),
+            ("[[handler]]\nname = \"a\"\nnative = \"y\"", "on = [\"A\"]"),
+            (
+                "[[handler]]\nname = \"a\"\nsql = \"x\"\n[[handler]]\nname = \"a\"\nsql = \"x\"",
+                "two handlers have the same name",
+            ),
+            ("[[platform.context]]\nkind = \"c-core\"\nname = \"c-core-0\"", "two contexts are named `c-core-0`"),
             ("[[mailbox]]\nname = \"a\"\n[[mailbox]]\nname = \"a\"", "two mailboxes have the same name"),
             ("[[task]]\ntask = \"echo\"\nmailbox = \"a\"", "takes its messages from mailbox `a`, and no [[mailbox]]"),
             (
@@ -350,5 +383,36 @@ mod tests {
         assert_eq!((options.implementation.name(), options.bound_messages), ("signal_queue", Some(5)));
         assert_eq!(config.mailbox[1].options(), crossdock_mailbox::host::MailboxOptions::default());
         assert_eq!(config.task[0].arguments["to"], "out");
+    }
+    #[test]
+    fn contexts_and_handlers_are_read() {
+        let text = "[platform]\nmargin_percent = 30\nqueue_batches = 64\n[[platform.context]]\nkind = \"c-core\"\ncpu = 1\n\
+                    [[platform.context]]\nkind = \"g-core\"\nname = \"slow\"\n\
+                    [[handler]]\nname = \"late\"\nsql = \"SELECT * FROM A WHERE dep_delay > $limit\"\nmakes = \"A.late\"\n\
+                    parameters = { limit = 15, word = \"x\", share = 0.5, on = true }\nplace = \"slow\"\npeak = \"2M\"\n\
+                    reserve = \"50ms/s\"\nweight = 2\nwhen_full = \"drop\"\nmay_sample = 8\nbudget = \"5us\"\n\
+                    over_budget = \"stop\"\non_fault = \"stop\"\n[[handler]]\nname = \"n\"\nnative = \"count\"\non = [\"A\"]\n";
+        let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
+        let platform = config.of_context(Path::new("")).platform;
+        assert_eq!((platform.margin_percent, platform.queue_batches, platform.slice_us), (30, 64, 200));
+        assert_eq!(platform.names(), Ok(vec!["c-core-1".to_owned(), "slow".to_owned()]));
+        assert_eq!((platform.contexts[0].kind, platform.contexts[0].cpu), (ContextKind::CCore, Some(1)));
+        let spec = config.handler[0].spec();
+        assert_eq!((spec.derived(), spec.place.as_deref()), ("A.late", Some("slow")));
+        let parameters: Vec<(&str, &str)> = spec.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(parameters, [("limit", "15"), ("on", "true"), ("share", "0.5"), ("word", "x")]);
+        assert_eq!((spec.peak_msgs_per_s, spec.reserve_ns_per_s), (Some(2_000_000), Some(50_000_000)));
+        assert_eq!((spec.weight, spec.may_sample, spec.budget_ns), (Some(2), Some(8), Some(5000)));
+        assert_eq!(
+            (spec.when_full, spec.over_budget, spec.on_fault),
+            (WhenFull::Drop, OverBudget::Stop, OnFault::Stop)
+        );
+        let native = HandlerSpec {
+            name: "n".into(),
+            native: Some("count".into()),
+            on: vec!["A".into()],
+            ..HandlerSpec::default()
+        };
+        assert_eq!(config.handler[1].spec(), native);
     }
 }

@@ -156,6 +156,53 @@ pub(super) fn domains<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
     Ok(domains.into_iter().collect())
 }
 
+/// A quantity as people write it, such as `"5us"`.
+pub(super) fn in_words<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    read: fn(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+/// A table of texts, in which numbers and truth values are taken as they are written.
+pub(super) fn scalars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let values = BTreeMap::<String, AnyScalar>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|(name, AnyScalar(value))| (name, value)).collect())
+}
+
+/// A single value of any type, as text.
+struct AnyScalar(String);
+
+impl<'de> Deserialize<'de> for AnyScalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AnyScalar, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = AnyScalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, true or false")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<AnyScalar, E> {
+                Ok(AnyScalar(value.to_string()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<AnyScalar, E> {
+                Ok(AnyScalar(value.to_string()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<AnyScalar, E> {
+                Ok(AnyScalar(value.to_string()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<AnyScalar, E> {
+                Ok(AnyScalar(value.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
 /// A value that is an integer or a word.
 enum Scalar {
     Number(i64),

@@ -2,6 +2,13 @@
 //!
 //! All counters count from the context's start. The same structures are the JSON of the HTTP API.
 
+mod platform;
+
+pub use platform::{
+    AppliedInfo, ChangeInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo, LoadInfo,
+    MomentInfo, PlanInfo,
+};
+
 use serde::{Deserialize, Serialize};
 
 /// One stream.
@@ -28,6 +35,12 @@ pub struct StreamInfo {
     pub policy: String,
     /// Publishers that are held back now because a subscriber's queue is full.
     pub blocked: u32,
+    /// The handler that makes it; none where publishers do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<String>,
+    /// Records a second at the most, over any 100 ms so far.
+    #[serde(default)]
+    pub peak_msgs_per_s: u64,
 }
 
 /// One subscription.

@@ -1,0 +1,8 @@
+//! Loads, admission, placement, plans and balance, each against what it claims.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod admission;
+mod load;
+mod placement;
+mod random;

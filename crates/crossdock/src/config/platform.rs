@@ -1,0 +1,169 @@
+//! `[platform]` and `[[handler]]`: the further contexts, and what runs there from the start.
+
+use std::collections::BTreeMap;
+
+use crossdock_runtime::{ContextKind, ContextSpec, HandlerSpec, OnFault, OverBudget, PlatformConfig, WhenFull};
+use serde::Deserialize;
+
+use super::values::{in_words, name, none_or_cpu, perhaps_within, scalars, within};
+use crate::quantity::{parse_budget, parse_peak, parse_reserve};
+
+/// `[platform]`: the settings of [`PlatformConfig`], under the same names.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PlatformSection {
+    #[serde(deserialize_with = "within::<_, u32, 0, 90>")]
+    margin_percent: u32,
+    #[serde(deserialize_with = "within::<_, u32, 10, 1_000_000>")]
+    slice_us: u32,
+    #[serde(deserialize_with = "within::<_, u32, 2, 65_536>")]
+    queue_batches: u32,
+    #[serde(deserialize_with = "within::<_, u32, 10, 86_400_000>")]
+    stuck_after_ms: u32,
+    #[serde(deserialize_with = "within::<_, u32, 10, 100>")]
+    shed_at_percent: u32,
+    #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
+    history_s: u32,
+    context: Vec<PlatformContext>,
+}
+
+/// `[[platform.context]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlatformContext {
+    kind: ContextKind,
+    #[serde(default, deserialize_with = "perhaps_name")]
+    name: Option<String>,
+    #[serde(default, deserialize_with = "none_or_cpu")]
+    cpu: Option<usize>,
+}
+
+fn perhaps_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    name(deserializer).map(Some)
+}
+
+impl Default for PlatformSection {
+    fn default() -> PlatformSection {
+        let defaults = PlatformConfig::default();
+        let own = |context: ContextSpec| PlatformContext { kind: context.kind, name: context.name, cpu: context.cpu };
+        PlatformSection {
+            margin_percent: defaults.margin_percent,
+            slice_us: defaults.slice_us,
+            queue_batches: defaults.queue_batches,
+            stuck_after_ms: defaults.stuck_after_ms,
+            shed_at_percent: defaults.shed_at_percent,
+            history_s: defaults.history_s,
+            context: defaults.contexts.into_iter().map(own).collect(),
+        }
+    }
+}
+
+impl PlatformSection {
+    /// The settings.
+    pub(super) fn settings(&self) -> PlatformConfig {
+        let spec = |context: &PlatformContext| ContextSpec {
+            name: context.name.clone(),
+            kind: context.kind,
+            cpu: context.cpu,
+        };
+        PlatformConfig {
+            contexts: self.context.iter().map(spec).collect(),
+            margin_percent: self.margin_percent,
+            slice_us: self.slice_us,
+            queue_batches: self.queue_batches,
+            stuck_after_ms: self.stuck_after_ms,
+            shed_at_percent: self.shed_at_percent,
+            history_s: self.history_s,
+        }
+    }
+
+    /// What does not go together, each key being right for itself.
+    pub(super) fn contradiction(&self) -> Option<String> {
+        self.settings().names().err().map(|why| format!("[[platform.context]]: {why}"))
+    }
+}
+
+/// `[[handler]]`: a [`HandlerSpec`], its quantities as people write them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HandlerSection {
+    #[serde(deserialize_with = "name")]
+    pub(crate) name: String,
+    #[serde(default)]
+    sql: Option<String>,
+    #[serde(default)]
+    native: Option<String>,
+    #[serde(default)]
+    on: Vec<String>,
+    #[serde(default)]
+    makes: Option<String>,
+    #[serde(default, deserialize_with = "scalars")]
+    parameters: BTreeMap<String, String>,
+    #[serde(default)]
+    place: Option<String>,
+    #[serde(default, deserialize_with = "peak")]
+    peak: Option<u64>,
+    #[serde(default, deserialize_with = "reserve")]
+    reserve: Option<u64>,
+    #[serde(default, deserialize_with = "perhaps_within::<_, u32, 1, 1000>")]
+    weight: Option<u32>,
+    #[serde(default)]
+    when_full: WhenFull,
+    #[serde(default, deserialize_with = "perhaps_within::<_, u32, 1, 1_000_000>")]
+    may_sample: Option<u32>,
+    #[serde(default, deserialize_with = "budget")]
+    budget: Option<u64>,
+    #[serde(default)]
+    over_budget: OverBudget,
+    #[serde(default)]
+    on_fault: OnFault,
+}
+
+fn peak<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_peak).map(Some)
+}
+
+fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_reserve).map(Some)
+}
+
+fn budget<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_budget).map(Some)
+}
+
+impl HandlerSection {
+    /// What is wanted.
+    pub(crate) fn spec(&self) -> HandlerSpec {
+        let HandlerSection { name, sql, native, on, makes, parameters, place, .. } = self.clone();
+        HandlerSpec {
+            name,
+            sql,
+            native,
+            on,
+            makes,
+            parameters,
+            place,
+            peak_msgs_per_s: self.peak,
+            reserve_ns_per_s: self.reserve,
+            weight: self.weight,
+            when_full: self.when_full,
+            may_sample: self.may_sample,
+            budget_ns: self.budget,
+            over_budget: self.over_budget,
+            on_fault: self.on_fault,
+        }
+    }
+
+    /// What does not go together, each key being right for itself.
+    pub(super) fn contradiction(&self) -> Option<String> {
+        let why = match (&self.sql, &self.native) {
+            (Some(_), Some(_)) => "has both `sql` and `native`; keep one",
+            (None, None) => "has neither `sql`, a query, nor `native`, the name of a built-in handler",
+            (None, Some(_)) if self.on.is_empty() => {
+                "is native and reads no stream: name those that it reads, such as on = [\"A\"]"
+            }
+            _ => return None,
+        };
+        Some(format!("[[handler]] `{}` {why}", self.name))
+    }
+}

@@ -1,0 +1,173 @@
+//! The handlers at the context that has the device: served after the network, their results given to subscriptions; and what
+//! the managers ask of this context beside changing its table.
+
+use crate::context::Context;
+use crate::platform::StageId;
+use crate::requests::{fits_a_packet, refuse};
+use crossdock_format::Format;
+use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::{ControlMessage, Notice};
+
+/// What is known of a stream that handlers read.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamFacts {
+    /// Its number, which batches carry.
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// Its formats, newest last, each with some of its latest records.
+    pub(crate) formats: Vec<(Format, Vec<u8>)>,
+    /// The most records a second so far.
+    pub(crate) peak_msgs_per_s: u64,
+    pub(crate) records_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) batches_in: u64,
+    /// The handler that makes it, if one does.
+    pub(crate) made_by: Option<String>,
+    pub(crate) publishers: u32,
+}
+
+impl Context {
+    /// Takes the changes that came, and works on what waits for handlers, for a slice. Whether there is more to do at once.
+    pub(crate) fn serve_handlers(&mut self) -> bool {
+        let changed = self.platform.take_changes();
+        if self.platform.is_empty() && !changed {
+            // Ways to other contexts may wait for room.
+            if !self.platform.has_sources() {
+                return false;
+            }
+        }
+        let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000));
+        if !self.platform.turned.is_empty() {
+            for (stream, is_blocked) in std::mem::take(&mut self.platform.turned) {
+                if is_blocked { self.block(stream as usize) } else { self.unblock(stream as usize) }
+            }
+        }
+        if self.platform.delivered.is_empty() {
+            return more || changed;
+        }
+        let mut delivered = std::mem::take(&mut self.platform.delivered);
+        for batch in delivered.drain(..) {
+            let stream = batch.stream as usize;
+            self.dispatch(batch, stream, usize::MAX);
+        }
+        self.platform.delivered = delivered;
+        self.flush_opened(self.idler.is_heavy(self.now_ns));
+        self.service_peers();
+        true
+    }
+
+    /// Counts a turn, and the time that it took if it was busy.
+    pub(crate) fn note_turn(&mut self, was_busy: bool) {
+        self.counters.turns += 1;
+        self.platform.gauges.turns.add(1);
+        if !was_busy {
+            return;
+        }
+        self.counters.busy_turns += 1;
+        self.platform.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
+        if self.counters.busy_turns % 256 == 0 {
+            self.platform.note_queues();
+        }
+    }
+
+    /// Whether sessions may publish a stream.
+    ///
+    /// # Errors
+    /// A handler makes it.
+    pub(crate) fn check_publishable(&self, name: &str) -> Result<(), Refusal> {
+        let stream = self.streams.find(name).and_then(|key| self.streams.get(key));
+        match stream.and_then(|stream| stream.made_by.as_deref()) {
+            None => Ok(()),
+            Some(handler) => {
+                let message = format!("stream `{name}` is made by handler `{handler}`: publish another one");
+                Err(refuse(RefusalCode::State, message))
+            }
+        }
+    }
+
+    /// A handler reads a stream, which need not be there yet; what is known of it.
+    ///
+    /// # Errors
+    /// Its name is none, or there are too many streams.
+    pub(crate) fn claim(&mut self, name: &str) -> Result<StreamFacts, Refusal> {
+        let key = self.stream_named(name)?;
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.claims += 1;
+        }
+        self.facts(key).ok_or_else(|| refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")))
+    }
+
+    /// A handler reads or makes a stream no longer.
+    pub(crate) fn disclaim(&mut self, number: u32) {
+        if let Some(stream) = self.streams.get_mut(number as usize) {
+            stream.claims = stream.claims.saturating_sub(1);
+        }
+        self.streams.forget_if_unused(number as usize);
+    }
+
+    /// What is known of a stream.
+    pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
+        let stream = self.streams.get(key)?;
+        Some(StreamFacts {
+            number: key as u32,
+            name: stream.name.clone(),
+            formats: stream.formats.iter().map(|known| (known.format.clone(), known.sample.payload.clone())).collect(),
+            peak_msgs_per_s: stream.peak.msgs_per_s(),
+            records_in: stream.records_in,
+            bytes_in: stream.bytes_in,
+            batches_in: stream.batches_in,
+            made_by: stream.made_by.as_deref().map(str::to_owned),
+            publishers: stream.publishers.len() as u32,
+        })
+    }
+
+    /// A handler makes a stream from now on, in these formats; what is known of it.
+    ///
+    /// # Errors
+    /// Others publish it, its policy is against a format, or there are too many streams.
+    pub(crate) fn derive(&mut self, name: &str, handler: &str, formats: &[Format]) -> Result<StreamFacts, Refusal> {
+        let key = self.stream_named(name)?;
+        let Some(stream) = self.streams.get_mut(key) else {
+            return Err(refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")));
+        };
+        if !stream.publishers.is_empty() {
+            let message = format!("stream `{name}` is published by {} sessions: make another one", stream.publishers.len());
+            return Err(refuse(RefusalCode::State, message));
+        }
+        stream.claims += u32::from(stream.made_by.is_none());
+        stream.made_by = Some(handler.into());
+        for format in formats {
+            fits_a_packet(format)?;
+            self.declare(name, format)?;
+        }
+        self.facts(key).ok_or_else(|| refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")))
+    }
+
+    /// By which stage a derived stream is delivered to its subscriptions.
+    pub(crate) fn deliver_by(&mut self, number: u32, delivery: Option<StageId>) {
+        let Some(stream) = self.streams.get_mut(number as usize) else { return };
+        stream.delivery = delivery;
+        if let Some(delivery) = delivery {
+            self.platform.hold(delivery, stream.blocked_by > 0);
+        }
+    }
+
+    /// Nothing makes a stream any more: its subscribers are told, after the records that came.
+    pub(crate) fn underive(&mut self, number: u32) {
+        let Some(stream) = self.streams.get_mut(number as usize) else { return };
+        if stream.made_by.take().is_none() {
+            return;
+        }
+        stream.delivery = None;
+        for key in stream.subscriptions.clone() {
+            self.flush_subscription(key);
+            self.settle_queue(key);
+            self.tell_dropped(key, true);
+            let Some(subscription) = self.subscriptions.get(key) else { continue };
+            let notice = Notice::StreamEnded { subscription: subscription.number, publishers: 0 };
+            let peer = subscription.peer;
+            self.tell(peer, &ControlMessage::Notice(notice));
+        }
+        self.disclaim(number);
+    }
+}

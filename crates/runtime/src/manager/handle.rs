@@ -1,0 +1,137 @@
+//! The rest of the daemon's side of the managers: what is wanted, what is there, what happened.
+
+use crate::handle::Stopped;
+use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
+use crate::manager::spec::HandlerSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+
+/// A change of what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wish {
+    /// A new handler.
+    Deploy(HandlerSpec),
+    /// Another version of a handler that is there.
+    Swap(HandlerSpec),
+    /// Other values of some of a handler's parameters.
+    SetParameters {
+        /// Its name.
+        handler: String,
+        /// By name; the others stay.
+        parameters: BTreeMap<String, String>,
+    },
+    /// Another place for a handler; any that it fits when absent.
+    Move {
+        /// Its name.
+        handler: String,
+        /// A context's name.
+        place: Option<String>,
+    },
+    /// One handler less.
+    Remove {
+        /// Its name.
+        handler: String,
+    },
+    /// These handlers and no others.
+    All(Vec<HandlerSpec>),
+}
+
+/// What the managers are asked.
+pub(crate) enum Ask {
+    Change { wish: Wish, discard_state: bool, to: SyncSender<Result<AppliedInfo, PlanInfo>> },
+    Plan { wish: Wish, discard_state: bool, to: SyncSender<PlanInfo> },
+    Handlers(SyncSender<Vec<HandlerInfo>>),
+    Specs(SyncSender<Vec<HandlerSpec>>),
+    Contexts(SyncSender<Vec<HandlerContextInfo>>),
+    Events { after: u64, to: SyncSender<Vec<EventInfo>> },
+    History(SyncSender<Vec<HistoryInfo>>),
+    /// From the context: a stream that handlers read has a format more.
+    NewFormat {
+        stream: u32,
+    },
+    Stop,
+}
+
+/// A handle to the managers of a daemon. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ManagerHandle {
+    asks: Sender<Ask>,
+}
+
+impl ManagerHandle {
+    pub(crate) fn new(asks: Sender<Ask>) -> ManagerHandle {
+        ManagerHandle { asks }
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, Stopped> {
+        let (answer, wait) = sync_channel(1);
+        self.asks.send(ask(answer)).map_err(|_| Stopped)?;
+        wait.recv().map_err(|_| Stopped)
+    }
+
+    /// Brings the platform to what is wanted: all of it, or nothing has changed. When this returns every context has taken
+    /// the change, and it is kept where the daemon keeps anything. `discard_state` says that a handler's state may be lost
+    /// where its next version cannot take it.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, the plan with why it is refused.
+    pub fn change(&self, wish: Wish, discard_state: bool) -> Result<Result<AppliedInfo, PlanInfo>, Stopped> {
+        self.ask(|to| Ask::Change { wish, discard_state, to })
+    }
+
+    /// What [`ManagerHandle::change`] would do now.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn plan(&self, wish: Wish, discard_state: bool) -> Result<PlanInfo, Stopped> {
+        self.ask(|to| Ask::Plan { wish, discard_state, to })
+    }
+
+    /// All handlers, by name.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
+        self.ask(Ask::Handlers)
+    }
+
+    /// What is wanted now: all handlers' specifications, by name.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn specs(&self) -> Result<Vec<HandlerSpec>, Stopped> {
+        self.ask(Ask::Specs)
+    }
+
+    /// All contexts, the one with the device first.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn contexts(&self) -> Result<Vec<HandlerContextInfo>, Stopped> {
+        self.ask(Ask::Contexts)
+    }
+
+    /// What happened after the event of this number, oldest first; the last thousand events are kept.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn events(&self, after: u64) -> Result<Vec<EventInfo>, Stopped> {
+        self.ask(|to| Ask::Events { after, to })
+    }
+
+    /// The last minutes of every context and handler.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn history(&self) -> Result<Vec<HistoryInfo>, Stopped> {
+        self.ask(Ask::History)
+    }
+
+    /// Has the managers end.
+    pub(crate) fn stop(&self) {
+        // They may have ended already.
+        let _ = self.asks.send(Ask::Stop);
+    }
+}

@@ -1,0 +1,92 @@
+//! What is wanted of a handler: the `[[handler]]` sections of a configuration, and the bodies of requests.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A handler as its owner wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HandlerSpec {
+    /// Its name, which no other handler has.
+    pub name: String,
+    /// Its query; or else it is native.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sql: Option<String>,
+    /// The native handler's name; or else it has a query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native: Option<String>,
+    /// The streams that it reads; of a query, the one that FROM names, and need not be said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
+    /// The derived stream that it makes; its own name when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makes: Option<String>,
+    /// Values of its parameters.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// The context where it is to run; where it fits best when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// The most records a second that its streams bring; the most that was seen when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_msgs_per_s: Option<u64>,
+    /// Time that is kept for it whether it uses it or not, in ns a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve_ns_per_s: Option<u64>,
+    /// How many batches it may take at a time where several handlers have something to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// What happens when its input queue is full.
+    pub when_full: WhenFull,
+    /// Where its core nears its limit, at most one record in so many is let through, rather than that others wait; 1: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_sample: Option<u32>,
+    /// The longest time that it may take for a record, in ns; ten times what it was measured to take when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_ns: Option<u64>,
+    /// What happens when it goes over its budget again and again.
+    pub over_budget: OverBudget,
+    /// What happens when it panics or does not return.
+    pub on_fault: OnFault,
+}
+
+/// What happens to records for a handler whose input queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// Publishers of the stream wait: nothing is lost.
+    #[default]
+    Block,
+    /// The records are dropped and counted, and nobody waits.
+    Drop,
+}
+
+/// What happens to a handler that goes over its budget again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverBudget {
+    /// It moves to a g-core, if it is on a c-core and one has room; else it stays and is counted.
+    #[default]
+    Move,
+    /// It is stopped.
+    Stop,
+}
+
+/// What happens to a handler that panics or does not return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFault {
+    /// A new instance, with new state, goes on behind the batch; three faults in a minute stop it.
+    #[default]
+    Restart,
+    /// It is stopped.
+    Stop,
+}
+
+impl HandlerSpec {
+    /// The derived stream that it makes.
+    #[must_use]
+    pub fn derived(&self) -> &str {
+        self.makes.as_deref().unwrap_or(&self.name)
+    }
+}

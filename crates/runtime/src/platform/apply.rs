@@ -1,0 +1,266 @@
+//! A change to what a context runs, carried out between two batches; and the queues between contexts, as they fill and empty.
+
+use crate::platform::ops::{Change, Op};
+use crate::platform::stage::{Instance, Output, Stage, Work, retarget};
+use crate::platform::table::{INBOX_BATCHES, Source, Table};
+use crate::platform::{Origin, StageId};
+use crossdock_engine::ParameterValues;
+
+impl Table {
+    /// Wakes the contexts whose rings something was put into.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        while self.rung != 0 {
+            let at = self.rung.trailing_zeros() as usize;
+            self.rung &= self.rung - 1;
+            if at != usize::from(self.index.0)
+                && let Some(doorbell) = self.doorbells.get(at)
+            {
+                doorbell.ring();
+            }
+        }
+    }
+
+    /// Puts into the rings what they had no room for.
+    pub(super) fn flush(&mut self) {
+        let mut full = std::mem::take(&mut self.full);
+        full.retain(|origin| {
+            let mut is_full = false;
+            let mut flush = |output: &mut Output| {
+                if let Output::Edge(sender) = output {
+                    if sender.flush() {
+                        self.rung |= 1 << sender.context.0;
+                    }
+                    is_full |= sender.is_full();
+                }
+            };
+            match origin {
+                Origin::Stage(id) => {
+                    let stage = self.stages.get_mut(id.0 as usize).and_then(Option::as_mut);
+                    stage.into_iter().flat_map(|stage| &mut stage.outputs).for_each(flush);
+                }
+                Origin::Stream(number) => {
+                    let Some(source) = self.sources.get_mut(*number as usize) else { return false };
+                    source.outputs.iter_mut().for_each(&mut flush);
+                    let stages = &self.stages;
+                    let is_long = |output: &Output| match output {
+                        Output::Local(to) => stages
+                            .get(to.0 as usize)
+                            .and_then(Option::as_ref)
+                            .is_some_and(|stage| stage.inbox.len() > INBOX_BATCHES / 2),
+                        Output::Edge(_) => false,
+                    };
+                    is_full |= source.outputs.iter().any(is_long);
+                    if !is_full {
+                        source.is_blocked = false;
+                        self.turned.push((*number, false));
+                    }
+                }
+            }
+            is_full
+        });
+        self.full = full;
+        self.leaving.retain_mut(|output| match output {
+            Output::Edge(sender) => {
+                if sender.flush() {
+                    self.rung |= 1 << sender.context.0;
+                }
+                if sender.is_closed() {
+                    sender.drop_waiting();
+                }
+                sender.is_full()
+            }
+            Output::Local(_) => false,
+        });
+    }
+
+    /// Makes direct calls of queues within this context that have become empty.
+    pub(super) fn join(&mut self) {
+        let joining = std::mem::take(&mut self.joining);
+        for (from, to) in joining {
+            if !self.joined(from, to) {
+                self.joining.push((from, to));
+            }
+        }
+    }
+
+    fn joined(&mut self, from: Origin, to: StageId) -> bool {
+        let Some(output) = self.output_of(from, to) else { return true };
+        let Output::Edge(sender) = &mut *output else { return true };
+        if sender.is_full() || sender.waiting() > 0 {
+            return false;
+        }
+        // Its sender goes, and with it the other end, which is then seen to be closed and empty.
+        *output = Output::Local(to);
+        if let Some(stage) = self.stage_mut(to) {
+            stage.inputs.retain_mut(|receiver| !receiver.is_done());
+        }
+        true
+    }
+
+    /// Carries out the changes that have come; between two batches. Whether one had.
+    #[inline]
+    pub(crate) fn take_changes(&mut self) -> bool {
+        let mut any = false;
+        while let Some(mut change) = self.signals.changes.pop() {
+            self.apply(&mut change);
+            // As many may be under way as there are places, so there is one.
+            drop(self.signals.done.push(change));
+            any = true;
+        }
+        any
+    }
+
+    /// Holds a stage back, or no longer.
+    pub(crate) fn hold(&mut self, id: StageId, is_held: bool) {
+        if let Some(stage) = self.stage_mut(id) {
+            stage.is_held = is_held;
+        }
+    }
+
+    /// Carries out a change, all of it; what it took out is in it then.
+    pub(crate) fn apply(&mut self, change: &mut Change) {
+        change.ops.iter_mut().for_each(|op| self.carry_out(op));
+    }
+
+    fn carry_out(&mut self, op: &mut Op) {
+        match op {
+            Op::Put(stage) => {
+                if let Some(stage) = stage.take() {
+                    self.put(stage);
+                }
+            }
+            Op::Take { stage: id, only_idle, taken } => {
+                if *only_idle && self.stage_mut(*id).is_some_and(|stage| !stage.is_done()) {
+                    return;
+                }
+                *taken = self.lift(*id);
+                self.here.retain(|here| here != id);
+                self.full.retain(|origin| *origin != Origin::Stage(*id));
+                self.next = 0;
+            }
+            Op::Instances { stage, instances, keeps_state, lost } => {
+                if let Some(stage) = self.stage_mut(*stage) {
+                    *lost = exchange(stage, instances, *keeps_state);
+                }
+            }
+            Op::Instance { stage, instance } => {
+                if let (Some(stage), Some(new)) = (self.stage_mut(*stage), instance.take())
+                    && let Work::Handler(instances) = &mut stage.work
+                {
+                    match instances.iter_mut().find(|known| known.format == new.format) {
+                        Some(known) => *instance = Some(std::mem::replace(known, new)),
+                        None => instances.push(new),
+                    }
+                }
+            }
+            Op::Parameters { stage, values, refused } => {
+                let stage = self.stage_mut(*stage);
+                *refused = stage.map_or(0, |stage| set_parameters(stage, values));
+            }
+            Op::Output { from, output } => {
+                if let (Some(outputs), Some(output)) = (self.outputs_of(*from), output.take()) {
+                    outputs.push(output);
+                }
+            }
+            Op::NoOutput { from, to } => {
+                if let Some(outputs) = self.outputs_of(*from)
+                    && let Some(at) = outputs.iter().position(|output| output.to() == *to)
+                {
+                    let output = outputs.remove(at);
+                    self.leaving.push(output);
+                }
+            }
+            Op::Part { from, to, context, ends } => {
+                self.joining.retain(|(origin, stage)| (origin, stage) != (from, to));
+                match self.output_of(*from, *to) {
+                    Some(output @ Output::Local(_)) => {
+                        let Some((sender, receiver)) = ends.take() else { return };
+                        *output = sender;
+                        if let Some(stage) = self.stage_mut(*to) {
+                            stage.inputs.push(receiver);
+                        }
+                    }
+                    Some(output) => retarget(output, *context),
+                    None => {}
+                }
+            }
+            Op::Target { from, to, context } => {
+                if let Some(output) = self.output_of(*from, *to) {
+                    retarget(output, *context);
+                }
+            }
+            Op::Input { stage, receiver } => {
+                if let (Some(stage), Some(receiver)) = (self.stage_mut(*stage), receiver.take()) {
+                    stage.inputs.retain_mut(|receiver| !receiver.is_done());
+                    stage.inputs.push(receiver);
+                }
+            }
+            Op::Join { from, to } => self.joining.push((*from, *to)),
+            Op::Terms { stage, terms } => {
+                if let Some(stage) = self.stage_mut(*stage) {
+                    stage.terms = *terms;
+                }
+            }
+            Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
+        }
+    }
+
+    fn put(&mut self, stage: Box<Stage>) {
+        let (id, at) = (stage.id, stage.id.0 as usize);
+        if self.stages.len() <= at {
+            self.stages.resize_with(at + 1, || None);
+        }
+        if stage.outputs.iter().any(|output| matches!(output, Output::Edge(sender) if sender.is_full())) {
+            self.full.push(Origin::Stage(id));
+        }
+        self.stages[at] = Some(stage);
+        self.here.retain(|here| *here != id);
+        self.here.push(id);
+    }
+
+    /// The ways of what an origin brings; of a stream, made if there are none yet. A stage that is not here has none.
+    fn outputs_of(&mut self, from: Origin) -> Option<&mut Vec<Output>> {
+        match from {
+            Origin::Stream(number) => {
+                let at = number as usize;
+                if self.sources.len() <= at {
+                    self.sources.resize_with(at + 1, Source::default);
+                }
+                self.sources.get_mut(at).map(|source| &mut source.outputs)
+            }
+            Origin::Stage(id) => self.stage_mut(id).map(|stage| &mut stage.outputs),
+        }
+    }
+
+    fn output_of(&mut self, from: Origin, to: StageId) -> Option<&mut Output> {
+        self.outputs_of(from)?.iter_mut().find(|output| output.to() == to)
+    }
+}
+
+/// Puts new instances in the place of a stage's; those that were there are in `instances` then. How many states were lost.
+fn exchange(stage: &mut Stage, instances: &mut Vec<Instance>, keeps_state: bool) -> u32 {
+    let Work::Handler(old) = &mut stage.work else { return 0 };
+    std::mem::swap(old, instances);
+    let mut lost = 0;
+    for before in instances {
+        let after = old.iter_mut().find(|instance| instance.format == before.format);
+        let handlers = before.handler.as_mut().zip(after.and_then(|after| after.handler.as_mut()));
+        let Some((before, after)) = handlers.filter(|_| keeps_state) else { continue };
+        if let Some(state) = before.hand_over() {
+            lost += u32::from(after.take_over(state).is_err());
+        }
+    }
+    stage.has_failed = false;
+    lost
+}
+
+/// Exchanges the values of a stage's parameters for those given; how many instances did not take them.
+fn set_parameters(stage: &mut Stage, values: &mut [(u64, ParameterValues)]) -> u32 {
+    let mut refused = 0;
+    for (format, values) in values {
+        let handler = stage.instance(*format).and_then(|instance| instance.handler.as_mut());
+        refused += u32::from(!handler.is_some_and(|handler| handler.set_parameters(values)));
+    }
+    refused
+}

@@ -1,0 +1,267 @@
+//! The loops of contexts that have no device: c-cores, which are polled, several on one thread if they share a CPU; and
+//! g-cores, each with a thread that can be replaced.
+
+use crate::clock::Clock;
+use crate::platform::StageId;
+use crate::platform::making::Rows;
+use crate::platform::table::Table;
+use crossdock_device::{Doorbell, Idle, Idler, Poller, pin_to_cpu};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The longest sleep: a doorbell ends it, so this only bounds the error of a forgotten one.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+/// The same while something waits for room in a ring, since nobody rings when there is.
+const FULL_SLEEP: Duration = Duration::from_micros(50);
+/// How often the gauges of queues are written, in turns, beside before each sleep.
+const NOTED_TURNS: u64 = 1024;
+
+/// The threads of contexts; they end when this is told to stop, or is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    stop: Arc<AtomicBool>,
+    doorbells: Vec<Doorbell>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts a thread for c-cores that share it. It is pinned if they have a CPU.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn start_c_cores(
+        &mut self,
+        name: &str,
+        tables: Vec<Table>,
+        poller: Poller,
+        settings: LoopSettings,
+    ) -> io::Result<()> {
+        let stop = Arc::clone(&self.stop);
+        self.doorbells.push(poller.doorbell());
+        let run = move || {
+            if let Some(cpu) = settings.cpu {
+                // It was tried when the contexts were made; should the CPU have gone since, they run where the system puts them.
+                let _ = pin_to_cpu(cpu);
+            }
+            run_c_cores(tables, poller, settings, &stop);
+        };
+        self.running.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Starts a g-core's thread.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn start_g_core(&mut self, core: &Arc<GCore>) -> io::Result<()> {
+        self.doorbells.push(core.doorbell.clone());
+        let thread = core.start(Arc::clone(&self.stop))?;
+        self.running.push(thread);
+        Ok(())
+    }
+
+    /// Puts a new thread in the place of one whose handler does not return.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn replace(&mut self, core: &Arc<GCore>) -> io::Result<()> {
+        let thread = core.start(Arc::clone(&self.stop))?;
+        self.running.push(thread);
+        Ok(())
+    }
+
+    /// Ends all threads but those that are in a handler that does not return, which are left to it.
+    pub(crate) fn stop(&mut self, stuck: usize) {
+        self.stop.store(true, Ordering::Release);
+        self.doorbells.iter().for_each(Doorbell::ring);
+        let mut ended: Vec<JoinHandle<()>> = Vec::new();
+        let mut tries = 0;
+        while self.running.len() > stuck && tries < 10_000 {
+            let (done, left): (Vec<_>, Vec<_>) = self.running.drain(..).partition(JoinHandle::is_finished);
+            ended.extend(done);
+            self.running = left;
+            crossdock_device::nap(Duration::from_micros(100));
+            tries += 1;
+        }
+        ended.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// How a loop goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoopSettings {
+    pub(crate) cpu: Option<usize>,
+    pub(crate) spin_us: u32,
+    pub(crate) slice_us: u32,
+}
+
+/// The one visible loop of c-cores without a device: changes, then work, for each context in turn.
+fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
+    let clock = Clock::start();
+    let slice_ns = settings.slice_us.saturating_mul(1000);
+    let mut idler = Idler::new(u64::from(settings.spin_us) * 1000);
+    let mut turns = 0u64;
+    while !stop.load(Ordering::Acquire) {
+        let mut worked = false;
+        for table in &mut tables {
+            worked |= table.take_turn(clock, slice_ns);
+        }
+        let now_ns = clock.now_ns();
+        turns += 1;
+        if turns % NOTED_TURNS == 0 {
+            tables.iter_mut().for_each(Table::note_queues);
+        }
+        if worked {
+            // Close enough for a spin; no nap, since who feeds this context has done that already.
+            idler.arrived(now_ns, 0);
+            continue;
+        }
+        match idler.choose(now_ns) {
+            Idle::Spin | Idle::Nap => std::thread::yield_now(),
+            Idle::Sleep => {
+                let is_full = tables.iter().any(Table::is_full);
+                for table in &mut tables {
+                    table.note_queues();
+                    table.gauges.sleeps.add(1);
+                    table.gauges.is_away.store(true, Ordering::Relaxed);
+                }
+                // A failed wait (a signal) is a short one.
+                let by_arrival =
+                    poller.wait(Some(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })).is_ok_and(|r| !r.is_empty());
+                tables.iter().for_each(|table| table.gauges.is_away.store(false, Ordering::Relaxed));
+                idler.slept(now_ns, clock.now_ns(), by_arrival);
+            }
+        }
+    }
+    tables.iter().for_each(|table| table.gauges.is_away.store(true, Ordering::Relaxed));
+}
+
+impl Table {
+    /// One turn: the changes that came, then work for a slice. Whether there was any.
+    pub(crate) fn take_turn(&mut self, clock: Clock, slice_ns: u32) -> bool {
+        let changed = self.take_changes();
+        let before = self.gauges.batches.get();
+        let start_ns = clock.now_ns();
+        let more = self.serve(slice_ns);
+        self.gauges.turns.add(1);
+        let worked = more || changed || self.gauges.batches.get() != before;
+        if worked {
+            self.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
+        }
+        worked
+    }
+}
+
+/// A context for handlers that may take long. Its thread has the table but while a handler runs, so that another thread can
+/// take the table over from one that is in a handler that does not return.
+#[derive(Debug)]
+pub(crate) struct GCore {
+    name: String,
+    settings: LoopSettings,
+    doorbell: Doorbell,
+    /// Which thread has it: the one that was started as the n-th.
+    generation: AtomicU64,
+    seat: Mutex<Seat>,
+}
+
+struct Seat {
+    table: Table,
+    poller: Poller,
+    /// The stage whose handler runs, and the records of its batch.
+    out: Option<(StageId, u64)>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").field("out", &self.out).finish_non_exhaustive()
+    }
+}
+
+impl GCore {
+    pub(crate) fn new(name: String, table: Table, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
+        let doorbell = poller.doorbell();
+        let seat = Mutex::new(Seat { table, poller, out: None });
+        Arc::new(GCore { name, settings, doorbell, generation: AtomicU64::new(0), seat })
+    }
+
+    fn start(self: &Arc<GCore>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        let core = Arc::clone(self);
+        let run = move || {
+            if let Some(cpu) = core.settings.cpu {
+                let _ = pin_to_cpu(cpu);
+            }
+            core.run(generation, &stop);
+        };
+        std::thread::Builder::new().name(self.name.clone()).spawn(run)
+    }
+
+    /// The one visible loop of a g-core: changes, then batch after batch.
+    fn run(&self, generation: u64, stop: &AtomicBool) {
+        let mut rows = Rows::default();
+        let clock = Clock::start();
+        let mut turns = 0u64;
+        while !stop.load(Ordering::Acquire) {
+            let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.generation.load(Ordering::Acquire) != generation {
+                return;
+            }
+            let seat = &mut *guard;
+            let start_ns = clock.now_ns();
+            let changed = seat.table.take_changes();
+            seat.table.tidy_queues();
+            seat.table.gauges.turns.add(1);
+            turns += 1;
+            let Some(mut job) = seat.table.begin() else {
+                seat.table.ring();
+                if !changed {
+                    seat.sleep();
+                }
+                continue;
+            };
+            seat.out = Some((job.stage, job.batch.len() as u64));
+            drop(guard);
+            let (outcome, ns) = job.run(&mut rows);
+            let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.generation.load(Ordering::Acquire) != generation {
+                // Another thread has the table, and this batch was given up.
+                return;
+            }
+            let seat = &mut *guard;
+            seat.out = None;
+            seat.table.finish(job, outcome, ns, &rows);
+            seat.table.ring();
+            seat.table.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
+            if turns % 64 == 0 {
+                seat.table.note_queues();
+            }
+        }
+    }
+
+    /// Takes the table from a thread that is in a handler, which is given up with its batch: the stage. `None` if it has just
+    /// come back. The next thread is to be started then.
+    pub(crate) fn take_over(&self) -> Option<StageId> {
+        // The thread has it only between two batches.
+        let mut seat = self.seat.try_lock().ok()?;
+        let (stage, records) = seat.out.take()?;
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        seat.table.give_up(stage, records);
+        seat.table.gauges.replaced.add(1);
+        Some(stage)
+    }
+}
+
+impl Seat {
+    fn sleep(&mut self) {
+        self.table.note_queues();
+        self.table.gauges.sleeps.add(1);
+        self.table.gauges.is_away.store(true, Ordering::Relaxed);
+        let time = if self.table.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
+        // A failed wait (a signal) is a short one.
+        let _ = self.poller.wait(Some(time));
+        self.table.gauges.is_away.store(false, Ordering::Relaxed);
+    }
+}

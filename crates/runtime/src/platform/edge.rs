@@ -1,0 +1,134 @@
+//! The bounded queue between two contexts: batches one way, their empty descriptors back, so that once warm nothing is
+//! allocated.
+
+use crate::platform::gauges::{Loss, StageGauges};
+use crate::platform::{ContextIndex, StageId};
+use crossdock_mailbox::Batch;
+use crossdock_mailbox::ring::{Consumer, Producer, ring};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The side that puts batches in. It belongs to the stage that makes them, or the stream, and moves with it.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ring: Producer<Batch>,
+    spent: Consumer<Batch>,
+    /// What the ring had no room for, in order; there is something only while its stage's inputs are held back.
+    pending: VecDeque<Batch>,
+    /// The stage that takes out.
+    pub(crate) to: StageId,
+    /// Where that is now.
+    pub(crate) context: ContextIndex,
+    /// Whether what finds no room is dropped.
+    pub(crate) drops: bool,
+    /// The taker's.
+    gauges: Arc<StageGauges>,
+}
+
+/// The side that takes batches out.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    ring: Consumer<Batch>,
+    spent: Producer<Batch>,
+}
+
+/// A queue of so many batches to a stage.
+pub(crate) fn edge(
+    batches: usize,
+    to: StageId,
+    context: ContextIndex,
+    drops: bool,
+    gauges: Arc<StageGauges>,
+) -> (Sender, Receiver) {
+    let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
+    let pending = VecDeque::new();
+    (Sender { ring, spent: returned, pending, to, context, drops, gauges }, Receiver { ring: taken, spent })
+}
+
+impl Sender {
+    /// An empty descriptor that came back, if one did.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> Option<Batch> {
+        self.spent.pop()
+    }
+
+    /// Puts a batch in behind all that were; what is dropped comes back empty.
+    #[inline]
+    pub(crate) fn push(&mut self, batch: Batch) -> Option<Batch> {
+        if !self.pending.is_empty() {
+            self.pending.push_back(batch);
+            return None;
+        }
+        let mut refused = self.ring.push(batch).err()?;
+        if self.drops {
+            self.gauges.lose(Loss::QueueFull, refused.len() as u64);
+            refused.clear();
+            return Some(refused);
+        }
+        self.pending.push_back(refused);
+        None
+    }
+
+    /// Whether more should not be made for it now.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Puts in what waits, as far as there is room; whether something went.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut went = false;
+        while let Some(batch) = self.pending.pop_front() {
+            if let Err(batch) = self.ring.push(batch) {
+                self.pending.push_front(batch);
+                break;
+            }
+            went = true;
+        }
+        went
+    }
+
+    /// Batches of it that were not taken out yet, at most.
+    pub(crate) fn waiting(&mut self) -> usize {
+        self.pending.len() + self.ring.capacity() - self.ring.free()
+    }
+
+    /// Whether nobody takes out any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.is_closed()
+    }
+
+    /// Lets go of what had no room, counted.
+    pub(crate) fn drop_waiting(&mut self) {
+        let records = self.pending.drain(..).map(|batch| batch.len() as u64).sum();
+        self.gauges.lose(Loss::Removed, records);
+    }
+}
+
+impl Receiver {
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Batch> {
+        self.ring.pop()
+    }
+
+    /// Gives an empty descriptor back; none is waited for.
+    #[inline]
+    pub(crate) fn give_back(&mut self, batch: Batch) {
+        drop(self.spent.push(batch));
+    }
+
+    /// Batches that wait in it.
+    pub(crate) fn waiting(&mut self) -> usize {
+        self.ring.waiting()
+    }
+
+    /// Whether nobody puts in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.is_closed()
+    }
+
+    /// Whether nobody puts in any more, and all was taken out.
+    pub(crate) fn is_done(&mut self) -> bool {
+        self.ring.is_closed() && self.waiting() == 0
+    }
+}

@@ -1,0 +1,210 @@
+//! What stages and contexts count for the resource monitor: each has one writer, the context that has it now; anybody reads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Buckets of a histogram of times: the n-th holds those of 2^n up to 2^(n+1) ns, in quarters.
+const BUCKETS: usize = 4 * 40;
+
+/// A number that one thread writes and any reads. Adding takes no locked instruction.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a stage dropped records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Loss {
+    /// Its program does not fit their format.
+    Unreadable,
+    /// Its input queue was full, and its policy is to drop.
+    QueueFull,
+    /// It has failed, or failed at this batch.
+    Failed,
+    /// Its core is near its limit, and its policy lets one in so many through.
+    Sampled,
+    /// There was no buffer for what it made.
+    NoBuffer,
+    /// What it made is longer than a packet can be.
+    TooLong,
+    /// It was removed.
+    Removed,
+    /// Nobody takes what it makes.
+    Unclaimed,
+}
+
+/// The losses' names, in the order of [`Loss`].
+pub(crate) const LOSSES: [&str; 8] =
+    ["unreadable", "queue_full", "failed", "sampled", "no_buffer", "too_long", "removed", "unclaimed"];
+
+/// What a stage did.
+#[derive(Debug)]
+pub(crate) struct StageGauges {
+    pub(crate) records_in: Gauge,
+    pub(crate) records_out: Gauge,
+    pub(crate) batches_in: Gauge,
+    pub(crate) bytes_in: Gauge,
+    pub(crate) bytes_out: Gauge,
+    pub(crate) row_errors: Gauge,
+    /// Of the batches whose time was taken: records, and ns.
+    pub(crate) timed_records: Gauge,
+    pub(crate) timed_batches: Gauge,
+    pub(crate) timed_ns: Gauge,
+    /// Batches that took longer than the budget.
+    pub(crate) overruns: Gauge,
+    /// Panics, and batches from which it did not return.
+    pub(crate) faults: Gauge,
+    /// Batches that wait for it.
+    pub(crate) queued: Gauge,
+    dropped: [Gauge; LOSSES.len()],
+    times: [Gauge; BUCKETS],
+}
+
+impl Default for StageGauges {
+    fn default() -> StageGauges {
+        StageGauges {
+            records_in: Gauge::default(),
+            records_out: Gauge::default(),
+            batches_in: Gauge::default(),
+            bytes_in: Gauge::default(),
+            bytes_out: Gauge::default(),
+            row_errors: Gauge::default(),
+            timed_records: Gauge::default(),
+            timed_batches: Gauge::default(),
+            timed_ns: Gauge::default(),
+            overruns: Gauge::default(),
+            faults: Gauge::default(),
+            queued: Gauge::default(),
+            dropped: std::array::from_fn(|_| Gauge::default()),
+            times: std::array::from_fn(|_| Gauge::default()),
+        }
+    }
+}
+
+impl StageGauges {
+    #[inline]
+    pub(crate) fn lose(&self, why: Loss, records: u64) {
+        self.dropped[why as usize].add(records);
+    }
+
+    pub(crate) fn lost(&self, why: Loss) -> u64 {
+        self.dropped[why as usize].get()
+    }
+
+    /// The reasons that occurred.
+    pub(crate) fn losses(&self) -> Vec<(String, u64)> {
+        let mut losses: Vec<(String, u64)> = LOSSES
+            .iter()
+            .zip(&self.dropped)
+            .map(|(name, gauge)| ((*name).to_owned(), gauge.get()))
+            .filter(|(_, records)| *records > 0)
+            .collect();
+        losses.sort();
+        losses
+    }
+
+    /// Notes that a batch of so many records took so long.
+    #[inline]
+    pub(crate) fn time(&self, records: u64, ns: u64) {
+        self.timed_records.add(records);
+        self.timed_batches.add(1);
+        self.timed_ns.add(ns);
+        if let Some(gauge) = self.times.get(bucket(ns / records.max(1))) {
+            gauge.add(records);
+        }
+    }
+
+    /// The time that this part (0 to 1) of the records whose time was taken stay below, in ns; to a quarter of a power of two.
+    pub(crate) fn quantile_ns(&self, part: f64) -> u64 {
+        let counts: Vec<u64> = self.times.iter().map(Gauge::get).collect();
+        let all: u64 = counts.iter().sum();
+        let mut left = (all as f64 * part).ceil() as u64;
+        for (bucket, count) in counts.iter().enumerate() {
+            if left <= *count && *count > 0 {
+                return upper_end_ns(bucket);
+            }
+            left = left.saturating_sub(*count);
+        }
+        0
+    }
+}
+
+/// The bucket of a time.
+fn bucket(ns: u64) -> usize {
+    let ns = ns.max(1);
+    let power = ns.ilog2() as usize;
+    let quarter = if power >= 2 { (ns >> (power - 2)) as usize & 3 } else { 0 };
+    (4 * power + quarter).min(BUCKETS - 1)
+}
+
+/// What all times of a bucket are below.
+fn upper_end_ns(bucket: usize) -> u64 {
+    let (power, quarter) = (bucket / 4, bucket as u64 % 4);
+    if power >= 2 { (1 << power) + ((quarter + 1) << (power - 2)) } else { 2 << power }
+}
+
+/// What a context did.
+#[derive(Debug, Default)]
+pub(crate) struct ContextGauges {
+    pub(crate) turns: Gauge,
+    pub(crate) sleeps: Gauge,
+    /// Time in which it worked, in ns.
+    pub(crate) busy_ns: Gauge,
+    /// The same that went into handlers, as far as it was taken or can be reckoned from that, in ns.
+    pub(crate) handler_ns: Gauge,
+    /// Batches that its stages took.
+    pub(crate) batches: Gauge,
+    pub(crate) records_in: Gauge,
+    pub(crate) bytes_in: Gauge,
+    pub(crate) bytes_out: Gauge,
+    pub(crate) queued: Gauge,
+    pub(crate) buffers_in_use: Gauge,
+    pub(crate) replaced: Gauge,
+    /// One more than the stage whose handler runs now; 0: none.
+    pub(crate) running: Gauge,
+    /// Whether it sleeps, or has ended.
+    pub(crate) is_away: AtomicBool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_below_their_buckets_upper_ends() {
+        for ns in (0..5000).chain([1 << 20, (1 << 30) + 12_345, u64::MAX]) {
+            let bucket = bucket(ns);
+            assert!(bucket < BUCKETS);
+            if bucket < BUCKETS - 1 {
+                assert!(ns < upper_end_ns(bucket), "{ns}");
+                assert!(bucket == 0 || ns >= upper_end_ns(bucket - 1) || ns < 4, "{ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_are_read_off_the_histogram() {
+        let gauges = StageGauges::default();
+        assert_eq!(gauges.quantile_ns(0.99), 0);
+        (0..99).for_each(|_| gauges.time(10, 1000));
+        gauges.time(10, 1_000_000);
+        assert!((100..=128).contains(&gauges.quantile_ns(0.5)), "{}", gauges.quantile_ns(0.5));
+        assert!(gauges.quantile_ns(0.999) > 100_000);
+        assert_eq!((gauges.timed_records.get(), gauges.timed_batches.get()), (1000, 100));
+    }
+}

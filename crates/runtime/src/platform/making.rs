@@ -1,0 +1,138 @@
+//! Batches of what a handler makes, packed into buffers of the context's pool.
+
+use crate::morph::chain::PIECE_BYTES;
+use crossdock_engine::Sink;
+use crossdock_mailbox::{Batch, BufferMut, Pool, Slice, Span};
+
+/// The smallest buffer that is asked for.
+const LEAST_BYTES: usize = 512;
+
+/// What a context's handlers are making; one at a time does.
+#[derive(Debug, Default)]
+pub(crate) struct Making {
+    open: Option<BufferMut>,
+    used: usize,
+    /// Of the open buffer.
+    batch: Batch,
+    /// Whole batches, in order.
+    pub(crate) made: Vec<Batch>,
+    /// Empty ones.
+    pub(crate) spare: Vec<Batch>,
+    pub(crate) no_buffer: u64,
+    pub(crate) too_long: u64,
+    /// How many bytes the next buffer should have, by what came in.
+    hint: usize,
+}
+
+/// The same with where its memory comes from.
+pub(crate) struct Maker<'a> {
+    pub(crate) making: &'a mut Making,
+    pub(crate) pool: &'a mut Pool,
+}
+
+impl Making {
+    /// Begins anew for a batch of so many bytes.
+    pub(crate) fn begin(&mut self, hint: usize) {
+        self.hint = hint.clamp(LEAST_BYTES, PIECE_BYTES);
+        (self.no_buffer, self.too_long) = (0, 0);
+    }
+
+    /// Closes what is open.
+    #[inline]
+    pub(crate) fn close(&mut self) {
+        let Some(buffer) = self.open.take() else { return };
+        let spare = self.spare.pop().unwrap_or_default();
+        let mut batch = std::mem::replace(&mut self.batch, spare);
+        let slice = Slice { buffer: 0, start: 0, len: self.used as u32, records: batch.records.len() as u32 };
+        let records = batch.records.len() as u64;
+        if batch.push_buffer(buffer.freeze()).is_ok() && batch.push_slice(slice).is_ok() {
+            batch.select_all();
+            self.made.push(batch);
+        } else {
+            // An empty batch has room for one of each, so this does not happen; it would be counted.
+            self.no_buffer += records;
+        }
+        self.used = 0;
+        self.hint = PIECE_BYTES;
+    }
+
+    /// An empty descriptor.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> Batch {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Keeps an empty descriptor for later.
+    #[inline]
+    pub(crate) fn keep(&mut self, mut batch: Batch) {
+        if self.spare.len() < 64 {
+            batch.clear();
+            self.spare.push(batch);
+        }
+    }
+}
+
+impl Maker<'_> {
+    #[cold]
+    fn open(&mut self, record: &[u8]) -> bool {
+        self.making.close();
+        if record.len() > PIECE_BYTES {
+            self.making.too_long += 1;
+            return false;
+        }
+        let wanted = self.making.hint.max(record.len());
+        let Some(buffer) = self.pool.alloc(wanted).or_else(|| self.pool.alloc(record.len())) else {
+            self.making.no_buffer += 1;
+            return false;
+        };
+        self.making.open = Some(buffer);
+        true
+    }
+}
+
+impl Sink for Maker<'_> {
+    #[inline]
+    fn push(&mut self, record: &[u8]) {
+        let has_room = |making: &Making| {
+            making.open.as_ref().is_some_and(|open| making.used + record.len() <= open.capacity().min(PIECE_BYTES))
+        };
+        if !has_room(self.making) && !self.open(record) {
+            return;
+        }
+        let making = &mut *self.making;
+        let Some(place) = making.open.as_mut().and_then(|open| open.get_mut(making.used..making.used + record.len()))
+        else {
+            return;
+        };
+        place.copy_from_slice(record);
+        making.batch.records.push(Span { slice: 0, start: making.used as u32, len: record.len() as u32 });
+        making.used += record.len();
+    }
+}
+
+/// Records gathered one behind the other, by who has no pool at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Rows {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
+    }
+}
+
+impl Sink for Rows {
+    #[inline]
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
+    }
+}

@@ -1,0 +1,42 @@
+//! The platform overlay: execution contexts, and the handlers that are deployed in them (data-compatibility 4.2).
+//!
+//! A deployed handler is a [`stage::Stage`] of one context's [`table::Table`]; it reads streams and makes one. Within a context
+//! a batch goes from stage to stage by a queue that is run to its end; between contexts by an [`edge`], a bounded ring. A
+//! change to what runs is a list of prepared [`ops::Op`]s that a context carries out between two batches: pointers are
+//! exchanged, and what was taken out goes back to who sent the change, to be dropped or put in elsewhere. A stage moves with
+//! the ends of its rings, so what is in them is neither lost nor doubled nor overtaken.
+
+mod apply;
+pub(crate) mod context;
+pub(crate) mod edge;
+pub(crate) mod gauges;
+pub(crate) mod making;
+pub(crate) mod ops;
+pub(crate) mod overlay;
+pub(crate) mod stage;
+pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+pub(crate) mod work;
+
+use crate::config::PlatformConfig;
+
+/// The bound on contexts, the one with the device included.
+pub(crate) const MAX_CONTEXTS: usize = PlatformConfig::MAX_CONTEXTS + 1;
+
+/// A stage's number on the platform, whatever context it is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StageId(pub(crate) u32);
+
+/// A context's number, counted from 0, the one with the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ContextIndex(pub(crate) u8);
+
+/// Whence batches come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Origin {
+    /// A stream that comes in at the context, by its number.
+    Stream(u32),
+    /// A stage.
+    Stage(StageId),
+}

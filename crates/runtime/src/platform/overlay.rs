@@ -1,0 +1,366 @@
+//! The platform as a whole: which stage is at which context, what leads where, and how that is changed without a message
+//! being lost, doubled or reordered. Off the cores: it sends changes and waits until they are carried out.
+//!
+//! Stages move with the ends of their queues. A stage that leaves a context is taken out of it with its state, its receivers
+//! and its senders, and put in elsewhere; until then what comes for it waits in its rings, in order. Direct calls become rings
+//! before it leaves, and rings that then lie within one context become direct calls once they are empty.
+
+use crate::platform::edge::edge;
+use crate::platform::gauges::{ContextGauges, StageGauges};
+use crate::platform::ops::{Change, Op, Signals};
+use crate::platform::stage::{Instance, Output, Stage, Terms, Work};
+use crate::platform::{ContextIndex, Origin, StageId};
+use crossdock_device::Doorbell;
+use crossdock_engine::ParameterValues;
+use crossdock_mailbox::ring::{Consumer, Producer, ring};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Changes that may be under way to one context.
+const CHANGES: usize = 64;
+
+/// A context did not answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered(pub(crate) ContextIndex);
+
+/// How the overlay waits until contexts have done what it sent them: for a moment each time it is called. `false`: no longer.
+pub(crate) type Wait<'a> = &'a mut dyn FnMut() -> bool;
+
+/// A context as the overlay sees it.
+#[derive(Debug)]
+pub(crate) struct Port {
+    changes: Producer<Change>,
+    done: Consumer<Change>,
+    doorbell: Option<Doorbell>,
+    pub(crate) gauges: Arc<ContextGauges>,
+}
+
+/// Both sides of a context's signal queue.
+pub(crate) fn signal_queue() -> (Signals, (Producer<Change>, Consumer<Change>)) {
+    let ((changes, taken), (done, returned)) = (ring(CHANGES), ring(CHANGES));
+    (Signals { changes: taken, done }, (changes, returned))
+}
+
+impl Port {
+    pub(crate) fn new(
+        (changes, done): (Producer<Change>, Consumer<Change>),
+        doorbell: Option<Doorbell>,
+        gauges: Arc<ContextGauges>,
+    ) -> Port {
+        Port { changes, done, doorbell, gauges }
+    }
+}
+
+/// A stage as the overlay knows it.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) at: ContextIndex,
+    pub(crate) reads: BTreeSet<Origin>,
+    pub(crate) terms: Terms,
+    pub(crate) gauges: Arc<StageGauges>,
+}
+
+/// How a batch comes from an origin to a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// By a direct call.
+    Local,
+    /// By a ring.
+    Edge,
+}
+
+/// The contexts, and what is where.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    pub(crate) ports: Vec<Port>,
+    stages: BTreeMap<StageId, Placed>,
+    links: BTreeMap<(Origin, StageId), Link>,
+    queue_batches: usize,
+    changes: u64,
+}
+
+impl Overlay {
+    /// Contexts with nothing in them; the first is the one at which streams come in.
+    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize) -> Overlay {
+        Overlay { ports, stages: BTreeMap::new(), links: BTreeMap::new(), queue_batches, changes: 0 }
+    }
+
+    /// A number for a new stage.
+    pub(crate) fn next_id(&self) -> StageId {
+        let taken = self.stages.keys().zip(0..).find(|(id, number)| id.0 != *number);
+        StageId(taken.map_or(self.stages.len() as u32, |(_, number)| number))
+    }
+
+    /// A stage, if it is there.
+    pub(crate) fn stage(&self, id: StageId) -> Option<&Placed> {
+        self.stages.get(&id)
+    }
+
+    /// Where batches of an origin come from.
+    fn home(&self, origin: Origin) -> ContextIndex {
+        match origin {
+            Origin::Stream(_) => ContextIndex(0),
+            Origin::Stage(id) => self.stages.get(&id).map_or(ContextIndex(0), |stage| stage.at),
+        }
+    }
+
+    /// The stages that read what an origin brings.
+    fn readers(&self, origin: Origin) -> impl Iterator<Item = (StageId, Link)> {
+        let range = (origin, StageId(0))..=(origin, StageId(u32::MAX));
+        self.links.range(range).map(|((_, to), link)| (*to, *link))
+    }
+
+    /// Has a context carry out some steps, and waits until it has.
+    ///
+    /// # Errors
+    /// It did not answer; the steps may be carried out still.
+    fn carry_out(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Result<Vec<Op>, Unanswered> {
+        self.changes += 1;
+        let number = self.changes;
+        let port = self.ports.get_mut(usize::from(at.0)).ok_or(Unanswered(at))?;
+        let mut change = Change { number, ops };
+        while let Err(refused) = port.changes.push(change) {
+            change = refused;
+            if !wait() {
+                return Err(Unanswered(at));
+            }
+        }
+        port.doorbell.iter().for_each(Doorbell::ring);
+        loop {
+            while let Some(done) = port.done.pop() {
+                // What was not waited for is dropped here, off the core.
+                if done.number == number {
+                    return Ok(done.ops);
+                }
+            }
+            if !wait() {
+                return Err(Unanswered(at));
+            }
+        }
+    }
+
+    /// The way from an origin to a stage: what the origin's context is to be given, and the stage, unless it is called directly.
+    fn way(&mut self, from: Origin, to: StageId, at: ContextIndex, terms: Terms, gauges: &Arc<StageGauges>) -> Way {
+        if self.home(from) == at {
+            self.links.insert((from, to), Link::Local);
+            return Way { output: Output::Local(to), receiver: None };
+        }
+        self.links.insert((from, to), Link::Edge);
+        let (sender, receiver) = edge(self.queue_batches, to, at, terms.drops, Arc::clone(gauges));
+        Way { output: Output::Edge(sender), receiver: Some(receiver) }
+    }
+
+    /// Puts a stage in at a context, and has it read from some origins.
+    ///
+    /// # Errors
+    /// A context did not answer.
+    pub(crate) fn put(
+        &mut self,
+        mut stage: Box<Stage>,
+        at: ContextIndex,
+        reads: &BTreeSet<Origin>,
+        wait: Wait<'_>,
+    ) -> Result<(), Unanswered> {
+        let (id, terms, gauges) = (stage.id, stage.terms, Arc::clone(&stage.gauges));
+        let placed = Placed { at, reads: reads.clone(), terms, gauges: Arc::clone(&gauges) };
+        self.stages.insert(id, placed);
+        let mut outputs: BTreeMap<ContextIndex, Vec<Op>> = BTreeMap::new();
+        for &from in reads {
+            let Way { output, receiver } = self.way(from, id, at, terms, &gauges);
+            stage.inputs.extend(receiver);
+            outputs.entry(self.home(from)).or_default().push(Op::Output { from, output: Some(output) });
+        }
+        // It is there before anything comes for it.
+        let mut ops = vec![Op::Put(Some(stage))];
+        ops.extend(outputs.remove(&at).unwrap_or_default());
+        self.carry_out(at, ops, wait)?;
+        for (home, ops) in outputs {
+            self.carry_out(home, ops, wait)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a stage out, once it has worked on all that had come for it; or, when that is no longer waited for, with what waits.
+    /// The stages behind it then lack what it made. Gives it back, to be dropped.
+    ///
+    /// # Errors
+    /// A context did not answer.
+    pub(crate) fn take(&mut self, id: StageId, wait: Wait<'_>) -> Result<Option<Box<Stage>>, Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(None) };
+        let (at, reads) = (placed.at, placed.reads.clone());
+        for from in reads {
+            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait)?;
+            self.links.remove(&(from, id));
+        }
+        let mut only_idle = true;
+        let taken = loop {
+            let ops = self.carry_out(at, vec![Op::Take { stage: id, only_idle, taken: None }], wait)?;
+            if let Some(Op::Take { taken: Some(taken), .. }) = ops.into_iter().next() {
+                break Some(taken);
+            }
+            if !only_idle {
+                break None;
+            }
+            only_idle = wait();
+        };
+        self.stages.remove(&id);
+        let readers: Vec<StageId> = self.readers(Origin::Stage(id)).map(|(to, _)| to).collect();
+        for to in readers {
+            self.links.remove(&(Origin::Stage(id), to));
+            if let Some(reader) = self.stages.get_mut(&to) {
+                reader.reads.remove(&Origin::Stage(id));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Moves a stage to another context, with its state and all that waits for it.
+    ///
+    /// # Errors
+    /// A context did not answer.
+    pub(crate) fn move_to(&mut self, id: StageId, to: ContextIndex, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
+        let (at, reads, terms, gauges) = (placed.at, placed.reads.clone(), placed.terms, Arc::clone(&placed.gauges));
+        if at == to {
+            return Ok(());
+        }
+        // Here: what was called directly becomes a ring, before and behind it.
+        let mut ops = Vec::new();
+        let mut there = Vec::new();
+        for &from in &reads {
+            let home = self.home(from);
+            if self.links.get(&(from, id)) == Some(&Link::Local) {
+                let (sender, receiver) = edge(self.queue_batches, id, to, terms.drops, Arc::clone(&gauges));
+                ops.push(Op::Part { from, to: id, context: to, ends: Some((Output::Edge(sender), receiver)) });
+                self.links.insert((from, id), Link::Edge);
+            } else {
+                // Who feeds it rings at its new context from now on: at worst a little too early.
+                self.carry_out(home, vec![Op::Target { from, to: id, context: to }], wait)?;
+            }
+            if home == to {
+                there.push(Op::Join { from, to: id });
+                self.links.insert((from, id), Link::Local);
+            }
+        }
+        let origin = Origin::Stage(id);
+        for (reader, link) in self.readers(origin).collect::<Vec<_>>() {
+            let Some(known) = self.stages.get(&reader) else { continue };
+            let (reader_at, reader_terms, reader_gauges) = (known.at, known.terms, Arc::clone(&known.gauges));
+            if link == Link::Local {
+                let (sender, receiver) = edge(self.queue_batches, reader, reader_at, reader_terms.drops, reader_gauges);
+                let ends = Some((Output::Edge(sender), receiver));
+                ops.push(Op::Part { from: origin, to: reader, context: reader_at, ends });
+                self.links.insert((origin, reader), Link::Edge);
+            } else if reader_at == to {
+                there.push(Op::Join { from: origin, to: reader });
+                self.links.insert((origin, reader), Link::Local);
+            }
+        }
+        ops.push(Op::Take { stage: id, only_idle: false, taken: None });
+        let done = self.carry_out(at, ops, wait)?;
+        let taken = done.into_iter().find_map(|op| if let Op::Take { taken, .. } = op { taken } else { None });
+        there.insert(0, Op::Put(taken));
+        if let Some(placed) = self.stages.get_mut(&id) {
+            placed.at = to;
+        }
+        self.carry_out(to, there, wait).map(drop)
+    }
+
+    /// Replaces a stage's instances between two batches: hot-swap. How many states could not be taken over.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn swap(
+        &mut self,
+        id: StageId,
+        instances: Vec<Instance>,
+        keeps_state: bool,
+        wait: Wait<'_>,
+    ) -> Result<u32, Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(0) };
+        let op = Op::Instances { stage: id, instances, keeps_state, lost: 0 };
+        let done = self.carry_out(placed.at, vec![op], wait)?;
+        Ok(done.iter().map(|op| if let Op::Instances { lost, .. } = op { *lost } else { 0 }).sum())
+    }
+
+    /// Says what is to be done with one more format.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn add_instance(&mut self, id: StageId, instance: Instance, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
+        let op = Op::Instance { stage: id, instance: Some(instance) };
+        self.carry_out(placed.at, vec![op], wait).map(drop)
+    }
+
+    /// Exchanges parameters' values; how many instances did not take theirs.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn set_parameters(
+        &mut self,
+        id: StageId,
+        values: Vec<(u64, ParameterValues)>,
+        wait: Wait<'_>,
+    ) -> Result<u32, Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(0) };
+        let op = Op::Parameters { stage: id, values, refused: 0 };
+        let done = self.carry_out(placed.at, vec![op], wait)?;
+        Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
+    }
+
+    /// Sets how a stage is served.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn set_terms(&mut self, id: StageId, terms: Terms, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
+        placed.terms = terms;
+        let at = placed.at;
+        self.carry_out(at, vec![Op::Terms { stage: id, terms }], wait).map(drop)
+    }
+
+    /// Holds a stage back, or no longer.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn hold(&mut self, id: StageId, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
+        self.carry_out(placed.at, vec![Op::Hold { stage: id, is_held }], wait).map(drop)
+    }
+
+    /// Has a stage read from other origins than before.
+    ///
+    /// # Errors
+    /// A context did not answer.
+    pub(crate) fn rewire(&mut self, id: StageId, reads: &BTreeSet<Origin>, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
+        let before = std::mem::replace(&mut placed.reads, reads.clone());
+        let (at, terms, gauges) = (placed.at, placed.terms, Arc::clone(&placed.gauges));
+        for &from in before.difference(reads) {
+            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait)?;
+            self.links.remove(&(from, id));
+        }
+        for &from in reads.difference(&before) {
+            let Way { output, receiver } = self.way(from, id, at, terms, &gauges);
+            if receiver.is_some() {
+                self.carry_out(at, vec![Op::Input { stage: id, receiver }], wait)?;
+            }
+            self.carry_out(self.home(from), vec![Op::Output { from, output: Some(output) }], wait)?;
+        }
+        Ok(())
+    }
+
+    /// A stage with nothing leading to it or from it yet.
+    pub(crate) fn make_stage(&self, work: Work, makes: u32, terms: Terms) -> Box<Stage> {
+        let mut stage = Box::new(Stage::new(self.next_id(), work, makes, Arc::default()));
+        stage.terms = terms;
+        stage
+    }
+}
+
+/// A way and its other end.
+struct Way {
+    output: Output,
+    receiver: Option<crate::platform::edge::Receiver>,
+}

@@ -1,0 +1,208 @@
+//! A deployed handler at a context: the paper's entry {handler, state, output queues} for each format that it reads
+//! (data-compatibility 4.2), and the queues that lead to it.
+
+use crate::platform::edge::{Receiver, Sender};
+use crate::platform::gauges::{Loss, StageGauges};
+use crate::platform::{ContextIndex, StageId};
+use crossdock_engine::Handler;
+use crossdock_mailbox::Batch;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The entry for one format.
+pub(crate) struct Instance {
+    /// The format of the records that come in, by id.
+    pub(crate) format: u64,
+    /// What runs, with its state; absent where the program does not fit the format, while it runs, and after a fault.
+    pub(crate) handler: Option<Box<dyn Handler>>,
+    /// The format of the records that it makes, by id.
+    pub(crate) output: u64,
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_there = self.handler.is_some();
+        write!(f, "Instance {{ format: {:x}, output: {:x}, is_there: {is_there} }}", self.format, self.output)
+    }
+}
+
+/// What a stage does with a batch.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// A handler's instances make batches of a derived stream.
+    Handler(Vec<Instance>),
+    /// The context delivers it to the subscriptions of its stream.
+    Deliver,
+}
+
+/// Where a stage's batches go.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// To a stage of the same context.
+    Local(StageId),
+    /// To a stage of another one.
+    Edge(Sender),
+}
+
+impl Output {
+    /// The stage that it leads to.
+    pub(crate) fn to(&self) -> StageId {
+        match self {
+            Output::Local(to) => *to,
+            Output::Edge(sender) => sender.to,
+        }
+    }
+
+    /// Whether something waits in it for room.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Output::Edge(sender) if sender.is_full())
+    }
+}
+
+/// How a stage is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Batches that it may take in a row while others wait.
+    pub(crate) weight: u32,
+    /// Time that it may take for a record, in ns.
+    pub(crate) budget_ns: u64,
+    /// One record in so many is let through.
+    pub(crate) one_in: u32,
+    /// Whether what its queue has no room for is dropped.
+    pub(crate) drops: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, drops: false }
+    }
+}
+
+/// A handler at a context.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) id: StageId,
+    pub(crate) work: Work,
+    /// The number of the derived stream that it makes; of a delivery, that of the stream.
+    pub(crate) makes: u32,
+    /// From other contexts.
+    pub(crate) inputs: Vec<Receiver>,
+    /// From streams that come in at this context, and what came before the handler fitted its format.
+    pub(crate) inbox: VecDeque<Batch>,
+    /// Taken out of a queue before there was an instance for its format.
+    pub(crate) parked: Option<Batch>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) terms: Terms,
+    /// Records that came in while that was not all, so that the choice goes on from batch to batch.
+    pub(crate) chosen_from: u32,
+    /// Whether a handler panicked or did not return: what comes in is dropped and counted until it is replaced.
+    pub(crate) has_failed: bool,
+    /// Whether it may not be served now.
+    pub(crate) is_held: bool,
+    pub(crate) gauges: Arc<StageGauges>,
+    /// What its handler takes for a record, as last measured, in ns.
+    pub(crate) ns_per_record: f32,
+    /// Batches until the next whose time is taken.
+    pub(crate) until_timed: u32,
+    /// Which input is served next.
+    next_input: usize,
+}
+
+impl Stage {
+    pub(crate) fn new(id: StageId, work: Work, makes: u32, gauges: Arc<StageGauges>) -> Stage {
+        Stage {
+            id,
+            work,
+            makes,
+            inputs: Vec::new(),
+            inbox: VecDeque::new(),
+            parked: None,
+            outputs: Vec::new(),
+            terms: Terms::default(),
+            chosen_from: 0,
+            has_failed: false,
+            is_held: false,
+            gauges,
+            ns_per_record: 0.0,
+            until_timed: 0,
+            next_input: 0,
+        }
+    }
+
+    /// The instance for a format, if there is one.
+    #[inline]
+    pub(crate) fn instance(&mut self, format: u64) -> Option<&mut Instance> {
+        match &mut self.work {
+            Work::Handler(instances) => instances.iter_mut().find(|instance| instance.format == format),
+            Work::Deliver => None,
+        }
+    }
+
+    /// Whether a batch of this format can be worked on: else it waits until somebody has said what is to be done with it.
+    #[inline]
+    pub(crate) fn knows(&self, format: u64) -> bool {
+        match &self.work {
+            Work::Handler(instances) => instances.iter().any(|instance| instance.format == format),
+            Work::Deliver => true,
+        }
+    }
+
+    /// The next batch that waits for it, in the order of arrival for each of its queues.
+    #[inline]
+    pub(crate) fn take_next(&mut self) -> Option<(Batch, Option<usize>)> {
+        if let Some(parked) = self.parked.take() {
+            return Some((parked, None));
+        }
+        if let Some(batch) = self.inbox.pop_front() {
+            return Some((batch, None));
+        }
+        // A queue whose other end is gone was before one that took its place.
+        if let Some(at) = self.inputs.iter_mut().position(|input| input.is_closed() && input.waiting() > 0) {
+            return self.inputs[at].pop().map(|batch| (batch, Some(at)));
+        }
+        for _ in 0..self.inputs.len() {
+            let at = self.next_input % self.inputs.len();
+            self.next_input = self.next_input.wrapping_add(1);
+            if let Some(batch) = self.inputs[at].pop() {
+                return Some((batch, Some(at)));
+            }
+        }
+        None
+    }
+
+    /// Batches that wait for it.
+    pub(crate) fn waiting(&mut self) -> usize {
+        let in_rings: usize = self.inputs.iter_mut().map(Receiver::waiting).sum();
+        in_rings + self.inbox.len() + usize::from(self.parked.is_some())
+    }
+
+    /// Whether all that was to come for it has come, and nothing of it waits here or behind it.
+    pub(crate) fn is_done(&mut self) -> bool {
+        self.inbox.is_empty()
+            && self.parked.is_none()
+            && self.inputs.iter_mut().all(Receiver::is_done)
+            && !self.outputs.iter().any(Output::is_full)
+    }
+
+    /// Lets go of what waits for it, counted; how many records that were.
+    pub(crate) fn drop_waiting(&mut self) -> u64 {
+        let mut records = 0;
+        while let Some((batch, _)) = self.take_next() {
+            records += batch.len() as u64;
+        }
+        self.gauges.lose(Loss::Removed, records);
+        records
+    }
+
+    /// The way to a stage, if it has one.
+    pub(crate) fn output_mut(&mut self, to: StageId) -> Option<&mut Output> {
+        self.outputs.iter_mut().find(|output| output.to() == to)
+    }
+}
+
+/// Notes that the stage that a way leads to is at another context from now on.
+pub(crate) fn retarget(output: &mut Output, context: ContextIndex) {
+    if let Output::Edge(sender) = output {
+        sender.context = context;
+    }
+}

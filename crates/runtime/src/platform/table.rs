@@ -1,0 +1,320 @@
+//! What one context runs: its stages, the queues that lead to them, and how they are served.
+//!
+//! [`Table::serve`] takes batches from the stages' queues in turn, each stage as many in a row as its weight says, and runs
+//! what comes of one batch through the stages of this context to the end, before it takes the next. A stage whose way on is
+//! full is not served until there is room again, and so on upstream, to the publishers.
+
+use crate::platform::gauges::{ContextGauges, Loss};
+use crate::platform::making::Making;
+use crate::platform::ops::Signals;
+use crate::platform::stage::{Output, Stage};
+use crate::platform::{ContextIndex, MAX_CONTEXTS, Origin, StageId};
+use crossdock_device::Doorbell;
+use crossdock_mailbox::{Batch, Pool, Selection};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Batches from streams of this context that may wait for one stage before their publishers get no more credit.
+pub(crate) const INBOX_BATCHES: usize = 64;
+
+/// A stream that comes in at this context.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) outputs: Vec<Output>,
+    /// Whether its publishers are to be held back.
+    pub(super) is_blocked: bool,
+}
+
+/// What a context runs.
+pub(crate) struct Table {
+    pub(crate) index: ContextIndex,
+    pub(super) stages: Vec<Option<Box<Stage>>>,
+    /// The stages that are here, in the order in which they came.
+    pub(super) here: Vec<StageId>,
+    /// Which of them is served next, and how many batches it may take still.
+    pub(super) next: usize,
+    left: u32,
+    pub(super) sources: Vec<Source>,
+    /// Batches on their way from stage to stage; empty between two turns.
+    pub(super) ready: VecDeque<(StageId, Batch)>,
+    /// Batches for the subscriptions of their streams.
+    pub(crate) delivered: Vec<Batch>,
+    pub(super) making: Making,
+    pub(super) pool: Pool,
+    pub(super) selection: Selection,
+    /// Ways that lead nowhere any more, until what waits in them has gone.
+    pub(super) leaving: Vec<Output>,
+    /// Ways that become direct calls once they are empty.
+    pub(super) joining: Vec<(Origin, StageId)>,
+    /// Origins with a way that is full.
+    pub(super) full: Vec<Origin>,
+    /// Streams that became blocked, or are no longer, since this was last looked at.
+    pub(crate) turned: Vec<(u32, bool)>,
+    /// Contexts whose rings something was put into since their doorbells were rung.
+    pub(super) rung: u64,
+    pub(super) doorbells: Vec<Doorbell>,
+    pub(super) signals: Signals,
+    pub(crate) gauges: Arc<ContextGauges>,
+    buffers: u64,
+}
+
+impl Table {
+    /// A table with nothing in it. The doorbells are those of all contexts, by their numbers.
+    pub(crate) fn new(index: ContextIndex, pool: Pool, signals: Signals, doorbells: Vec<Doorbell>) -> Table {
+        let buffers = pool.stats().classes.iter().map(|class| class.count as u64).sum();
+        Table {
+            index,
+            stages: Vec::new(),
+            here: Vec::new(),
+            next: 0,
+            left: 0,
+            sources: Vec::new(),
+            ready: VecDeque::new(),
+            delivered: Vec::new(),
+            making: Making::default(),
+            pool,
+            selection: Selection::default(),
+            leaving: Vec::new(),
+            joining: Vec::new(),
+            full: Vec::new(),
+            turned: Vec::new(),
+            rung: 0,
+            doorbells,
+            signals,
+            gauges: Arc::default(),
+            buffers,
+        }
+    }
+
+    /// The bound on its buffers.
+    pub(crate) fn buffers(&self) -> u64 {
+        self.buffers
+    }
+
+    /// Whether nothing runs here.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.here.is_empty()
+    }
+
+    /// Whether a handler anywhere takes a stream that comes in here.
+    #[inline]
+    pub(crate) fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// Whether a handler takes this stream.
+    #[inline]
+    pub(crate) fn takes(&self, stream: u32) -> bool {
+        self.sources.get(stream as usize).is_some_and(|source| !source.outputs.is_empty())
+    }
+
+    /// A batch of a stream that comes in here, for all stages that take it.
+    pub(crate) fn offer(&mut self, stream: u32, batch: &Batch) {
+        let Some(source) = self.sources.get_mut(stream as usize) else { return };
+        let mut full = false;
+        for output in &mut source.outputs {
+            match output {
+                Output::Local(to) => {
+                    let mut copy = self.making.spare();
+                    copy.clone_from(batch);
+                    copy.select_all();
+                    let Some(stage) = self.stages.get_mut(to.0 as usize).and_then(Option::as_mut) else { continue };
+                    let is_full = stage.inbox.len() >= INBOX_BATCHES;
+                    if is_full && stage.terms.drops {
+                        stage.gauges.lose(Loss::QueueFull, batch.len() as u64);
+                        self.making.keep(copy);
+                        continue;
+                    }
+                    stage.inbox.push_back(copy);
+                    full |= is_full && !stage.terms.drops;
+                }
+                Output::Edge(sender) => {
+                    let mut copy = sender.spare().unwrap_or_else(|| self.making.spare());
+                    copy.clone_from(batch);
+                    copy.select_all();
+                    if let Some(spare) = sender.push(copy) {
+                        self.making.keep(spare);
+                    }
+                    self.rung |= 1 << sender.context.0;
+                    full |= sender.is_full();
+                }
+            }
+        }
+        if full && !source.is_blocked {
+            source.is_blocked = true;
+            self.full.push(Origin::Stream(stream));
+            self.turned.push((stream, true));
+        }
+    }
+
+    /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once.
+    pub(crate) fn serve(&mut self, slice_ns: u32) -> bool {
+        self.tidy_queues();
+        let (mut spent, slice) = (0.0, slice_ns as f32);
+        while spent < slice {
+            let Some((id, batch, input)) = self.next_waiting() else { break };
+            spent += self.run(id, batch, input);
+            while let Some((id, batch)) = self.ready.pop_front() {
+                spent += self.run(id, batch, None);
+            }
+        }
+        self.ring();
+        spent >= slice
+    }
+
+    /// Moves on what waited for room, and joins what can be.
+    #[inline]
+    pub(super) fn tidy_queues(&mut self) {
+        if !self.full.is_empty() || !self.leaving.is_empty() {
+            self.flush();
+        }
+        if !self.joining.is_empty() {
+            self.join();
+        }
+    }
+
+    /// The next batch that waits, of the stage whose turn it is.
+    pub(super) fn next_waiting(&mut self) -> Option<(StageId, Batch, Option<usize>)> {
+        for _ in 0..=self.here.len() {
+            let id = *self.here.get(self.next)?;
+            if self.left > 0
+                && let Some((batch, input)) = self.take_from(id)
+            {
+                self.left -= 1;
+                return Some((id, batch, input));
+            }
+            self.advance();
+        }
+        None
+    }
+
+    fn advance(&mut self) {
+        self.next = (self.next + 1) % self.here.len().max(1);
+        let next = self.here.get(self.next).copied();
+        self.left = next.and_then(|id| self.stage(id)).map_or(1, |stage| stage.terms.weight.max(1));
+    }
+
+    #[inline]
+    fn stage(&self, id: StageId) -> Option<&Stage> {
+        self.stages.get(id.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn stage_mut(&mut self, id: StageId) -> Option<&mut Stage> {
+        self.stages.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// The next batch of a stage that may be served.
+    #[inline]
+    fn take_from(&mut self, id: StageId) -> Option<(Batch, Option<usize>)> {
+        if self.is_stalled(id) {
+            return None;
+        }
+        let stage = self.stage_mut(id)?;
+        let (batch, input) = stage.take_next()?;
+        if stage.knows(batch.format) {
+            return Some((batch, input));
+        }
+        stage.parked = Some(batch);
+        None
+    }
+
+    /// Whether a stage's way on is full, or that of one that it leads to here; or it waits for something itself.
+    fn is_stalled(&self, id: StageId) -> bool {
+        let Some(stage) = self.stage(id) else { return false };
+        let on = |output: &Output| match output {
+            Output::Local(to) => self.is_stalled(*to),
+            Output::Edge(sender) => sender.is_full(),
+        };
+        stage.is_held
+            || stage.parked.as_ref().is_some_and(|batch| !stage.knows(batch.format))
+            || stage.outputs.iter().any(on)
+    }
+
+    /// A stage, taken out to be worked with.
+    #[inline]
+    pub(super) fn lift(&mut self, id: StageId) -> Option<Box<Stage>> {
+        self.stages.get_mut(id.0 as usize)?.take()
+    }
+
+    #[inline]
+    pub(super) fn put_back(&mut self, stage: Box<Stage>) {
+        if let Some(place) = self.stages.get_mut(stage.id.0 as usize) {
+            *place = Some(stage);
+        }
+    }
+
+    /// Gives a batch to all that its stage leads to; the last one gets it, the others references to its buffers.
+    pub(super) fn hand_on(&mut self, stage: &mut Stage, batch: Batch) {
+        let (records, bytes) = (batch.len() as u64, batch.payload_bytes() as u64);
+        stage.gauges.records_out.add(records);
+        stage.gauges.bytes_out.add(bytes);
+        self.gauges.bytes_out.add(bytes);
+        let Some((last, others)) = stage.outputs.split_last_mut() else {
+            stage.gauges.lose(Loss::Unclaimed, records);
+            return self.making.keep(batch);
+        };
+        let mut is_full = false;
+        for output in others {
+            let mut copy = match output {
+                Output::Edge(sender) => sender.spare().unwrap_or_else(|| self.making.spare()),
+                Output::Local(_) => self.making.spare(),
+            };
+            copy.clone_from(&batch);
+            is_full |= self.give(output, copy);
+        }
+        is_full |= self.give(last, batch);
+        if is_full && !self.full.contains(&Origin::Stage(stage.id)) {
+            self.full.push(Origin::Stage(stage.id));
+        }
+    }
+
+    /// Gives a batch to one way; whether that is full now.
+    #[inline]
+    fn give(&mut self, output: &mut Output, batch: Batch) -> bool {
+        match output {
+            Output::Local(to) => {
+                self.ready.push_back((*to, batch));
+                false
+            }
+            Output::Edge(sender) => {
+                if let Some(spare) = sender.push(batch) {
+                    self.making.keep(spare);
+                }
+                self.rung |= 1 << sender.context.0;
+                sender.is_full()
+            }
+        }
+    }
+
+    /// Whether something waits that can be worked on at once.
+    pub(crate) fn has_work(&mut self) -> bool {
+        (0..self.here.len()).any(|at| {
+            let id = self.here[at];
+            !self.is_stalled(id) && self.stage_mut(id).is_some_and(|stage| stage.waiting() > 0)
+        })
+    }
+
+    /// Whether something waits for room elsewhere, so that the context should look again soon though nobody rings.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.full.is_empty() || !self.leaving.is_empty()
+    }
+
+    /// Writes down how much waits.
+    pub(crate) fn note_queues(&mut self) {
+        let mut all = 0;
+        for id in &self.here {
+            if let Some(stage) = self.stages.get_mut(id.0 as usize).and_then(Option::as_mut) {
+                let waiting = stage.waiting() as u64;
+                stage.gauges.queued.set(waiting);
+                all += waiting;
+            }
+        }
+        self.gauges.queued.set(all);
+        let in_use = self.pool.stats().classes.iter().map(|class| class.in_use() as u64).sum();
+        self.gauges.buffers_in_use.set(in_use);
+    }
+}
+
+const _: () = assert!(MAX_CONTEXTS <= u64::BITS as usize, "contexts that were rung for are bits of a word");

@@ -1,0 +1,264 @@
+//! Random changes under traffic, in virtual time, from a seed: every stage sees every record of what it reads, once and in
+//! order, from the first that it saw on.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use super::*;
+use crate::platform::overlay::{Overlay, Port, signal_queue};
+use crate::platform::stage::{Instance, Terms, Work};
+use crate::platform::table::Table;
+use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
+use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FORMAT: u64 = 7;
+const STREAMS: u32 = 2;
+
+/// Sees whether records come in order, whoever brought it here; its state is the number that comes next.
+struct InOrder {
+    next: Option<Box<u64>>,
+    /// Whether it makes new records, rather than handing on.
+    emits: bool,
+    kind: Arc<str>,
+    wrong: Arc<AtomicU64>,
+    counters: HandlerCounters,
+}
+
+impl InOrder {
+    fn instance(emits: bool, wrong: &Arc<AtomicU64>) -> Instance {
+        let (wrong, kind) = (Arc::clone(wrong), Arc::from("next/1"));
+        let handler = InOrder { next: None, emits, kind, wrong, counters: HandlerCounters::default() };
+        Instance { format: FORMAT, handler: Some(Box::new(handler)), output: FORMAT }
+    }
+}
+
+impl Handler for InOrder {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        self.counters.records_in += selection.len() as u64;
+        for index in &*selection {
+            let number = u64::from_le_bytes(batch.record(index).try_into().unwrap());
+            match &mut self.next {
+                Some(next) => {
+                    self.wrong.fetch_add(u64::from(**next != number), Ordering::Relaxed);
+                    **next = number + 1;
+                }
+                none => *none = Some(Box::new(number + 1)),
+            }
+            if self.emits {
+                out.push(batch.record(index));
+            }
+        }
+        if self.emits { Verdict::Emit(selection.len()) } else { Verdict::Forward }
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+
+    fn state_kind(&self) -> Option<&str> {
+        Some(&self.kind)
+    }
+
+    fn hand_over(&mut self) -> Option<HandlerState> {
+        self.next.take().map(|next| HandlerState::new(Arc::clone(&self.kind), next))
+    }
+
+    fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
+        self.next = Some(state.into_value()?);
+        Ok(())
+    }
+}
+
+/// The contexts and what passes through them.
+struct World {
+    tables: Vec<Table>,
+    pool: Pool,
+    next: Vec<u64>,
+    blocked: Vec<bool>,
+    /// The number that comes next of each delivered stream, and how many came.
+    delivered: BTreeMap<u32, (u64, u64)>,
+    wrong: u64,
+    rng: Rng,
+}
+
+impl World {
+    fn new(contexts: usize, seed: u64, queue: usize) -> (World, Overlay) {
+        let (mut tables, mut ports) = (Vec::new(), Vec::new());
+        for index in 0..contexts {
+            let (signals, ends) = signal_queue();
+            let pool = Pool::new(PoolConfig { classes: vec![(512, 4096), (64 << 10, 64)] }).unwrap();
+            let table = Table::new(ContextIndex(index as u8), pool, signals, Vec::new());
+            ports.push(Port::new(ends, None, Arc::clone(&table.gauges)));
+            tables.push(table);
+        }
+        let pool = Pool::new(PoolConfig { classes: vec![(512, 8192)] }).unwrap();
+        let streams = STREAMS as usize;
+        let (next, blocked) = (vec![0; streams], vec![false; streams]);
+        let rng = Rng::with_seed(seed);
+        let world = World { tables, pool, next, blocked, delivered: BTreeMap::new(), wrong: 0, rng };
+        (world, Overlay::new(ports, queue))
+    }
+
+    fn offer(&mut self, stream: u32) {
+        if self.blocked[stream as usize] {
+            return;
+        }
+        let records = self.rng.u64(1..20);
+        let Some(mut buffer) = self.pool.alloc(512) else { return };
+        let mut batch = Batch::new();
+        batch.format = FORMAT;
+        for at in 0..records as usize {
+            let number = &mut self.next[stream as usize];
+            buffer[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
+            *number += 1;
+            batch.records.push(Span { slice: 0, start: 8 * at as u32, len: 8 });
+        }
+        batch.push_buffer(buffer.freeze()).unwrap();
+        batch.push_slice(Slice { buffer: 0, start: 0, len: 8 * records as u32, records: records as u32 }).unwrap();
+        batch.select_all();
+        self.tables[0].offer(stream, &batch);
+    }
+
+    /// Lets something happen: records come, or a context has a turn.
+    fn step(&mut self) {
+        if self.rng.u32(0..3) == 0 {
+            let stream = self.rng.u32(0..STREAMS);
+            self.offer(stream);
+        }
+        let at = self.rng.usize(0..self.tables.len());
+        self.turn(at);
+    }
+
+    fn turn(&mut self, at: usize) -> bool {
+        let table = &mut self.tables[at];
+        let changed = table.take_changes();
+        let before = table.gauges.batches.get();
+        table.serve(if self.rng.bool() { 1 } else { 5_000 });
+        let worked = changed || table.gauges.batches.get() != before;
+        for (stream, is_blocked) in std::mem::take(&mut table.turned) {
+            self.blocked[stream as usize] = is_blocked;
+        }
+        for batch in std::mem::take(&mut table.delivered) {
+            for record in batch.selected() {
+                let number = u64::from_le_bytes(record.try_into().unwrap());
+                let (next, count) = self.delivered.entry(batch.stream).or_insert((number, 0));
+                self.wrong += u64::from(*next != number);
+                (*next, *count) = (number + 1, *count + 1);
+            }
+        }
+        worked
+    }
+
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 20 {
+            let worked = (0..self.tables.len()).map(|at| self.turn(at)).fold(false, |any, one| any | one);
+            quiet = if worked { 0 } else { quiet + 1 };
+        }
+    }
+}
+
+/// A handler that is there, and its delivery.
+struct Known {
+    id: StageId,
+    delivery: StageId,
+    source: u32,
+    makes: u32,
+    readers: u32,
+    from: Origin,
+}
+
+fn random_changes(seed: u64, changes: usize) {
+    let contexts = 1 + seed as usize % 5;
+    let (mut world, mut overlay) = World::new(contexts, seed, [2, 4, 64][seed as usize % 3]);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut known: Vec<Known> = Vec::new();
+    let mut rng = Rng::with_seed(!seed);
+    let mut next_stream = STREAMS;
+    for _ in 0..changes {
+        (0..rng.u32(0..30)).for_each(|_| world.step());
+        let mut tries = 0u32;
+        let mut wait = || {
+            tries += 1;
+            world.step();
+            tries < 100_000
+        };
+        let context = ContextIndex(rng.u8(0..contexts as u8));
+        match rng.u32(0..10) {
+            0..3 if known.len() < 12 => {
+                let behind = known.iter_mut().filter(|_| rng.bool()).last();
+                let (from, source) = match behind {
+                    Some(before) => {
+                        before.readers += 1;
+                        (Origin::Stage(before.id), before.source)
+                    }
+                    None => {
+                        let stream = rng.u32(0..STREAMS);
+                        (Origin::Stream(stream), stream)
+                    }
+                };
+                let terms = Terms { weight: rng.u32(1..4), ..Terms::default() };
+                let instance = InOrder::instance(rng.bool(), &wrong);
+                let stage = overlay.make_stage(Work::Handler(vec![instance]), next_stream, terms);
+                let id = stage.id;
+                overlay.put(stage, context, &BTreeSet::new(), &mut wait).unwrap();
+                let delivery = overlay.make_stage(Work::Deliver, next_stream, Terms::default());
+                let delivery_id = delivery.id;
+                let reads = BTreeSet::from([Origin::Stage(id)]);
+                overlay.put(delivery, ContextIndex(0), &reads, &mut wait).unwrap();
+                // The way on before the way in: nothing is unclaimed.
+                overlay.rewire(id, &BTreeSet::from([from]), &mut wait).unwrap();
+                known.push(Known { id, delivery: delivery_id, source, makes: next_stream, readers: 0, from });
+                next_stream += 1;
+            }
+            3..7 if !known.is_empty() => {
+                let at = rng.usize(0..known.len());
+                overlay.move_to(known[at].id, context, &mut wait).unwrap();
+            }
+            7..9 if !known.is_empty() => {
+                let at = rng.usize(0..known.len());
+                let lost = overlay.swap(known[at].id, vec![InOrder::instance(rng.bool(), &wrong)], true, &mut wait);
+                assert_eq!(lost, Ok(0));
+            }
+            9 if !known.is_empty() => {
+                let at = rng.usize(0..known.len());
+                if known[at].readers == 0 && rng.bool() {
+                    let gone = known.swap_remove(at);
+                    overlay.take(gone.id, &mut wait).unwrap().unwrap();
+                    overlay.take(gone.delivery, &mut wait).unwrap().unwrap();
+                    if let Some(before) = known.iter_mut().find(|before| Origin::Stage(before.id) == gone.from) {
+                        before.readers -= 1;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    world.settle();
+    assert_eq!(wrong.load(Ordering::Relaxed), 0, "a handler saw records out of order; seed {seed}");
+    assert_eq!(world.wrong, 0, "records were delivered out of order; seed {seed}");
+    for known in &known {
+        let gauges = Arc::clone(&overlay.stage(known.delivery).unwrap().gauges);
+        assert!(gauges.losses().is_empty(), "seed {seed}: {:?}", gauges.losses());
+        let stage = overlay.stage(known.id).unwrap();
+        assert_eq!(stage.gauges.records_in.get(), stage.gauges.records_out.get(), "seed {seed}");
+        // All that came until the end has come through.
+        let last = world.next[known.source as usize];
+        if stage.gauges.records_in.get() > 0 {
+            let (next, count) = world.delivered[&known.makes];
+            assert_eq!(next, last, "seed {seed}: the last records were not delivered");
+            assert_eq!(count, stage.gauges.records_out.get(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
+    let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+    match seed {
+        Some(seed) => random_changes(seed, 300),
+        None => (0..60).for_each(|seed| random_changes(seed, 120)),
+    }
+}

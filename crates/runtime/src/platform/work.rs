@@ -1,0 +1,318 @@
+//! A stage's handler at work: on the context's own thread, or, on a g-core, outside of the table's lock.
+
+use crate::platform::StageId;
+use crate::platform::gauges::Loss;
+use crate::platform::making::{Maker, Rows};
+use crate::platform::stage::{Stage, Work};
+use crate::platform::table::Table;
+use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_mailbox::{Batch, Selection};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The time of one batch in so many is taken, and that of every batch of so many records.
+const TIMED_EVERY: u32 = 16;
+const TIMED_RECORDS: usize = 64;
+/// What serving a batch costs beside its handler, in ns: for the slice, which need not be exact.
+const BATCH_NS: f32 = 60.0;
+/// How much of a new measurement goes into the mean.
+const NEWER: f32 = 0.25;
+/// What a batch may take beyond its budget, in ns: an interrupt, a page fault.
+const GRACE_NS: f32 = 20_000.0;
+
+/// What came of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It goes on as it is.
+    Whole,
+    /// What goes on was made.
+    Made,
+    /// The handler panicked.
+    Panicked,
+}
+
+/// A batch and the handler that is to work on it, taken out of the table meanwhile.
+pub(crate) struct Job {
+    pub(crate) stage: StageId,
+    pub(crate) batch: Batch,
+    handler: Box<dyn Handler>,
+    input: Option<usize>,
+    selection: Selection,
+    row_errors: u64,
+}
+
+impl Job {
+    /// Does it; what it makes goes into `rows`. For how long, in ns, comes back with what came of it.
+    pub(crate) fn run(&mut self, rows: &mut Rows) -> (Outcome, f32) {
+        rows.clear();
+        let before = self.handler.counters().row_errors;
+        let start = Instant::now();
+        let outcome = process(&mut *self.handler, &self.batch, &mut self.selection, rows);
+        let ns = start.elapsed().as_nanos() as f32;
+        if outcome != Outcome::Panicked {
+            self.row_errors = self.handler.counters().row_errors.wrapping_sub(before);
+        }
+        (outcome, ns)
+    }
+}
+
+impl Table {
+    /// Runs a batch through one stage, here and now; about how long that took, in ns.
+    pub(super) fn run(&mut self, id: StageId, batch: Batch, input: Option<usize>) -> f32 {
+        let Some(mut stage) = self.lift(id) else {
+            self.making.keep(batch);
+            return 0.0;
+        };
+        if !stage.knows(batch.format) {
+            // It waits, and who sent it with it, until there is an instance for its format.
+            stage.inbox.push_back(batch);
+            self.put_back(stage);
+            return 0.0;
+        }
+        self.note_arrival(&stage, &batch);
+        let ns = match stage.work {
+            Work::Deliver => self.deliver(&mut stage, batch, input),
+            Work::Handler(_) => self.work(&mut stage, batch, input),
+        };
+        self.put_back(stage);
+        ns
+    }
+
+    fn note_arrival(&self, stage: &Stage, batch: &Batch) {
+        let (records, bytes) = (batch.len() as u64, batch.payload_bytes() as u64);
+        stage.gauges.records_in.add(records);
+        stage.gauges.batches_in.add(1);
+        stage.gauges.bytes_in.add(bytes);
+        self.gauges.batches.add(1);
+        self.gauges.records_in.add(records);
+        self.gauges.bytes_in.add(bytes);
+    }
+
+    /// A batch for the subscriptions of its stream.
+    fn deliver(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>) -> f32 {
+        batch.stream = stage.makes;
+        stage.gauges.records_out.add(batch.len() as u64);
+        // The descriptor stays here; another goes back in its place.
+        if let Some(receiver) = input.and_then(|input| stage.inputs.get_mut(input)) {
+            receiver.give_back(self.making.spare());
+        }
+        self.delivered.push(batch);
+        BATCH_NS
+    }
+
+    /// Has a stage's handler work on a batch, and sends on what comes of it.
+    fn work(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>) -> f32 {
+        let id = stage.id;
+        choose(stage, &batch, &mut self.selection);
+        let gauges = Arc::clone(&stage.gauges);
+        let times = times_this(stage, batch.len());
+        let mut ns = stage.ns_per_record * batch.len() as f32;
+        let why = if stage.has_failed { Loss::Failed } else { Loss::Unreadable };
+        let instance = stage.instance(batch.format);
+        let Some((handler, output)) = instance.and_then(|i| i.handler.as_mut().map(|handler| (handler, i.output)))
+        else {
+            return self.lose(stage, batch, input, why);
+        };
+        self.gauges.running.set(u64::from(id.0) + 1);
+        self.making.begin(batch.payload_bytes());
+        let before = handler.counters().row_errors;
+        let start = times.then(Instant::now);
+        let mut maker = Maker { making: &mut self.making, pool: &mut self.pool };
+        let outcome = process(&mut **handler, &batch, &mut self.selection, &mut maker);
+        if let Some(start) = start {
+            ns = start.elapsed().as_nanos() as f32;
+        }
+        self.gauges.running.set(0);
+        if outcome == Outcome::Panicked {
+            return self.fail(stage, batch, input);
+        }
+        gauges.row_errors.add(handler.counters().row_errors.wrapping_sub(before));
+        if times {
+            note_time(stage, batch.len() as u64, ns);
+        }
+        self.gauges.handler_ns.add(ns as u64);
+        self.send_on(stage, batch, input, outcome == Outcome::Whole, output);
+        ns + BATCH_NS
+    }
+
+    /// A handler panicked. What it made of this batch before is not handed on: it may be a part of it. It is taken out, since
+    /// nobody knows what state it is in.
+    #[cold]
+    fn fail(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>) -> f32 {
+        self.making.close();
+        let made = std::mem::take(&mut self.making.made);
+        made.into_iter().for_each(|batch| self.making.keep(batch));
+        if let Some(instance) = stage.instance(batch.format) {
+            instance.handler = None;
+        }
+        stage.has_failed = true;
+        stage.gauges.faults.add(1);
+        self.lose(stage, batch, input, Loss::Failed)
+    }
+
+    /// A batch of which nothing comes.
+    #[cold]
+    fn lose(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>, why: Loss) -> f32 {
+        stage.gauges.lose(why, batch.len() as u64);
+        self.spend(stage, batch, input);
+        BATCH_NS
+    }
+
+    /// The descriptor of a batch that is done with goes back to where it came from.
+    #[inline]
+    fn spend(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>) {
+        match input.and_then(|input| stage.inputs.get_mut(input)) {
+            Some(receiver) => {
+                batch.clear();
+                receiver.give_back(batch);
+            }
+            None => self.making.keep(batch),
+        }
+    }
+
+    /// Sends on what came of a batch: the batch itself, or what was made.
+    fn send_on(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>, is_whole: bool, output: u64) {
+        self.making.close();
+        if self.making.no_buffer + self.making.too_long > 0 {
+            stage.gauges.lose(Loss::NoBuffer, self.making.no_buffer);
+            stage.gauges.lose(Loss::TooLong, self.making.too_long);
+        }
+        if is_whole {
+            batch.select_all();
+            (batch.stream, batch.format) = (stage.makes, output);
+            if let Some(receiver) = input.and_then(|input| stage.inputs.get_mut(input)) {
+                receiver.give_back(self.making.spare());
+            }
+            return self.hand_on(stage, batch);
+        }
+        self.spend(stage, batch, input);
+        let mut made = std::mem::take(&mut self.making.made);
+        for mut batch in made.drain(..) {
+            (batch.stream, batch.format) = (stage.makes, output);
+            self.hand_on(stage, batch);
+        }
+        self.making.made = made;
+    }
+
+    /// The next thing to do, to be done outside of the table's lock and then brought to [`Table::finish`].
+    pub(crate) fn begin(&mut self) -> Option<Job> {
+        loop {
+            let (id, batch, input) = match self.ready.pop_front() {
+                Some((id, batch)) => (id, batch, None),
+                None => self.next_waiting()?,
+            };
+            let Some(mut stage) = self.lift(id) else {
+                self.making.keep(batch);
+                continue;
+            };
+            if !stage.knows(batch.format) {
+                stage.inbox.push_back(batch);
+                self.put_back(stage);
+                continue;
+            }
+            self.note_arrival(&stage, &batch);
+            let why = if stage.has_failed { Loss::Failed } else { Loss::Unreadable };
+            let handler = stage.instance(batch.format).and_then(|instance| instance.handler.take());
+            let job = match handler {
+                Some(handler) => {
+                    let mut selection = std::mem::take(&mut self.selection);
+                    choose(&mut stage, &batch, &mut selection);
+                    self.gauges.running.set(u64::from(id.0) + 1);
+                    Some(Job { stage: id, batch, handler, input, selection, row_errors: 0 })
+                }
+                None => {
+                    self.lose(&mut stage, batch, input, why);
+                    None
+                }
+            };
+            self.put_back(stage);
+            if job.is_some() {
+                return job;
+            }
+        }
+    }
+
+    /// Takes in what came of a job.
+    pub(crate) fn finish(&mut self, job: Job, outcome: Outcome, ns: f32, rows: &Rows) {
+        let Job { stage: id, batch, handler, input, selection, row_errors } = job;
+        self.selection = selection;
+        self.gauges.running.set(0);
+        let Some(mut stage) = self.lift(id) else { return self.making.keep(batch) };
+        if outcome == Outcome::Panicked {
+            self.making.begin(0);
+            self.fail(&mut stage, batch, input);
+            return self.put_back(stage);
+        }
+        stage.gauges.row_errors.add(row_errors);
+        note_time(&mut stage, batch.len() as u64, ns);
+        self.gauges.handler_ns.add(ns as u64);
+        let mut output = 0;
+        if let Some(instance) = stage.instance(batch.format) {
+            output = instance.output;
+            instance.handler = Some(handler);
+        }
+        self.making.begin(batch.payload_bytes());
+        let mut maker = Maker { making: &mut self.making, pool: &mut self.pool };
+        rows.iter().for_each(|row| maker.push(row));
+        self.send_on(&mut stage, batch, input, outcome == Outcome::Whole, output);
+        self.put_back(stage);
+    }
+
+    /// A handler did not return from a batch of so many records: it is lost with it, and so is its state.
+    pub(crate) fn give_up(&mut self, id: StageId, records: u64) {
+        self.gauges.running.set(0);
+        if let Some(stage) = self.stage_mut(id) {
+            stage.has_failed = true;
+            stage.gauges.faults.add(1);
+            stage.gauges.lose(Loss::Failed, records);
+        }
+    }
+}
+
+/// Has a handler work on what is selected of a batch.
+#[inline]
+fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, sink: &mut impl Sink) -> Outcome {
+    // What a handler leaves behind when it panics is thrown away with it.
+    match catch_unwind(AssertUnwindSafe(|| handler.process(batch, selection, sink))) {
+        Ok(Verdict::Forward | Verdict::HandOn) if selection.is_all() => Outcome::Whole,
+        Ok(Verdict::Forward | Verdict::HandOn) => {
+            selection.iter().for_each(|index| sink.push(batch.record(index)));
+            Outcome::Made
+        }
+        Ok(Verdict::Emit(_) | Verdict::Hold | Verdict::Drop) => Outcome::Made,
+        Err(_) => Outcome::Panicked,
+    }
+}
+
+/// Which records of a batch a stage's handler is to see: all, or one in so many.
+#[inline]
+fn choose(stage: &mut Stage, batch: &Batch, selection: &mut Selection) {
+    selection.select_all(batch.len());
+    if stage.terms.one_in > 1 {
+        let (from, one_in) = (stage.chosen_from, stage.terms.one_in);
+        selection.narrow(|index| (from as usize + index) % one_in as usize == 0);
+        stage.chosen_from = ((from as usize + batch.len()) % one_in as usize) as u32;
+        stage.gauges.lose(Loss::Sampled, (batch.len() - selection.len()) as u64);
+    }
+}
+
+/// Whether the time of this batch is taken.
+#[inline]
+fn times_this(stage: &mut Stage, records: usize) -> bool {
+    if records >= TIMED_RECORDS {
+        return true;
+    }
+    let times = stage.until_timed == 0;
+    stage.until_timed = if times { TIMED_EVERY - 1 } else { stage.until_timed - 1 };
+    times
+}
+
+fn note_time(stage: &mut Stage, records: u64, ns: f32) {
+    stage.gauges.time(records, ns as u64);
+    let per_record = ns / records.max(1) as f32;
+    stage.ns_per_record += NEWER * (per_record - stage.ns_per_record);
+    if ns > stage.terms.budget_ns as f32 * records as f32 + GRACE_NS {
+        stage.gauges.overruns.add(1);
+    }
+}
