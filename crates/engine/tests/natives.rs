@@ -223,7 +223,8 @@ fn what_cannot_be_is_refused_by_name() {
         (native("number").with("field", "n"), "parameter `field` of number: the records have a field `n` already"),
         (native("changes").with("fields", "zz"), "parameter `fields` of changes: no field `zz`"),
         (HandlerProgram::sql("SELECT * FROM a WHERE q = 1"), "line 1, column 23: stream a has no column `q`"),
-        (HandlerProgram::sql("SELECT * FROM a").with("b", "1"), "parameter `b`"),
+        (HandlerProgram::sql("SELECT * FROM a").with("b", "1"), "the query has no parameter `b`"),
+        (HandlerProgram::sql("SELECT * FROM a WHERE n > $b"), "line 1, column 27: the parameter $b has no value"),
     ] {
         let found = refusal(&program);
         assert!(found.starts_with(expected), "{found}\nexpected {expected}");

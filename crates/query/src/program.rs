@@ -1,10 +1,13 @@
 //! What a query becomes once its names and types are settled, and how that is shown.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crossdock_format::{Field, Format, Record, RecordBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::bind;
+use crate::error::QueryError;
 use crate::expr::{Constant, Expr, Node};
 use crate::interpret::{EvalError, Interpreter};
 
@@ -27,6 +30,8 @@ pub struct Program {
     pub output: Format,
     /// Indices of the input's fields that the filter or a list of new fields reads, rising.
     pub reads: Vec<usize>,
+    /// The names of the query's parameters, each once, in the order in which they first stand there.
+    pub parameters: Vec<String>,
 }
 
 /// What leaves for a record that passes.
@@ -107,6 +112,25 @@ impl Program {
         let (projection, output) = (Projection::Fields(made), Format::natural(specs).ok()?);
         let reads = reads(input, &filter, &projection);
         Some(Program { input: input.clone(), filter, projection, output, reads, ..self.clone() })
+    }
+
+    /// The same program with other values of its parameters, as text, by name. The types that they have at their places
+    /// stay, and with them the format of what leaves.
+    ///
+    /// # Errors
+    /// A parameter without a value, a name that no parameter has, a value that does not fit its type; with its place in
+    /// the text.
+    pub fn with_values(&self, values: &BTreeMap<String, String>) -> Result<Program, QueryError> {
+        let mut program = self.clone();
+        let exprs = program.filter.iter_mut().chain(
+            match &mut program.projection {
+                Projection::All => [].iter_mut(),
+                Projection::Fields(outputs) => outputs.iter_mut(),
+            }
+            .map(|output| &mut output.expr),
+        );
+        bind::set(&self.parameters, exprs, values).map_err(|error| error.over(&self.sql))?;
+        Ok(program)
     }
 
     /// Whether WHERE is known to be never true, so that no record passes.

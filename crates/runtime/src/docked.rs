@@ -131,7 +131,8 @@ impl Context {
             return Err(refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")));
         };
         if !stream.publishers.is_empty() {
-            let message = format!("stream `{name}` is published by {} sessions: make another one", stream.publishers.len());
+            let message =
+                format!("stream `{name}` is published by {} sessions: make another one", stream.publishers.len());
             return Err(refuse(RefusalCode::State, message));
         }
         stream.claims += u32::from(stream.made_by.is_none());

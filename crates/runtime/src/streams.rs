@@ -170,7 +170,8 @@ impl Streams {
 
     /// Lets go of a stream that was only ever waited for, once nobody waits any more.
     pub(crate) fn forget_if_unused(&mut self, key: usize) {
-        let unused = |s: &Stream| s.claims == 0 && s.formats.is_empty() && s.subscriptions.is_empty() && s.morphing.is_unused();
+        let unused =
+            |s: &Stream| s.claims == 0 && s.formats.is_empty() && s.subscriptions.is_empty() && s.morphing.is_unused();
         if self.all.get(key).is_some_and(unused) {
             let stream = self.all.remove(key);
             self.by_name.remove(&stream.name);

@@ -40,12 +40,23 @@ pub enum Wish {
 
 /// What the managers are asked.
 pub(crate) enum Ask {
-    Change { wish: Wish, discard_state: bool, to: SyncSender<Result<AppliedInfo, PlanInfo>> },
-    Plan { wish: Wish, discard_state: bool, to: SyncSender<PlanInfo> },
+    Change {
+        wish: Wish,
+        discard_state: bool,
+        to: SyncSender<Result<AppliedInfo, PlanInfo>>,
+    },
+    Plan {
+        wish: Wish,
+        discard_state: bool,
+        to: SyncSender<PlanInfo>,
+    },
     Handlers(SyncSender<Vec<HandlerInfo>>),
     Specs(SyncSender<Vec<HandlerSpec>>),
     Contexts(SyncSender<Vec<HandlerContextInfo>>),
-    Events { after: u64, to: SyncSender<Vec<EventInfo>> },
+    Events {
+        after: u64,
+        to: SyncSender<Vec<EventInfo>>,
+    },
     History(SyncSender<Vec<HistoryInfo>>),
     /// From the context: a stream that handlers read has a format more.
     NewFormat {
