@@ -14,6 +14,7 @@ use crate::manager::handle::Ask;
 use crate::morph::Morph;
 use crate::output::{Arrived, Payload};
 use crate::peers::{Carrier, Peers};
+use crate::platform::END;
 use crate::platform::table::Table;
 use crate::remote::Remote;
 use crate::services::Services;
@@ -325,14 +326,23 @@ impl Context {
     }
 
     /// A peer no longer publishes a stream: its subscribers are told, after the records that it sent.
-    pub(crate) fn end_publishing(&mut self, peer: usize, stream: usize) {
-        let Some(stream) = self.streams.get_mut(stream) else { return };
+    pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize) {
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
         let before = stream.publishers.len();
         stream.publishers.retain(|&key| key != peer);
         if stream.publishers.len() == before {
             return;
         }
         let publishers = stream.publishers.len() as u32;
+        let number = stream_key as u32;
+        if publishers == 0 && self.platform.takes(number) {
+            // Behind all records of the stream, to the subscriptions of what is made of them.
+            let mut end = self.scratch.spare.pop().unwrap_or_default();
+            end.format = END;
+            self.platform.offer(number, &end);
+            self.recycle(end);
+        }
+        let Some(stream) = self.streams.get(stream_key) else { return };
         for key in stream.subscriptions.clone() {
             if let Some(accept) = self.accept_mut(key)
                 && !accept.hold.is_empty()

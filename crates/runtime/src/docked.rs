@@ -2,7 +2,7 @@
 //! the managers ask of this context beside changing its table.
 
 use crate::context::Context;
-use crate::platform::StageId;
+use crate::platform::{END, StageId};
 use crate::requests::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -48,7 +48,12 @@ impl Context {
         let mut delivered = std::mem::take(&mut self.platform.delivered);
         for batch in delivered.drain(..) {
             let stream = batch.stream as usize;
-            self.dispatch(batch, stream, usize::MAX);
+            if batch.format == END {
+                self.recycle(batch);
+                self.tell_ended(stream);
+            } else {
+                self.dispatch(batch, stream, usize::MAX);
+            }
         }
         self.platform.delivered = delivered;
         self.flush_opened(self.idler.is_heavy(self.now_ns));
@@ -160,6 +165,13 @@ impl Context {
             return;
         }
         stream.delivery = None;
+        self.tell_ended(number as usize);
+        self.disclaim(number);
+    }
+
+    /// Tells a derived stream's subscribers that it has ended, after the records that came.
+    fn tell_ended(&mut self, stream_key: usize) {
+        let Some(stream) = self.streams.get(stream_key) else { return };
         for key in stream.subscriptions.clone() {
             self.flush_subscription(key);
             self.settle_queue(key);
@@ -169,6 +181,5 @@ impl Context {
             let peer = subscription.peer;
             self.tell(peer, &ControlMessage::Notice(notice));
         }
-        self.disclaim(number);
     }
 }

@@ -72,6 +72,7 @@ impl Context {
                     self.remove_peer(key, "gone", None);
                 }
             }
+            Command::Run(work) => work(self),
             Command::Stop => {}
         }
     }

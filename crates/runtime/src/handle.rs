@@ -8,12 +8,17 @@ use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo,
 };
-use crate::manager::Managers;
+use crate::manager::dock::Dock;
 use crate::manager::handle::ManagerHandle;
+use crate::manager::keep::Kept;
+use crate::manager::watch::Watch;
+use crate::manager::{Managers, Parts as ManagerParts};
+use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::tasks::TaskFactory;
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
+use crossdock_engine::Natives;
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
 use crossdock_mailbox::attach::AttachAddr;
@@ -28,6 +33,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Requests that wait for the context at most; who asks beyond that waits with them.
 const COMMANDS: usize = 64;
@@ -60,6 +66,8 @@ pub(crate) enum Command {
     Attach(Box<Prepared>, SyncSender<Result<ClientKey, String>>),
     /// From the attach thread: one that was taken in and could not be told.
     Detach(ClientKey),
+    /// From the managers: something short to be done between two batches.
+    Run(Box<dyn FnOnce(&mut Context) + Send>),
     Stop,
 }
 
@@ -204,6 +212,12 @@ impl ContextHandle {
         });
         let attach = attach.transpose()?;
         let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
+        let dock = (doorbell.clone(), pin_cpu);
+        let Platform { dock: platform, overlay, seats, threads } =
+            start_platform(&config.platform, dock, config.spin_us).map_err(system("the contexts (`[[context]]`)"))?;
+        let (asks, asked) = channel();
+        let kept = Kept::new(config.morph.state_dir.clone());
+        let (news, platform_config) = (asks.clone(), config.platform.clone());
         let (restored, refused) = sync_channel(1);
         let run = move || {
             if let Some(cpu) = pin_cpu {
@@ -211,7 +225,8 @@ impl ContextHandle {
                 let _ = pin_to_cpu(cpu);
             }
             let device = Box::new(device);
-            let parts = Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services };
+            let parts =
+                Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services, platform, news };
             let mut context = Context::new(parts);
             // Who waits for it has gone if the start failed elsewhere.
             let _ = restored.send(context.restore(&registry));
@@ -222,8 +237,12 @@ impl ContextHandle {
         let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
         complaints.append(&mut refused.recv().unwrap_or_default());
         let state = Mutex::new(state_thread);
-        let (asks, asked) = channel();
-        let run = move || Managers::default().run(&asked);
+        let dock = Dock::new(commands.clone(), doorbell.clone());
+        let stuck_after = Duration::from_millis(platform_config.stuck_after_ms.into());
+        let watch = Watch::new(seats, threads, stuck_after);
+        let (natives, config) = (Natives::built_in(), platform_config);
+        let managers = Managers::new(ManagerParts { dock, overlay, watch, natives, config, kept });
+        let run = move || managers.run(&asked);
         let manager_thread =
             std::thread::Builder::new().name("control".into()).spawn(run).map_err(system("a thread"))?;
         let shared = Shared {

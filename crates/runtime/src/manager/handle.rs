@@ -3,6 +3,7 @@
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
 use crate::manager::spec::HandlerSpec;
+use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
@@ -61,6 +62,11 @@ pub(crate) enum Ask {
     /// From the context: a stream that handlers read has a format more.
     NewFormat {
         stream: u32,
+    },
+    /// A kind of native handler more.
+    AddNative {
+        kind: Box<NativeKind>,
+        to: SyncSender<()>,
     },
     Stop,
 }
@@ -138,6 +144,14 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn history(&self) -> Result<Vec<HistoryInfo>, Stopped> {
         self.ask(Ask::History)
+    }
+
+    /// Makes a kind of native handler known, in the place of one of the same name. Handlers that run go on as they are.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn add_native(&self, kind: NativeKind) -> Result<(), Stopped> {
+        self.ask(|to| Ask::AddNative { kind: Box::new(kind), to })
     }
 
     /// Has the managers end.

@@ -1,36 +1,149 @@
-//! The managers, on a thread of their own: handler manager, resource monitor, control manager.
+//! The managers, on a thread of their own (c-core 3.1, data-compatibility 4.2): the *handler manager* compiles handlers and knows
+//! their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take ([`monitor`]), the *control
+//! manager* plans changes and carries them out ([`change`]). Nothing here runs on a core that has traffic to see to.
 
+pub(crate) mod change;
+pub(crate) mod deployed;
+pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
+pub(crate) mod keep;
+mod measure;
+pub(crate) mod monitor;
 pub(crate) mod spec;
+mod tell;
+pub(crate) mod watch;
 
-use crate::info::PlanInfo;
-use crate::manager::events::Events;
+use crate::config::PlatformConfig;
+use crate::manager::deployed::Deployed;
+use crate::manager::dock::Dock;
+use crate::manager::events::{About, Events};
 use crate::manager::handle::Ask;
-use std::sync::mpsc::Receiver;
+use crate::manager::keep::Kept;
+use crate::manager::monitor::Monitor;
+use crate::manager::watch::Watch;
+use crate::platform::overlay::{Overlay, Unanswered};
+use crossdock_engine::Natives;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How often the managers look after what runs, in ms, while nothing is asked of them.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the managers are made with.
+pub(crate) struct Parts {
+    pub(crate) dock: Dock,
+    pub(crate) overlay: Overlay,
+    pub(crate) watch: Watch,
+    pub(crate) natives: Natives,
+    pub(crate) config: PlatformConfig,
+    pub(crate) kept: Kept,
+}
 
 /// What the managers know and do.
-#[derive(Debug, Default)]
 pub(crate) struct Managers {
+    dock: Dock,
+    overlay: Overlay,
+    watch: Watch,
+    natives: Natives,
+    config: PlatformConfig,
+    kept: Kept,
+    handlers: BTreeMap<String, Deployed>,
+    monitor: Monitor,
     events: Events,
+    started: Instant,
 }
 
 impl Managers {
-    /// Answers what is asked, until it is told to stop or nobody can ask any more.
+    pub(crate) fn new(parts: Parts) -> Managers {
+        let Parts { dock, overlay, watch, natives, config, kept } = parts;
+        let monitor = Monitor::new(config.history_s as usize);
+        Managers {
+            dock,
+            overlay,
+            watch,
+            natives,
+            config,
+            kept,
+            handlers: BTreeMap::new(),
+            monitor,
+            events: Events::default(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
     pub(crate) fn run(mut self, asks: &Receiver<Ask>) {
-        self.events.note("started", events::About::default(), "the managers have started");
-        while let Ok(ask) = asks.recv() {
-            match ask {
-                Ask::Change { to, .. } => drop(to.send(Err(PlanInfo::default()))),
-                Ask::Plan { to, .. } => drop(to.send(PlanInfo::default())),
-                Ask::Handlers(to) => drop(to.send(Vec::new())),
-                Ask::Specs(to) => drop(to.send(Vec::new())),
-                Ask::Contexts(to) => drop(to.send(Vec::new())),
-                Ask::Events { after, to } => drop(to.send(self.events.after(after))),
-                Ask::History(to) => drop(to.send(Vec::new())),
-                Ask::NewFormat { .. } => {}
-                Ask::Stop => return,
+        self.restore();
+        let mut next = Instant::now() + TICK;
+        loop {
+            match asks.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Ask::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(ask) => self.answer(ask),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + TICK;
+                self.look_after();
             }
         }
+        self.watch.stop();
+    }
+
+    /// Answers one question; who asked may have gone, then the answer is nobody's.
+    fn answer(&mut self, ask: Ask) {
+        match ask {
+            Ask::Change { wish, discard_state, to } => drop(to.send(self.change(&wish, discard_state))),
+            Ask::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
+            Ask::Handlers(to) => drop(to.send(self.handler_infos())),
+            Ask::Specs(to) => drop(to.send(self.handlers.values().map(|handler| handler.spec.clone()).collect())),
+            Ask::Contexts(to) => drop(to.send(self.context_infos())),
+            Ask::Events { after, to } => drop(to.send(self.events.after(after))),
+            Ask::History(to) => drop(to.send(self.monitor.histories(&self.watch.seats))),
+            Ask::AddNative { kind, to } => {
+                self.natives.add(*kind);
+                drop(to.send(()));
+            }
+            Ask::NewFormat { stream } => self.take_new_format(stream),
+            Ask::Stop => {}
+        }
+    }
+
+    /// Takes in what the platform counted, and mends what has to be.
+    fn look_after(&mut self) {
+        self.watch.look();
+        self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());
+        self.mend();
+    }
+
+    /// What was deployed when the daemon last ran.
+    fn restore(&mut self) {
+        let (specs, complaint) = self.kept.read();
+        if let Some(complaint) = complaint {
+            self.events.note("not_restored", About::default(), complaint);
+        }
+        if specs.is_empty() {
+            return;
+        }
+        // One that no longer fits must not keep the others away.
+        for spec in specs {
+            let name = spec.name.clone();
+            if let Err(plan) = self.change(&handle::Wish::Deploy(spec), true) {
+                let about = About { handler: Some(&name), context: None };
+                self.events.note("not_restored", about, plan.refusals.join("; "));
+            }
+        }
+    }
+
+    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up.
+    fn on_overlay<T>(
+        &mut self,
+        work: impl FnOnce(&mut Overlay, crate::platform::overlay::Wait<'_>) -> Result<T, Unanswered>,
+    ) -> Result<T, String> {
+        let Managers { overlay, watch, .. } = self;
+        let since = Instant::now();
+        let done = work(overlay, &mut || watch.wait(since));
+        done.map_err(|Unanswered(at)| format!("context {} does not answer", watch.name(at)))
     }
 }

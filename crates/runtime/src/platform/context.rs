@@ -3,6 +3,7 @@
 
 use crate::clock::Clock;
 use crate::platform::StageId;
+use crate::platform::gauges::ContextGauges;
 use crate::platform::making::Rows;
 use crate::platform::table::Table;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, pin_to_cpu};
@@ -164,6 +165,7 @@ pub(crate) struct GCore {
     doorbell: Doorbell,
     /// Which thread has it: the one that was started as the n-th.
     generation: AtomicU64,
+    gauges: Arc<ContextGauges>,
     seat: Mutex<Seat>,
 }
 
@@ -183,8 +185,14 @@ impl std::fmt::Debug for Seat {
 impl GCore {
     pub(crate) fn new(name: String, table: Table, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
         let doorbell = poller.doorbell();
+        let gauges = Arc::clone(&table.gauges);
         let seat = Mutex::new(Seat { table, poller, out: None });
-        Arc::new(GCore { name, settings, doorbell, generation: AtomicU64::new(0), seat })
+        Arc::new(GCore { name, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
+    }
+
+    /// What it counts.
+    pub(crate) fn gauges(&self) -> &ContextGauges {
+        &self.gauges
     }
 
     fn start(self: &Arc<GCore>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {

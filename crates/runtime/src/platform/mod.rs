@@ -14,6 +14,7 @@ pub(crate) mod making;
 pub(crate) mod ops;
 pub(crate) mod overlay;
 pub(crate) mod stage;
+pub(crate) mod start;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,10 @@ use crate::config::PlatformConfig;
 
 /// The bound on contexts, the one with the device included.
 pub(crate) const MAX_CONTEXTS: usize = PlatformConfig::MAX_CONTEXTS + 1;
+
+/// What a batch has for a format that has no records: the end of publishing, which follows the last records of a stream through
+/// all stages to the subscriptions.
+pub(crate) const END: u64 = 0;
 
 /// A stage's number on the platform, whatever context it is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 
 use crate::platform::edge::{Receiver, Sender};
 use crate::platform::gauges::{Loss, StageGauges};
-use crate::platform::{ContextIndex, StageId};
+use crate::platform::{ContextIndex, END, StageId};
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
@@ -70,11 +70,13 @@ pub(crate) struct Terms {
     pub(crate) one_in: u32,
     /// Whether what its queue has no room for is dropped.
     pub(crate) drops: bool,
+    /// How many streams it reads: only when all have ended, its own has.
+    pub(crate) reads: u32,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, drops: false }
+        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, drops: false, reads: 1 }
     }
 }
 
@@ -104,6 +106,8 @@ pub(crate) struct Stage {
     pub(crate) ns_per_record: f32,
     /// Batches until the next whose time is taken.
     pub(crate) until_timed: u32,
+    /// Streams that have ended since its own last did.
+    pub(crate) ended: u32,
     /// Which input is served next.
     next_input: usize,
 }
@@ -125,6 +129,7 @@ impl Stage {
             gauges,
             ns_per_record: 0.0,
             until_timed: 0,
+            ended: 0,
             next_input: 0,
         }
     }
@@ -142,7 +147,7 @@ impl Stage {
     #[inline]
     pub(crate) fn knows(&self, format: u64) -> bool {
         match &self.work {
-            Work::Handler(instances) => instances.iter().any(|instance| instance.format == format),
+            Work::Handler(instances) => format == END || instances.iter().any(|instance| instance.format == format),
             Work::Deliver => true,
         }
     }

@@ -1,10 +1,10 @@
 //! A stage's handler at work: on the context's own thread, or, on a g-core, outside of the table's lock.
 
-use crate::platform::StageId;
 use crate::platform::gauges::Loss;
 use crate::platform::making::{Maker, Rows};
 use crate::platform::stage::{Stage, Work};
 use crate::platform::table::Table;
+use crate::platform::{END, StageId};
 use crossdock_engine::{Handler, Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,6 +70,11 @@ impl Table {
             self.put_back(stage);
             return 0.0;
         }
+        if batch.format == END && matches!(stage.work, Work::Handler(_)) {
+            self.end(&mut stage, batch, input);
+            self.put_back(stage);
+            return 0.0;
+        }
         self.note_arrival(&stage, &batch);
         let ns = match stage.work {
             Work::Deliver => self.deliver(&mut stage, batch, input),
@@ -77,6 +82,18 @@ impl Table {
         };
         self.put_back(stage);
         ns
+    }
+
+    /// A stream has ended: with the last of those that it reads, so has the one that the stage makes.
+    #[cold]
+    fn end(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>) {
+        stage.ended += 1;
+        if stage.ended < stage.terms.reads {
+            return self.spend(stage, batch, input);
+        }
+        stage.ended = 0;
+        batch.stream = stage.makes;
+        self.hand_on(stage, batch);
     }
 
     fn note_arrival(&self, stage: &Stage, batch: &Batch) {
@@ -208,6 +225,11 @@ impl Table {
             };
             if !stage.knows(batch.format) {
                 stage.inbox.push_back(batch);
+                self.put_back(stage);
+                continue;
+            }
+            if batch.format == END {
+                self.end(&mut stage, batch, input);
                 self.put_back(stage);
                 continue;
             }

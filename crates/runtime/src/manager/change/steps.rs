@@ -1,0 +1,381 @@
+//! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
+
+use super::{Step, dearest_ns, instances, need, outputs, terms};
+use crate::manager::Managers;
+use crate::manager::deployed::{Compiled, Deployed, KnownStream, Status, compile_entry, program};
+use crate::manager::events::About;
+use crate::manager::spec::{HandlerSpec, OnFault};
+use crate::platform::stage::{Instance, Terms, Work};
+use crate::platform::{ContextIndex, Origin, StageId};
+use crossdock_control::admission::Need;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Faults within so many seconds that stop a handler that is to be restarted.
+const FAULTS_WITHIN_S: u64 = 60;
+const MAX_FAULTS: usize = 3;
+
+impl Managers {
+    pub(super) fn carry_out(&mut self, step: Step) -> Result<(), String> {
+        match step {
+            Step::Deploy { spec, reads, compiled, need, at } => self.deploy(spec, &reads, compiled, need, at),
+            Step::Swap { spec, reads, compiled, need, keeps_state } => {
+                self.swap(spec, &reads, compiled, need, keeps_state)
+            }
+            Step::SetParameters { spec, values } => {
+                let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
+                let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait))?;
+                self.note("set_parameters", &spec.name, format!("parameters are {:?} now", spec.parameters));
+                self.record(spec, |_| ());
+                if refused > 0 {
+                    Err(format!("{refused} of its instances did not take the parameters"))
+                } else {
+                    Ok(())
+                }
+            }
+            Step::Respecify { spec } => {
+                let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
+                let (stage, terms) =
+                    (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in, there.reads.len()));
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+                self.record(spec, |_| ());
+                Ok(())
+            }
+            Step::Move { handler, spec, to } => {
+                self.move_handler(&handler, to, "as was wished")?;
+                self.record(spec, |_| ());
+                Ok(())
+            }
+            Step::Remove { handler } => self.remove(&handler),
+        }
+    }
+
+    /// Notes an event of a handler.
+    fn note(&mut self, kind: &str, handler: &str, text: impl Into<String>) {
+        let at = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage)).map(|stage| stage.at);
+        let context = at.map(|at| self.watch.name(at).to_owned());
+        self.events.note(kind, About { handler: Some(handler), context: context.as_deref() }, text);
+    }
+
+    /// A handler is as it is now specified.
+    fn record(&mut self, spec: HandlerSpec, change: impl FnOnce(&mut Deployed)) {
+        if let Some(there) = self.handlers.get_mut(&spec.name) {
+            there.changes += 1;
+            there.spec = spec;
+            change(there);
+        }
+    }
+
+    fn deploy(
+        &mut self,
+        spec: HandlerSpec,
+        reads: &[String],
+        mut compiled: Compiled,
+        need: Need,
+        at: ContextIndex,
+    ) -> Result<(), String> {
+        let name = spec.name.clone();
+        let (numbers, makes) = self.claim(&spec, reads, &compiled)?;
+        let terms = terms(&spec, dearest_ns(&compiled.entries), 1, reads.len());
+        let instances = instances(&mut compiled);
+        let handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
+        let stage = handler_stage.id;
+        self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait))?;
+        let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, Terms::default());
+        let delivery = delivery_stage.id;
+        let from = BTreeSet::from([Origin::Stage(stage)]);
+        self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait))?;
+        let _ = self.dock.run(move |context| context.deliver_by(makes, Some(delivery)));
+        let status = match compiled.entries.is_empty() {
+            true => Status::Waiting(format!("for stream `{}`", reads.join("`, `"))),
+            false => Status::Running,
+        };
+        let deployed = Deployed {
+            version: 1,
+            stage,
+            delivery,
+            makes,
+            reads: reads.iter().cloned().zip(numbers).collect(),
+            entries: compiled.entries,
+            is_metered: compiled.is_metered,
+            need,
+            status,
+            changes: 0,
+            faults_seen: 0,
+            fault_times_s: Vec::new(),
+            one_in: 1,
+            spec,
+        };
+        self.handlers.insert(name.clone(), deployed);
+        // The ways on are there before anything comes.
+        self.rewire()?;
+        self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
+        Ok(())
+    }
+
+    fn load_text(&self, need: &Need) -> String {
+        let load = need.load;
+        format!("predicted {} ns/s at {} msgs/s, {}", load.time_ns_per_s, need.rate_msgs_per_s, need.class)
+    }
+
+    /// The numbers of a handler's streams: those that it reads, and the one that it makes. All of them, or nothing has changed.
+    fn claim(&mut self, spec: &HandlerSpec, reads: &[String], compiled: &Compiled) -> Result<(Vec<u32>, u32), String> {
+        let (names, handler, makes) = (reads.to_vec(), spec.name.clone(), spec.derived().to_owned());
+        let formats = compiled.outputs();
+        let claimed = self.dock.run(move |context| {
+            let mut numbers = Vec::new();
+            let mut claim = || {
+                for name in &names {
+                    numbers.push(context.claim(name)?.number);
+                }
+                context.derive(&makes, &handler, &formats).map(|facts| facts.number)
+            };
+            match claim() {
+                Ok(makes) => Ok((numbers, makes)),
+                Err(refusal) => {
+                    numbers.iter().for_each(|number| context.disclaim(*number));
+                    Err(refusal.message)
+                }
+            }
+        });
+        claimed.map_err(|stopped| stopped.to_string())?
+    }
+
+    fn swap(
+        &mut self,
+        spec: HandlerSpec,
+        reads: &[String],
+        mut compiled: Compiled,
+        need: Need,
+        keeps_state: bool,
+    ) -> Result<(), String> {
+        let name = spec.name.clone();
+        let Some(there) = self.handlers.get(&name) else { return Ok(()) };
+        let (stage, makes, version, one_in) = (there.stage, there.makes, there.version + 1, there.one_in);
+        // Its readers know what it will make before it does.
+        let new: Vec<String> =
+            reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect();
+        let gone: Vec<u32> =
+            there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number).collect();
+        let kept = there.reads.clone();
+        let (numbers, _) = self.claim(&spec, &new, &compiled)?;
+        let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
+        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, reads.len());
+        let instances = instances(&mut compiled);
+        let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait))?;
+        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+        if !gone.is_empty() {
+            let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
+        }
+        let reads: Vec<(String, u32)> =
+            reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
+        let _ = makes;
+        self.record(spec, |there| {
+            there.version = version;
+            there.entries = compiled.entries;
+            there.is_metered = compiled.is_metered;
+            there.need = need;
+            there.reads = reads;
+            if !there.entries.is_empty() {
+                there.status = Status::Running;
+            }
+        });
+        self.rewire()?;
+        let state = if lost > 0 { format!("; {lost} states were lost") } else { String::new() };
+        self.note("swapped", &name, format!("version {version}, {}{state}", self.load_text(&need)));
+        Ok(())
+    }
+
+    /// Moves a handler to another context.
+    pub(crate) fn move_handler(&mut self, name: &str, to: ContextIndex, why: &str) -> Result<(), String> {
+        let Some(there) = self.handlers.get(name) else { return Ok(()) };
+        let stage = there.stage;
+        let from = self.overlay.stage(stage).map(|stage| self.watch.name(stage.at).to_owned()).unwrap_or_default();
+        self.on_overlay(|overlay, wait| overlay.move_to(stage, to, wait))?;
+        if let Some(there) = self.handlers.get_mut(name) {
+            there.changes += 1;
+        }
+        let text = format!("from {from} to {}: {why}", self.watch.name(to));
+        self.note("moved", name, text);
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), String> {
+        let Some(there) = self.handlers.get(name) else { return Ok(()) };
+        let (stage, delivery, makes) = (there.stage, there.delivery, there.makes);
+        let reads: Vec<u32> = there.reads.iter().map(|(_, number)| *number).collect();
+        let taken = self.on_overlay(|overlay, wait| overlay.take(stage, wait))?;
+        let left = taken.map_or(0, |mut stage| stage.drop_waiting());
+        self.on_overlay(|overlay, wait| overlay.take(delivery, wait))?;
+        let _ = self.dock.run(move |context| {
+            context.underive(makes);
+            reads.iter().for_each(|number| context.disclaim(*number));
+        });
+        self.handlers.remove(name);
+        self.rewire()?;
+        let text = if left > 0 {
+            format!("{left} records that waited for it were dropped")
+        } else {
+            "all that had come was worked on".to_owned()
+        };
+        self.events.note("removed", About { handler: Some(name), context: None }, text);
+        Ok(())
+    }
+
+    /// Has every handler's stage read from where its streams come now.
+    fn rewire(&mut self) -> Result<(), String> {
+        let makers: BTreeMap<&str, StageId> =
+            self.handlers.values().map(|handler| (handler.spec.derived(), handler.stage)).collect();
+        let origin = |(name, number): &(String, u32)| {
+            makers.get(name.as_str()).map_or(Origin::Stream(*number), |maker| Origin::Stage(*maker))
+        };
+        let wanted: Vec<(StageId, BTreeSet<Origin>)> = self
+            .handlers
+            .values()
+            .map(|handler| (handler.stage, handler.reads.iter().map(origin).collect()))
+            .filter(|(stage, reads)| self.overlay.stage(*stage).is_some_and(|placed| placed.reads != *reads))
+            .collect();
+        for (stage, reads) in wanted {
+            self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait))?;
+        }
+        Ok(())
+    }
+
+    /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as well.
+    pub(crate) fn take_new_format(&mut self, number: u32) {
+        let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
+        let stream = KnownStream {
+            number,
+            name: facts.name,
+            formats: facts.formats,
+            peak_msgs_per_s: facts.peak_msgs_per_s,
+            records_per_batch: (facts.records_in as f64 / facts.batches_in.max(1) as f64).max(1.0),
+            made_by: facts.made_by,
+            publishers: facts.publishers,
+        };
+        let readers: Vec<String> = self
+            .handlers
+            .iter()
+            .filter(|(_, handler)| handler.reads.iter().any(|(name, _)| *name == stream.name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in readers {
+            if let Err(why) = self.fit(&name, &stream) {
+                self.note("failed", &name, why);
+            }
+        }
+    }
+
+    /// Compiles a handler for those formats of a stream that it has no entry for.
+    fn fit(&mut self, name: &str, stream: &KnownStream) -> Result<(), String> {
+        let Some(there) = self.handlers.get(name) else { return Ok(()) };
+        let (program, stage, makes) = (program(&there.spec)?, there.stage, there.spec.derived().to_owned());
+        let is_new =
+            |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
+        let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
+        for (format, sample) in new {
+            let (entry, handler, is_metered) = compile_entry(&program, &self.natives, stream, &format, &sample);
+            if let Some(output) = entry.output.clone() {
+                let (makes, name) = (makes.clone(), name.to_owned());
+                let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));
+                declared.map_err(|stopped| stopped.to_string())?.map_err(|refusal| refusal.message)?;
+            }
+            if let Some(why) = &entry.why {
+                self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
+            }
+            let output = entry.output.as_ref().map_or(0, |format| format.id().0);
+            let instance = Instance { format: format.id().0, handler, output };
+            self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait))?;
+            let streams = BTreeMap::from([(stream.name.clone(), stream.clone())]);
+            if let Some(there) = self.handlers.get_mut(name) {
+                there.entries.push(entry);
+                there.is_metered &= is_metered;
+                there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
+                there.status = Status::Running;
+            }
+        }
+        // What it makes may be new to its own readers.
+        let Some(there) = self.handlers.get(name) else { return Ok(()) };
+        let made = super::derived(&there.spec, &there.entries, &there.need, &BTreeMap::new());
+        let readers: Vec<String> = self
+            .handlers
+            .iter()
+            .filter(|(_, handler)| handler.reads.iter().any(|(name, _)| *name == made.name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        readers.iter().try_for_each(|reader| self.fit(reader, &made))
+    }
+
+    /// Looks after handlers that panicked or did not return.
+    pub(crate) fn mend(&mut self) {
+        let given_up = std::mem::take(&mut self.watch.given_up);
+        for one in given_up {
+            let context = self.watch.name(one.context).to_owned();
+            let handler =
+                self.handlers.iter().find(|(_, there)| there.stage == one.stage).map(|(name, _)| name.clone());
+            let text = match one.goes_on {
+                true => {
+                    "a handler did not return: the context goes on with another thread, and with what waited for it"
+                }
+                false => "a handler did not return, as too many before it: the context is not replaced any more",
+            };
+            self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
+        }
+        let failed: Vec<(String, u64)> = self
+            .handlers
+            .iter()
+            .filter_map(|(name, there)| {
+                let faults = self.overlay.stage(there.stage)?.gauges.faults.get();
+                (faults > there.faults_seen).then(|| (name.clone(), faults))
+            })
+            .collect();
+        for (name, faults) in failed {
+            self.mend_handler(&name, faults);
+        }
+    }
+
+    fn mend_handler(&mut self, name: &str, faults: u64) {
+        let now_s = self.started.elapsed().as_secs();
+        let Some(there) = self.handlers.get_mut(name) else { return };
+        there.faults_seen = faults;
+        there.fault_times_s.retain(|at| now_s < at + FAULTS_WITHIN_S);
+        there.fault_times_s.push(now_s);
+        let is_over = there.fault_times_s.len() >= MAX_FAULTS;
+        let restarts = there.spec.on_fault == OnFault::Restart && !is_over;
+        if !restarts {
+            let why = match is_over {
+                true => format!("it panicked or did not return {MAX_FAULTS} times within {FAULTS_WITHIN_S} s"),
+                false => "it panicked or did not return, and `on_fault` is to stop".to_owned(),
+            };
+            there.status = Status::Failed(why.clone());
+            return self.note(
+                "failed",
+                name,
+                format!("{why}: what comes for it is dropped and counted until it is swapped"),
+            );
+        }
+        let (spec, stage) = (there.spec.clone(), there.stage);
+        match self.again(&spec) {
+            Ok(instances) => {
+                let swapped = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
+                match swapped {
+                    Ok(_) => self.note("restarted", name, "it panicked or did not return: it goes on with new state"),
+                    Err(why) => self.note("failed", name, why),
+                }
+            }
+            Err(why) => self.note("failed", name, why),
+        }
+    }
+
+    /// New instances of a handler that is there.
+    fn again(&self, spec: &HandlerSpec) -> Result<Vec<Instance>, String> {
+        let program = program(spec)?;
+        let Some(there) = self.handlers.get(&spec.name) else { return Ok(Vec::new()) };
+        let instance = |entry: &crate::manager::deployed::Entry| {
+            let made = program.make(&self.natives, &entry.input).ok();
+            let output = entry.output.as_ref().map_or(0, |format| format.id().0);
+            Instance { format: entry.input.id().0, handler: made.map(|made| made.handler), output }
+        };
+        let _ = outputs(&there.entries);
+        Ok(there.entries.iter().map(instance).collect())
+    }
+}

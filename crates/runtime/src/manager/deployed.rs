@@ -1,0 +1,243 @@
+//! The handler manager's records: what is deployed, in which version, with which entry for each format that it reads.
+
+use crate::config::ContextKind;
+use crate::manager::spec::HandlerSpec;
+use crate::platform::StageId;
+use crossdock_control::admission::{Class, Need};
+use crossdock_control::load::Cost;
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, MakeError, Natives, Parameters, Source};
+use crossdock_format::Format;
+use std::collections::BTreeMap;
+
+/// A stream as handlers see it: published, or made by one of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownStream {
+    /// Its number, which batches carry.
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// Its formats, newest last, each with some of its records.
+    pub(crate) formats: Vec<(Format, Vec<u8>)>,
+    /// The most records a second that it brings, as far as that is known.
+    pub(crate) peak_msgs_per_s: u64,
+    pub(crate) records_per_batch: f64,
+    pub(crate) made_by: Option<String>,
+    pub(crate) publishers: u32,
+}
+
+/// What a handler does with one format of one of its streams.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) stream: String,
+    pub(crate) input: Format,
+    /// What it makes; none where its program does not fit the format.
+    pub(crate) output: Option<Format>,
+    pub(crate) form: Option<HandlerForm>,
+    /// Why it does not fit.
+    pub(crate) why: Option<String>,
+    pub(crate) cost: Cost,
+    pub(crate) parameters: Option<Parameters>,
+    pub(crate) state: Option<String>,
+    /// Records that it makes of the sample that it was measured on.
+    pub(crate) made: Vec<u8>,
+}
+
+/// A handler compiled for all formats that its streams have now.
+pub(crate) struct Compiled {
+    pub(crate) entries: Vec<Entry>,
+    /// Of the entries, in their order; none where the program does not fit.
+    pub(crate) handlers: Vec<Option<Box<dyn Handler>>>,
+    pub(crate) is_metered: bool,
+}
+
+impl Compiled {
+    /// The formats that it makes, each once, in the order of the inputs.
+    pub(crate) fn outputs(&self) -> Vec<Format> {
+        outputs(&self.entries)
+    }
+
+    /// What it needs at its streams' rates.
+    pub(crate) fn need(&self, spec: &HandlerSpec, streams: &BTreeMap<String, KnownStream>) -> Need {
+        need(&self.entries, spec, streams, self.is_metered)
+    }
+}
+
+/// The formats that entries make, each once.
+pub(crate) fn outputs(entries: &[Entry]) -> Vec<Format> {
+    let mut outputs: Vec<Format> = Vec::new();
+    for output in entries.iter().filter_map(|entry| entry.output.as_ref()) {
+        if !outputs.contains(output) {
+            outputs.push(output.clone());
+        }
+    }
+    outputs
+}
+
+/// What entries need at their streams' rates. Of a stream's formats the one that costs the most is reckoned with the whole
+/// rate: which of them comes how often is not known.
+pub(crate) fn need(
+    entries: &[Entry],
+    spec: &HandlerSpec,
+    streams: &BTreeMap<String, KnownStream>,
+    is_metered: bool,
+) -> Need {
+    let mut need: Option<Need> = None;
+    let names: std::collections::BTreeSet<&str> = entries.iter().map(|entry| entry.stream.as_str()).collect();
+    let shares = names.len().max(1) as u64;
+    for name in names {
+        let seen = streams.get(name).map_or(0, |stream| stream.peak_msgs_per_s);
+        let rate = spec.peak_msgs_per_s.map_or(seen, |declared| declared / shares);
+        let of_stream = entries.iter().filter(|entry| entry.stream == name && entry.output.is_some());
+        let dearest = of_stream.max_by(|one, other| one.cost.ns_per_message.total_cmp(&other.cost.ns_per_message));
+        if let Some(entry) = dearest {
+            let of_entry = Need::of(&entry.cost, rate);
+            need = Some(need.map_or(of_entry, |sum| sum.and(of_entry)));
+        }
+    }
+    let mut need = need.unwrap_or(Need {
+        load: Default::default(),
+        reserve: Default::default(),
+        rate_msgs_per_s: 0,
+        step_ns: 0,
+        class: Class::Communication,
+        is_metered,
+        is_provisional: true,
+    });
+    need.is_metered = is_metered;
+    need.reserve.time_ns_per_s = spec.reserve_ns_per_s.unwrap_or(0);
+    need
+}
+
+/// What a specification makes its handler from.
+pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
+    let source = match (&spec.sql, &spec.native) {
+        (Some(sql), None) => Source::Sql(sql.clone()),
+        (None, Some(native)) => Source::Native(native.clone()),
+        _ => return Err("give it either `sql` or `native`".to_owned()),
+    };
+    Ok(HandlerProgram { source, parameters: spec.parameters.clone() })
+}
+
+/// The streams that a specification's handler reads.
+pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>, String> {
+    let program = program(spec)?;
+    program.check(natives).map_err(|error| error.to_string())?;
+    let named = program.reads().map_err(|error| error.to_string())?;
+    let mut reads = spec.on.clone();
+    if reads.is_empty() {
+        match named {
+            Some(name) => reads.push(name),
+            None => return Err("a native handler is told what it reads: name streams with `on`".to_owned()),
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    match reads.iter().find(|name| !seen.insert(name.as_str())) {
+        Some(twice) => Err(format!("it reads stream `{twice}` twice: name it once")),
+        None => Ok(reads),
+    }
+}
+
+/// Compiles a handler for all formats of its streams.
+///
+/// # Errors
+/// It does not fit the newest format of one of them.
+pub(crate) fn compile(spec: &HandlerSpec, natives: &Natives, streams: &[&KnownStream]) -> Result<Compiled, String> {
+    let program = program(spec)?;
+    let mut compiled = Compiled { entries: Vec::new(), handlers: Vec::new(), is_metered: true };
+    for stream in streams {
+        for (at, (format, sample)) in stream.formats.iter().enumerate() {
+            // Of a format that two of its streams have there is one entry.
+            if compiled.entries.iter().any(|entry| entry.input == *format) {
+                continue;
+            }
+            let (entry, handler, is_metered) = compile_entry(&program, natives, stream, format, sample);
+            if let (Some(why), true) = (&entry.why, at + 1 == stream.formats.len()) {
+                let (stream, format) = (&stream.name, format.id());
+                return Err(format!("it does not fit format {format}, the newest of stream `{stream}`: {why}"));
+            }
+            compiled.is_metered &= is_metered;
+            compiled.entries.push(entry);
+            compiled.handlers.push(handler);
+        }
+    }
+    Ok(compiled)
+}
+
+/// The entry for one format.
+pub(crate) fn compile_entry(
+    program: &HandlerProgram,
+    natives: &Natives,
+    stream: &KnownStream,
+    format: &Format,
+    sample: &[u8],
+) -> (Entry, Option<Box<dyn Handler>>, bool) {
+    let mut entry = Entry {
+        stream: stream.name.clone(),
+        input: format.clone(),
+        output: None,
+        form: None,
+        why: None,
+        cost: Cost::default(),
+        parameters: None,
+        state: None,
+        made: Vec::new(),
+    };
+    let made = match program.make(natives, format) {
+        Ok(made) => made,
+        Err(error) => {
+            entry.why = Some(error.to_string());
+            return (entry, None, true);
+        }
+    };
+    let mut again =
+        || -> Result<Box<dyn Handler>, MakeError> { program.make(natives, format).map(|made| made.handler) };
+    (entry.cost, entry.made) = super::measure::cost(&mut again, format, sample, stream.records_per_batch);
+    entry.output = Some(made.output);
+    entry.form = Some(made.form);
+    entry.parameters = Some(made.parameters);
+    entry.state = made.handler.state_kind().map(str::to_owned);
+    (entry, Some(made.handler), made.is_metered)
+}
+
+/// How a deployed handler is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It works on what comes.
+    Running,
+    /// It waits for a stream's first format.
+    Waiting(String),
+    /// It was stopped.
+    Failed(String),
+}
+
+/// A deployed handler.
+#[derive(Debug)]
+pub(crate) struct Deployed {
+    pub(crate) spec: HandlerSpec,
+    /// Counted from 1.
+    pub(crate) version: u32,
+    pub(crate) stage: StageId,
+    pub(crate) delivery: StageId,
+    /// The number of the stream that it makes.
+    pub(crate) makes: u32,
+    /// The streams that it reads: names and numbers.
+    pub(crate) reads: Vec<(String, u32)>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) is_metered: bool,
+    pub(crate) need: Need,
+    pub(crate) status: Status,
+    /// Times that it was replaced, re-parameterised or moved.
+    pub(crate) changes: u64,
+    /// Faults that were seen, and when the latest were, in s since the start.
+    pub(crate) faults_seen: u64,
+    pub(crate) fault_times_s: Vec<u64>,
+    /// One record in so many is let through now.
+    pub(crate) one_in: u32,
+}
+
+/// `c-core` or `g-core` as planning knows it.
+pub(crate) fn kind(kind: ContextKind) -> crossdock_control::load::Kind {
+    match kind {
+        ContextKind::CCore => crossdock_control::load::Kind::CCore,
+        ContextKind::GCore => crossdock_control::load::Kind::GCore,
+    }
+}

@@ -1,0 +1,95 @@
+//! What was deployed, kept across restarts: one file, which is replaced as a whole, so that it holds the old state or the new
+//! one and never a mixture.
+
+use crate::manager::spec::HandlerSpec;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The file's name in the directory for what is kept.
+const FILE: &str = "handlers.json";
+/// Its name while it is written.
+const NEW_FILE: &str = "handlers.json.new";
+/// What the file was if it could not be read.
+const UNREAD_FILE: &str = "handlers.json.unread";
+
+/// Where the deployed handlers are kept, if they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    directory: Option<PathBuf>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    handlers: Vec<HandlerSpec>,
+}
+
+impl Kept {
+    pub(crate) fn new(directory: Option<PathBuf>) -> Kept {
+        Kept { directory }
+    }
+
+    /// What is kept; and what could not be read of it, in words.
+    pub(crate) fn read(&self) -> (Vec<HandlerSpec>, Option<String>) {
+        let Some(directory) = &self.directory else { return (Vec::new(), None) };
+        let path = directory.join(FILE);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), None),
+            Err(error) => return (Vec::new(), Some(format!("{}: {error}", path.display()))),
+        };
+        match serde_json::from_slice::<Content>(&bytes) {
+            Ok(content) => (content.handlers, None),
+            Err(error) => {
+                let unread = directory.join(UNREAD_FILE);
+                let kept = match std::fs::rename(&path, &unread) {
+                    Ok(()) => format!("as it was, it is kept in {}", unread.display()),
+                    Err(error) => format!("and it cannot be put aside: {error}"),
+                };
+                (Vec::new(), Some(format!("{}: {error}; {kept}", path.display())))
+            }
+        }
+    }
+
+    /// Keeps these handlers from now on. When it returns, they are on disk.
+    ///
+    /// # Errors
+    /// In words; what was kept before is kept still.
+    pub(crate) fn write(&self, handlers: Vec<HandlerSpec>) -> Result<(), String> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let bytes = serde_json::to_vec_pretty(&Content { handlers }).map_err(|error| error.to_string())?;
+        replace(directory, &bytes).map_err(|error| format!("{}: {error}", directory.join(FILE).display()))
+    }
+}
+
+/// Puts a file with these bytes in the place of the one that is there, if one is.
+fn replace(directory: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new_path = directory.join(NEW_FILE);
+    let mut file = File::create(&new_path)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new_path, directory.join(FILE))?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_back_and_what_cannot_be_read_is_put_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = Kept::new(Some(directory.path().to_owned()));
+        assert_eq!(kept.read(), (Vec::new(), None));
+        let spec = HandlerSpec { name: "late".into(), sql: Some("SELECT * FROM A".into()), ..HandlerSpec::default() };
+        kept.write(vec![spec.clone()]).unwrap();
+        assert_eq!(kept.read(), (vec![spec], None));
+        std::fs::write(directory.path().join(FILE), b"{\"handlers\": 7}").unwrap();
+        let (handlers, complaint) = kept.read();
+        assert!(handlers.is_empty() && complaint.unwrap().contains("handlers.json.unread"));
+        assert!(directory.path().join(UNREAD_FILE).exists());
+        assert_eq!(Kept::default().read(), (Vec::new(), None));
+    }
+}

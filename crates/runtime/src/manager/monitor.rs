@@ -1,0 +1,190 @@
+//! The resource monitor: what contexts and handlers took, second by second, for the last minutes; and what is left.
+
+use crate::info::{HistoryInfo, MomentInfo};
+use crate::manager::deployed::Deployed;
+use crate::platform::overlay::Overlay;
+use crate::platform::start::Seat;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Readings that are kept for the figures of the last second: one each time the managers look.
+const READINGS: usize = 11;
+
+/// What a context or handler had counted at some time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    at_ns: u64,
+    busy_ns: u64,
+    handler_ns: u64,
+    records_in: u64,
+    records_out: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    timed_records: u64,
+    timed_ns: u64,
+    timed_batches: u64,
+    batches_in: u64,
+}
+
+/// What it did over the last second or so.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    /// Time in which it worked, in ns a second.
+    pub(crate) busy_ns_per_s: u64,
+    /// The same that went into deployed handlers.
+    pub(crate) handler_ns_per_s: u64,
+    pub(crate) msgs_in_per_s: u64,
+    pub(crate) msgs_out_per_s: u64,
+    pub(crate) bytes_in_per_s: u64,
+    pub(crate) bytes_out_per_s: u64,
+    /// Time for a record, in ns: the mean of those measured.
+    pub(crate) ns_per_record: f64,
+}
+
+/// The readings and the history of one.
+#[derive(Debug, Default)]
+struct Track {
+    readings: VecDeque<Reading>,
+    moments: VecDeque<MomentInfo>,
+}
+
+impl Track {
+    fn rates(&self) -> Rates {
+        let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else { return Rates::default() };
+        let ns = last.at_ns.saturating_sub(first.at_ns);
+        if ns == 0 {
+            return Rates::default();
+        }
+        let rate = |of: fn(&Reading) -> u64| {
+            (u128::from(of(last).saturating_sub(of(first))) * 1_000_000_000 / u128::from(ns)) as u64
+        };
+        let timed = last.timed_records.saturating_sub(first.timed_records);
+        let timed_ns = last.timed_ns.saturating_sub(first.timed_ns);
+        Rates {
+            busy_ns_per_s: rate(|reading| reading.busy_ns),
+            handler_ns_per_s: rate(|reading| reading.handler_ns),
+            msgs_in_per_s: rate(|reading| reading.records_in),
+            msgs_out_per_s: rate(|reading| reading.records_out),
+            bytes_in_per_s: rate(|reading| reading.bytes_in),
+            bytes_out_per_s: rate(|reading| reading.bytes_out),
+            ns_per_record: if timed > 0 { timed_ns as f64 / timed as f64 } else { 0.0 },
+        }
+    }
+
+    fn take(&mut self, reading: Reading, queued: u64, headroom: bool, kept: usize) {
+        self.readings.push_back(reading);
+        if self.readings.len() > READINGS {
+            self.readings.pop_front();
+        }
+        let at_s = reading.at_ns / 1_000_000_000;
+        if self.moments.back().is_some_and(|last| last.at_s == at_s) {
+            return;
+        }
+        let rates = self.rates();
+        self.moments.push_back(MomentInfo {
+            at_s,
+            busy_share: rates.busy_ns_per_s as f64 / 1e9,
+            msgs_in_per_s: rates.msgs_in_per_s,
+            msgs_out_per_s: rates.msgs_out_per_s,
+            bytes_in_per_s: rates.bytes_in_per_s,
+            bytes_out_per_s: rates.bytes_out_per_s,
+            queued,
+            headroom_ns_per_s: if headroom { 1_000_000_000u64.saturating_sub(rates.busy_ns_per_s) } else { 0 },
+        });
+        if self.moments.len() > kept {
+            self.moments.pop_front();
+        }
+    }
+}
+
+/// The resource monitor.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    contexts: Vec<Track>,
+    handlers: BTreeMap<String, Track>,
+    kept: usize,
+}
+
+impl Monitor {
+    /// Keeps a history of so many seconds.
+    pub(crate) fn new(kept: usize) -> Monitor {
+        Monitor { contexts: Vec::new(), handlers: BTreeMap::new(), kept }
+    }
+
+    /// Reads all gauges.
+    pub(crate) fn take(
+        &mut self,
+        overlay: &Overlay,
+        seats: &[Seat],
+        handlers: &BTreeMap<String, Deployed>,
+        since: Duration,
+    ) {
+        let at_ns = since.as_nanos() as u64;
+        self.contexts.resize_with(seats.len(), Track::default);
+        for (track, port) in self.contexts.iter_mut().zip(&overlay.ports) {
+            let gauges = &port.gauges;
+            let reading = Reading {
+                at_ns,
+                busy_ns: gauges.busy_ns.get(),
+                handler_ns: gauges.handler_ns.get(),
+                records_in: gauges.records_in.get(),
+                bytes_in: gauges.bytes_in.get(),
+                bytes_out: gauges.bytes_out.get(),
+                batches_in: gauges.batches.get(),
+                ..Reading::default()
+            };
+            track.take(reading, gauges.queued.get(), true, self.kept);
+        }
+        self.handlers.retain(|name, _| handlers.contains_key(name));
+        for (name, handler) in handlers {
+            let Some(stage) = overlay.stage(handler.stage) else { continue };
+            let gauges = &stage.gauges;
+            let track = self.handlers.entry(name.clone()).or_default();
+            let (timed_ns, timed_records) = (gauges.timed_ns.get(), gauges.timed_records.get());
+            let records_in = gauges.records_in.get();
+            // What was timed stands for the rest.
+            let busy =
+                |records: u64| (u128::from(timed_ns) * u128::from(records) / u128::from(timed_records.max(1))) as u64;
+            let reading = Reading {
+                at_ns,
+                busy_ns: busy(records_in),
+                handler_ns: 0,
+                records_in,
+                records_out: gauges.records_out.get(),
+                bytes_in: gauges.bytes_in.get(),
+                bytes_out: gauges.bytes_out.get(),
+                timed_records,
+                timed_ns,
+                timed_batches: gauges.timed_batches.get(),
+                batches_in: gauges.batches_in.get(),
+            };
+            track.take(reading, gauges.queued.get(), false, self.kept);
+        }
+    }
+
+    /// What a context did over the last second.
+    pub(crate) fn context(&self, at: usize) -> Rates {
+        self.contexts.get(at).map(Track::rates).unwrap_or_default()
+    }
+
+    /// What a handler did over the last second.
+    pub(crate) fn handler(&self, name: &str) -> Rates {
+        self.handlers.get(name).map(Track::rates).unwrap_or_default()
+    }
+
+    /// The last moments of a context, the newest last.
+    pub(crate) fn moments(&self, at: usize) -> impl DoubleEndedIterator<Item = &MomentInfo> {
+        self.contexts.get(at).into_iter().flat_map(|track| &track.moments)
+    }
+
+    /// The last minutes of all.
+    pub(crate) fn histories(&self, seats: &[Seat]) -> Vec<HistoryInfo> {
+        let history = |name: &str, kind: &str, track: &Track| HistoryInfo {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            moments: track.moments.iter().copied().collect(),
+        };
+        let contexts = seats.iter().zip(&self.contexts).map(|(seat, track)| history(&seat.name, "context", track));
+        contexts.chain(self.handlers.iter().map(|(name, track)| history(name, "handler", track))).collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! The contexts of a platform, made and started as they are configured.
+
+use crate::config::{ContextKind, PlatformConfig};
+use crate::platform::context::{GCore, LoopSettings, Threads};
+use crate::platform::overlay::{Overlay, Port, signal_queue};
+use crate::platform::table::Table;
+use crate::platform::{ContextIndex, ops::Signals};
+use crossdock_device::{Doorbell, Poller};
+use crossdock_mailbox::{Pool, PoolConfig};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// What a context is, as it was configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) name: String,
+    pub(crate) kind: ContextKind,
+    pub(crate) cpu: Option<usize>,
+    /// Buffers of its pool.
+    pub(crate) buffers: u64,
+    /// What can replace its thread.
+    pub(crate) g_core: Option<Arc<GCore>>,
+}
+
+/// A platform that runs.
+pub(crate) struct Started {
+    /// Of the context with the device, which its own loop serves.
+    pub(crate) dock: Table,
+    pub(crate) overlay: Overlay,
+    /// In the order of their numbers, the one with the device first.
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) threads: Threads,
+}
+
+/// Buffers of one context for what its handlers make. 28 MiB of address space; only what is used is ever touched.
+///
+/// | class | count | for |
+/// |---|---|---|
+/// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
+/// | 4 KiB | 1024 | small batches |
+/// | 64 KiB | 352 | full ones: a queue of 256, and what is being made and delivered |
+fn pool() -> io::Result<Pool> {
+    Pool::new(PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 352)] })
+}
+
+/// Makes the contexts and starts their threads. `dock` is the doorbell of the context with the device, and its CPU.
+///
+/// # Errors
+/// The system refuses memory, descriptors or threads; two contexts have the same name.
+pub(crate) fn start(
+    config: &PlatformConfig,
+    (dock, dock_cpu): (Doorbell, Option<usize>),
+    spin_us: u32,
+) -> io::Result<Started> {
+    let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let mut seats = vec![seat(PlatformConfig::DOCK, ContextKind::CCore, dock_cpu)];
+    seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(name, spec.kind, spec.cpu)));
+
+    // Contexts of one thread have one poller.
+    let mut pollers: BTreeMap<Group, (Poller, Vec<usize>)> = BTreeMap::new();
+    for (at, seat) in seats.iter().enumerate().skip(1) {
+        let (_, members) = match pollers.entry(group(seat, at)) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert((Poller::new()?, Vec::new())),
+        };
+        members.push(at);
+    }
+    let mut doorbells = vec![dock; seats.len()];
+    for (poller, members) in pollers.values() {
+        members.iter().for_each(|at| doorbells[*at] = poller.doorbell());
+    }
+
+    let (mut tables, mut ports) = (Vec::new(), Vec::new());
+    for (at, seat) in seats.iter_mut().enumerate() {
+        let (signals, ends): (Signals, _) = signal_queue();
+        let table = Table::new(ContextIndex(at as u8), pool()?, signals, doorbells.clone());
+        seat.buffers = table.buffers();
+        ports.push(Port::new(ends, doorbells.get(at).cloned(), Arc::clone(&table.gauges)));
+        tables.push(Some(table));
+    }
+
+    let mut threads = Threads::default();
+    for (group, (poller, members)) in pollers {
+        let settings = LoopSettings { cpu: group.cpu(), spin_us, slice_us: config.slice_us };
+        let mut of_group: Vec<Table> = members.iter().filter_map(|at| tables.get_mut(*at)?.take()).collect();
+        let Some(name) = members.first().map(|at| seats[*at].name.clone()) else { continue };
+        match group {
+            Group::CCores(_) | Group::CCore(_) => threads.start_c_cores(&name, of_group, poller, settings)?,
+            Group::GCore(at, _) => {
+                let Some(table) = of_group.pop() else { continue };
+                let core = GCore::new(name, table, poller, settings);
+                threads.start_g_core(&core)?;
+                seats[at].g_core = Some(core);
+            }
+        }
+    }
+    let Some(dock) = tables.first_mut().and_then(Option::take) else {
+        return Err(io::Error::other("the context with the device has no table"));
+    };
+    Ok(Started { dock, overlay: Overlay::new(ports, config.queue_batches as usize), seats, threads })
+}
+
+fn seat(name: &str, kind: ContextKind, cpu: Option<usize>) -> Seat {
+    Seat { name: name.to_owned(), kind, cpu, buffers: 0, g_core: None }
+}
+
+/// The contexts of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    /// All c-cores of a CPU.
+    CCores(usize),
+    /// A c-core that goes where the system puts it.
+    CCore(usize),
+    /// A g-core, and its CPU.
+    GCore(usize, Option<usize>),
+}
+
+impl Group {
+    fn cpu(self) -> Option<usize> {
+        match self {
+            Group::CCores(cpu) => Some(cpu),
+            Group::CCore(_) => None,
+            Group::GCore(_, cpu) => cpu,
+        }
+    }
+}
+
+fn group(seat: &Seat, at: usize) -> Group {
+    match (seat.kind, seat.cpu) {
+        (ContextKind::CCore, Some(cpu)) => Group::CCores(cpu),
+        (ContextKind::CCore, None) => Group::CCore(at),
+        (ContextKind::GCore, cpu) => Group::GCore(at, cpu),
+    }
+}
