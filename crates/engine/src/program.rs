@@ -159,7 +159,10 @@ impl Parameters {
     /// What [`HandlerProgram::make`] says of them; [`MakeError::Fixed`] for one that needs another handler.
     pub fn prepare(&self, values: &BTreeMap<String, String>) -> Result<ParameterValues, MakeError> {
         match &self.0 {
-            Prepares::Query(program) => Ok(SelectHandler::prepare(program.with_values(values)?)),
+            Prepares::Query(program) => match program.with_values(values) {
+                Ok(program) => Ok(SelectHandler::prepare(program)),
+                Err(error) => Err(replanned(program, values).unwrap_or(MakeError::Query(error))),
+            },
             Prepares::Native(kind, arguments) => {
                 let given = kind.read(values)?;
                 match arguments.differs(&given, kind.parameters()) {
@@ -169,6 +172,15 @@ impl Parameters {
             }
         }
     }
+}
+
+/// Values that do not fit the types that parameters have may yet give them others, where they took these from the values.
+fn replanned(program: &Program, values: &BTreeMap<String, String>) -> Option<MakeError> {
+    let fresh =
+        crossdock_query::parse(&program.sql).and_then(|select| select.plan_with(&program.input, values)).ok()?;
+    let (was, is) = (program.parameter_types(), fresh.parameter_types());
+    let (parameter, _) = is.into_iter().find(|place| !was.contains(place))?;
+    Some(MakeError::Fixed { parameter: parameter.to_owned() })
 }
 
 /// Why a handler cannot be made.

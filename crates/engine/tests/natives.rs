@@ -244,6 +244,19 @@ fn a_parameter_that_makes_another_handler_is_told() {
 }
 
 #[test]
+fn a_value_that_makes_another_query_is_told_from_one_that_is_wrong() {
+    let program = |x: &str, y: &str| {
+        HandlerProgram::sql("SELECT key, $x AS x, n + $x AS m FROM a WHERE n > $y").with("x", x).with("y", y)
+    };
+    let Made { parameters, .. } = make(&program("1", "1"));
+    let prepared = |x: &str, y: &str| parameters.prepare(&program(x, y).parameters).map(drop);
+    assert_eq!(prepared("2", "3"), Ok(()));
+    assert_eq!(prepared("2.5", "3"), Err(MakeError::Fixed { parameter: "x".to_owned() }));
+    assert!(matches!(prepared("2", "2.5"), Err(MakeError::Query(_))));
+    assert!(matches!(prepared("JFK", "2"), Err(MakeError::Query(_))));
+}
+
+#[test]
 fn queries_name_their_stream_and_their_forms() {
     let program = HandlerProgram::sql("SELECT key FROM flights WHERE n > 1 AND n + 1 > 3");
     assert_eq!(program.reads().unwrap().as_deref(), Some("flights"));
