@@ -102,6 +102,10 @@ impl Table {
     #[inline]
     pub(crate) fn take_changes(&mut self) -> bool {
         let mut any = false;
+        // What a batch has come to is first brought to its end: a stage that it is for may go.
+        if !self.ready.is_empty() {
+            return false;
+        }
         while let Some(mut change) = self.signals.changes.pop() {
             self.apply(&mut change);
             // As many may be under way as there are places, so there is one.
