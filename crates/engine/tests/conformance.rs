@@ -45,6 +45,8 @@ fn programs() -> Vec<HandlerProgram> {
         native("tally").with("key", "n").with("sum", "m").with("max_keys", "2").with("count_as", "the count"),
         native("changes").with("fields", "c"),
         native("changes").with("fields", "m,name").with("key", "c, n").with("max_keys", "4"),
+        native("convert").with("to", "u u64\nc string\nname string null"),
+        native("convert").with("to", "u u8\nn i32"),
         HandlerProgram::sql("SELECT * FROM a WHERE n > 2 AND name LIKE 'a%'"),
         HandlerProgram::sql("SELECT n, c, name FROM a WHERE m IS NOT NULL"),
         HandlerProgram::sql("SELECT n / (n - 3) AS x, name || c AS y FROM a WHERE u < 5"),
