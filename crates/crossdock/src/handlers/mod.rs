@@ -9,6 +9,8 @@ use crossdock_runtime::HandlerSpec;
 use crossdock_runtime::info::PlanInfo;
 use hyper::Method;
 
+#[cfg(test)]
+pub(crate) use self::show::tests as made_up;
 pub(crate) use self::show::{chains, per_mille_of_core, tree};
 use crate::cli::{Apply, Handler, HandlerArguments, HandlerCommand, Handlers, How};
 use crate::config::{Config, HandlerSection};

@@ -193,3 +193,14 @@ fn a_plan_is_answered_and_changes_nothing() {
     document.holds("post", "/v1/plan", status, &body);
     assert!(place.list("handlers").is_empty());
 }
+
+#[test]
+fn top_prints_one_screen_and_is_live_only_in_a_terminal() {
+    let (place, _daemon) = Place::with_daemon();
+    let screen = place.run(["top", "--once"]).with_code(0).stdout;
+    assert_eq!(screen.lines().count(), 24, "{screen}");
+    assert_eq!(screen.lines().find(|line| line.chars().count() > 80), None, "{screen}");
+    assert!(screen.starts_with("crossdock 127.0.0.1:") && screen.contains("contexts ("), "{screen}");
+    place.run(["top"]).with_code(2).saying(&["no terminal", "top --once"]);
+    Place::new().run(["top", "--once"]).with_code(1).saying(&["no daemon is running"]);
+}
