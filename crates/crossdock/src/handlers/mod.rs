@@ -5,6 +5,7 @@ mod spec;
 
 use std::collections::BTreeMap;
 
+use crossdock_engine::Natives;
 use crossdock_runtime::HandlerSpec;
 use crossdock_runtime::info::PlanInfo;
 use hyper::Method;
@@ -55,6 +56,7 @@ pub(crate) fn run(arguments: &Handler) -> Outcome {
             change(&moved.how, Method::POST, &path, &MoveRequest { place: moved.place.clone() })
         }
         HandlerCommand::Remove(removed) => change(&removed.how, Method::DELETE, &path_of(&removed.name), &()),
+        HandlerCommand::Natives => out::print(show::natives(&Natives::built_in(), Width::of_stdout())),
     }
 }
 

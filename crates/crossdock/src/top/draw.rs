@@ -216,24 +216,24 @@ fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     draw_table(&columns, latest.streams.iter().map(row).collect(), chosen, inner, buffer);
 }
 
-/// The last minutes of what is chosen, the newest at the right.
+/// The last minutes of what is chosen, the newest at the right; a column is the most of as many seconds as it stands for.
 fn draw_history(app: &App, area: Rect, buffer: &mut Buffer) {
     let (name, moments) = app.history().unwrap_or_default();
-    let shown = &moments[moments.len().saturating_sub(area.width.into())..];
-    let most = shown.iter().map(|moment| moment.msgs_in_per_s).max().unwrap_or(0);
-    let title = match shown.len() {
+    let rates: Vec<u64> = moments.iter().map(|moment| moment.msgs_in_per_s).collect();
+    let most = rates.iter().max().copied().unwrap_or(0);
+    let title = match rates.len() {
         0 => " records/s: nothing yet ".to_owned(),
         seconds => format!(" {name}: records/s in the last {seconds} s, at most {} ", count(most)),
     };
     let block = framed(title, false);
     let inner = block.inner(area);
     block.render(area, buffer);
-    let inner = Rect { x: inner.right() - shown.len() as u16, width: shown.len() as u16, ..inner };
-    Sparkline::default()
-        .data(shown.iter().map(|moment| moment.msgs_in_per_s))
-        .max(most.max(1))
-        .style(Style::new().fg(Color::Cyan))
-        .render(inner, buffer);
+    let step = rates.len().div_ceil(inner.width.into()).max(1);
+    let mut columns: Vec<u64> = rates.rchunks(step).filter_map(|rates| rates.iter().max().copied()).collect();
+    columns.reverse();
+    let width = (columns.len() as u16).min(inner.width);
+    let inner = Rect { x: inner.right() - width, width, ..inner };
+    Sparkline::default().data(columns).max(most.max(1)).style(Style::new().fg(Color::Cyan)).render(inner, buffer);
 }
 
 fn draw_events(events: &[EventInfo], area: Rect, buffer: &mut Buffer) {
@@ -280,7 +280,7 @@ mod tests {
             "handlers (3), by name",
             "A→late_out",
             "2,000,000    123  260 ms/s   3/256",
-            "late: records/s in the last 80 s, at most 1,190",
+            "late: records/s in the last 120 s, at most 1,190",
             "22:13:22 moved totals @g-core-0: c-core-1 had lost its headroom",
             "q quit",
         ] {
