@@ -207,6 +207,11 @@ impl Table {
                 }
             }
             Op::Limit(batches) => self.limit_queues(*batches),
+            Op::Fail { stage } => {
+                if let Some(stage) = self.stage_mut(*stage) {
+                    stage.has_failed = true;
+                }
+            }
             Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
         }
     }

@@ -347,6 +347,15 @@ impl Overlay {
         self.carry_out(at, vec![Op::Terms { stage: id, terms }], wait).map(drop)
     }
 
+    /// Has a stage drop and count what comes for it, until it is swapped.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn fail(&mut self, id: StageId, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
+        self.carry_out(placed.at, vec![Op::Fail { stage: id }], wait).map(drop)
+    }
+
     /// Holds a stage back, or no longer.
     ///
     /// # Errors
