@@ -1,12 +1,59 @@
 //! A bounded table of what is kept for each value of some fields: past its bound, what was not asked for the longest goes.
 
+use std::any::Any;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use crossdock_format::{FieldType, Format, Record, Value};
+
+use crate::handler::HandlerState;
 
 /// What a key is known by: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
 /// nobody can look for such keys without the table's secret. So an entry has one size, however long the values are.
 pub(super) type Key = u128;
+
+/// A table as a handler's state.
+pub(super) struct Kept<V> {
+    /// Not there from the time when it was handed over to the next batch, if there is one.
+    table: Option<Box<Table<V>>>,
+    /// What the handler was made with, if it then took over another's: it is freed with the handler, off the core.
+    retired: Option<Box<Table<V>>>,
+    max_keys: usize,
+    kind: Arc<str>,
+}
+
+impl<V: Any + Send + Default> Kept<V> {
+    /// An empty table of this kind of state, for so many keys, with all its memory.
+    pub(super) fn new(kind: &str, max_keys: usize) -> Kept<V> {
+        Kept { table: Some(Box::new(Table::new(max_keys))), retired: None, max_keys, kind: kind.into() }
+    }
+
+    /// What kind of state it is.
+    pub(super) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The table; a new one if it was handed over.
+    pub(super) fn table(&mut self) -> &mut Table<V> {
+        self.table.get_or_insert_with(|| Box::new(Table::new(self.max_keys)))
+    }
+
+    pub(super) fn hand_over(&mut self) -> Option<HandlerState> {
+        Some(HandlerState::new(self.kind.clone(), self.table.take()?))
+    }
+
+    /// Takes a table: as it is, or, if it has room for another number of keys, its newest entries one by one.
+    pub(super) fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
+        let mut taken: Box<Table<V>> = state.of_kind(&self.kind)?;
+        if taken.max_keys == self.max_keys {
+            self.retired = self.table.replace(taken);
+        } else {
+            self.table().fill(&mut taken);
+            self.retired = Some(taken);
+        }
+        Ok(())
+    }
+}
 
 /// Entries by key.
 pub(super) struct Table<V> {
@@ -18,7 +65,7 @@ pub(super) struct Table<V> {
     /// The entry that was asked for last, and the one that was not asked for the longest.
     newest: u32,
     oldest: u32,
-    /// How many entries had to go.
+    /// How many entries had to go, and were not told of.
     forgotten: u64,
 }
 
@@ -46,9 +93,9 @@ impl<V: Default> Table<V> {
         }
     }
 
-    /// How many entries had to go so far.
-    pub(super) fn forgotten(&self) -> u64 {
-        self.forgotten
+    /// How many entries had to go since it was asked last.
+    pub(super) fn take_forgotten(&mut self) -> u64 {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// The key of the values of these fields.
@@ -74,22 +121,18 @@ impl<V: Default> Table<V> {
         (&mut self.entries[at as usize].value, is_new)
     }
 
-    /// A table of the handler before this one, which has room for so many keys now: as it is, or, if it had room for
-    /// another number, its newest entries one by one.
-    pub(super) fn taken(mut self: Box<Table<V>>, max_keys: usize) -> Box<Table<V>> {
-        if max_keys == self.max_keys {
-            return self;
+    /// Fills this table with the newest entries of another. What it had is gone: nothing, if it is new.
+    fn fill(&mut self, other: &mut Table<V>) {
+        if !self.entries.is_empty() {
+            *self = Table::new(self.max_keys);
         }
-        let mut other = Table::new(max_keys);
-        other.forgotten = self.forgotten;
-        let mut at = self.oldest;
-        while let Some(entry) = self.entries.get_mut(at as usize) {
+        std::mem::swap(&mut self.secrets, &mut other.secrets);
+        let mut at = other.oldest;
+        while let Some(entry) = other.entries.get_mut(at as usize) {
             let (key, value) = (entry.key, std::mem::take(&mut entry.value));
             at = entry.newer;
-            *other.entry(key).0 = value;
+            *self.entry(key).0 = value;
         }
-        other.secrets = self.secrets;
-        Box::new(other)
     }
 
     /// Where in the index a key is, or would be.
