@@ -315,7 +315,7 @@ async fn change(context: ContextHandle, of: Option<String>, wish: Wish, options:
         }
         Ok(match manager.change(wish, discard_state)? {
             Ok(applied) => {
-                let note = note.filter(|_| !applied.plan.changes.is_empty());
+                let note = note.filter(|_| applied.plan.changes.iter().any(|change| change.change == "deploy"));
                 Ok(ChangeAnswer { applied: true, plan: applied.plan, took_us: Some(applied.took_us), note })
             }
             Err(plan) => Err(conflict(plan)),
