@@ -124,7 +124,8 @@ impl Handler for Tally {
         for index in &*selection {
             let bytes = records.record(index);
             let record = Record::assume_checked(input, bytes);
-            let (counted, _) = table.entry(table.key_of(&record, key));
+            let key = table.key_of(&record, key);
+            let (counted, _) = table.entry(key);
             let value = sum.map_or(Value::Null, |sum| record.get(sum.field));
             let row = counted.with(value).and_then(|with| {
                 *counted = with;
