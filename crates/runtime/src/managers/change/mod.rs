@@ -451,7 +451,6 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
 }
 
 /// The values that it takes to change a handler's parameters, if nothing else of its program changes.
-#[expect(clippy::type_complexity, reason = "a list of what each instance takes, or why one does not")]
 fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
     let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
     if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
