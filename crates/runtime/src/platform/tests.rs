@@ -138,7 +138,7 @@ impl World {
         let table = &mut self.tables[at];
         let changed = table.take_changes();
         let before = table.gauges.batches.get();
-        if at % 2 == 0 {
+        if at.is_multiple_of(2) {
             table.serve(if self.rng.bool() { 1 } else { 5_000 });
         } else if let Some(mut job) = {
             table.tidy_queues();

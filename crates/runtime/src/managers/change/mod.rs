@@ -78,24 +78,34 @@ impl Managers {
             self.events.note("refused", About { handler: about.as_deref(), context: None }, told.refusals.join("; "));
             return Err(told);
         }
-        let before: Vec<HandlerSpec> = self.handlers.values().map(|handler| handler.spec.clone()).collect();
-        // Written down first: a daemon that dies from here on comes back with what was wanted.
+        // What others may be against, before anything is done.
+        let mut reserved = match self.reserve(&prepared.steps) {
+            Ok(reserved) => reserved,
+            Err(why) => {
+                told.refusals.push(why);
+                return Err(told);
+            }
+        };
+        // Written down before it is carried out: a daemon that dies from here on comes back with what was wanted.
         if !prepared.steps.is_empty()
             && let Err(why) = self.kept.write(prepared.wanted.into_values().collect())
         {
+            self.give_back(&reserved);
             told.refusals.push(format!("it could not be written down: {why}"));
             return Err(told);
         }
         for step in prepared.steps {
-            if let Err(why) = self.carry_out(step) {
+            if let Err(why) = self.carry_out(step, &mut reserved) {
                 told.refusals.push(why);
                 break;
             }
         }
         if !told.refusals.is_empty() {
-            // What was done stands; what is kept is what is there.
+            // A context does not answer. What was done stands, and what is kept is what is there.
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
-            let _ = self.kept.write(if self.handlers.is_empty() { before } else { specs });
+            if let Err(why) = self.kept.write(specs) {
+                told.refusals.push(format!("and what is there now could not be written down: {why}"));
+            }
             return Err(told);
         }
         let took_us = since.elapsed().as_micros() as u64;
