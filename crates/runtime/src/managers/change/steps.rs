@@ -1,10 +1,10 @@
 //! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
 
 use super::{Step, dearest_ns, instances, need, terms};
-use crate::manager::Managers;
-use crate::manager::deployed::{Compiled, Deployed, Entry, KnownStream, Status, program};
-use crate::manager::events::About;
-use crate::manager::spec::{HandlerSpec, OnFault};
+use crate::managers::Managers;
+use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
+use crate::managers::events::About;
+use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_control::admission::Need;
@@ -266,7 +266,8 @@ impl Managers {
             |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
-            let (entry, handler, is_metered) = self.workshop.compile_entry(&program, stream, &format, &sample)?;
+            let CompiledEntry { entry, handler, is_metered } =
+                self.workshop.compile_entry(&program, stream, &format, &sample)?;
             if let Some(output) = entry.output.clone() {
                 let (makes, name) = (makes.clone(), name.to_owned());
                 let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));

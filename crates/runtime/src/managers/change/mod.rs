@@ -8,11 +8,11 @@ use crate::config::PlatformConfig;
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
-use crate::manager::Managers;
-use crate::manager::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
-use crate::manager::events::About;
-use crate::manager::handle::Wish;
-use crate::manager::spec::HandlerSpec;
+use crate::managers::Managers;
+use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
+use crate::managers::events::About;
+use crate::managers::handle::Wish;
+use crate::managers::spec::HandlerSpec;
 use crate::platform::ContextIndex;
 use crate::platform::stage::{Instance, Terms};
 use crate::platform::start::Seat;
@@ -451,7 +451,6 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
 }
 
 /// The values that it takes to change a handler's parameters, if nothing else of its program changes.
-#[expect(clippy::type_complexity, reason = "a list of what each instance takes, or why one does not")]
 fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
     let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
     if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
@@ -523,7 +522,7 @@ fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMa
 fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
     let reads = reads.max(1) as u32;
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
-    let drops = spec.when_full == crate::manager::spec::WhenFull::Drop;
+    let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     Terms { weight: spec.weight.unwrap_or(1).max(1), budget_ns, one_in, drops, reads }
 }
 
