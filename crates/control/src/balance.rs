@@ -220,10 +220,10 @@ impl Balance {
         }
     }
 
-    /// Whether so many of the last bits are set, the very last among them.
+    /// Whether so many of the last bits are set.
     fn is_lasting(&self, bits: u32) -> bool {
         let window = u32::MAX.checked_shr(32u32.saturating_sub(self.rules.of_s)).unwrap_or(0);
-        bits & 1 == 1 && (bits & window).count_ones() >= self.rules.over_s
+        (bits & window).count_ones() >= self.rules.over_s
     }
 
     fn overruns(&mut self, now: &mut Now<'_>) {

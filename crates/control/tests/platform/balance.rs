@@ -214,6 +214,26 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
 }
 
 #[test]
+fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
+    let contexts = platform(&[("c-core-0", 600), ("c-core-1", 600), ("g-core-0", 800)]);
+    let handlers = vec![
+        HandlerSecond { arriving: SOME, ..handler("a", 300, Class::Communication) },
+        HandlerSecond { arriving: SOME, leaving: SOME, ..handler("b", 301, Class::Communication) },
+        HandlerSecond {
+            context: 1,
+            place: Place::Named("c-core-1".to_owned()),
+            ..handler("c", 0, Class::Communication)
+        },
+    ];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to c-core-1")]);
+    world.handlers[2].need.load = time(301);
+    assert_eq!(world.pass_for(3), [at(5, "a to g-core-0")]);
+    world.handlers[1].need.load = time(0);
+    assert_eq!(world.pass_for(40), [at(35, "a to c-core-0")]);
+}
+
+#[test]
 fn who_was_put_elsewhere_by_others_is_theirs() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800), ("g-core-1", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];

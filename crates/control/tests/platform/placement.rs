@@ -157,6 +157,14 @@ fn nodes(is_chain: bool, most: usize) -> impl Strategy<Value = (Contexts, Vec<No
     })
 }
 
+/// All like the first, with nothing to do, as on a machine of equal cores.
+fn equal(contexts: &Contexts) -> Contexts {
+    let mut list = contexts.list().to_vec();
+    let capacity = Capacity { cpu: None, ..list[0].capacity };
+    list.iter_mut().for_each(|context| (context.capacity, context.system) = (capacity, Load::default()));
+    Contexts::new(list).unwrap()
+}
+
 fn as_good_as_any(contexts: &Contexts, nodes: &[Node]) -> Result<(), TestCaseError> {
     let placed = place(nodes, contexts);
     prop_assert_eq!(placed.as_ref().map(|placed| placed.crossing_ns_per_s), cheapest(nodes, contexts));
@@ -177,6 +185,11 @@ proptest! {
     #[test]
     fn no_placement_of_a_graph_is_cheaper((contexts, nodes) in nodes(false, 5)) {
         as_good_as_any(&contexts, &nodes)?;
+    }
+
+    #[test]
+    fn no_placement_on_equal_contexts_is_cheaper((contexts, nodes) in nodes(false, 5)) {
+        as_good_as_any(&equal(&contexts), &nodes)?;
     }
 }
 

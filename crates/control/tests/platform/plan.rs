@@ -268,6 +268,46 @@ fn a_stream_that_is_read_does_not_go() {
 }
 
 #[test]
+fn who_stops_to_make_a_stream_stops_before_another_makes_it() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let (name, mut one) = handler("late", &["flights"], 1);
+    make(&mut current, &Wanted::from([(name.clone(), one.clone())]));
+    one.definition.makes = "later".to_owned();
+    let wanted = Wanted::from([(name, one), ("z".to_owned(), handler("late", &["flights"], 1).1)]);
+    assert_eq!(actions(&make(&mut current, &wanted)), [("late", &Action::Rewire), ("z", &Action::Deploy)]);
+}
+
+#[test]
+fn what_has_become_wrong_without_a_change_is_in_nobodys_way() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let mut wanted = Wanted::from([handler("late", &["flights"], 1), handler("x", &["late"], 1)]);
+    make(&mut current, &wanted);
+    // A format has been seen that x cannot read, and somebody publishes the stream too.
+    wanted.get_mut("late").unwrap().definition.gives = BTreeSet::from([FormatId(9)]);
+    wanted.get_mut("x").unwrap().definition.takes = Some(BTreeSet::from([FormatId(2)]));
+    current.published.insert("late".to_owned(), Published::default());
+    wanted.extend([handler("other", &["flights"], 1)]);
+    assert_eq!(actions(&make(&mut current, &wanted)), [("other", &Action::Deploy)]);
+}
+
+#[test]
+fn who_moves_to_its_input_no_longer_pays_for_taking_it_over() {
+    let mut current = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let (name, mut x) = handler("x", &["late"], 50);
+    x.place = Place::Named("g-core-0".to_owned());
+    let (late, mut wanted_late) = handler("late", &["flights"], 50);
+    wanted_late.leaving = Flow { bytes_per_s: 1_000_000_000, ..Flow::default() };
+    wanted_late.place = Place::Named("c-core-0".to_owned());
+    let mut wanted = Wanted::from([(late, wanted_late), (name.clone(), x)]);
+    make(&mut current, &wanted);
+    assert_eq!(current.handlers["x"].load, time(50 + 32));
+    current.handlers.get_mut("x").unwrap().load = time(60 + 32);
+    wanted.get_mut("x").unwrap().place = Place::Named("c-core-0".to_owned());
+    assert_eq!(actions(&make(&mut current, &wanted)), [("x", &moved("g-core-0"))]);
+    assert_eq!(current.handlers["x"].load, time(60));
+}
+
+#[test]
 fn formats_of_neighbours_fit() {
     let mut current = platform(&[("c-core-0", 600)]);
     current.published.get_mut("flights").unwrap().formats = BTreeSet::from([FormatId(1)]);
