@@ -249,7 +249,8 @@ fn a_move_that_was_not_made_is_decided_again() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let mut world = World::new(contexts, vec![handler("a", 700, Class::Computation)], Vec::new());
     for _ in 0..4 {
-        assert_eq!(world.pass_for(3).len(), 1);
+        assert_eq!(world.pass_for(2), []);
+        assert_eq!(world.pass().len(), 1);
         world.handlers[0].context = 0;
     }
 }
@@ -265,6 +266,62 @@ fn contexts_of_one_cpu_lose_their_headroom_together() {
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
     assert_eq!(world.pass_for(100), [at(2, "b to c-core-1")]);
+}
+
+#[test]
+fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
+    let mut list = platform(&[("c-core-0", 800), ("g-core-0", 800)]).list().to_vec();
+    list.iter_mut().for_each(|context| context.capacity.cpu = Some(1));
+    list[0].capacity.most.time_ns_per_s = 500 * MS;
+    let handlers = vec![
+        handler("a", 250, Class::Communication),
+        handler("b", 151, Class::Communication),
+        HandlerSecond { context: 1, ..handler("c", 1, Class::Computation) },
+    ];
+    let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
+    // What c takes on the same CPU is not what there is too much of.
+    assert_eq!(world.pass_for(100), [at(2, "a to g-core-0")]);
+}
+
+#[test]
+fn who_leaves_goes_to_where_it_need_not_leave_again() {
+    let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 400)]);
+    let handlers = vec![handler("a", 400, Class::Communication), handler("b", 210, Class::Computation)];
+    let mut world = World::new(contexts, handlers.clone(), Vec::new());
+    assert_eq!(world.pass_for(10), [at(2, "b to g-core-0")]);
+    // Where that cannot be, its margin is enough.
+    let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 300)]);
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(10), [at(2, "b to c-core-1")]);
+}
+
+#[test]
+fn of_several_that_could_come_back_those_do_that_have_room_together() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let handlers = vec![
+        handler("a", 301, Class::Computation),
+        handler("b", 300, Class::Computation),
+        handler("c", 600, Class::Communication),
+    ];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0"), at(2, "b to g-core-0")]);
+    world.handlers[2].need.load = time(0);
+    assert_eq!(world.pass_for(200), [at(32, "b to c-core-0")]);
+}
+
+#[test]
+fn streams_are_whole_again_before_handlers_come_back() {
+    let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation)];
+    let mut world = World::new(contexts, handlers, vec![stream("some", 700, 8)]);
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    world.streams[0].load = time(4000);
+    // One step at a time, each shown to be too little.
+    let steps = [at(5, "some one in 2"), at(8, "some one in 4"), at(11, "some one in 8")];
+    assert_eq!(world.pass_for(20), steps);
+    world.streams[0].load = time(160);
+    let back = [at(52, "some one in 4"), at(82, "some one in 2"), at(112, "some one in 1"), at(142, "a to c-core-0")];
+    assert_eq!(world.pass_for(200), back);
 }
 
 #[test]

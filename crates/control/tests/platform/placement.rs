@@ -157,11 +157,14 @@ fn nodes(is_chain: bool, most: usize) -> impl Strategy<Value = (Contexts, Vec<No
     })
 }
 
-/// All like the first, with nothing to do, as on a machine of equal cores.
-fn equal(contexts: &Contexts) -> Contexts {
+/// All like the first, with nothing to do, as on a machine of equal cores; each two of them on one CPU, or each on its own.
+fn equal(contexts: &Contexts, is_shared: bool) -> Contexts {
     let mut list = contexts.list().to_vec();
-    let capacity = Capacity { cpu: None, ..list[0].capacity };
-    list.iter_mut().for_each(|context| (context.capacity, context.system) = (capacity, Load::default()));
+    let capacity = list[0].capacity;
+    for (at, context) in list.iter_mut().enumerate() {
+        context.capacity = Capacity { cpu: is_shared.then_some(at as u32 / 2), ..capacity };
+        context.system = Load::default();
+    }
     Contexts::new(list).unwrap()
 }
 
@@ -188,8 +191,8 @@ proptest! {
     }
 
     #[test]
-    fn no_placement_on_equal_contexts_is_cheaper((contexts, nodes) in nodes(false, 5)) {
-        as_good_as_any(&equal(&contexts), &nodes)?;
+    fn no_placement_on_equal_contexts_is_cheaper((contexts, nodes) in nodes(false, 5), is_shared in any::<bool>()) {
+        as_good_as_any(&equal(&contexts, is_shared), &nodes)?;
     }
 }
 

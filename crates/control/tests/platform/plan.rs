@@ -221,6 +221,22 @@ fn a_handler_that_goes_makes_room_for_others() {
 }
 
 #[test]
+fn who_takes_more_waits_for_who_takes_less() {
+    let mut current = platform(&[("c-core-0", 300)]);
+    let wanted = |ms: [u64; 2], value: &str| {
+        let mut both = Wanted::from([handler("a", &["flights"], ms[0]), handler("b", &["flights"], ms[1])]);
+        for one in both.values_mut() {
+            one.definition.parameters.insert("n".to_owned(), value.to_owned());
+        }
+        both
+    };
+    make(&mut current, &wanted([200, 100], "1"));
+    let names = |plan: &Plan| plan.changes.iter().map(|change| change.handler.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&make(&mut current, &wanted([100, 200], "2"))), ["a", "b"]);
+    assert_eq!(names(&make(&mut current, &wanted([200, 100], "3"))), ["b", "a"]);
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
     let current = platform(&[("c-core-0", 600)]);
     let wanted = Wanted::from([
