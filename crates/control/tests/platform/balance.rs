@@ -310,6 +310,37 @@ fn of_several_that_could_come_back_those_do_that_have_room_together() {
 }
 
 #[test]
+fn who_has_something_reserved_stays_if_another_can_go() {
+    let contexts = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
+    let mut reserved = handler("a", 100, Class::Communication);
+    reserved.need.reserve = time(200);
+    let handlers = vec![reserved, HandlerSecond { arriving: SOME, ..handler("b", 200, Class::Communication) }];
+    // 100 are taken of the 200 that are reserved, and all of them count.
+    assert_eq!(World::new(contexts, handlers, Vec::new()).pass_for(100), [at(2, "b to g-core-0")]);
+}
+
+#[test]
+fn who_went_for_its_overruns_does_not_come_back() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    world.handlers[1].need.load = time(0);
+    assert_eq!(world.pass_for(40), [at(32, "a to c-core-0")]);
+    world.handlers[0].overruns = 3;
+    assert_eq!(world.pass_for(1), [at(43, "a to g-core-0")]);
+    world.handlers[0].overruns = 0;
+    assert_eq!(world.pass_for(200), []);
+}
+
+#[test]
+fn of_several_streams_those_are_let_through_that_have_room_together() {
+    let sampled = |name| StreamSecond { one_in: 2, ..stream(name, 400, 2) };
+    let mut world = World::new(platform(&[("c-core-0", 800)]), Vec::new(), vec![sampled("x"), sampled("y")]);
+    assert_eq!(world.pass_for(200), [at(29, "y one in 1")]);
+}
+
+#[test]
 fn streams_are_whole_again_before_handlers_come_back() {
     let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation)];

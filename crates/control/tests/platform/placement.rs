@@ -59,6 +59,16 @@ fn a_chain_is_cut_where_least_flows() {
 }
 
 #[test]
+fn contexts_of_one_cpu_do_not_stand_for_those_of_another() {
+    let mut list = platform(&["c-core-0", "c-core-1", "c-core-2", "c-core-3"]).list().to_vec();
+    list.iter_mut().enumerate().for_each(|(at, context)| context.capacity.cpu = Some(at as u32 / 2));
+    let contexts = Contexts::new(list).unwrap();
+    let node = Node { need: needing(700), place: None, reads: Vec::new(), leaving: flow(0), to: Vec::new() };
+    assert_eq!(place(&[node.clone(), node.clone()], &contexts).map(|placed| placed.contexts), Some(vec![0, 2]));
+    assert_eq!(place(&[node.clone(), node.clone(), node], &contexts), None);
+}
+
+#[test]
 fn as_many_as_there_may_be_are_placed() {
     let names: Vec<String> =
         (0..MAX_CONTEXTS).map(|at| format!("{}-core-{at}", if at < 32 { 'c' } else { 'g' })).collect();
