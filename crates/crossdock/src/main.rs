@@ -5,8 +5,10 @@ mod cli;
 mod config;
 mod conversions;
 mod demo;
+mod events;
 mod failure;
 mod formats;
+mod handlers;
 mod http;
 mod input;
 mod lists;
@@ -19,6 +21,7 @@ mod serve;
 mod signals;
 mod subscribe;
 mod table;
+mod top;
 
 use std::process::ExitCode;
 
@@ -48,6 +51,12 @@ fn run(command: Command) -> Outcome {
         Command::Streams(arguments) => lists::streams(&arguments),
         Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
         Command::Contexts(arguments) => lists::contexts(&arguments),
+        Command::Handler(arguments) => handlers::run(&arguments),
+        Command::Handlers(arguments) => handlers::list(&arguments),
+        Command::Plan(arguments) => handlers::plan(&arguments),
+        Command::Apply(arguments) => handlers::apply(&arguments),
+        Command::Events(arguments) => events::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Completions { shell } => completions(shell),

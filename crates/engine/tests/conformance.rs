@@ -45,9 +45,12 @@ fn programs() -> Vec<HandlerProgram> {
         native("tally").with("key", "n").with("sum", "m").with("max_keys", "2").with("count_as", "the count"),
         native("changes").with("fields", "c"),
         native("changes").with("fields", "m,name").with("key", "c, n").with("max_keys", "4"),
+        native("convert").with("to", "u u64\nc string\nname string null"),
+        native("convert").with("to", "u u8\nn i32"),
         HandlerProgram::sql("SELECT * FROM a WHERE n > 2 AND name LIKE 'a%'"),
         HandlerProgram::sql("SELECT n, c, name FROM a WHERE m IS NOT NULL"),
         HandlerProgram::sql("SELECT n / (n - 3) AS x, name || c AS y FROM a WHERE u < 5"),
+        HandlerProgram::sql("SELECT n + $1 AS x, name FROM a WHERE c = $c").with("1", "7").with("c", "JFK"),
     ]
 }
 
@@ -234,6 +237,22 @@ fn state_of_another_kind_is_given_back() {
     }
 }
 
+/// Between two batches nothing large is made or freed: what the new handler had is freed with it, off the core.
+#[test]
+fn state_changes_hands_in_place() {
+    let records: Vec<Vec<u8>> = (0..20).map(|n| record(&(n, None, None, "a".to_owned(), 1, String::new()))).collect();
+    for program in programs() {
+        let (mut before, mut after) = (made(&program).handler, made(&program).handler);
+        run(&case(program.clone()), &mut *before, &records, &[true; 20]);
+        let allocated = allocation_counter::measure(|| {
+            if let Some(state) = before.hand_over() {
+                assert!(after.take_over(state).is_ok());
+            }
+        });
+        assert!(allocated.bytes_total <= 16 && allocated.bytes_current == 0, "{program:?}: {allocated:?}");
+    }
+}
+
 /// Who gave its state up and is run all the same works as if it were new.
 #[test]
 fn without_its_state_it_starts_anew() {
@@ -281,7 +300,13 @@ fn warm_handlers_allocate_nothing() {
 /// Programs, and other values of parameters that they can be given while they run.
 fn tunable() -> Vec<(HandlerProgram, HandlerProgram)> {
     let native = HandlerProgram::native;
+    let sql = |x: &str, least: &str| {
+        let sql =
+            "SELECT n + $x AS x, name || $x AS y FROM a WHERE n > $least AND (name LIKE $like OR n IN ($x, $least))";
+        HandlerProgram::sql(sql).with("x", x).with("least", least).with("like", format!("%{x}%"))
+    };
     vec![
+        (sql("3", "5"), sql("17", "9")),
         (native("sample").with("every", "2"), native("sample").with("every", "5")),
         (native("sample").with("every", "7"), native("sample").with("every", "1")),
         (native("work").with("ns", "1"), native("work").with("ns", "2").with("every", "9")),

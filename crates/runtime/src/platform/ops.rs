@@ -34,6 +34,10 @@ pub(crate) enum Op {
     Join { from: Origin, to: StageId },
     /// How it is served.
     Terms { stage: StageId, terms: Terms },
+    /// How many batches may wait in each queue that leads away.
+    Limit(usize),
+    /// What comes for a stage is dropped and counted, until its instances are replaced.
+    Fail { stage: StageId },
     /// Whether a stage may be served.
     Hold { stage: StageId, is_held: bool },
 }

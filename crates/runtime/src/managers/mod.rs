@@ -2,6 +2,7 @@
 //! their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take ([`monitor`]), the *control
 //! manager* plans changes and carries them out ([`change`]). Nothing here runs on a core that has traffic to see to.
 
+mod balancing;
 pub(crate) mod change;
 pub(crate) mod deployed;
 pub(crate) mod dock;
@@ -15,17 +16,21 @@ mod tell;
 pub(crate) mod watch;
 
 use crate::config::PlatformConfig;
-use crate::manager::deployed::Deployed;
-use crate::manager::dock::Dock;
-use crate::manager::events::{About, Events};
-use crate::manager::handle::Ask;
-use crate::manager::keep::Kept;
-use crate::manager::monitor::Monitor;
-use crate::manager::watch::Watch;
+use crate::managers::deployed::{Deployed, Workshop};
+use crate::managers::dock::Dock;
+use crate::managers::events::{About, Events};
+use crate::managers::handle::Ask;
+use crate::managers::keep::Kept;
+use crate::managers::measure::Scales;
+use crate::managers::monitor::Monitor;
+use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered};
+use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the managers look after what runs, in ms, while nothing is asked of them.
@@ -46,35 +51,51 @@ pub(crate) struct Managers {
     dock: Dock,
     overlay: Overlay,
     watch: Watch,
-    natives: Natives,
+    workshop: Workshop,
     config: PlatformConfig,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
     monitor: Monitor,
+    balance: Balance,
+    /// The second that was last looked at as a whole.
+    last_s: u64,
     events: Events,
     started: Instant,
 }
 
 impl Managers {
-    pub(crate) fn new(parts: Parts) -> Managers {
+    /// Starts the managers on a thread of their own, which answers what is asked.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn start(parts: Parts, asked: Receiver<Ask>) -> io::Result<JoinHandle<()>> {
+        let managers = Managers::new(parts);
+        std::thread::Builder::new().name("control".into()).spawn(move || managers.run(&asked))
+    }
+
+    fn new(parts: Parts) -> Managers {
         let Parts { dock, overlay, watch, natives, config, kept } = parts;
+        let scales = Scales::new(Duration::from_millis(config.stuck_after_ms.into()));
+        let rules = Rules { sample_percent: 100u32.saturating_sub(config.shed_at_percent) as u8, ..Rules::default() };
         let monitor = Monitor::new(config.history_s as usize);
         Managers {
             dock,
             overlay,
             watch,
-            natives,
+            workshop: Workshop { natives, scales },
             config,
             kept,
             handlers: BTreeMap::new(),
             monitor,
+            balance: Balance::new(rules),
+            last_s: 0,
             events: Events::default(),
             started: Instant::now(),
         }
     }
 
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
-    pub(crate) fn run(mut self, asks: &Receiver<Ask>) {
+    fn run(mut self, asks: &Receiver<Ask>) {
         self.restore();
         let mut next = Instant::now() + TICK;
         loop {
@@ -102,8 +123,8 @@ impl Managers {
             Ask::Events { after, to } => drop(to.send(self.events.after(after))),
             Ask::History(to) => drop(to.send(self.monitor.histories(&self.watch.seats))),
             Ask::AddNative { kind, to } => {
-                self.natives.add(*kind);
-                drop(to.send(()));
+                self.workshop.natives.add(*kind);
+                let _ = to.send(());
             }
             Ask::NewFormat { stream } => self.take_new_format(stream),
             Ask::Stop => {}
@@ -115,6 +136,12 @@ impl Managers {
         self.watch.look();
         self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());
         self.mend();
+        let now_s = self.started.elapsed().as_secs();
+        if now_s > self.last_s {
+            self.last_s = now_s;
+            self.measure_provisional();
+            self.balance();
+        }
     }
 
     /// What was deployed when the daemon last ran.

@@ -1,7 +1,7 @@
 //! The resource monitor: what contexts and handlers took, second by second, for the last minutes; and what is left.
 
 use crate::info::{HistoryInfo, MomentInfo};
-use crate::manager::deployed::Deployed;
+use crate::managers::deployed::Deployed;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::Seat;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,8 +22,6 @@ struct Reading {
     bytes_out: u64,
     timed_records: u64,
     timed_ns: u64,
-    timed_batches: u64,
-    batches_in: u64,
 }
 
 /// What it did over the last second or so.
@@ -130,7 +128,6 @@ impl Monitor {
                 records_in: gauges.records_in.get(),
                 bytes_in: gauges.bytes_in.get(),
                 bytes_out: gauges.bytes_out.get(),
-                batches_in: gauges.batches.get(),
                 ..Reading::default()
             };
             track.take(reading, gauges.queued.get(), true, self.kept);
@@ -155,8 +152,6 @@ impl Monitor {
                 bytes_out: gauges.bytes_out.get(),
                 timed_records,
                 timed_ns,
-                timed_batches: gauges.timed_batches.get(),
-                batches_in: gauges.batches_in.get(),
             };
             track.take(reading, gauges.queued.get(), false, self.kept);
         }
@@ -170,11 +165,6 @@ impl Monitor {
     /// What a handler did over the last second.
     pub(crate) fn handler(&self, name: &str) -> Rates {
         self.handlers.get(name).map(Track::rates).unwrap_or_default()
-    }
-
-    /// The last moments of a context, the newest last.
-    pub(crate) fn moments(&self, at: usize) -> impl DoubleEndedIterator<Item = &MomentInfo> {
-        self.contexts.get(at).into_iter().flat_map(|track| &track.moments)
     }
 
     /// The last minutes of all.

@@ -1,0 +1,328 @@
+//! The platform from outside: its API, held against its own description, the metrics, and the commands.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post, with_body};
+
+/// The API's document, and what validates a body against one of its schemas.
+struct Document(Value);
+
+impl Document {
+    fn of(place: &Place) -> Document {
+        let (status, document) = place.http(&get("/v1/openapi.json"));
+        assert_eq!(status, 200);
+        Document(document)
+    }
+
+    /// The schema of what an operation answers with this status.
+    fn schema(&self, method: &str, path: &str, status: &str) -> Value {
+        let responses = &self.0["paths"][path][method]["responses"];
+        let response = if responses[status].is_null() { &responses["default"] } else { &responses[status] };
+        let schema = &response["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{method} {path} has no JSON for {status}: {response}");
+        json!({ "allOf": [schema], "components": self.0["components"] })
+    }
+
+    #[track_caller]
+    fn holds(&self, method: &str, path: &str, status: u16, body: &Value) {
+        let schema = self.schema(method, path, &status.to_string());
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let errors: Vec<String> = validator.iter_errors(body).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{method} {path} answered {status} {body}: {errors:#?}");
+    }
+}
+
+#[test]
+fn every_get_answers_as_the_document_says() {
+    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
+    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--overflow", "drop_oldest"]);
+    place.wait_for_subscriptions(1);
+    let document = Document::of(&place);
+    let paths = document.0["paths"].as_object().unwrap();
+    let mut asked = 0;
+    for (path, item) in paths.iter().filter(|(path, _)| path.starts_with("/v1/") && *path != "/v1/openapi.json") {
+        if item["get"].is_object() {
+            // A handler that is not there: 404, which is described, too.
+            let (status, body) = place.http(&get(&path.replace("{name}", "nobody")));
+            assert_eq!(status, if path.contains("{name}") { 404 } else { 200 }, "{path}: {body}");
+            document.holds("get", path, status, &body);
+            asked += 1;
+        }
+    }
+    assert!(asked >= 14, "{asked}");
+}
+
+#[test]
+fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
+    let (place, _daemon) = Place::with_daemon();
+    let document = Document::of(&place);
+    let paths = document.0["paths"].as_object().unwrap();
+    for (path, item) in paths {
+        let known: BTreeSet<&str> = item.as_object().unwrap().keys().map(String::as_str).collect();
+        for method in ["get", "post", "put", "patch", "delete"] {
+            // What is wrong with the body is found only where there is a route.
+            let request = with_body(&method.to_uppercase(), &path.replace("{name}", "nobody"), "no JSON");
+            let (status, body) = place.http_text(&request);
+            assert_eq!(status == 405, !known.contains(method), "{method} {path}: {status} {body}");
+        }
+    }
+    let (status, body) = place.http(&get("/v1/nothing"));
+    let hint = body["error"]["hint"].as_str().unwrap_or_default();
+    assert!(status == 404 && paths.keys().all(|path| hint.contains(path.as_str())), "{hint}");
+}
+
+#[test]
+fn what_is_wrong_with_a_change_is_said_as_the_document_says() {
+    let (place, _daemon) = Place::with_daemon();
+    let document = Document::of(&place);
+    for (method, path, body, status, told) in [
+        ("post", "/v1/handlers", "{}x", 400, "such as"),
+        ("post", "/v1/handlers", r#"{"name":"late","sqll":""}"#, 400, "such as"),
+        ("post", "/v1/handlers?dry_run=perhaps", r#"{"name":"late","sql":""}"#, 400, "dry_run=true"),
+        ("post", "/v1/handlers?dryrun=true", r#"{"name":"late","sql":""}"#, 400, "dry_run=true"),
+        ("put", "/v1/handlers/nobody", r#"{"name":"somebody","sql":""}"#, 400, "leave it out"),
+        ("put", "/v1/handlers/nobody", r#"{"sql":"SELECT * FROM A"}"#, 404, "no handlers"),
+        ("patch", "/v1/handlers/nobody", r#"{"parameters":{"a":"1"}}"#, 404, "no handlers"),
+        ("delete", "/v1/handlers/nobody", "", 404, "no handlers"),
+        ("post", "/v1/handlers/nobody/move", r#"{"place":"g-core-0"}"#, 404, "no handlers"),
+        ("get", "/v1/handlers/nobody", "", 404, "no handlers"),
+        ("post", "/v1/plan", r#"{"deplo":{}}"#, 400, "deploy"),
+        ("put", "/v1/wanted", r#"{"handler":[]}"#, 400, "handlers"),
+        ("get", "/v1/events?after=x", "", 400, "NUMBER"),
+    ] {
+        let (found, answer) = place.http(&with_body(&method.to_uppercase(), path, body));
+        assert_eq!(found, status, "{method} {path}: {answer}");
+        let pattern = path.split('?').next().unwrap_or(path).replace("nobody", "{name}");
+        document.holds(method, &pattern, found, &answer);
+        let hint = answer["error"]["hint"].as_str().unwrap_or_default();
+        assert!(hint.contains(told), "{method} {path}: {answer}");
+    }
+}
+
+#[test]
+fn metrics_are_what_open_metrics_wants() {
+    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"a \\\"quoted\\\" one\"\n");
+    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A"]);
+    place.wait_for_subscriptions(1);
+    let (status, text) = place.http_text(&get("/metrics"));
+    assert_eq!(status, 200);
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    let (mut families, mut series, mut family) = (BTreeSet::new(), BTreeSet::new(), ("", ""));
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(about) = line.strip_prefix("# ") {
+            let (word, rest) = about.split_once(' ').unwrap();
+            let (name, value) = rest.split_once(' ').unwrap();
+            match word {
+                "TYPE" => {
+                    assert!(families.insert(name.trim_end_matches("_total")), "{name} twice");
+                    family = (name, value);
+                }
+                "HELP" => assert!(!value.is_empty(), "{line}"),
+                "UNIT" => assert!(name.ends_with(value), "{line}"),
+                _ => panic!("{line}"),
+            }
+            continue;
+        }
+        // name{labels} value; labels may have blanks.
+        let (what, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+        assert!(series.insert(what), "{what} twice");
+        let (name, labels) = what.split_once('{').unwrap_or((what, "}"));
+        let (of, kind) = family;
+        let wanted = if kind == "counter" { format!("{of}_total") } else { of.to_owned() };
+        assert_eq!(name, wanted, "{line}");
+        assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'), "{line}");
+        assert!(labels.ends_with('}') && kind != "unknown", "{line}");
+    }
+    for wanted in [
+        "process_cpu_time_seconds_total{cpu_mode=\"user\"} ",
+        "messaging_client_consumed_messages_total{messaging_system=\"crossdock\",messaging_destination_name=\"A\"} 0",
+        "crossdock_stream_subscriptions{stream=\"A\"} 1",
+        "a \\\"quoted\\\" one\"} ",
+    ] {
+        assert!(text.contains(wanted), "no {wanted} in {text}");
+    }
+}
+
+#[test]
+fn events_are_followed_until_ctrl_c() {
+    let (place, _daemon) = Place::with_daemon();
+    let follower = place.spawn(["events", "--follow"]);
+    place.run(["handler", "deploy", "wrong", "SELECT nothing FROM nowhere WHERE"]).with_code(1).saying(&["refused"]);
+    follower.stdout_line(|line| line.contains(" refused wrong: ") || line.contains(" refused: "));
+    follower.signal(Signal::INT);
+    follower.end().with_code(0);
+    let events = place.run(["events", "--json"]).with_code(0).json();
+    assert!(!events.is_empty() && events.iter().all(|event| event["text"].is_string()));
+    // The daemon has not been kept waiting by one who has gone.
+    place.run(["events", "--after", "1000000"]).with_code(0).saying(&["nothing has happened"]);
+}
+
+#[test]
+fn commands_on_handlers_say_what_would_mend_them() {
+    let (place, _daemon) = Place::with_daemon();
+    place.run(["handlers"]).with_code(0).saying(&["no handlers: `crossdock handler deploy`"]);
+    place.run(["handlers", "late"]).with_code(1).saying(&["there is no handler `late`", "there are no handlers"]);
+    place.run(["handler", "deploy", "late"]).with_code(2).saying(&["neither a query nor --native", "SELECT"]);
+    place.run(["handler", "deploy", "late", "SELECT 1", "--native", "x"]).with_code(2).saying(&["cannot be used with"]);
+    place.run(["handler", "deploy", "late", "x", "--budget", "5"]).with_code(2).saying(&["5us"]);
+    place.run(["handler", "set", "late", "minutes"]).with_code(2).saying(&["minutes=15"]);
+    for command in
+        [&["swap", "late", "SELECT * FROM A"][..], &["set", "late", "a=1"], &["move", "late"], &["remove", "late"]]
+    {
+        let command: Vec<&str> = ["handler"].iter().chain(command).copied().collect();
+        place.run(command).with_code(1).saying(&["there is no handler `late`"]);
+    }
+    place.write("typo.toml", "[[handler]]\nname = \"late\"\nsqll = \"x\"\n");
+    place.run(["plan", "typo.toml"]).with_code(2).saying(&["typo.toml:3:1", "did you mean `sql`?"]);
+    place.write("empty.toml", "");
+    place.run(["plan", "empty.toml"]).with_code(0).saying(&["all is as wanted"]);
+    place.run(["plan", "nothing.toml"]).with_code(2).saying(&["nothing.toml"]);
+}
+
+#[test]
+fn a_plan_is_answered_and_changes_nothing() {
+    let (place, _daemon) = Place::with_daemon();
+    let document = Document::of(&place);
+    let wish = r#"{"deploy":{"name":"late","sql":"SELECT * FROM A WHERE dep_delay > 15"}}"#;
+    let (status, body) = place.http(&post("/v1/plan", wish));
+    assert_eq!((status, &body["applied"]), (200, &json!(false)));
+    document.holds("post", "/v1/plan", status, &body);
+    assert!(place.list("handlers").is_empty());
+}
+
+#[test]
+fn top_prints_one_screen_and_is_live_only_in_a_terminal() {
+    let (place, _daemon) = Place::with_daemon();
+    let screen = place.run(["top", "--once"]).with_code(0).stdout;
+    assert_eq!(screen.lines().count(), 24, "{screen}");
+    assert_eq!(screen.lines().find(|line| line.chars().count() > 80), None, "{screen}");
+    assert!(screen.starts_with("crossdock 127.0.0.1:") && screen.contains("contexts ("), "{screen}");
+    place.run(["top"]).with_code(2).saying(&["no terminal", "top --once"]);
+    Place::new().run(["top", "--once"]).with_code(1).saying(&["no daemon is running"]);
+}
+
+/// The carriers of late flights, each with its number.
+const LATE: &str = "SELECT carrier, flight FROM A WHERE dep_delay > $minutes";
+
+/// What a subscriber to `late` gets of the four flights.
+fn late_flights(place: &Place, number: usize) -> Vec<u64> {
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM late", "--limit", &number.to_string()]);
+    place.wait_for_subscriptions(1);
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
+    let flights = subscriber.end().with_code(0).json();
+    place.wait_for_subscriptions(0);
+    flights.iter().filter_map(|flight| flight["flight"].as_u64()).collect()
+}
+
+#[test]
+fn a_handler_is_deployed_changed_moved_and_removed() {
+    let (place, _daemon) = Place::with_daemon();
+    let document = Document::of(&place);
+    let deployed =
+        place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15", "--json"]).with_code(0).json();
+    assert_eq!(
+        (&deployed[0]["applied"], &deployed[0]["plan"]["changes"][0]["change"]),
+        (&json!(true), &json!("deploy"))
+    );
+    assert_eq!(late_flights(&place, 1), [120]);
+
+    for path in ["/v1/handlers", "/v1/wanted", "/v1/contexts", "/v1/history", "/v1/events", "/v1/streams"] {
+        let (status, body) = place.http(&get(path));
+        document.holds("get", path, status, &body);
+    }
+    let (status, late) = place.http(&get("/v1/handlers/late"));
+    document.holds("get", "/v1/handlers/{name}", status, &late);
+    assert_eq!(
+        (&late["status"], &late["context"], &late["version"]),
+        (&"running".into(), &"c-core-0".into(), &1.into())
+    );
+    let (_, metrics) = place.http_text(&get("/metrics"));
+    assert!(metrics.contains("crossdock_handler_records_in_total{handler=\"late\"} "), "{metrics}");
+    assert!(place.run(["paths"]).with_code(0).stdout.contains("A\n  → late @c-core-0 → late\n"));
+
+    place.run(["handler", "set", "late", "minutes=1"]).with_code(0).saying(&["done: 1 change"]);
+    assert_eq!(late_flights(&place, 2), [1545, 120]);
+    place.run(["handler", "set", "late", "hours=1"]).with_code(1).saying(&["hours"]);
+    place.run(["handler", "set", "lat", "minutes=1"]).with_code(1).saying(&["did you mean `late`?"]);
+    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=2"]).with_code(1).saying(&["is there already"]);
+
+    let next = "SELECT carrier, flight FROM A WHERE dep_delay < $minutes";
+    let planned = place.run(["handler", "swap", "late", next, "--dry-run", "--json"]).with_code(0).json();
+    document.holds("put", "/v1/handlers/{name}", 200, &planned[0]);
+    assert_eq!((&planned[0]["applied"], &planned[0]["plan"]["changes"][0]["change"]), (&json!(false), &json!("swap")));
+    place.run(["handler", "swap", "late", next]).with_code(0).saying(&["done: "]);
+    assert_eq!(late_flights(&place, 1), [1141]);
+
+    place.run(["handler", "move", "late", "g-core-0"]).with_code(0).saying(&["done: "]);
+    assert_eq!(late_flights(&place, 1), [1141]);
+    let handler = &place.list("handlers")[0];
+    assert_eq!((&handler["context"], &handler["version"]), (&json!("g-core-0"), &json!(2)));
+    place.run(["handler", "move", "late", "nowhere"]).with_code(1).saying(&["nowhere"]);
+
+    place.run(["handler", "remove", "late"]).with_code(0).saying(&["done: 1 change"]);
+    assert!(place.list("handlers").is_empty());
+    let events = place.run(["events"]).with_code(0).stdout;
+    for kind in ["deployed late", "swapped late", "moved late", "removed late"] {
+        assert!(events.contains(kind), "no `{kind}` in {events}");
+    }
+}
+
+#[test]
+fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
+    let handlers = format!(
+        "[[handler]]\nname = \"late\"\nsql = \"{LATE}\"\nparameters = {{ minutes = 15 }}\n\
+         [[handler]]\nname = \"later\"\nsql = \"SELECT * FROM late\"\nplace = \"g-core-0\"\n"
+    );
+    let (place, _daemon) = Place::with_configured_daemon(&handlers);
+    let names = |place: &Place| -> Vec<Value> { place.list("handlers").iter().map(|of| of["name"].clone()).collect() };
+    assert_eq!(names(&place), ["late", "later"]);
+    place.run(["plan", "crossdock.toml"]).with_code(0).saying(&["all is as wanted"]);
+
+    place.write("next.toml", handlers.replace("minutes = 15", "minutes = 30").replace("later", "latest"));
+    let plan =
+        place.run(["plan", "next.toml"]).with_code(0).saying(&["3 changes, none made", "crossdock apply next.toml"]);
+    for change in ["set_parameters", "deploy", "remove"] {
+        assert!(plan.stdout.contains(change), "no {change} in {}", plan.stdout);
+    }
+    place.run(["apply", "next.toml", "--keep"]).with_code(0).saying(&["done: 2 changes"]);
+    assert_eq!(names(&place), ["late", "later", "latest"]);
+    place.run(["apply", "next.toml"]).with_code(0).saying(&["done: 1 change "]);
+    assert_eq!(names(&place), ["late", "latest"]);
+
+    // One that cannot be is refused, and nothing changes.
+    let wrong = "[[handler]]\nname = \"wrong\"\nsql = \"SELECT * FROM A\"\nplace = \"nowhere\"\n";
+    place.write("wrong.toml", wrong);
+    place.run(["plan", "wrong.toml"]).with_code(1).saying(&["it cannot be, so nothing changes", "nowhere"]);
+    place.run(["apply", "wrong.toml"]).with_code(1).saying(&["refused", "nowhere"]);
+    assert_eq!(names(&place), ["late", "latest"]);
+    let started = place.run(["serve", "--config", "wrong.toml", "--listen", "127.0.0.1:0", "--socket", "other.sock"]);
+    started.with_code(2).saying(&["cannot be deployed", "nowhere"]);
+}
+
+#[test]
+fn what_was_deployed_by_hand_is_there_after_a_restart() {
+    let config = "[morph]\nstate_dir = \"kept\"\n";
+    let (place, daemon) = Place::with_configured_daemon(config);
+    let deployed = place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);
+    assert!(!deployed.stderr.contains("as long as this daemon"), "{}", deployed.stderr);
+    daemon.process.signal(Signal::KILL);
+    assert_eq!(daemon.process.end().code, None);
+    let _second = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
+    let handlers = place.list("handlers");
+    assert_eq!(
+        (handlers.len(), &handlers[0]["name"], &handlers[0]["parameters"]["minutes"]),
+        (1, &json!("late"), &json!("15"))
+    );
+}
+
+#[test]
+fn built_in_handlers_say_what_they_take() {
+    let place = Place::new();
+    let all = place.run(["handler", "natives"]).with_code(0).stdout;
+    assert!(all.contains("tally") && all.contains("key") && all.contains("pass"), "{all}");
+}

@@ -1,0 +1,546 @@
+//! The control manager: from what is wanted to a plan, and from a plan to what runs.
+//!
+//! A plan is made with everything slow done already: programs are compiled and measured for every format that their streams
+//! have. Nothing has changed until then. What is wanted is then written down, and the steps are carried out, each of which
+//! cannot but succeed, as long as the contexts answer.
+
+use crate::config::PlatformConfig;
+use crate::docked::StreamFacts;
+use crate::handle::Stopped;
+use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
+use crate::managers::Managers;
+use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
+use crate::managers::events::About;
+use crate::managers::handle::Wish;
+use crate::managers::spec::HandlerSpec;
+use crate::platform::ContextIndex;
+use crate::platform::stage::{Instance, Terms};
+use crate::platform::start::Seat;
+use crossdock_control::admission::{Need, Place};
+use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Flow, Load};
+use crossdock_control::plan::{self as control, Action, Note, State};
+use crossdock_engine::ParameterValues;
+use crossdock_format::{Format, FormatId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// A handler's budget for a record where its specification says none: so many times what it was measured to take, and no less
+/// than this, in ns.
+const BUDGET_TIMES: f64 = 10.0;
+const LEAST_BUDGET_NS: u64 = 1000;
+
+/// One step from what runs to what is wanted.
+enum Step {
+    Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
+    Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
+    SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)> },
+    Respecify { spec: HandlerSpec },
+    Move { handler: String, spec: HandlerSpec, to: ContextIndex },
+    Remove { handler: String },
+}
+
+/// A plan with all that it takes.
+#[derive(Default)]
+struct Prepared {
+    steps: Vec<Step>,
+    told: PlanInfo,
+    /// All handlers, as they are to be.
+    wanted: BTreeMap<String, HandlerSpec>,
+}
+
+impl Prepared {
+    fn refuse(&mut self, why: impl Into<String>) {
+        self.told.refusals.push(why.into());
+    }
+
+    fn step(&mut self, change: &str, handler: &str, what: String, step: Step) {
+        self.told.changes.push(ChangeInfo { change: change.to_owned(), handler: handler.to_owned(), what });
+        self.steps.push(step);
+    }
+}
+
+impl Managers {
+    /// What a change would do now.
+    pub(crate) fn plan(&mut self, wish: &Wish, discard_state: bool) -> PlanInfo {
+        self.prepare(wish, discard_state).told
+    }
+
+    /// Carries a change out, all of it, or nothing has changed.
+    ///
+    /// # Errors
+    /// The plan with why it is refused.
+    pub(crate) fn change(&mut self, wish: &Wish, discard_state: bool) -> Result<AppliedInfo, PlanInfo> {
+        let since = Instant::now();
+        let prepared = self.prepare(wish, discard_state);
+        let mut told = prepared.told;
+        if !told.refusals.is_empty() {
+            let about = told.changes.first().map(|change| change.handler.clone());
+            self.events.note("refused", About { handler: about.as_deref(), context: None }, told.refusals.join("; "));
+            return Err(told);
+        }
+        let before: Vec<HandlerSpec> = self.handlers.values().map(|handler| handler.spec.clone()).collect();
+        // Written down first: a daemon that dies from here on comes back with what was wanted.
+        if !prepared.steps.is_empty()
+            && let Err(why) = self.kept.write(prepared.wanted.into_values().collect())
+        {
+            told.refusals.push(format!("it could not be written down: {why}"));
+            return Err(told);
+        }
+        for step in prepared.steps {
+            if let Err(why) = self.carry_out(step) {
+                told.refusals.push(why);
+                break;
+            }
+        }
+        if !told.refusals.is_empty() {
+            // What was done stands; what is kept is what is there.
+            let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
+            let _ = self.kept.write(if self.handlers.is_empty() { before } else { specs });
+            return Err(told);
+        }
+        let took_us = since.elapsed().as_micros() as u64;
+        Ok(AppliedInfo { plan: told, took_us })
+    }
+
+    /// All contexts with what system work takes, as measured.
+    pub(crate) fn context_list(&self) -> Vec<ControlContext> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = (cpus as f64 / self.watch.seats.len().max(1) as f64).min(1.0);
+        let context = |(at, seat): (usize, &Seat)| {
+            let mut capacity = Capacity::of_cpu(kind(seat.kind), seat.cpu.map(|cpu| cpu as u32), seat.buffers);
+            if seat.cpu.is_none() {
+                // Where there are fewer CPUs than contexts, these take turns.
+                capacity.most.time_ns_per_s = (capacity.most.time_ns_per_s as f64 * share) as u64;
+            }
+            capacity.margin_percent = self.config.margin_percent as u8;
+            capacity.slice_ns = u64::from(self.config.slice_us) * 1000;
+            let rates = self.monitor.context(at);
+            let time_ns_per_s = rates.busy_ns_per_s.saturating_sub(rates.handler_ns_per_s);
+            ControlContext { name: seat.name.clone(), capacity, system: Load { time_ns_per_s, ..Load::default() } }
+        };
+        self.watch.seats.iter().enumerate().map(context).collect()
+    }
+
+    /// The same, with what handlers take committed.
+    pub(crate) fn contexts(&self) -> Contexts {
+        self.current(&BTreeMap::new()).committed().unwrap_or_default()
+    }
+
+    /// Makes a plan, with all that it takes.
+    fn prepare(&mut self, wish: &Wish, discard_state: bool) -> Prepared {
+        let mut prepared = Prepared::default();
+        if let Err(why) = self.want(wish, &mut prepared) {
+            prepared.refuse(why);
+            return prepared;
+        }
+        let order = self.order(&mut prepared);
+        let Ok(mut streams) = self.published(&order) else {
+            prepared.refuse(Stopped.to_string());
+            return prepared;
+        };
+        let mut wanted = control::Wanted::new();
+        let mut becoming = BTreeMap::new();
+        for (name, reads) in order {
+            let Some(spec) = prepared.wanted.get(&name).cloned() else { continue };
+            match self.becoming(&spec, reads, &mut streams, discard_state) {
+                Ok(handler) => {
+                    wanted.insert(name.clone(), handler.wanted.clone());
+                    becoming.insert(name, handler);
+                }
+                Err(why) => prepared.refuse(format!("handler `{name}`: {why}")),
+            }
+        }
+        if !prepared.told.refusals.is_empty() {
+            return prepared;
+        }
+        let current = self.current(&streams);
+        match control::plan(&current, &wanted) {
+            Ok(plan) => self.take_plan(plan, becoming, &mut prepared),
+            Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
+        }
+        prepared
+    }
+
+    /// All handlers as they are to be.
+    fn want(&self, wish: &Wish, prepared: &mut Prepared) -> Result<(), String> {
+        let mut wanted: BTreeMap<String, HandlerSpec> =
+            self.handlers.iter().map(|(name, handler)| (name.clone(), handler.spec.clone())).collect();
+        let known = |name: &str| {
+            if self.handlers.contains_key(name) {
+                return Ok(());
+            }
+            let names: Vec<&str> = self.handlers.keys().map(String::as_str).collect();
+            let there =
+                if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+            Err(format!("there is no handler `{name}`; {there}"))
+        };
+        match wish {
+            Wish::Deploy(spec) if self.handlers.get(&spec.name).is_some_and(|there| there.spec != *spec) => {
+                return Err(format!(
+                    "handler `{}` is there already: swap it, or give this one another name",
+                    spec.name
+                ));
+            }
+            Wish::Deploy(spec) => drop(wanted.insert(spec.name.clone(), spec.clone())),
+            Wish::Swap(spec) => {
+                known(&spec.name)?;
+                wanted.insert(spec.name.clone(), spec.clone());
+            }
+            Wish::SetParameters { handler, parameters } => {
+                known(handler)?;
+                if let Some(spec) = wanted.get_mut(handler) {
+                    spec.parameters.extend(parameters.clone());
+                }
+            }
+            Wish::Move { handler, place } => {
+                known(handler)?;
+                if let Some(spec) = wanted.get_mut(handler) {
+                    spec.place.clone_from(place);
+                }
+            }
+            Wish::Remove { handler } => {
+                known(handler)?;
+                wanted.remove(handler);
+            }
+            Wish::All(specs) => {
+                wanted = specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
+                if wanted.len() < specs.len() {
+                    return Err("two handlers have the same name".to_owned());
+                }
+            }
+        }
+        prepared.wanted = wanted;
+        Ok(())
+    }
+
+    /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a circle
+    /// come last: planning refuses them.
+    fn order(&self, prepared: &mut Prepared) -> Vec<(String, Vec<String>)> {
+        let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut refusals = Vec::new();
+        for (name, spec) in &prepared.wanted {
+            if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
+                refusals.push("a handler's name has 1 to 255 bytes and no control characters".to_owned());
+            }
+            match reads(spec, &self.workshop.natives) {
+                Ok(reads) => drop(left.insert(name.clone(), reads)),
+                Err(why) => refusals.push(format!("handler `{name}`: {why}")),
+            }
+        }
+        let makers: BTreeMap<&str, &String> =
+            prepared.wanted.iter().map(|(name, spec)| (spec.derived(), name)).collect();
+        let mut order = Vec::new();
+        while !left.is_empty() {
+            let is_next = |reads: &Vec<String>| {
+                reads.iter().all(|stream| makers.get(stream.as_str()).is_none_or(|maker| !left.contains_key(*maker)))
+            };
+            let mut next: Vec<String> =
+                left.iter().filter(|(_, reads)| is_next(reads)).map(|(name, _)| name.clone()).collect();
+            if next.is_empty() {
+                next.extend(left.keys().cloned());
+            }
+            order.extend(next.into_iter().filter_map(|name| left.remove_entry(&name)));
+        }
+        prepared.told.refusals.extend(refusals);
+        order
+    }
+
+    /// What is known of the streams that handlers read or make, and nobody of them makes.
+    fn published(&self, order: &[(String, Vec<String>)]) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+        let mut names: BTreeSet<String> = order.iter().flat_map(|(_, reads)| reads.iter().cloned()).collect();
+        names.extend(
+            order.iter().filter_map(|(name, _)| self.handlers.get(name)).map(|there| there.spec.derived().to_owned()),
+        );
+        names.extend(order.iter().map(|(name, _)| name.clone()));
+        let facts = self.dock.run(move |context| {
+            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
+            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
+        })?;
+        let known = |facts: StreamFacts| (facts.name.clone(), KnownStream::from(facts));
+        Ok(facts.into_iter().map(known).collect())
+    }
+
+    /// What a handler is to become, compiled and measured unless it is that already. What it will make is among the streams then.
+    fn becoming(
+        &mut self,
+        spec: &HandlerSpec,
+        reads: Vec<String>,
+        streams: &mut BTreeMap<String, KnownStream>,
+        discard_state: bool,
+    ) -> Result<Becoming, String> {
+        let inputs: Vec<KnownStream> = reads.iter().filter_map(|name| streams.get(name).cloned()).collect();
+        let inputs: Vec<&KnownStream> = inputs.iter().collect();
+        let there = self.handlers.get(&spec.name);
+        let is_same = there.is_some_and(|there| is_same(there, spec, &inputs));
+        let values = match there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)) {
+            Some(values) => Some(values?),
+            None => None,
+        };
+        let compiled = match is_same || values.is_some() {
+            true => None,
+            false => Some(self.workshop.compile(spec, &inputs)?),
+        };
+        let there = self.handlers.get(&spec.name);
+        let (entries, is_metered) = match (&compiled, there) {
+            (Some(compiled), _) => (&compiled.entries, compiled.is_metered),
+            (None, Some(there)) => (&there.entries, there.is_metered),
+            (None, None) => return Err("there is nothing to make it from".to_owned()),
+        };
+        let mut need = need(entries, spec, streams, is_metered);
+        if let (None, Some(there)) = (&compiled, there) {
+            need.load = there.need.load;
+        }
+        let formats = |formats: Vec<FormatId>| formats.into_iter().collect::<BTreeSet<FormatId>>();
+        let takes = entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
+        let version = there.map_or(1, |there| there.version + u32::from(compiled.is_some()));
+        let takes_state = |kind: &&str| match (&compiled, there) {
+            (Some(compiled), Some(there)) => lost_state(there, compiled, kind).is_none(),
+            _ => true,
+        };
+        let states = there.iter().flat_map(|there| &there.entries).filter_map(|entry| entry.state.as_deref());
+        let wanted = control::WantedHandler {
+            definition: control::Definition {
+                version: version.into(),
+                parameters: spec.parameters.clone(),
+                reads: reads.iter().cloned().collect(),
+                makes: spec.derived().to_owned(),
+                takes: (!entries.is_empty()).then(|| formats(takes)),
+                gives: formats(outputs(entries).iter().map(Format::id).collect()),
+            },
+            place: spec.place.clone().map_or(Place::Auto, Place::Named),
+            need,
+            leaving: leaving(entries, &need),
+            state: entries.iter().find_map(|entry| entry.state.clone()),
+            takes_state: states.filter(takes_state).map(str::to_owned).collect(),
+            discard_state,
+        };
+        streams.insert(spec.derived().to_owned(), derived(spec, entries, &need, streams));
+        Ok(Becoming { spec: spec.clone(), reads, wanted, compiled, values })
+    }
+
+    /// What there is, as planning sees it.
+    fn current(&self, streams: &BTreeMap<String, KnownStream>) -> control::Current {
+        let published = streams.values().filter(|stream| stream.made_by.is_none() && stream.publishers > 0);
+        let published = published.map(|stream| {
+            let batches_per_s = stream.peak_msgs_per_s as f64 / stream.records_per_batch.max(1.0);
+            let flow = Flow {
+                batches_per_s: batches_per_s as u64,
+                messages_per_s: stream.peak_msgs_per_s,
+                bytes_per_s: (stream.peak_msgs_per_s as f64 * stream.bytes_per_record) as u64,
+            };
+            let formats = stream.formats.iter().map(|(format, _)| format.id()).collect();
+            let published = control::Published { context: PlatformConfig::DOCK.to_owned(), flow, formats };
+            (stream.name.clone(), published)
+        });
+        let handlers = self.handlers.iter().filter_map(|(name, there)| {
+            let context = self.watch.name(self.overlay.stage(there.stage)?.at).to_owned();
+            let takes =
+                there.entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
+            let deployed = control::Deployed {
+                definition: control::Definition {
+                    version: there.version.into(),
+                    parameters: there.spec.parameters.clone(),
+                    reads: there.reads.iter().map(|(name, _)| name.clone()).collect(),
+                    makes: there.spec.derived().to_owned(),
+                    takes: (!there.entries.is_empty()).then_some(takes),
+                    gives: outputs(&there.entries).iter().map(Format::id).collect(),
+                },
+                context,
+                load: there.need.load,
+                reserve: there.need.reserve,
+                leaving: leaving(&there.entries, &there.need),
+                state: there.entries.iter().find_map(|entry| entry.state.clone()),
+            };
+            Some((name.clone(), deployed))
+        });
+        control::Current {
+            contexts: self.context_list(),
+            dock: Some(PlatformConfig::DOCK.to_owned()),
+            published: published.collect(),
+            handlers: handlers.collect(),
+        }
+    }
+
+    /// The steps of a plan, with what they take; and those changes that planning has no part in.
+    fn take_plan(&self, plan: control::Plan, mut becoming: BTreeMap<String, Becoming>, prepared: &mut Prepared) {
+        prepared.told.notes.extend(plan.notes.iter().map(note_text));
+        for change in plan.changes {
+            let name = change.handler;
+            let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(ContextIndex(0));
+            let at_name = self.watch.name(at);
+            if change.action == Action::Remove {
+                prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
+                continue;
+            }
+            let Some(becomes) = becoming.remove(&name) else { continue };
+            let Becoming { spec, reads, wanted, compiled, values } = becomes;
+            let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
+            match (change.action, compiled, values) {
+                (Action::Deploy, Some(compiled), _) => {
+                    let what = format!("at {at_name}: {}", change.why);
+                    prepared.step("deploy", &name, what, Step::Deploy { spec, reads, compiled, need, at });
+                }
+                (Action::Swap(state), Some(compiled), _) => {
+                    let becomes_of_it = match state {
+                        State::None => "it has no state",
+                        State::Kept => "its state is kept",
+                        State::Discarded => "its state is discarded",
+                    };
+                    let what = format!(
+                        "to version {} at {at_name}; {becomes_of_it}; {}",
+                        wanted.definition.version, change.why
+                    );
+                    let keeps_state = state != State::Discarded;
+                    prepared.step("swap", &name, what, Step::Swap { spec, reads, compiled, need, keeps_state });
+                }
+                (Action::SetParameters, _, Some(values)) => {
+                    let what = format!("to {}", parameters_text(&spec.parameters));
+                    prepared.step("set_parameters", &name, what, Step::SetParameters { spec, values });
+                }
+                (Action::Move { from }, compiled, values) => {
+                    let what = format!("from {from} to {at_name}: {}", change.why);
+                    let handler = name.clone();
+                    prepared.step("move", &name, what, Step::Move { handler, spec: spec.clone(), to: at });
+                    // What else is to change of it follows.
+                    becoming.insert(name, Becoming { spec, reads, wanted, compiled, values });
+                }
+                (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec }),
+            }
+        }
+        for (name, becomes) in becoming {
+            let there = self.handlers.get(&name);
+            let is_told = prepared.told.changes.iter().any(|change| change.handler == name);
+            if there.is_some_and(|there| there.spec != becomes.spec) && !is_told {
+                let what = "how it is served changes".to_owned();
+                prepared.step("respecify", &name, what, Step::Respecify { spec: becomes.spec });
+            }
+        }
+        let waiting = prepared.steps.iter().filter_map(|step| match step {
+            Step::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
+                Some(&spec.name)
+            }
+            _ => None,
+        });
+        let notes = waiting
+            .map(|name| format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
+        let notes: Vec<String> = notes.collect();
+        prepared.told.notes.extend(notes);
+    }
+}
+
+/// What a handler is to become, and what it takes.
+struct Becoming {
+    spec: HandlerSpec,
+    reads: Vec<String>,
+    wanted: control::WantedHandler,
+    /// Where its program changes, or it is new.
+    compiled: Option<Compiled>,
+    /// Where nothing but its parameters' values changes.
+    values: Option<Vec<(u64, ParameterValues)>>,
+}
+
+/// Whether a handler that is there need not be compiled anew.
+fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> bool {
+    let program = |spec: &HandlerSpec| {
+        (spec.sql.clone(), spec.native.clone(), spec.parameters.clone(), spec.on.clone(), spec.makes.clone())
+    };
+    let known = |stream: &&KnownStream| {
+        stream.formats.iter().all(|(format, _)| there.entries.iter().any(|entry| entry.input == *format))
+    };
+    program(&there.spec) == program(spec) && inputs.iter().all(known)
+}
+
+/// The values that it takes to change a handler's parameters, if nothing else of its program changes.
+#[expect(clippy::type_complexity, reason = "a list of what each instance takes, or why one does not")]
+fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
+    let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
+    if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
+        return None;
+    }
+    let mut values = Vec::new();
+    for entry in &there.entries {
+        let Some(parameters) = &entry.parameters else { continue };
+        match parameters.prepare(&spec.parameters) {
+            Ok(prepared) => values.push((entry.input.id().0, prepared)),
+            // One that takes another handler.
+            Err(crossdock_engine::MakeError::Fixed { .. }) => return None,
+            Err(error) => return Some(Err(error.to_string())),
+        }
+    }
+    Some(Ok(values))
+}
+
+/// The first format of whose state of this kind what was compiled cannot take over.
+fn lost_state(there: &Deployed, compiled: &Compiled, kind: &str) -> Option<FormatId> {
+    let of_kind = there.entries.iter().filter(|before| before.state.as_deref() == Some(kind));
+    let mut inputs = of_kind.map(|before| &before.input);
+    let lost = inputs.find(|input| {
+        let at = compiled.entries.iter().position(|after| after.input == **input);
+        let after = at.and_then(|at| compiled.handlers.get(at)?.as_ref());
+        !after.is_some_and(|after| after.takes_state(kind))
+    });
+    lost.map(Format::id)
+}
+
+fn note_text(note: &Note) -> String {
+    match note {
+        Note::NoProducer { handler, stream } => {
+            format!("handler `{handler}` waits: nobody has published stream `{stream}` yet")
+        }
+        Note::TakesNone { handler, stream } => format!("handler `{handler}` fits no format of stream `{stream}`"),
+    }
+}
+
+/// Parameters for people.
+fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
+    let each: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    each.join(", ")
+}
+
+/// A derived stream, as its readers see it.
+fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMap<String, KnownStream>) -> KnownStream {
+    let known = streams.get(spec.derived());
+    let of_format = |format: &Format| {
+        let made = entries.iter().find(|entry| entry.output.as_ref() == Some(format));
+        made.map(|entry| entry.made.clone()).unwrap_or_default()
+    };
+    let formats = outputs(entries).into_iter().map(|format| (format.clone(), of_format(&format))).collect();
+    let most = entries.iter().map(|entry| entry.cost.messages_out_per_message).fold(0.0, f64::max);
+    let batch = entries.iter().map(|entry| entry.cost.messages_per_batch).fold(1.0, f64::max);
+    KnownStream {
+        number: known.map_or(0, |stream| stream.number),
+        name: spec.derived().to_owned(),
+        formats,
+        peak_msgs_per_s: (need.rate_msgs_per_s as f64 * most) as u64,
+        records_per_batch: (batch * most).max(1.0),
+        bytes_per_record: entries.iter().map(|entry| entry.cost.bytes_out_per_message).fold(0.0, f64::max),
+        made_by: Some(spec.name.clone()),
+        publishers: 0,
+    }
+}
+
+/// How a handler's stage is served.
+fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
+    let reads = reads.max(1) as u32;
+    let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
+    let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
+    Terms { weight: spec.weight.unwrap_or(1).max(1), budget_ns, one_in, drops, reads }
+}
+
+/// The instances of what was compiled.
+fn instances(compiled: &mut Compiled) -> Vec<Instance> {
+    let handlers = std::mem::take(&mut compiled.handlers);
+    let instance = |(entry, handler): (&Entry, _)| Instance {
+        format: entry.input.id().0,
+        handler,
+        output: entry.output.as_ref().map_or(0, |format| format.id().0),
+    };
+    compiled.entries.iter().zip(handlers).map(instance).collect()
+}
+
+/// What the dearest of a handler's entries takes for a record, in ns.
+fn dearest_ns(entries: &[Entry]) -> f64 {
+    entries.iter().map(|entry| entry.cost.ns_per_message.max(entry.cost.tail_ns_per_message)).fold(0.0, f64::max)
+}
+
+mod steps;
