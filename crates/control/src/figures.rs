@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// Time of a core: `310 ms/s`.
-pub(crate) struct Time(pub(crate) u64);
+/// Time of a core, in ns per s: `310 ms/s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Time(pub u64);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +22,8 @@ impl fmt::Display for Span {
 }
 
 /// Messages per second: `2.1 M msgs/s`.
-pub(crate) struct Rate(pub(crate) u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Rate(pub u64);
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@
 pub mod admission;
 pub mod balance;
 pub mod conversions;
-mod figures;
+pub mod figures;
 pub mod load;
 pub mod order;
 pub mod placement;

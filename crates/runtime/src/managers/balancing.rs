@@ -7,6 +7,7 @@ use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
 use crate::managers::spec::OverBudget;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
+use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Load};
 use std::collections::BTreeMap;
 
@@ -131,7 +132,7 @@ impl Managers {
         there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
         if !there.need.is_provisional {
             let (load, rate) = (there.need.load, there.need.rate_msgs_per_s);
-            let text = format!("measured on records of its streams: {} ns/s at {rate} msgs/s", load.time_ns_per_s);
+            let text = format!("measured on records of its streams: {} at {}", Time(load.time_ns_per_s), Rate(rate));
             self.note("measured", name, text);
         }
     }

@@ -75,7 +75,10 @@ impl Managers {
         let mut told = prepared.told;
         if !told.refusals.is_empty() {
             let about = told.changes.first().map(|change| change.handler.clone());
-            self.events.note("refused", About { handler: about.as_deref(), context: None }, told.refusals.join("; "));
+            // A query's error has the query with it, on lines of its own.
+            let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
+            let text: Vec<String> = told.refusals.iter().map(short).collect();
+            self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
             return Err(told);
         }
         // What others may be against, before anything is done.
@@ -373,7 +376,10 @@ impl Managers {
 
     /// The steps of a plan, with what they take; and those changes that planning has no part in.
     fn take_plan(&self, plan: control::Plan, mut becoming: BTreeMap<String, Becoming>, prepared: &mut Prepared) {
-        prepared.told.notes.extend(plan.notes.iter().map(note_text));
+        // Of those handlers only that the plan touches.
+        let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
+        let told = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
+        prepared.told.notes.extend(told.map(note_text));
         for change in plan.changes {
             let name = change.handler;
             let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(ContextIndex(0));
@@ -489,6 +495,12 @@ fn lost_state(there: &Deployed, compiled: &Compiled, kind: &str) -> Option<Forma
         !after.is_some_and(|after| after.takes_state(kind))
     });
     lost.map(Format::id)
+}
+
+fn note_handler(note: &Note) -> &str {
+    match note {
+        Note::NoProducer { handler, .. } | Note::TakesNone { handler, .. } => handler,
+    }
 }
 
 fn note_text(note: &Note) -> String {

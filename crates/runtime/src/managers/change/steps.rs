@@ -1,6 +1,6 @@
 //! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
 
-use super::{Step, dearest_ns, instances, need, terms};
+use super::{Step, dearest_ns, instances, need, parameters_text, terms};
 use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
 use crate::managers::events::About;
@@ -8,6 +8,7 @@ use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_control::admission::Need;
+use crossdock_control::figures::{Rate, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Faults within so many seconds that stop a handler that is to be restarted.
@@ -36,7 +37,11 @@ impl Managers {
             Step::SetParameters { spec, values } => {
                 let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
                 let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait))?;
-                self.note("set_parameters", &spec.name, format!("parameters are {:?} now", spec.parameters));
+                self.note(
+                    "set_parameters",
+                    &spec.name,
+                    format!("parameters are {} now", parameters_text(&spec.parameters)),
+                );
                 self.record(spec, |_| ());
                 if refused > 0 {
                     Err(format!("{refused} of its instances did not take the parameters"))
@@ -126,7 +131,7 @@ impl Managers {
 
     fn load_text(&self, need: &Need) -> String {
         let load = need.load;
-        format!("predicted {} ns/s at {} msgs/s, {}", load.time_ns_per_s, need.rate_msgs_per_s, need.class)
+        format!("predicted {} at {}, {}", Time(load.time_ns_per_s), Rate(need.rate_msgs_per_s), need.class)
     }
 
     /// Has the context with the device make room for what the steps of a plan read and make: streams that handlers are to read,
