@@ -7,10 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod chain;
+mod cores;
 mod cpu;
 mod daemon;
 mod flights;
 mod formats;
+mod load;
 mod mailbox;
 mod process;
 mod report;
@@ -29,6 +32,8 @@ struct Cli {
 enum Bench {
     /// Publisher, daemon and subscriber as three processes over loopback, against a relay of single datagrams
     Broker(broker::Options),
+    /// Handlers one behind the other: what a stage costs, within a context and across contexts
+    Chain(chain::Options),
     /// Records read, written and converted, against what else does that
     Formats(formats::Options),
     /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
@@ -49,6 +54,7 @@ enum Role {
 fn main() -> ExitCode {
     let result = match Cli::parse().bench {
         Bench::Broker(options) => broker::run(&options),
+        Bench::Chain(options) => chain::run(&options),
         Bench::Formats(options) => formats::run(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),

@@ -46,4 +46,6 @@ pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
 pub use manager::handle::{ManagerHandle, Wish};
 pub use manager::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
+#[cfg(feature = "bench")]
+pub use platform::rig;
 pub use services::Service;
