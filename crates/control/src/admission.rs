@@ -6,6 +6,7 @@
 
 use crate::figures::{Bandwidth, Rate, Span, Time};
 use crate::load::{Context, Contexts, Cost, Flow, Kind, Load, SLICE_NS, at_least, whole};
+use std::cmp::Reverse;
 use std::fmt;
 
 /// What the line takes for a byte, in ps, at 10 Gbit/s.
@@ -291,8 +292,8 @@ pub(crate) fn order(contexts: &Contexts, nearest: Option<usize>) -> Vec<usize> {
     let list = contexts.list();
     let mut order: Vec<usize> = (0..list.len()).collect();
     order.sort_by_cached_key(|&at| {
-        let left = contexts.headroom(at).time_ns_per_s;
-        (list[at].capacity.kind, nearest != Some(at), std::cmp::Reverse(left), list[at].name.clone())
+        let Context { name, capacity, .. } = &list[at];
+        (capacity.kind, nearest != Some(at), Reverse(contexts.headroom(at).time_ns_per_s), name.as_str())
     });
     order
 }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Add, Sub};
+use std::sync::Arc;
 
 /// Handlers of a platform at most.
 pub const MAX_HANDLERS: usize = 1024;
@@ -292,7 +293,8 @@ pub enum ContextsError {
 /// The contexts of a platform, with the loads that are committed there. A context is meant by its place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contexts {
-    list: Vec<Context>,
+    /// Shared, since plans try things out on many copies.
+    list: Arc<[Context]>,
     /// System work and committed loads, by context.
     used: Vec<Load>,
     /// Time of that, by CPU, and the widest margin there.
@@ -312,7 +314,8 @@ impl Contexts {
         if let Some((_, context)) = twice {
             return Err(ContextsError::Twice(context.name.clone()));
         }
-        let mut contexts = Contexts { used: vec![Load::default(); list.len()], list, cpus: BTreeMap::new() };
+        let (used, list): (_, Arc<[Context]>) = (vec![Load::default(); list.len()], list.into());
+        let mut contexts = Contexts { list, used, cpus: BTreeMap::new() };
         for at in 0..contexts.list.len() {
             let capacity = contexts.list[at].capacity;
             if let Some(cpu) = capacity.cpu {

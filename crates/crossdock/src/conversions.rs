@@ -3,16 +3,16 @@
 use crossdock_format::convert::{Codec, Conversion};
 use crossdock_runtime::info::{ConversionInfo, PathInfo, PathStep};
 use crossdock_runtime::{FormatName, KeptConversion};
-use serde::Deserialize;
 
 use crate::cli::{AddConversion, Conversions, ConversionsCommand, List, RemoveConversion};
 use crate::failure::{Failure, Outcome};
+use crate::handlers::{chains, tree};
 use crate::http::Changed;
 use crate::http::client::Client;
 use crate::lists::{client, objects, table};
 use crate::quantity::count;
 use crate::table::Side;
-use crate::{out, schema};
+use crate::{http, out, schema};
 
 /// `crossdock conversions`, and what is done to them.
 pub(crate) fn run(arguments: &Conversions) -> Outcome {
@@ -24,11 +24,7 @@ pub(crate) fn run(arguments: &Conversions) -> Outcome {
 }
 
 fn list(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        conversions: Vec<ConversionInfo>,
-    }
-    let Answer { conversions } = client(arguments)?.get("/v1/conversions")?;
+    let http::Conversions { conversions } = client(arguments)?.get("/v1/conversions")?;
     if arguments.json {
         return objects(&conversions);
     }
@@ -129,13 +125,17 @@ pub(crate) fn format_named(text: &str) -> Outcome<FormatName> {
 
 /// `crossdock paths`.
 pub(crate) fn paths(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        paths: Vec<PathInfo>,
-    }
-    let Answer { paths } = client(arguments)?.get("/v1/paths")?;
+    let http::Paths { paths } = client(arguments)?.get("/v1/paths")?;
+    let http::Handlers { handlers } = client(arguments)?.get("/v1/handlers")?;
     if arguments.json {
-        return objects(&paths);
+        objects(&paths)?;
+        return objects(&chains(&handlers));
+    }
+    if !handlers.is_empty() {
+        out::print(tree(&handlers) + if paths.is_empty() { "" } else { "\n" })?;
+        if paths.is_empty() {
+            return Ok(());
+        }
     }
     let headings = [
         ("stream", Side::Left),
@@ -148,8 +148,8 @@ pub(crate) fn paths(arguments: &List) -> Outcome {
         ("refused", Side::Right),
         ("waiting", Side::Right),
     ];
-    let empty =
-        "no paths: they are for subscribers that say which formats they accept, as `crossdock subscribe --accept`";
+    let empty = "no paths: they are of handlers (`crossdock handler deploy`), and of subscribers that say which formats they \
+                 accept (`crossdock subscribe --accept`)";
     table(&headings, paths.iter().map(path_row), empty)?;
     for (path, refusal) in paths.iter().filter_map(|path| Some((path, path.refusal.as_ref()?))) {
         out::say(format_args!(

@@ -3,7 +3,7 @@
 use crossdock_format::Format;
 use crossdock_format::registry::{Diff, Policy};
 use crossdock_runtime::info::{FieldInfo, FormatInfo};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::cli::{CheckFormat, DiffFormats, Formats, FormatsCommand, List, SetPolicy, ShowFormat};
 use crate::failure::{Failure, Outcome};
@@ -11,7 +11,7 @@ use crate::http::client::Client;
 use crate::http::{Changed, FormatCheck, StreamPolicy};
 use crate::lists::{client, objects, table};
 use crate::table::Side;
-use crate::{out, schema};
+use crate::{http, out, schema};
 
 /// `crossdock formats`, and what is asked of them.
 pub(crate) fn run(arguments: &Formats) -> Outcome {
@@ -24,13 +24,8 @@ pub(crate) fn run(arguments: &Formats) -> Outcome {
     }
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    formats: Vec<FormatInfo>,
-}
-
 fn list(arguments: &List) -> Outcome {
-    let Answer { formats } = client(arguments)?.get("/v1/formats")?;
+    let http::Formats { formats } = client(arguments)?.get("/v1/formats")?;
     if arguments.json {
         return objects(&formats);
     }
@@ -120,7 +115,7 @@ fn format_named(text: &str, arguments: &List) -> Outcome<Format> {
     if !looks_known {
         return Err(Failure::usage(format!("`{text}` names no format")).hint(hint));
     }
-    let Answer { formats } = client(arguments)?.get("/v1/formats")?;
+    let http::Formats { formats } = client(arguments)?.get("/v1/formats")?;
     let found = formats
         .iter()
         .find(|format| format.id.eq_ignore_ascii_case(text) || streams(format).iter().any(|name| name == text));

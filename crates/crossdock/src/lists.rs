@@ -1,30 +1,30 @@
 //! `streams`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
-use crossdock_runtime::info::{ClientInfo, ContextInfo, ExplainInfo, MailboxInfo, StreamInfo, SubscriptionInfo};
-use serde::{Deserialize, Serialize};
+use crossdock_runtime::info::{
+    ClientInfo, ContextInfo, ExplainInfo, HandlerContextInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
+};
+use serde::Serialize;
 
 use crate::cli::{Explain, List};
 use crate::conversions::{format_named, named, way};
 use crate::failure::Outcome;
+use crate::handlers::per_mille_of_core;
 use crate::http::ExplainRequest;
 use crate::http::client::Client;
-use crate::out;
 use crate::quantity::{bytes, count, counted};
 use crate::table::{Side, Width, render};
+use crate::{http, out};
 
 /// `crossdock streams`.
 pub(crate) fn streams(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        streams: Vec<StreamInfo>,
-    }
-    let Answer { streams } = client(arguments)?.get("/v1/streams")?;
+    let http::Streams { streams } = client(arguments)?.get("/v1/streams")?;
     if arguments.json {
         return objects(&streams);
     }
     let row = |stream: &StreamInfo| {
+        let made_by = stream.made_by.as_ref().map_or(String::new(), |handler| format!(" (by {handler})"));
         vec![
-            stream.name.clone(),
+            stream.name.clone() + &made_by,
             count(stream.publishers.into()) + if stream.blocked > 0 { " (held back)" } else { "" },
             count(stream.subscriptions.into()),
             count(stream.records_in),
@@ -49,11 +49,7 @@ pub(crate) fn streams(arguments: &List) -> Outcome {
 
 /// `crossdock subscriptions`.
 pub(crate) fn subscriptions(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        subscriptions: Vec<SubscriptionInfo>,
-    }
-    let Answer { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
+    let http::Subscriptions { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
     if arguments.json {
         return objects(&subscriptions);
     }
@@ -82,25 +78,45 @@ pub(crate) fn subscriptions(arguments: &List) -> Outcome {
 
 /// `crossdock contexts`.
 pub(crate) fn contexts(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        contexts: Vec<ContextInfo>,
-    }
-    let Answer { contexts } = client(arguments)?.get("/v1/contexts")?;
+    let http::Contexts { contexts, platform } = client(arguments)?.get("/v1/contexts")?;
     if arguments.json {
-        return objects(&contexts);
+        objects(&contexts)?;
+        return objects(&platform);
     }
-    let texts: Vec<String> = contexts.iter().map(context_text).collect();
+    let mut texts: Vec<String> = contexts.iter().map(context_text).collect();
+    if !platform.is_empty() {
+        texts.insert(0, render(&CONTEXT_HEADINGS, platform.iter().map(context_row), Width::of_stdout()));
+    }
     out::print(texts.join("\n"))
+}
+
+const CONTEXT_HEADINGS: [(&str, Side); 7] = [
+    ("context", Side::Left),
+    ("cpu", Side::Right),
+    ("handlers", Side::Left),
+    ("busy", Side::Right),
+    ("headroom", Side::Right),
+    ("queued", Side::Right),
+    ("records/s", Side::Right),
+];
+
+fn context_row(context: &HandlerContextInfo) -> Vec<String> {
+    let others = context.shares.iter().filter(|other| **other != context.name);
+    let shares = others.fold(String::new(), |shares, other| format!("{shares} (with {other})"));
+    vec![
+        context.name.clone() + &shares,
+        context.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+        if context.handlers.is_empty() { "-".to_owned() } else { context.handlers.join(", ") },
+        format!("{:.0} %", context.busy_share * 100.0),
+        per_mille_of_core(context.headroom_ns_per_s),
+        format!("{} of {}", count(context.queued), count(context.queue_bound)),
+        count(context.rate_msgs_per_s),
+    ]
 }
 
 /// `crossdock clients`.
 pub(crate) fn clients(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        clients: Vec<ClientInfo>,
-    }
-    let Answer { clients } = client(arguments)?.get("/v1/clients")?;
+    let http::Clients { clients } = client(arguments)?.get("/v1/clients")?;
     if arguments.json {
         return objects(&clients);
     }
@@ -143,11 +159,7 @@ fn uses(client: &ClientInfo) -> String {
 
 /// `crossdock mailboxes`.
 pub(crate) fn mailboxes(arguments: &List) -> Outcome {
-    #[derive(Deserialize)]
-    struct Answer {
-        mailboxes: Vec<MailboxInfo>,
-    }
-    let Answer { mailboxes } = client(arguments)?.get("/v1/mailboxes")?;
+    let http::Mailboxes { mailboxes } = client(arguments)?.get("/v1/mailboxes")?;
     if arguments.json {
         return objects(&mailboxes);
     }
@@ -335,6 +347,25 @@ mod tests {
         let has = |name: &str, value: &str| text.lines().any(|line| line.starts_with(name) && line.ends_with(value));
         assert!(has("clients attached", "2 of 1,024") && has("mailboxes", "3 of 4,096"), "{text}");
         assert!(has("detached: violation", " 1"), "{text}");
+    }
+
+    #[test]
+    fn a_context_shows_what_runs_there_and_what_room_it_has() {
+        let context = HandlerContextInfo {
+            name: "c-core-1".into(),
+            shares: vec!["c-core-1".into(), "c-core-2".into()],
+            handlers: vec!["late".into(), "totals".into()],
+            busy_share: 0.256,
+            headroom_ns_per_s: 544_000_000,
+            queued: 3,
+            queue_bound: 256,
+            rate_msgs_per_s: 2_100_000,
+            ..HandlerContextInfo::default()
+        };
+        let row = context_row(&context);
+        let wanted = ["c-core-1 (with c-core-2)", "-", "late, totals", "26 %", "544 ms/s", "3 of 256", "2,100,000"];
+        assert_eq!(row, wanted);
+        lines(&CONTEXT_HEADINGS, row);
     }
 
     #[test]

@@ -5,8 +5,10 @@ mod cli;
 mod config;
 mod conversions;
 mod demo;
+mod events;
 mod failure;
 mod formats;
+mod handlers;
 mod http;
 mod input;
 mod lists;
@@ -48,6 +50,12 @@ fn run(command: Command) -> Outcome {
         Command::Streams(arguments) => lists::streams(&arguments),
         Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
         Command::Contexts(arguments) => lists::contexts(&arguments),
+        Command::Handler(arguments) => handlers::run(&arguments),
+        Command::Handlers(arguments) => handlers::list(&arguments),
+        Command::Plan(arguments) => handlers::plan(&arguments),
+        Command::Apply(arguments) => handlers::apply(&arguments),
+        Command::Events(arguments) => events::run(&arguments),
+        Command::Top(_) => Ok(()),
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Completions { shell } => completions(shell),

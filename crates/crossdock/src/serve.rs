@@ -11,6 +11,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::cli::Serve;
 use crate::config::{self, Config, HandlerSection, Level, StreamSection};
 use crate::failure::{Failure, Outcome};
+use crate::http::indented;
 use crate::http::server::Server;
 use crate::http::socket::{self, SocketFile};
 use crate::quantity::bytes;
@@ -149,7 +150,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome {
         }
         Ok(Err(plan)) => Err(Failure::usage(format!(
             "the configured handlers cannot be deployed, so none is:{}",
-            plan.refusals.iter().map(|why| format!("\n  {why}")).collect::<String>()
+            indented(&plan.refusals)
         ))
         .hint("mend their [[handler]] sections, or take them out and try `crossdock plan FILE` on the running daemon")),
         Err(stopped) => Err(Failure::failed(stopped.to_string())),
@@ -157,7 +158,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome {
 }
 
 /// What was kept, but for what is configured under the same name, which wins.
-fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -> Vec<HandlerSpec> {
+pub(crate) fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -> Vec<HandlerSpec> {
     kept.retain(|kept| configured.iter().all(|configured| configured.name != kept.name));
     kept.extend(configured);
     kept

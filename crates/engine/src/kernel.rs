@@ -107,16 +107,16 @@ impl Kernel {
                 Some(Kernel::Null { place: Place::of(field(operand)?), is_null: !negated })
             }
             Node::IsTruth { truth: Some(wanted), negated: false, operand } => truth(field(operand)?, *wanted),
-            Node::Compare { op, left, right } => compare(field(left)?, *op, right.as_constant()?),
-            Node::Distinct { negated: true, left, right } => match right.as_constant()? {
+            Node::Compare { op, left, right } => compare(field(left)?, *op, right.as_known()?),
+            Node::Distinct { negated: true, left, right } => match right.as_known()? {
                 Constant::Null => Some(Kernel::Null { place: Place::of(field(left)?), is_null: true }),
                 constant => compare(field(left)?, CompareOp::Eq, constant),
             },
             Node::Between { negated, operand, low, high } => {
-                between(field(operand)?, *negated, low.as_constant()?, high.as_constant()?)
+                between(field(operand)?, *negated, low.as_known()?, high.as_known()?)
             }
             Node::In { negated, operand, list } => {
-                let list: Option<Vec<&Constant>> = list.iter().map(Expr::as_constant).collect();
+                let list: Option<Vec<&Constant>> = list.iter().map(Expr::as_known).collect();
                 one_of(field(operand)?, *negated, &list?)
             }
             Node::Like(like) => starts_with(field(&like.operand)?, like),
@@ -269,7 +269,7 @@ fn one_of(field: &Field, negated: bool, list: &[&Constant]) -> Option<Kernel> {
 
 /// `LIKE 'abc%'`, and LIKE without a wildcard.
 fn starts_with(field: &Field, like: &Like) -> Option<Kernel> {
-    let Some(Constant::Text(pattern)) = like.pattern.as_constant() else { return None };
+    let Some(Constant::Text(pattern)) = like.pattern.as_known() else { return None };
     if like.any_case || !field.ty.is_text() {
         return None;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crossdock_format::Format;
-use crossdock_query::QueryError;
+use crossdock_query::{Program, QueryError};
 
 use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
@@ -22,14 +22,14 @@ pub struct HandlerProgram {
 /// What a handler is written in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A query.
+    /// A query, whose parameters are written `$name` in it.
     Sql(String),
     /// The name of one of the [`Natives`].
     Native(String),
 }
 
 impl HandlerProgram {
-    /// A query without parameters.
+    /// A query.
     pub fn sql(sql: impl Into<String>) -> HandlerProgram {
         HandlerProgram { source: Source::Sql(sql.into()), parameters: BTreeMap::new() }
     }
@@ -52,10 +52,7 @@ impl HandlerProgram {
     /// What [`HandlerProgram::make`] would say of any format.
     pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
         match &self.source {
-            Source::Sql(sql) => {
-                crossdock_query::parse(sql)?;
-                self.no_parameters()
-            }
+            Source::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
             Source::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
         }
     }
@@ -78,13 +75,13 @@ impl HandlerProgram {
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
             Source::Sql(sql) => {
-                self.no_parameters()?;
-                let handler = SelectHandler::new(crossdock_query::parse(sql)?.plan(input)?);
+                let program = crossdock_query::parse(sql)?.plan_with(input, &self.parameters)?;
+                let handler = SelectHandler::new(program.clone());
                 Ok(Made {
-                    output: handler.program().output.clone(),
+                    output: program.output.clone(),
                     form: HandlerForm { steps: handler.steps() },
                     is_metered: true,
-                    parameters: Parameters(Prepares::Query),
+                    parameters: Parameters(Prepares::Query(Box::new(program))),
                     handler: Box::new(handler),
                 })
             }
@@ -97,17 +94,6 @@ impl HandlerProgram {
                 let parameters = Parameters(Prepares::Native(kind.clone(), arguments));
                 Ok(Made { handler, output, form, is_metered, parameters })
             }
-        }
-    }
-
-    fn no_parameters(&self) -> Result<(), MakeError> {
-        match self.parameters.keys().next() {
-            None => Ok(()),
-            Some(name) => Err(MakeError::Parameter {
-                handler: "the query".to_owned(),
-                parameter: name.clone(),
-                problem: "the query has no parameters".to_owned(),
-            }),
         }
     }
 }
@@ -161,7 +147,7 @@ pub struct Parameters(Prepares);
 
 #[derive(Clone, Debug)]
 enum Prepares {
-    Query,
+    Query(Box<Program>),
     Native(NativeKind, Arguments),
 }
 
@@ -173,7 +159,10 @@ impl Parameters {
     /// What [`HandlerProgram::make`] says of them; [`MakeError::Fixed`] for one that needs another handler.
     pub fn prepare(&self, values: &BTreeMap<String, String>) -> Result<ParameterValues, MakeError> {
         match &self.0 {
-            Prepares::Query => Err(MakeError::Fixed { parameter: values.keys().next().cloned().unwrap_or_default() }),
+            Prepares::Query(program) => match program.with_values(values) {
+                Ok(program) => Ok(SelectHandler::prepare(program)),
+                Err(error) => Err(replanned(program, values).unwrap_or(MakeError::Query(error))),
+            },
             Prepares::Native(kind, arguments) => {
                 let given = kind.read(values)?;
                 match arguments.differs(&given, kind.parameters()) {
@@ -183,6 +172,15 @@ impl Parameters {
             }
         }
     }
+}
+
+/// Values that do not fit the types that parameters have may yet give them others, where they took these from the values.
+fn replanned(program: &Program, values: &BTreeMap<String, String>) -> Option<MakeError> {
+    let fresh =
+        crossdock_query::parse(&program.sql).and_then(|select| select.plan_with(&program.input, values)).ok()?;
+    let (was, is) = (program.parameter_types(), fresh.parameter_types());
+    let (parameter, _) = is.into_iter().find(|place| !was.contains(place))?;
+    Some(MakeError::Fixed { parameter: parameter.to_owned() })
 }
 
 /// Why a handler cannot be made.

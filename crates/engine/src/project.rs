@@ -168,6 +168,14 @@ impl RowPlan {
             && self.variable.iter().all(|field| matches!(field, Variable::Copied { .. }))
     }
 
+    /// Exchanges the memory that rows are made in with another plan's for the same formats.
+    pub(crate) fn exchange_memory(&mut self, other: &mut RowPlan) {
+        std::mem::swap(&mut self.row, &mut other.row);
+        if let (Some(by_value), Some(other)) = (&mut self.by_value, &mut other.by_value) {
+            std::mem::swap(&mut by_value.builder, &mut other.builder);
+        }
+    }
+
     /// Whether fields are set one by one, so that there has to be an output for each.
     pub(crate) fn is_by_value(&self) -> bool {
         self.by_value.is_some()

@@ -6,7 +6,7 @@ use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{Interpreter, Program, Projection};
 
 use crate::filter::Filter;
-use crate::handler::{Handler, HandlerCounters, Sink, Verdict};
+use crate::handler::{Handler, HandlerCounters, ParameterValues, Sink, Verdict};
 use crate::kernel::Records;
 use crate::project::RowPlan;
 
@@ -19,12 +19,29 @@ use crate::project::RowPlan;
 /// leaves.
 #[derive(Debug)]
 pub struct SelectHandler {
+    resolved: Resolved,
+    interpreter: Interpreter,
+    counters: HandlerCounters,
+}
+
+/// A program, and what was resolved of it.
+#[derive(Debug)]
+struct Resolved {
     program: Program,
     filter: Filter,
     /// How rows are made; `None` where they are the records.
     rows: Option<RowPlan>,
-    interpreter: Interpreter,
-    counters: HandlerCounters,
+}
+
+impl Resolved {
+    fn of(program: Program) -> Resolved {
+        let filter = Filter::of(&program.filter, &program.input);
+        let rows = match &program.projection {
+            Projection::All => None,
+            Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
+        };
+        Resolved { program, filter, rows }
+    }
 }
 
 /// How a part of a program runs. `Display` gives one word, or `as they are`.
@@ -64,27 +81,30 @@ pub struct Step {
 impl SelectHandler {
     /// Resolves the program's common forms; done once for a subscription and format.
     pub fn new(program: Program) -> SelectHandler {
-        let filter = Filter::of(&program.filter, &program.input);
-        let rows = match &program.projection {
-            Projection::All => None,
-            Projection::Fields(outputs) => Some(RowPlan::of(outputs, &program.input, &program.output)),
-        };
-        SelectHandler { program, filter, rows, interpreter: Interpreter::new(), counters: HandlerCounters::default() }
+        let (resolved, interpreter) = (Resolved::of(program), Interpreter::new());
+        SelectHandler { resolved, interpreter, counters: HandlerCounters::default() }
+    }
+
+    /// Makes values of a query's parameters ready for [`Handler::set_parameters`] of a handler of that query and format:
+    /// `program` is its program [with these values](Program::with_values).
+    pub fn prepare(program: Program) -> ParameterValues {
+        ParameterValues::new(Resolved::of(program))
     }
 
     /// The program that it runs.
     pub fn program(&self) -> &Program {
-        &self.program
+        &self.resolved.program
     }
 
     /// The conditions in the order in which they run, and the select list, with their forms.
     pub fn steps(&self) -> Vec<Step> {
-        let conditions = self.filter.conditions().iter().filter_map(|condition| {
-            let expr = self.program.filter.get(condition.number)?;
+        let Resolved { program, filter, rows } = &self.resolved;
+        let conditions = filter.conditions().iter().filter_map(|condition| {
+            let expr = program.filter.get(condition.number)?;
             let form = if condition.kernel.is_some() { Form::Kernel } else { Form::Interpreted };
-            Some(Step { condition: expr.sql(&self.program.input).to_string(), form })
+            Some(Step { condition: expr.sql(&program.input).to_string(), form })
         });
-        let form = match &self.rows {
+        let form = match rows {
             None => Form::AsTheyAre,
             Some(plan) if plan.only_copies() => Form::Kernel,
             Some(_) => Form::Interpreted,
@@ -95,7 +115,7 @@ impl SelectHandler {
 
 impl Handler for SelectHandler {
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
-        let SelectHandler { program, filter, rows, interpreter, counters } = self;
+        let SelectHandler { resolved: Resolved { program, filter, rows }, interpreter, counters } = self;
         counters.records_in += selection.len() as u64;
         counters.row_errors += filter.narrow(&program.filter, &program.input, interpreter, batch, selection);
         let Some(plan) = rows else {
@@ -119,5 +139,21 @@ impl Handler for SelectHandler {
 
     fn counters(&self) -> HandlerCounters {
         self.counters
+    }
+
+    fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {
+        match values.get_mut::<Resolved>() {
+            Some(other)
+                if other.program.sql == self.resolved.program.sql
+                    && other.program.input == self.resolved.program.input =>
+            {
+                std::mem::swap(other, &mut self.resolved);
+                if let (Some(rows), Some(before)) = (&mut self.resolved.rows, &mut other.rows) {
+                    rows.exchange_memory(before);
+                }
+                true
+            }
+            _ => false,
+        }
     }
 }

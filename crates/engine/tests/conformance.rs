@@ -45,9 +45,12 @@ fn programs() -> Vec<HandlerProgram> {
         native("tally").with("key", "n").with("sum", "m").with("max_keys", "2").with("count_as", "the count"),
         native("changes").with("fields", "c"),
         native("changes").with("fields", "m,name").with("key", "c, n").with("max_keys", "4"),
+        native("convert").with("to", "u u64\nc string\nname string null"),
+        native("convert").with("to", "u u8\nn i32"),
         HandlerProgram::sql("SELECT * FROM a WHERE n > 2 AND name LIKE 'a%'"),
         HandlerProgram::sql("SELECT n, c, name FROM a WHERE m IS NOT NULL"),
         HandlerProgram::sql("SELECT n / (n - 3) AS x, name || c AS y FROM a WHERE u < 5"),
+        HandlerProgram::sql("SELECT n + $1 AS x, name FROM a WHERE c = $c").with("1", "7").with("c", "JFK"),
     ]
 }
 
@@ -281,7 +284,13 @@ fn warm_handlers_allocate_nothing() {
 /// Programs, and other values of parameters that they can be given while they run.
 fn tunable() -> Vec<(HandlerProgram, HandlerProgram)> {
     let native = HandlerProgram::native;
+    let sql = |x: &str, least: &str| {
+        let sql =
+            "SELECT n + $x AS x, name || $x AS y FROM a WHERE n > $least AND (name LIKE $like OR n IN ($x, $least))";
+        HandlerProgram::sql(sql).with("x", x).with("least", least).with("like", format!("%{x}%"))
+    };
     vec![
+        (sql("3", "5"), sql("17", "9")),
         (native("sample").with("every", "2"), native("sample").with("every", "5")),
         (native("sample").with("every", "7"), native("sample").with("every", "1")),
         (native("work").with("ns", "1"), native("work").with("ns", "2").with("every", "9")),

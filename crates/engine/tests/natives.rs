@@ -221,16 +221,46 @@ fn what_cannot_be_is_refused_by_name() {
         (native("tally").with("key", "n").with("sum", "key"), "parameter `sum` of tally: `key` is string; "),
         (native("tally").with("key", "n").with("sum", "n,x"), "parameter `sum` of tally: one field is added up"),
         (native("number").with("field", "n"), "parameter `field` of number: the records have a field `n` already"),
+        (native("convert"), "parameter `to` of convert: the format of what is made is missing"),
+        (native("convert").with("to", "n"), "parameter `to` of convert: "),
+        (native("convert").with("to", "q i8"), "parameter `by` of convert: "),
+        (native("convert").with("by", "SELECT n FROM a"), "parameter `by` of convert: a query is a handler by itself"),
+        (native("convert").with("by", "encode morse"), "parameter `by` of convert: "),
+        (
+            native("convert").with("by", "encode json x"),
+            "parameter `by` of convert: messages are made in a field `message`",
+        ),
         (native("changes").with("fields", "zz"), "parameter `fields` of changes: no field `zz`"),
         (HandlerProgram::sql("SELECT * FROM a WHERE q = 1"), "line 1, column 23: stream a has no column `q`"),
-        (HandlerProgram::sql("SELECT * FROM a").with("b", "1"), "parameter `b`"),
+        (HandlerProgram::sql("SELECT * FROM a").with("b", "1"), "the query has no parameter `b`"),
+        (HandlerProgram::sql("SELECT * FROM a WHERE n > $b"), "line 1, column 27: the parameter $b has no value"),
     ] {
         let found = refusal(&program);
         assert!(found.starts_with(expected), "{found}\nexpected {expected}");
         let is_known_early = program.check(&Natives::built_in()).is_err();
-        let needs_format = ["no field", "already", "string;", "several", "it names no", "no column"];
+        let needs_format = ["no field", "already", "string;", "several", "it names no", "no column", "of convert"];
         assert_eq!(is_known_early, !needs_format.iter().any(|word| found.contains(word)), "{found}");
     }
+}
+
+#[test]
+fn records_are_converted_encoded_and_decoded() {
+    let records: Vec<Vec<u8>> = (0..200).map(|n| record("k", (n % 3 > 0).then_some(n))).collect();
+    let convert = |by: &str, to: &Format| native("convert").with("by", by).with("to", to.describe());
+    let to = Format::parse_schema("n i64 null\nkey string").unwrap();
+    let Made { mut handler, output, .. } = make(&convert("", &to));
+    let (verdict, _, converted) = run(&mut *handler, &records);
+    assert_eq!((verdict, output), (Verdict::Emit(200), to.clone()));
+    for (record, n) in converted.iter().zip(0..) {
+        let n = if n % 3 > 0 { Value::Int(n) } else { Value::Null };
+        let record = Record::check(&to, record).unwrap();
+        assert_eq!((record.get(0), record.get(1)), (n, Value::Text(b"k")));
+    }
+    let Made { mut handler, output, .. } = make(&native("convert").with("by", "encode json"));
+    let (_, _, encoded) = run(&mut *handler, &records);
+    let decode = convert("decode json\nignore-unknown", &to);
+    let Made { mut handler, .. } = decode.make(&Natives::built_in(), &output).unwrap();
+    assert_eq!(run(&mut *handler, &encoded).2, converted);
 }
 
 #[test]
@@ -240,6 +270,19 @@ fn a_parameter_that_makes_another_handler_is_told() {
     assert!(given("key").is_ok());
     assert!(matches!(given("n"), Err(MakeError::Fixed { parameter }) if parameter == "key"));
     assert!(matches!(given("n "), Err(MakeError::Fixed { .. })));
+}
+
+#[test]
+fn a_value_that_makes_another_query_is_told_from_one_that_is_wrong() {
+    let program = |x: &str, y: &str| {
+        HandlerProgram::sql("SELECT key, $x AS x, n + $x AS m FROM a WHERE n > $y").with("x", x).with("y", y)
+    };
+    let Made { parameters, .. } = make(&program("1", "1"));
+    let prepared = |x: &str, y: &str| parameters.prepare(&program(x, y).parameters).map(drop);
+    assert_eq!(prepared("2", "3"), Ok(()));
+    assert_eq!(prepared("2.5", "3"), Err(MakeError::Fixed { parameter: "x".to_owned() }));
+    assert!(matches!(prepared("2", "2.5"), Err(MakeError::Query(_))));
+    assert!(matches!(prepared("JFK", "2"), Err(MakeError::Query(_))));
 }
 
 #[test]
@@ -273,5 +316,5 @@ fn others_may_add_their_own() {
     natives.add(kind.metered());
     assert!(native("mine").make(&natives, &format()).unwrap().is_metered);
     let names: Vec<&str> = natives.iter().map(NativeKind::name).collect();
-    assert_eq!(names, ["changes", "mine", "number", "pass", "sample", "tally", "work"]);
+    assert_eq!(names, ["changes", "convert", "mine", "number", "pass", "sample", "tally", "work"]);
 }

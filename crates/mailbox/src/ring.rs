@@ -88,6 +88,16 @@ impl<T> Producer<T> {
         self.capacity() - self.tail.wrapping_sub(self.head_seen)
     }
 
+    /// Whether fewer than `limit` wait in it; asks the consumer only if it seems otherwise.
+    #[inline]
+    pub fn is_below(&mut self, limit: usize) -> bool {
+        if self.tail.wrapping_sub(self.head_seen) < limit {
+            return true;
+        }
+        self.head_seen = self.shared.head.load(Ordering::Acquire);
+        self.tail.wrapping_sub(self.head_seen) < limit
+    }
+
     /// How many fit without asking, or after asking if that is none.
     fn free_seen(&mut self) -> usize {
         match self.capacity() - self.tail.wrapping_sub(self.head_seen) {

@@ -5,6 +5,7 @@
 
 use crossdock_format::FieldType;
 
+use crate::error::Position;
 use crate::interpret::MAX_MADE_TEXT_BYTES;
 
 /// An expression that was checked: its operands fit its node, and `ty` and `nullable` are what it gives.
@@ -25,6 +26,8 @@ pub enum Node {
     Field(usize),
     /// A value that is known.
     Const(Constant),
+    /// A value that stands for a parameter, and can be another one tomorrow.
+    Parameter(Box<Parameter>),
     /// `left op right`; null if an operand is null. Numbers compare exactly, whatever their types; text and bytes by
     /// their bytes; NaN equals itself and is greater than every other number.
     Compare {
@@ -135,6 +138,17 @@ pub enum Constant {
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
+}
+
+/// A parameter at one place of a query: `$name`. It takes its type from there, and is never null.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name, without the `$`.
+    pub name: String,
+    /// The value that it has now.
+    pub value: Constant,
+    /// Where it stands.
+    pub at: Option<Position>,
 }
 
 /// A pattern match.
@@ -257,10 +271,18 @@ impl Expr {
         }
     }
 
+    /// The value that this has for every record: of a constant, and of a parameter, which may have another value later.
+    pub fn as_known(&self) -> Option<&Constant> {
+        match &self.node {
+            Node::Parameter(parameter) => Some(&parameter.value),
+            _ => self.as_constant(),
+        }
+    }
+
     /// The operands of this node, in the order in which they are computed.
     pub fn operands(&self) -> Vec<&Expr> {
         match &self.node {
-            Node::Field(_) | Node::Const(_) => vec![],
+            Node::Field(_) | Node::Const(_) | Node::Parameter(_) => vec![],
             Node::Compare { left, right, .. }
             | Node::Distinct { left, right, .. }
             | Node::Arithmetic { left, right, .. }
@@ -295,7 +317,7 @@ impl Expr {
             }),
             Node::Negate(operand) => !is_float(operand.ty) && !self.integer_bounds().is_some_and(within_i64),
             Node::Cast(operand) => !is_lossless(operand.ty, self.ty),
-            Node::Like(like) => like.pattern.as_constant().is_none(),
+            Node::Like(like) => like.pattern.as_known().is_none(),
             _ => false,
         };
         fails_itself || self.operands().into_iter().any(Expr::fails_somewhere)
@@ -364,9 +386,9 @@ impl Expr {
     }
 
     /// The operands of this node, to change.
-    fn operands_mut(&mut self) -> Vec<&mut Expr> {
+    pub(crate) fn operands_mut(&mut self) -> Vec<&mut Expr> {
         match &mut self.node {
-            Node::Field(_) | Node::Const(_) => vec![],
+            Node::Field(_) | Node::Const(_) | Node::Parameter(_) => vec![],
             Node::Compare { left, right, .. }
             | Node::Distinct { left, right, .. }
             | Node::Arithmetic { left, right, .. }

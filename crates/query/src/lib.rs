@@ -37,6 +37,9 @@
 //!   without blanks around it; to `char(N)` text is cut, here to N bytes. A timestamp as text is RFC 3339, as a whole
 //!   number the nanoseconds since 1970. The names of types are PostgreSQL's and those of formats.
 //!
+//! * **Parameters**: `$name` or `$1` wherever a value may be written, for a query that is planned
+//!   [with their values](Select::plan_with), which can be [changed](Program::with_values) without planning it again.
+//!
 //! Bounds: [`MAX_SQL_BYTES`], [`MAX_OPERATORS`], [`MAX_NESTING`], [`MAX_MADE_TEXT_BYTES`].
 #![forbid(unsafe_code)]
 
@@ -49,7 +52,7 @@ mod print;
 mod program;
 
 pub use error::{Excerpt, Position, QueryError};
-pub use expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node};
+pub use expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node, Parameter};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
 pub use parse::{MAX_NESTING, MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
 pub use print::SqlText;

@@ -4,6 +4,7 @@
 //! expressions are left to `sqlparser`. Text from outside is bounded before it is parsed: its length, how deep it nests
 //! and how long its chains are, because a syntax tree is built and freed recursively.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions};
@@ -43,6 +44,7 @@ pub struct Select {
 struct Parsed {
     items: Vec<Item>,
     condition: Option<Condition>,
+    parameters: Vec<(String, Option<Position>)>,
 }
 
 /// WHERE, and where it begins.
@@ -92,7 +94,31 @@ impl Select {
     /// # Errors
     /// An unknown column, a mismatch of types, an expression that is not possible; with its place in the text.
     pub fn plan(&self, format: &Format) -> Result<Program, QueryError> {
-        bind::plan(self, format).map_err(|error| error.over(&self.sql))
+        bind::plan(self, format, None).map_err(|error| error.over(&self.sql))
+    }
+
+    /// The names of the query's parameters, without the `$`, each once, and where it first stands.
+    pub fn parameters(&self) -> &[(String, Option<Position>)] {
+        &self.parsed.parameters
+    }
+
+    /// Whether `values` has a value for each of the query's parameters, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, with its place in the text, or that no parameter is called by.
+    pub fn check_values(&self, values: &BTreeMap<String, String>) -> Result<(), QueryError> {
+        bind::check_names(self.parameters(), values).map_err(|error| error.over(&self.sql))
+    }
+
+    /// The same as [`Select::plan`] for a query that may have parameters, `$name`, wherever a value may be written. Each
+    /// has the value that it has in `values`, as text. Its type comes from its place: what it is compared with, what it
+    /// is an alternative to, what it is cast to; else it is that of a literal that looks like its value.
+    ///
+    /// # Errors
+    /// Those of [`Select::plan`] and [`Select::check_values`]; a value that does not fit its place.
+    pub fn plan_with(&self, format: &Format, values: &BTreeMap<String, String>) -> Result<Program, QueryError> {
+        self.check_values(values)?;
+        bind::plan(self, format, Some(values)).map_err(|error| error.over(&self.sql))
     }
 
     /// The error for a stream that is not there: where it is named, what is known, and which of that may have been meant.
@@ -131,6 +157,7 @@ impl Select {
 
 struct Reader {
     parser: Parser<'static>,
+    parameters: Vec<(String, Option<Position>)>,
     /// Behind the last character.
     end: Option<Position>,
 }
@@ -148,9 +175,10 @@ impl Reader {
             .map_err(|error| QueryError::new(sentence(&error.message), Position::of(error.location)))?;
         let tokens = signs_apart(tokens);
         check_tokens(&tokens)?;
+        let parameters = parameters(&tokens);
         let parser = Parser::new(&DIALECT).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
         let end = end_of(sql);
-        Ok(Reader { parser, end })
+        Ok(Reader { parser, parameters, end })
     }
 
     fn select(&mut self, sql: &str) -> Result<Select, QueryError> {
@@ -174,7 +202,8 @@ impl Reader {
             }
             return Err(self.unexpected("the end of the query", clause));
         }
-        Ok(Select { sql: sql.to_owned(), stream, stream_at, alias, parsed: Arc::new(Parsed { items, condition }) })
+        let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters) });
+        Ok(Select { sql: sql.to_owned(), stream, stream_at, alias, parsed })
     }
 
     fn expect_select(&mut self) -> Result<(), QueryError> {
@@ -411,7 +440,7 @@ fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), QueryError> {
                 let message = format!("a query begins with SELECT, not with {word}");
                 return Err(QueryError::new(message, at).hint(POSSIBLE));
             }
-            Token::Comma | Token::Number(..) | Token::SingleQuotedString(_) => {}
+            Token::Comma | Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
             Token::Word(word) if word.keyword == Keyword::NoKeyword => {}
             Token::Word(word) if word.keyword == Keyword::SELECT && before.is_some_and(opens_query) => {
                 return Err(QueryError::new("a query within a query is not possible", at).hint(POSSIBLE));
@@ -432,6 +461,16 @@ fn check_tokens(tokens: &[TokenWithSpan]) -> Result<(), QueryError> {
         Some(_) => Ok(()),
         None => Err(QueryError::new("the query is empty", None).hint(POSSIBLE)),
     }
+}
+
+/// The parameters' names, each once, and where it first stands.
+fn parameters(tokens: &[TokenWithSpan]) -> Vec<(String, Option<Position>)> {
+    let mut seen = HashSet::new();
+    let named = tokens.iter().filter_map(|token| match &token.token {
+        Token::Placeholder(text) => Some((text.trim_start_matches('$').to_owned(), Position::of(token.span.start))),
+        _ => None,
+    });
+    named.filter(|(name, _)| seen.insert(name.clone())).collect()
 }
 
 /// Whether a SELECT behind this token would begin a query within the first, rather than one after it.

@@ -63,6 +63,7 @@ impl fmt::Display for SqlText<'_> {
                 None => write!(f, "\"field {index}\""),
             },
             Node::Const(constant) => self.constant(f, constant),
+            Node::Parameter(parameter) => write!(f, "${}", parameter.name),
             Node::Compare { op, left, right } => self.binary(f, left, op.sql(), right, Binding::Like),
             Node::Distinct { negated, left, right } => {
                 let op = if *negated { "IS NOT DISTINCT FROM" } else { "IS DISTINCT FROM" };

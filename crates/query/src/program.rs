@@ -1,10 +1,13 @@
 //! What a query becomes once its names and types are settled, and how that is shown.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crossdock_format::{Field, Format, Record, RecordBuilder};
+use crossdock_format::{Field, FieldType, Format, Record, RecordBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::bind;
+use crate::error::QueryError;
 use crate::expr::{Constant, Expr, Node};
 use crate::interpret::{EvalError, Interpreter};
 
@@ -27,6 +30,8 @@ pub struct Program {
     pub output: Format,
     /// Indices of the input's fields that the filter or a list of new fields reads, rising.
     pub reads: Vec<usize>,
+    /// The names of the query's parameters, each once, in the order in which they first stand there.
+    pub parameters: Vec<String>,
 }
 
 /// What leaves for a record that passes.
@@ -109,6 +114,45 @@ impl Program {
         Some(Program { input: input.clone(), filter, projection, output, reads, ..self.clone() })
     }
 
+    /// The same program with other values of its parameters, as text, by name. The types that they have at their places
+    /// stay, and with them the format of what leaves.
+    ///
+    /// # Errors
+    /// A parameter without a value, a name that no parameter has, a value that does not fit its type; with its place in
+    /// the text.
+    pub fn with_values(&self, values: &BTreeMap<String, String>) -> Result<Program, QueryError> {
+        let mut program = self.clone();
+        let outputs = match &mut program.projection {
+            Projection::All => &mut [][..],
+            Projection::Fields(outputs) => outputs,
+        };
+        let exprs = program.filter.iter_mut().chain(outputs.iter_mut().map(|output| &mut output.expr));
+        bind::set(&self.parameters, exprs, values).map_err(|error| error.over(&self.sql))?;
+        Ok(program)
+    }
+
+    /// The parameters and the types that they have, at each place where one stands and was not left out, in order.
+    pub fn parameter_types(&self) -> Vec<(&str, FieldType)> {
+        fn add<'e>(expr: &'e Expr, types: &mut Vec<(&'e str, FieldType)>) {
+            if let Node::Parameter(parameter) = &expr.node {
+                types.push((&parameter.name, expr.ty));
+            }
+            expr.operands().into_iter().for_each(|operand| add(operand, types));
+        }
+        let mut types = Vec::new();
+        self.filter.iter().for_each(|condition| add(condition, &mut types));
+        self.outputs().iter().for_each(|output| add(&output.expr, &mut types));
+        types
+    }
+
+    /// The fields that are made; none where records leave as they are.
+    fn outputs(&self) -> &[Output] {
+        match &self.projection {
+            Projection::All => &[],
+            Projection::Fields(outputs) => outputs,
+        }
+    }
+
     /// Whether WHERE is known to be never true, so that no record passes.
     pub fn passes_nothing(&self) -> bool {
         self.filter
@@ -147,11 +191,8 @@ impl Program {
 
     /// Whether a record can have a row error.
     pub fn is_fallible(&self) -> bool {
-        let projection = match &self.projection {
-            Projection::All => &[][..],
-            Projection::Fields(outputs) => outputs,
-        };
-        self.filter.iter().any(Expr::is_fallible) || projection.iter().any(|output| output.expr.is_fallible())
+        let outputs = self.outputs().iter().map(|output| &output.expr);
+        self.filter.iter().chain(outputs).any(Expr::is_fallible)
     }
 }
 

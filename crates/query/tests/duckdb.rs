@@ -291,6 +291,7 @@ impl std::fmt::Display for Duckish<'_> {
         match &self.0.node {
             Node::Field(index) => f.write_str(&self.1.fields()[*index].name),
             Node::Const(constant) => duck_constant(f, constant, self.0.ty),
+            Node::Parameter(parameter) => duck_constant(f, &parameter.value, self.0.ty),
             Node::Compare { op, left, right } => write!(f, "({} {} {})", of(left), op.sql(), of(right)),
             Node::Distinct { negated, left, right } => {
                 write!(f, "({} IS {}DISTINCT FROM {})", of(left), not(*negated), of(right))

@@ -73,12 +73,15 @@ pub(crate) enum Command {
 
 /// A conversion that the daemon keeps: between which formats of which stream, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeptConversion {
     /// The stream's name.
     pub stream: String,
     /// The format that it reads.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::info::FormatNameSchema))]
     pub from: FormatName,
     /// The format that it makes.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::info::FormatNameSchema))]
     pub to: FormatName,
     /// The conversion's text, as [`crossdock_format::convert::Conversion`] reads it.
     #[serde(default)]

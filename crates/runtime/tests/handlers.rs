@@ -6,9 +6,12 @@ use crossdock_engine::{Handler, HandlerCounters, NativeKind, Sink, Verdict};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
+use crossdock_runtime::info::HandlerInfo;
 use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec, OnFault, Wish};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const WAYS: [Transport; 2] = [Transport::Udp, Transport::Shm];
@@ -40,6 +43,10 @@ fn publish(publisher: &mut Publisher, from: u64, to: u64) {
     }
 }
 
+fn connect(addr: &str) -> Publisher {
+    Publisher::builder(addr).stream("N").format(&numbers()).connect().unwrap()
+}
+
 /// The first field of all records up to the stream's end.
 fn collect(subscriber: &mut Subscriber) -> Vec<u64> {
     let mut numbers = Vec::new();
@@ -57,15 +64,18 @@ fn collect(subscriber: &mut Subscriber) -> Vec<u64> {
     }
 }
 
+/// What the handlers of these tests are said to have to keep up with: little, so that all are let in, however fast the test is.
+const PEAK: Option<u64> = Some(10_000);
+
 fn sql(name: &str, sql: &str) -> HandlerSpec {
-    HandlerSpec { name: name.into(), sql: Some(sql.into()), ..HandlerSpec::default() }
+    HandlerSpec { name: name.into(), sql: Some(sql.into()), peak_msgs_per_s: PEAK, ..HandlerSpec::default() }
 }
 
 fn native(name: &str, native: &str, on: &str, parameters: &[(&str, &str)]) -> HandlerSpec {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let (native, on) = (Some(native.to_owned()), vec![on.to_owned()]);
-    HandlerSpec { name: name.into(), native, on, parameters, ..HandlerSpec::default() }
+    HandlerSpec { name: name.into(), native, on, parameters, peak_msgs_per_s: PEAK, ..HandlerSpec::default() }
 }
 
 fn change(context: &ContextHandle, wish: Wish) {
@@ -100,4 +110,197 @@ fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
             context.stop();
         }
     }
+}
+
+/// A context's own kinds of handlers: one that panics at a number, one that does not return from it until it is told to.
+struct Troubled {
+    at: u64,
+    trouble: fn(u64),
+    counters: HandlerCounters,
+}
+
+impl Handler for Troubled {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        self.counters.records_in += selection.len() as u64;
+        for index in &*selection {
+            let number = u64::from_le_bytes(batch.record(index)[8..16].try_into().unwrap());
+            if number == self.at {
+                (self.trouble)(number);
+            }
+        }
+        self.counters.passed += selection.len() as u64;
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+}
+
+static LET_GO: AtomicBool = AtomicBool::new(false);
+
+fn troubled(name: &str, at: u64, trouble: fn(u64)) -> NativeKind {
+    NativeKind::new(name, "gets into trouble", &[], move |format, _| {
+        Ok((Box::new(Troubled { at, trouble, counters: HandlerCounters::default() }), format.clone()))
+    })
+}
+
+/// Waits until the managers say so of a handler.
+fn until(context: &ContextHandle, handler: &str, holds: impl Fn(&HandlerInfo) -> bool) -> HandlerInfo {
+    loop {
+        let found = context.manager().handlers().unwrap().into_iter().find(|info| info.name == handler);
+        match found.filter(&holds) {
+            Some(info) => return info,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
+    let (context, addr) = start(|_| {});
+    context.manager().add_native(troubled("panics", 5000, |number| panic!("at {number}, as the test wants"))).unwrap();
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(native("bad", "panics", "N", &[])));
+    change(&context, Wish::Deploy(sql("good", "SELECT * FROM N")));
+    let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
+    let mut bad = Subscriber::builder(&addr).sql("SELECT number FROM bad").connect().unwrap();
+    let readers = (std::thread::spawn(move || collect(&mut good)), std::thread::spawn(move || collect(&mut bad)));
+    publish(&mut publisher, 0, 10_000);
+    publisher.flush().unwrap();
+    let info = until(&context, "bad", |info| info.faults == 1 && info.records_in == 10_000);
+    assert!(info.dropped[0].0 == "failed" && info.dropped[0].1 > 0, "{info:?}");
+    // Behind the batch it goes on.
+    until(&context, "bad", |info| info.status == "running");
+    let restarted = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+    while !restarted("restarted") {
+        std::thread::yield_now();
+    }
+    publish(&mut publisher, 10_000, 12_000);
+    publisher.finish().unwrap();
+    assert_eq!(readers.0.join().unwrap(), (0..12_000).collect::<Vec<_>>());
+    let of_bad = readers.1.join().unwrap();
+    assert!(of_bad.ends_with(&(10_000..12_000).collect::<Vec<_>>()), "{:?}", of_bad.last());
+    assert!(!of_bad.contains(&5000));
+    context.stop();
+}
+
+#[test]
+fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_over() {
+    let (context, addr) = start(|config| {
+        config.platform.contexts.truncate(1);
+        config.platform.stuck_after_ms = 200;
+    });
+    let stuck: fn(u64) = |_| {
+        while !LET_GO.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+    };
+    context.manager().add_native(troubled("stuck", 0, stuck)).unwrap();
+    let mut publisher = connect(&addr);
+    // On the same g-core.
+    change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "stuck", "N", &[]) }));
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
+    let reader = std::thread::spawn(move || collect(&mut good));
+    publish(&mut publisher, 0, 100_000);
+    publisher.finish().unwrap();
+    assert_eq!(reader.join().unwrap(), (0..100_000).collect::<Vec<_>>());
+    let info = until(&context, "bad", |info| info.status == "failed");
+    assert_eq!(info.faults, 1);
+    let contexts = context.manager().contexts().unwrap();
+    assert_eq!((contexts[1].name.as_str(), contexts[1].replaced), ("g-core-0", 1));
+    assert!(context.manager().events(0).unwrap().iter().any(|event| event.kind == "replaced"));
+    LET_GO.store(true, Ordering::Release);
+    context.stop();
+}
+
+/// Says where two long lists part.
+fn assert_same(found: &[u64], wanted: &[u64], handlers: &[HandlerInfo]) {
+    let parted = found.iter().zip(wanted).position(|(found, wanted)| found != wanted);
+    let at = parted.unwrap_or(found.len().min(wanted.len()));
+    let around = |list: &[u64]| list[at.saturating_sub(2).min(list.len())..(at + 3).min(list.len())].to_vec();
+    let (lengths, near) = ((found.len(), wanted.len()), (around(found), around(wanted)));
+    assert!(found == wanted, "they part at {at} (lengths {lengths:?}): {near:?}; {handlers:#?}");
+}
+
+#[test]
+fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
+    let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("CROSSDOCK_SEED={seed} repeats this");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(native("counted", "number", "N", &[("field", "n1")])));
+    change(&context, Wish::Deploy(sql("all", "SELECT * FROM counted WHERE number >= 0")));
+    change(&context, Wish::Deploy(sql("tens", "SELECT n1, number FROM all WHERE grp = 0")));
+    let mut all = Subscriber::builder(&addr).sql("SELECT n1, number FROM all").connect().unwrap();
+    let mut tens = Subscriber::builder(&addr).sql("SELECT number FROM tens").connect().unwrap();
+    let readers = (std::thread::spawn(move || collect(&mut all)), std::thread::spawn(move || collect(&mut tens)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let publishing = std::thread::spawn(move || {
+        let mut next = 0;
+        while !stopped.load(Ordering::Acquire) {
+            publish(&mut publisher, next, next + 1000);
+            next += 1000;
+        }
+        publisher.finish().unwrap();
+        next
+    });
+    let mut taken = 0;
+    for round in 0..400 {
+        let name = ["counted", "all", "tens"][rng.usize(0..3)];
+        let wish = if rng.u8(0..3) == 0 {
+            let again = match name {
+                "counted" => native("counted", "number", "N", &[("field", "n1")]),
+                "all" => sql("all", &format!("SELECT * FROM counted WHERE number >= -{round}")),
+                _ => sql("tens", &format!("SELECT n1, number FROM all WHERE grp = 0 AND number >= -{round}")),
+            };
+            Wish::Swap(again)
+        } else {
+            Wish::Move { handler: name.into(), place: Some(PLACES[rng.usize(0..4)].into()) }
+        };
+        // A context that is busy with all this traffic may have no room; then nothing has changed.
+        taken += u32::from(context.manager().change(wish, false).unwrap().is_ok());
+    }
+    assert!(taken > 100, "{taken} of 400 changes were made");
+    stop.store(true, Ordering::Release);
+    let published = publishing.join().unwrap();
+    let handlers = context.manager().handlers().unwrap();
+    // That the numbers run on says that the state moved along.
+    assert_same(&readers.0.join().unwrap(), &(1..=published).collect::<Vec<_>>(), &handlers);
+    let tens: Vec<u64> = (0..published).filter(|n| n % 10 == 0).collect();
+    assert_same(&readers.1.join().unwrap(), &tens, &handlers);
+    context.stop();
+}
+
+/// Two who change the same at once: one after the other, and both are answered.
+#[test]
+fn changes_at_once_are_made_one_after_the_other() {
+    let (context, _) = start(|_| {});
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            let context = context.clone();
+            std::thread::spawn(move || {
+                let mut taken = 0;
+                for round in 0..50 {
+                    let wish = match round % 2 {
+                        0 => Wish::Deploy(sql("one", &format!("SELECT * FROM N WHERE number > {client}"))),
+                        _ => Wish::Remove { handler: "one".into() },
+                    };
+                    taken += u32::from(context.manager().change(wish, false).unwrap().is_ok());
+                }
+                taken
+            })
+        })
+        .collect();
+    let taken: u32 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    assert!(taken > 0);
+    let there = context.manager().handlers().unwrap();
+    assert!(there.len() <= 1, "{there:?}");
+    let events = context.manager().events(0).unwrap();
+    let count = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
+    assert_eq!(count("deployed"), count("removed") + there.len());
+    context.stop();
 }

@@ -5,4 +5,6 @@
 mod admission;
 mod load;
 mod placement;
+mod plan;
+mod plans;
 mod random;

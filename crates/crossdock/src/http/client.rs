@@ -6,18 +6,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
 
-use super::{ErrorBody, socket};
+use super::{ChangeAnswer, ErrorBody, socket};
 use crate::failure::{Failure, Outcome};
+use crate::signals::Interrupt;
 
-/// The daemon answers between two batches; one that has not in this time never will.
+/// The daemon answers questions between two batches; one that has not in this time never will.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// A change of handlers is compiled, and measured on samples, before it is made.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest answer that is read: the lists of a daemon with all its tables full.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
@@ -39,49 +43,116 @@ impl Client {
 
     /// Reads a list.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Outcome<T> {
-        self.call(Method::GET, path, Bytes::new())
+        self.call(Method::GET, path, Bytes::new(), TIMEOUT)
     }
 
     /// Asks a question.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Outcome<T> {
-        let body = serde_json::to_vec(question).map_err(|error| self.broken(&error.to_string()))?;
-        self.call(Method::POST, path, body.into())
+        self.call(Method::POST, path, self.body(question)?, TIMEOUT)
     }
 
     /// Has something taken out.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str, what: &impl Serialize) -> Outcome<T> {
-        let body = serde_json::to_vec(what).map_err(|error| self.broken(&error.to_string()))?;
-        self.call(Method::DELETE, path, body.into())
+        self.call(Method::DELETE, path, self.body(what)?, TIMEOUT)
     }
 
-    fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Outcome<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-        let runtime = runtime.map_err(|error| self.broken(&error.to_string()))?;
-        let answered =
-            runtime.block_on(async { tokio::time::timeout(TIMEOUT, self.exchange(method, path, body)).await });
-        let (status, body) = answered.unwrap_or_else(|_| Err(self.broken("it did not answer in time")))?;
-        if status == StatusCode::OK {
-            return serde_json::from_slice(&body).map_err(|error| {
-                self.broken(&format!("its answer cannot be read: {error}"))
-                    .hint("the daemon may be of another version than this program; compare `crossdock --version`")
-            });
+    /// Has what runs changed, by any method.
+    pub(crate) fn change(&self, method: Method, path: &str, what: &impl Serialize) -> Outcome<ChangeAnswer> {
+        self.call(method, path, self.body(what)?, CHANGE_TIMEOUT)
+    }
+
+    /// Hands on an answer's lines as they come, until it ends or a signal comes.
+    pub(crate) fn follow(
+        &self,
+        path: &str,
+        interrupt: &Interrupt,
+        line: impl FnMut(&[u8]) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let runtime = self.runtime()?;
+        let client = Client { path: self.path.clone() };
+        let path = path.to_owned();
+        let task = runtime.spawn(async move { client.lines(&path, line).await });
+        let aborter = task.abort_handle();
+        interrupt.on_raise(move || aborter.abort());
+        match runtime.block_on(task) {
+            Ok(outcome) => outcome,
+            Err(failed) if failed.is_cancelled() => Ok(()),
+            Err(failed) => Err(self.broken(&failed.to_string())),
         }
-        let Ok(ErrorBody { error }) = serde_json::from_slice(&body) else {
-            return Err(self.broken(&format!("it answered {status}")));
+    }
+
+    async fn lines(&self, path: &str, mut line: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+        let response = self.send(Method::GET, path, Bytes::new()).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.broken(&error.to_string()))?;
+            text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..]));
+            while status == StatusCode::OK
+                && let Some(end) = text.iter().position(|byte| *byte == b'\n')
+            {
+                line(&text[..end])?;
+                text.drain(..=end);
+            }
+            if text.len() > MAX_ANSWER_BYTES {
+                return Err(self.broken("its answer does not end"));
+            }
+        }
+        if status == StatusCode::OK { Ok(()) } else { Err(self.error(status, &text)) }
+    }
+
+    fn body(&self, what: &impl Serialize) -> Outcome<Bytes> {
+        let body = serde_json::to_vec(what).map_err(|error| self.broken(&error.to_string()))?;
+        Ok(body.into())
+    }
+
+    fn runtime(&self) -> Outcome<Runtime> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.map_err(|error| self.broken(&error.to_string()))
+    }
+
+    fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes, timeout: Duration) -> Outcome<T> {
+        let answered =
+            self.runtime()?.block_on(async { tokio::time::timeout(timeout, self.exchange(method, path, body)).await });
+        let (status, body) = answered.unwrap_or_else(|_| Err(self.broken("it did not answer in time")))?;
+        if status != StatusCode::OK {
+            return Err(self.error(status, &body));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            self.broken(&format!("its answer cannot be read: {error}"))
+                .hint("the daemon may be of another version than this program; compare `crossdock --version`")
+        })
+    }
+
+    /// What an answer that is an error says.
+    fn error(&self, status: StatusCode, body: &[u8]) -> Failure {
+        let Ok(ErrorBody { error, .. }) = serde_json::from_slice(body) else {
+            return self.broken(&format!("it answered {status}"));
         };
         // What was asked is at fault, or how it was asked: only the first is the user's.
         let failure = |message: &str| match status {
             StatusCode::BAD_REQUEST => Failure::usage(message),
             _ => Failure::failed(message),
         };
-        Err(match (error.text, error.hint) {
-            (Some(text), _) => failure(&text),
+        match (error.text, error.hint) {
+            // It has the hint in it.
+            (Some(text), _) if status == StatusCode::BAD_REQUEST => failure(&text),
+            (Some(text), Some(hint)) => failure(&text).hint(hint),
+            (Some(text), None) => failure(&text),
             (None, Some(hint)) => failure(&error.message).hint(hint),
             (None, None) => failure(&error.message),
-        })
+        }
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Outcome<(StatusCode, Bytes)> {
+        let response = self.send(method, path, body).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+        Ok((status, body.map_err(|error| self.broken(&error.to_string()))?.to_bytes()))
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Outcome<Response<Incoming>> {
         let stream = UnixStream::connect(&self.path).await.map_err(|error| self.unreachable(&error))?;
         let broken = |error: &dyn std::fmt::Display| self.broken(&error.to_string());
         let (mut sender, connection) =
@@ -94,11 +165,7 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|error| broken(&error))?;
-        let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
-        let status = response.status();
-        let body =
-            Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await.map_err(|error| broken(&error))?;
-        Ok((status, body.to_bytes()))
+        sender.send_request(request).await.map_err(|error| broken(&error))
     }
 
     fn unreachable(&self, error: &io::Error) -> Failure {

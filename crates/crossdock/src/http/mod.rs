@@ -1,41 +1,41 @@
-//! The HTTP API: the daemon's lists and `explain` as JSON, on a Unix socket and, if configured, on loopback TCP.
+//! The HTTP API: the daemon's lists and what is deployed on it as JSON, on a Unix socket and, if configured, on loopback TCP.
 //!
-//! | request | answer |
-//! |---|---|
-//! | `GET /v1/health` | `{"status":"ok","version":"…","address":"…"}` |
-//! | `GET /v1/streams` | `{"streams":[…]}` |
-//! | `GET /v1/subscriptions` | `{"subscriptions":[…]}` |
-//! | `GET /v1/formats` | `{"formats":[…]}` |
-//! | `GET /v1/contexts` | `{"contexts":[…]}` |
-//! | `GET /v1/clients` | `{"clients":[…]}` |
-//! | `GET /v1/mailboxes` | `{"mailboxes":[…]}` |
-//! | `GET /v1/conversions` | `{"conversions":[…]}` |
-//! | `POST /v1/conversions` with `{"stream":"A","from":{"version":1},"to":{"id":"…"},"conversion":"…"}` | `{"note":…}`: it is kept; or 400 |
-//! | `DELETE /v1/conversions` with the same, the conversion left out | `{"note":…}`: it no longer is; or 400 |
-//! | `POST /v1/check` with `{"stream":"A","format":"…"}`, a description | `{"note":null}`: it could be the next version; or 400 |
-//! | `POST /v1/policy` with `{"stream":"A","policy":"backward"}` | `{"note":…}`: it holds from the next version on; or 400 |
-//! | `GET /v1/paths` | `{"paths":[…]}` |
-//! | `POST /v1/explain` with `{"sql":"…"}` | the plan, or 400; with `"accept":[{"version":3}]` also how formats would come there |
+//! `GET /v1/openapi.json` describes all of it; module `routes` has the list that this is made of. Here are the bodies, which
+//! the daemon writes and the command line reads. `GET /metrics` is for Prometheus.
 //!
 //! Whatever goes wrong is answered by `{"error":{"message":"…","hint":"…"}}` with a fitting status; a query's error also has
-//! `text`, which is the message with the place in the query shown, as the command line prints it.
+//! `text`, which is the message with the place in the query shown, as the command line prints it, and a refused change `plan`.
 
 pub(crate) mod client;
+mod follow;
+mod metrics;
+mod process;
+mod routes;
 pub(crate) mod server;
 pub(crate) mod socket;
 
-use crossdock_runtime::FormatName;
+use std::collections::BTreeMap;
+
+use crossdock_runtime::info::{
+    ClientInfo, ContextInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema, HandlerContextInfo, HandlerInfo,
+    HistoryInfo, MailboxInfo, PathInfo, PlanInfo, StreamInfo, SubscriptionInfo,
+};
+use crossdock_runtime::{FormatName, HandlerSpec};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The body of an answer that is an error.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ErrorBody {
     /// The error.
     pub(crate) error: ApiError,
+    /// Of a change that is refused: what it would have done, and why it cannot be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<PlanInfo>,
 }
 
 /// What is wrong, and what would mend it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ApiError {
     /// What is wrong, in a sentence.
     pub(crate) message: String,
@@ -47,18 +47,19 @@ pub(crate) struct ApiError {
 }
 
 /// The body of `POST /v1/explain`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExplainRequest {
     /// The query.
     pub(crate) sql: String,
     /// The formats that the subscriber would accept, if it would say so: `{"version":3}` or `{"id":"…"}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<FormatNameSchema>)]
     pub(crate) accept: Vec<FormatName>,
 }
 
 /// The answer to `GET /v1/health`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Health {
     /// `ok`: the context answers.
     pub(crate) status: String,
@@ -69,14 +70,14 @@ pub(crate) struct Health {
 }
 
 /// The answer to what changed something.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Changed {
     /// What there is to know of it, if anything.
     pub(crate) note: Option<String>,
 }
 
 /// The body of `POST /v1/check`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FormatCheck {
     /// The stream.
@@ -86,11 +87,164 @@ pub(crate) struct FormatCheck {
 }
 
 /// The body of `POST /v1/policy`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamPolicy {
     /// The stream.
     pub(crate) stream: String,
     /// `none`, `backward`, `forward` or `full`.
     pub(crate) policy: String,
+}
+
+/// The answer to `GET /v1/contexts`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Contexts {
+    /// The context with the device, by what its packets, sessions and tables count.
+    pub(crate) contexts: Vec<ContextInfo>,
+    /// All contexts, that one first, by what handlers run there and what room there is.
+    #[serde(default)]
+    pub(crate) platform: Vec<HandlerContextInfo>,
+}
+
+/// All streams.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Streams {
+    /// The list.
+    pub(crate) streams: Vec<StreamInfo>,
+}
+
+/// All subscriptions.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Subscriptions {
+    /// The list.
+    pub(crate) subscriptions: Vec<SubscriptionInfo>,
+}
+
+/// All formats.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Formats {
+    /// The list.
+    pub(crate) formats: Vec<FormatInfo>,
+}
+
+/// All clients.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Clients {
+    /// The list.
+    pub(crate) clients: Vec<ClientInfo>,
+}
+
+/// All mailboxes.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Mailboxes {
+    /// The list.
+    pub(crate) mailboxes: Vec<MailboxInfo>,
+}
+
+/// All conversions.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Conversions {
+    /// The list.
+    pub(crate) conversions: Vec<ConversionInfo>,
+}
+
+/// All paths.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Paths {
+    /// The list.
+    pub(crate) paths: Vec<PathInfo>,
+}
+
+/// All handlers.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Handlers {
+    /// The list.
+    pub(crate) handlers: Vec<HandlerInfo>,
+}
+
+/// What is wanted: handlers' specifications.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    /// The list.
+    pub(crate) handlers: Vec<HandlerSpec>,
+}
+
+/// Events, oldest first.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Events {
+    /// The list.
+    pub(crate) events: Vec<EventInfo>,
+}
+
+/// The last minutes.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct History {
+    /// The list.
+    pub(crate) history: Vec<HistoryInfo>,
+}
+
+/// The body of `PATCH /v1/handlers/{name}`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetRequest {
+    /// Values by the parameters' names; others stay.
+    pub(crate) parameters: BTreeMap<String, String>,
+}
+
+/// The body of `POST /v1/handlers/{name}/move`.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MoveRequest {
+    /// The context's name; where it fits best when absent.
+    pub(crate) place: Option<String>,
+}
+
+/// The answer to a change of the platform, or to what it would do.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ChangeAnswer {
+    /// Whether it was made; with `dry_run` it never is.
+    pub(crate) applied: bool,
+    /// What was changed or would be, or why it cannot be.
+    pub(crate) plan: PlanInfo,
+    /// From the request to the last context's having taken it, in us.
+    pub(crate) took_us: Option<u64>,
+    /// What there is to know of it, if anything.
+    pub(crate) note: Option<String>,
+}
+
+/// Reasons one below the other, each with all of its lines.
+pub(crate) fn indented(reasons: &[String]) -> String {
+    reasons.iter().flat_map(|reason| reason.lines()).map(|line| format!("\n  {line}")).collect()
+}
+
+/// What there is, and which of it was perhaps meant.
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>, what: &str) -> String {
+    let mut known: Vec<&str> = known.collect();
+    known.sort_unstable();
+    let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(known, name), *known)).min();
+    // Up to a third of the letters may be wrong.
+    let meant = nearest.filter(|(distance, _)| *distance <= 1 + name.chars().count() / 3);
+    let meant = meant.map_or(String::new(), |(_, known)| format!("did you mean `{known}`? "));
+    match known.len() {
+        0 => format!("there are no {what}"),
+        1..=20 => format!("{meant}{what}: {}", known.join(", ")),
+        more => format!("{meant}there are {more} {what}; `crossdock {what}` lists them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_perhaps_meant_is_said_with_what_there_is() {
+        let known = ["late", "early"];
+        assert_eq!(did_you_mean("lat", known.into_iter(), "handlers"), "did you mean `late`? handlers: early, late");
+        assert_eq!(did_you_mean("quite else", known.into_iter(), "handlers"), "handlers: early, late");
+        assert_eq!(did_you_mean("x", [].into_iter(), "handlers"), "there are no handlers");
+        let many: Vec<String> = (0..30).map(|number| format!("h{number}")).collect();
+        let told = did_you_mean("h300", many.iter().map(String::as_str), "handlers");
+        assert_eq!(told, "did you mean `h0`? there are 30 handlers; `crossdock handlers` lists them");
+    }
 }

@@ -47,7 +47,7 @@ fn what_goes_wrong_is_json_too() {
         (post("/v1/explain", "sql"), 400, "SELECT"),
         (post("/v1/explain", r#"{"query":"SELECT * FROM A"}"#), 400, "sql"),
         (post("/v1/explain", r#"{"sql":"SELECT nothing FROM A"}"#), 400, "carrier"),
-        (post("/v1/explain", &"x".repeat(100_000)), 413, "POST"),
+        (post("/v1/explain", &"x".repeat(300_000)), 413, "POST"),
     ] {
         let (found, body) = place.http(&request);
         let error = &body["error"];

@@ -15,5 +15,6 @@ mod http;
 mod mailbox;
 mod morph;
 mod place;
+mod platform;
 mod setup;
 mod transit;

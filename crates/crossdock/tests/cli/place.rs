@@ -135,6 +135,12 @@ impl Place {
         exchange(&mut stream, request)
     }
 
+    /// The same, whatever the answer is.
+    pub(crate) fn http_text(&self, request: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        exchange_text(&mut stream, request)
+    }
+
     /// A list of the API, such as `streams`.
     pub(crate) fn list(&self, name: &str) -> Vec<Value> {
         let (status, mut body) = self.http(&get(&format!("/v1/{name}")));
@@ -168,12 +174,25 @@ pub(crate) fn get(path: &str) -> String {
 
 /// A request with a body.
 pub(crate) fn post(path: &str, body: &str) -> String {
-    let length = body.len();
-    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+    with_body("POST", path, body)
 }
 
-/// Sends a request, reads the answer to its end.
+/// A request of any method with a body.
+pub(crate) fn with_body(method: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// Sends a request, reads the answer to its end, which is JSON.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16, Value) {
+    let (status, body) = exchange_text(stream, request);
+    (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body:?}")))
+}
+
+/// The same, whatever the answer is.
+pub(crate) fn exchange_text(stream: &mut (impl Read + Write), request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     // A server that refuses a body closes while it is still being sent, which may reset the connection.
@@ -181,7 +200,7 @@ pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16,
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body:?}")))
+    (status, body.to_owned())
 }
 
 /// A daemon. Killed with the test, if it has not ended before.

@@ -3,6 +3,7 @@
 mod append;
 mod arguments;
 mod changes;
+mod convert;
 mod number;
 mod pass;
 mod sample;
@@ -104,7 +105,15 @@ pub struct Natives {
 impl Natives {
     /// Those that are built in.
     pub fn built_in() -> Natives {
-        let kinds = [pass::kind(), work::kind(), sample::kind(), number::kind(), tally::kind(), changes::kind()];
+        let kinds = [
+            pass::kind(),
+            work::kind(),
+            sample::kind(),
+            number::kind(),
+            tally::kind(),
+            changes::kind(),
+            convert::kind(),
+        ];
         let mut natives = Natives { by_name: BTreeMap::new() };
         kinds.into_iter().for_each(|kind| natives.add(kind));
         natives

@@ -5,10 +5,10 @@ use crossdock_format::FieldType;
 use crate::expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node, is_float};
 use crate::interpret;
 
-/// `left op right`; a constant goes to the right.
+/// `left op right`; what is known goes to the right.
 pub(super) fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
     let nullable = left.nullable || right.nullable;
-    let (op, left, right) = if left.as_constant().is_some() && right.as_constant().is_none() {
+    let (op, left, right) = if left.as_known().is_some() && right.as_known().is_none() {
         (op.mirrored(), right, left)
     } else {
         (op, left, right)

@@ -10,7 +10,8 @@ use crate::expr::{Constant, Expr};
 use crate::interpret::parse_timestamp;
 
 /// How a timestamp is written; ends every message about a text that is none.
-const TIMESTAMP_FORM: &str = "a timestamp is written as in '2013-01-31T17:05:00Z'; without an offset it is UTC";
+pub(super) const TIMESTAMP_FORM: &str =
+    "a timestamp is written as in '2013-01-31T17:05:00Z'; without an offset it is UTC";
 
 impl<'a> Binder<'a> {
     pub(super) fn value(&self, source: &'a ast::Expr, value: &ast::Value) -> Result<Bound<'a>, QueryError> {
@@ -24,9 +25,7 @@ impl<'a> Binder<'a> {
             }
             ast::Value::Boolean(value) => (Constant::Bool(*value), FieldType::Bool, Literal::None),
             ast::Value::Null => (Constant::Null, FieldType::String, Literal::Null),
-            ast::Value::Placeholder(name) => {
-                return Err(not_possible(&format!("a parameter ({name})"), source).hint("write the value itself"));
-            }
+            ast::Value::Placeholder(name) => return self.parameter(source, name),
             ast::Value::HexStringLiteral(_) => {
                 return Err(not_possible("a hexadecimal literal", source).hint("bytes are written '\\x00ff'"));
             }
@@ -85,7 +84,7 @@ pub(super) fn text_as(bound: &Bound<'_>, ty: FieldType) -> Result<Expr, QueryErr
 }
 
 /// The bytes that `\x00ff` says.
-fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+pub(super) fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("\\x")?.as_bytes();
     let (pairs, rest) = digits.as_chunks::<2>();
     if !rest.is_empty() {

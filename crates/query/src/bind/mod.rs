@@ -4,9 +4,10 @@ mod build;
 mod literal;
 mod names;
 mod ops;
+mod parameter;
 mod types;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use crossdock_format::{FieldSpec, FieldType, Format, MAX_FIELDS};
 use sqlparser::ast;
@@ -18,6 +19,7 @@ use crate::program::{Output, Program, Projection, reads};
 
 use names::place;
 pub(crate) use names::{listed, nearest};
+pub(crate) use parameter::{check_names, set};
 
 /// The most operations that may stand within each other in one expression; AND, OR and `||` chains count once.
 const MAX_DEPTH: usize = 200;
@@ -25,8 +27,13 @@ const MAX_DEPTH: usize = 200;
 /// What functions there are; ends every message about one that is not.
 const FUNCTIONS: &str = "possible are COALESCE, NULLIF, CASE and CAST";
 
-pub(crate) fn plan(select: &Select, format: &Format) -> Result<Program, QueryError> {
-    let mut binder = Binder { select, format, depth: 0 };
+/// Plans a query; of one with parameters, with these values, by name.
+pub(crate) fn plan(
+    select: &Select,
+    format: &Format,
+    values: Option<&BTreeMap<String, String>>,
+) -> Result<Program, QueryError> {
+    let mut binder = Binder { select, format, values, depth: 0 };
     let filter = binder.filter()?;
     let outputs = binder.outputs()?;
     let (projection, output) = match outputs {
@@ -42,6 +49,7 @@ pub(crate) fn plan(select: &Select, format: &Format) -> Result<Program, QueryErr
         projection,
         output,
         reads,
+        parameters: select.parameters().iter().map(|(name, _)| name.clone()).collect(),
     })
 }
 
@@ -79,11 +87,14 @@ enum Literal {
     Null,
     Text,
     Number,
+    /// A parameter whose type is not settled: its value is a text yet.
+    Parameter,
 }
 
 struct Binder<'a> {
     select: &'a Select,
     format: &'a Format,
+    values: Option<&'a BTreeMap<String, String>>,
     depth: usize,
 }
 
@@ -128,7 +139,9 @@ impl<'a> Binder<'a> {
                     }
                 }
                 Item::Expr { expr: source, alias, at } => {
-                    let expr = self.bind_any(source).map_err(|error| or_at(error, *at))?.expr;
+                    let mut bound = self.bind_any(source).map_err(|error| or_at(error, *at))?;
+                    self.settle(&mut bound);
+                    let expr = bound.expr;
                     let (name, is_given) = match alias {
                         Some(alias) => (alias.value.clone(), true),
                         None => (self.implied_name(source), false),
@@ -188,7 +201,8 @@ impl<'a> Binder<'a> {
     }
 
     /// The expression as a condition, which `what` needs.
-    fn condition(&self, bound: Bound<'_>, what: &str) -> Result<Expr, QueryError> {
+    fn condition(&self, mut bound: Bound<'_>, what: &str) -> Result<Expr, QueryError> {
+        self.settle_as(&mut bound, FieldType::Bool)?;
         let mut expr = bound.expr;
         if bound.literal == Literal::Null {
             expr.ty = FieldType::Bool;

@@ -94,6 +94,7 @@ impl<'a> Binder<'a> {
             Literal::Null => "NULL".to_owned(),
             Literal::Text => "a text".to_owned(),
             Literal::Number => "a number".to_owned(),
+            Literal::Parameter => "a parameter".to_owned(),
         };
         format!("{} is {kind}", described(source))
     }

@@ -175,7 +175,8 @@ impl<'a> Binder<'a> {
     ) -> Result<Expr, QueryError> {
         let mut bound = Vec::new();
         for source in operands {
-            let operand = self.bind(source)?;
+            let mut operand = self.bind(source)?;
+            self.settle_as(&mut operand, FieldType::String)?;
             if Class::of(operand.expr.ty) != Class::Text {
                 let is = self.is_of_type(source, operand.expr.ty, operand.literal);
                 let error = QueryError::new(format!("LIKE compares texts, and {is}"), place(source));
@@ -188,7 +189,7 @@ impl<'a> Binder<'a> {
             Some(source) => escape_char(source)?,
         };
         let (Some(pattern), Some(operand)) = (bound.pop(), bound.pop()) else { return Err(refused(operands[0])) };
-        if let Some(Constant::Text(text)) = pattern.as_constant()
+        if let Some(Constant::Text(text)) = pattern.as_known()
             && ends_in_escape(text.as_bytes(), escape)
         {
             let error = QueryError::new("the pattern ends in its escape character", place(operands[1]));
@@ -204,6 +205,12 @@ impl<'a> Binder<'a> {
             left.expr.ty = right.expr.ty;
         } else if right.literal == Literal::Null && is_float(left.expr.ty) {
             right.expr.ty = left.expr.ty;
+        }
+        // With a float a parameter is one, even if it looks like a whole number now.
+        if is_float(left.expr.ty) {
+            self.settle_as(&mut right, FieldType::F64)?;
+        } else if is_float(right.expr.ty) {
+            self.settle_as(&mut left, FieldType::F64)?;
         }
         for operand in [&mut left, &mut right] {
             number_for(self, operand, op.sql())?;
@@ -268,7 +275,8 @@ impl<'a> Binder<'a> {
     }
 
     fn cast(&mut self, source: &'a ast::Expr, ty: FieldType) -> Result<Expr, QueryError> {
-        let bound = self.bind(source)?;
+        let mut bound = self.bind(source)?;
+        self.settle_as(&mut bound, ty)?;
         match bound.literal {
             Literal::Null => return Ok(Expr::constant(Constant::Null, ty)),
             Literal::Text if matches!(ty, FieldType::Bytes | FieldType::Timestamp) => {

@@ -14,6 +14,16 @@ impl<'a> Binder<'a> {
     /// Makes two operands comparable: a literal takes the type across from it; else their classes must be the same.
     pub(super) fn reconcile(&self, left: &mut Bound<'a>, right: &mut Bound<'a>) -> Result<(), QueryError> {
         match (left.literal, right.literal) {
+            (Literal::Parameter, Literal::Parameter | Literal::Null) => self.settle(left),
+            (Literal::Parameter, _) => self.settle_as(left, across_from(right.expr.ty))?,
+            _ => {}
+        }
+        match (left.literal, right.literal) {
+            (Literal::Null, Literal::Parameter) => self.settle(right),
+            (_, Literal::Parameter) => self.settle_as(right, across_from(left.expr.ty))?,
+            _ => {}
+        }
+        match (left.literal, right.literal) {
             (Literal::Null, _) => left.expr.ty = right.expr.ty,
             (_, Literal::Null) => right.expr.ty = left.expr.ty,
             (Literal::Text, _) => left.expr = text_as(left, right.expr.ty)?,
@@ -54,8 +64,12 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The common type of alternatives (of a CASE, of COALESCE); whole numbers are cast where it is a float.
+    /// The common type of alternatives (of a CASE, of COALESCE); whole numbers are cast where it is a float. Parameters
+    /// take the type of the others.
     pub(super) fn unify(&self, what: &str, items: &mut [Bound<'a>]) -> Result<FieldType, QueryError> {
+        if items.iter().all(|item| matches!(item.literal, Literal::Parameter | Literal::Null)) {
+            items.iter_mut().for_each(|item| self.settle(item));
+        }
         let mut common: Option<FieldType> = None;
         // First those whose type is given, then numbers, then texts, which take the type of the others.
         for round in [Literal::None, Literal::Number, Literal::Text] {
@@ -78,6 +92,7 @@ impl<'a> Binder<'a> {
         for item in items {
             match item.literal {
                 Literal::Null => item.expr.ty = common,
+                Literal::Parameter => self.settle_as(item, common)?,
                 Literal::Text => item.expr = text_as(item, common)?,
                 _ if is_float(common) && !is_float(item.expr.ty) => item.expr = cast(item.expr.clone(), common),
                 _ => {}
@@ -125,6 +140,17 @@ impl<'a> Binder<'a> {
                 }
             }
         })
+    }
+}
+
+/// The type that a parameter takes that is compared with a value of this one: the widest of its kind.
+fn across_from(ty: FieldType) -> FieldType {
+    match ty {
+        FieldType::U64 => FieldType::U64,
+        ty if ty.is_integer() => FieldType::I64,
+        ty if is_float(ty) => FieldType::F64,
+        ty if ty.is_text() => FieldType::String,
+        ty => ty,
     }
 }
 
@@ -192,6 +218,7 @@ pub(super) fn can_cast(from: FieldType, to: FieldType) -> bool {
 
 /// An operand that must be a number, for `what`.
 pub(super) fn number_for(binder: &Binder<'_>, bound: &mut Bound<'_>, what: &str) -> Result<(), QueryError> {
+    binder.settle(bound);
     if bound.literal == Literal::Null && !is_float(bound.expr.ty) {
         bound.expr = Expr::constant(Constant::Null, FieldType::I64);
     }

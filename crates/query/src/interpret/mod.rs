@@ -270,6 +270,7 @@ impl<'a> Walk<'a, '_> {
                 None => Err(EvalError::IllTyped),
             },
             Node::Const(constant) => Ok(constant.into()),
+            Node::Parameter(parameter) => Ok((&parameter.value).into()),
             Node::Arithmetic { op, left, right } => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
                 number::arithmetic(*op, left, right)
@@ -343,6 +344,7 @@ impl<'a> Walk<'a, '_> {
             Node::Like(like) => self.like(like),
             Node::Field(_)
             | Node::Const(_)
+            | Node::Parameter(_)
             | Node::Case { .. }
             | Node::Coalesce(_)
             | Node::NullIf(..)

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// One stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StreamInfo {
     /// Its name.
     pub name: String,
@@ -45,6 +46,7 @@ pub struct StreamInfo {
 
 /// One subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubscriptionInfo {
     /// Number in the daemon.
     pub id: u64,
@@ -82,8 +84,22 @@ pub struct SubscriptionInfo {
     pub held_bytes: u64,
 }
 
+/// The schema of a [`crossdock_transport::FormatName`], which lives where no schemas are.
+#[cfg(feature = "openapi")]
+#[derive(utoipa::ToSchema)]
+#[schema(as = FormatName, rename_all = "snake_case")]
+pub enum FormatNameSchema {
+    /// By its id, 16 hexadecimal digits.
+    Id(String),
+    /// As a version of the stream, counted from 1. It may be one that is not there yet.
+    Version(u32),
+    /// By its canonical description.
+    Description(String),
+}
+
 /// One conversion between two formats of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConversionInfo {
     /// The stream.
     pub stream: String,
@@ -109,6 +125,7 @@ pub struct ConversionInfo {
 
 /// One step of a path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PathStep {
     /// The id of the format that it reads.
     pub from: String,
@@ -122,6 +139,7 @@ pub struct PathStep {
 
 /// The path of a stream's format to one that subscribers accept; or that there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PathInfo {
     /// The stream.
     pub stream: String,
@@ -164,6 +182,7 @@ pub struct PathInfo {
 
 /// One format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FormatInfo {
     /// Its id, 16 hex digits.
     pub id: String,
@@ -180,6 +199,7 @@ pub struct FormatInfo {
 
 /// One field of a format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldInfo {
     /// Name.
     pub name: String,
@@ -192,6 +212,7 @@ pub struct FieldInfo {
 
 /// One context: what its core did, by exit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ContextInfo {
     /// Address it receives on.
     pub address: String,
@@ -243,6 +264,7 @@ pub struct ContextInfo {
 
 /// One protection domain: what is in use of its two segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DomainInfo {
     /// Its name.
     pub name: String,
@@ -260,6 +282,7 @@ pub struct DomainInfo {
 
 /// One client that is attached by shared memory: a row of `crossdock clients`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClientInfo {
     /// Its number in the daemon.
     pub id: u32,
@@ -301,6 +324,7 @@ pub struct ClientInfo {
 
 /// One mailbox: a row of `crossdock mailboxes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MailboxInfo {
     /// Its network-wide address: `node/name`.
     pub address: String,
@@ -336,6 +360,7 @@ pub struct MailboxInfo {
 
 /// What `crossdock explain` shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExplainInfo {
     /// The stream.
     pub stream: String,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// A load, or room for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LoadInfo {
     /// Time of a core, in ns a second.
     pub time_ns_per_s: u64,
@@ -16,6 +17,7 @@ pub struct LoadInfo {
 
 /// One deployed handler: a row of `crossdock handlers`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HandlerInfo {
     /// Its name.
     pub name: String,
@@ -86,6 +88,7 @@ pub struct HandlerInfo {
 
 /// What a handler does with one format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HandlerInputInfo {
     /// The stream.
     pub stream: String,
@@ -103,6 +106,7 @@ pub struct HandlerInputInfo {
 
 /// One execution context beside the one that has the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HandlerContextInfo {
     /// Its name: `c-core-1`, `g-core-0`.
     pub name: String,
@@ -144,6 +148,7 @@ pub struct HandlerContextInfo {
 
 /// What a context or handler was like in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MomentInfo {
     /// When, in seconds since the daemon's start.
     pub at_s: u64,
@@ -165,6 +170,7 @@ pub struct MomentInfo {
 
 /// The last minutes of a context or a handler, oldest first, a second each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistoryInfo {
     /// Its name.
     pub name: String,
@@ -176,6 +182,7 @@ pub struct HistoryInfo {
 
 /// One change of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChangeInfo {
     /// `deploy`, `swap`, `set_parameters`, `rewire`, `move` or `remove`.
     pub change: String,
@@ -187,6 +194,7 @@ pub struct ChangeInfo {
 
 /// What would be changed to come to a wanted state, or why that cannot be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanInfo {
     /// In the order in which they would be applied; none where all is as wanted.
     pub changes: Vec<ChangeInfo>,
@@ -198,6 +206,7 @@ pub struct PlanInfo {
 
 /// What was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppliedInfo {
     /// What was done.
     pub plan: PlanInfo,
@@ -207,6 +216,7 @@ pub struct AppliedInfo {
 
 /// Something that happened on the platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventInfo {
     /// Counted from 1 since the daemon's start.
     pub number: u64,

@@ -1,11 +1,13 @@
 //! The handler manager's records: what is deployed, in which version, with which entry for each format that it reads.
 
 use crate::config::ContextKind;
+use crate::docked::StreamFacts;
+use crate::manager::measure::Scales;
 use crate::manager::spec::HandlerSpec;
 use crate::platform::StageId;
 use crossdock_control::admission::{Class, Need};
-use crossdock_control::load::Cost;
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, MakeError, Natives, Parameters, Source};
+use crossdock_control::load::{Cost, Flow};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Natives, Parameters, Source};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
 
@@ -20,8 +22,25 @@ pub(crate) struct KnownStream {
     /// The most records a second that it brings, as far as that is known.
     pub(crate) peak_msgs_per_s: u64,
     pub(crate) records_per_batch: f64,
+    pub(crate) bytes_per_record: f64,
     pub(crate) made_by: Option<String>,
     pub(crate) publishers: u32,
+}
+
+impl From<StreamFacts> for KnownStream {
+    fn from(facts: StreamFacts) -> KnownStream {
+        let records = facts.records_in.max(1) as f64;
+        KnownStream {
+            number: facts.number,
+            name: facts.name,
+            formats: facts.formats,
+            peak_msgs_per_s: facts.peak_msgs_per_s,
+            records_per_batch: (records / facts.batches_in.max(1) as f64).max(1.0),
+            bytes_per_record: facts.bytes_in as f64 / records,
+            made_by: facts.made_by,
+            publishers: facts.publishers,
+        }
+    }
 }
 
 /// What a handler does with one format of one of its streams.
@@ -53,11 +72,6 @@ impl Compiled {
     /// The formats that it makes, each once, in the order of the inputs.
     pub(crate) fn outputs(&self) -> Vec<Format> {
         outputs(&self.entries)
-    }
-
-    /// What it needs at its streams' rates.
-    pub(crate) fn need(&self, spec: &HandlerSpec, streams: &BTreeMap<String, KnownStream>) -> Need {
-        need(&self.entries, spec, streams, self.is_metered)
     }
 }
 
@@ -107,6 +121,13 @@ pub(crate) fn need(
     need
 }
 
+/// What entries make at the rates that they need are reckoned for.
+pub(crate) fn leaving(entries: &[Entry], need: &Need) -> Flow {
+    let flows =
+        entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.cost.leaving(need.rate_msgs_per_s));
+    flows.max_by_key(|flow| flow.bytes_per_s).unwrap_or_default()
+}
+
 /// What a specification makes its handler from.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
@@ -136,66 +157,78 @@ pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>
     }
 }
 
-/// Compiles a handler for all formats of its streams.
-///
-/// # Errors
-/// It does not fit the newest format of one of them.
-pub(crate) fn compile(spec: &HandlerSpec, natives: &Natives, streams: &[&KnownStream]) -> Result<Compiled, String> {
-    let program = program(spec)?;
-    let mut compiled = Compiled { entries: Vec::new(), handlers: Vec::new(), is_metered: true };
-    for stream in streams {
-        for (at, (format, sample)) in stream.formats.iter().enumerate() {
-            // Of a format that two of its streams have there is one entry.
-            if compiled.entries.iter().any(|entry| entry.input == *format) {
-                continue;
-            }
-            let (entry, handler, is_metered) = compile_entry(&program, natives, stream, format, sample);
-            if let (Some(why), true) = (&entry.why, at + 1 == stream.formats.len()) {
-                let (stream, format) = (&stream.name, format.id());
-                return Err(format!("it does not fit format {format}, the newest of stream `{stream}`: {why}"));
-            }
-            compiled.is_metered &= is_metered;
-            compiled.entries.push(entry);
-            compiled.handlers.push(handler);
-        }
-    }
-    Ok(compiled)
+/// What handlers are compiled and measured with.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) natives: Natives,
+    pub(crate) scales: Scales,
 }
 
-/// The entry for one format.
-pub(crate) fn compile_entry(
-    program: &HandlerProgram,
-    natives: &Natives,
-    stream: &KnownStream,
-    format: &Format,
-    sample: &[u8],
-) -> (Entry, Option<Box<dyn Handler>>, bool) {
-    let mut entry = Entry {
-        stream: stream.name.clone(),
-        input: format.clone(),
-        output: None,
-        form: None,
-        why: None,
-        cost: Cost::default(),
-        parameters: None,
-        state: None,
-        made: Vec::new(),
-    };
-    let made = match program.make(natives, format) {
-        Ok(made) => made,
-        Err(error) => {
-            entry.why = Some(error.to_string());
-            return (entry, None, true);
+impl Workshop {
+    /// Compiles a handler for all formats of its streams.
+    ///
+    /// # Errors
+    /// It does not fit the newest format of one of them; it panicked, or did not return, when it was measured.
+    pub(crate) fn compile(&mut self, spec: &HandlerSpec, streams: &[&KnownStream]) -> Result<Compiled, String> {
+        let program = program(spec)?;
+        let mut compiled = Compiled { entries: Vec::new(), handlers: Vec::new(), is_metered: true };
+        for stream in streams {
+            for (at, (format, sample)) in stream.formats.iter().enumerate() {
+                // Of a format that two of its streams have there is one entry.
+                if compiled.entries.iter().any(|entry| entry.input == *format) {
+                    continue;
+                }
+                let (entry, handler, is_metered) = self.compile_entry(&program, stream, format, sample)?;
+                if let (Some(why), true) = (&entry.why, at + 1 == stream.formats.len()) {
+                    let (stream, format) = (&stream.name, format.id());
+                    return Err(format!("it does not fit format {format}, the newest of stream `{stream}`: {why}"));
+                }
+                compiled.is_metered &= is_metered;
+                compiled.entries.push(entry);
+                compiled.handlers.push(handler);
+            }
         }
-    };
-    let mut again =
-        || -> Result<Box<dyn Handler>, MakeError> { program.make(natives, format).map(|made| made.handler) };
-    (entry.cost, entry.made) = super::measure::cost(&mut again, format, sample, stream.records_per_batch);
-    entry.output = Some(made.output);
-    entry.form = Some(made.form);
-    entry.parameters = Some(made.parameters);
-    entry.state = made.handler.state_kind().map(str::to_owned);
-    (entry, Some(made.handler), made.is_metered)
+        Ok(compiled)
+    }
+
+    /// The entry for one format.
+    ///
+    /// # Errors
+    /// The handler panicked, or did not return, when it was measured.
+    pub(crate) fn compile_entry(
+        &mut self,
+        program: &HandlerProgram,
+        stream: &KnownStream,
+        format: &Format,
+        sample: &[u8],
+    ) -> Result<(Entry, Option<Box<dyn Handler>>, bool), String> {
+        let mut entry = Entry {
+            stream: stream.name.clone(),
+            input: format.clone(),
+            output: None,
+            form: None,
+            why: None,
+            cost: Cost::default(),
+            parameters: None,
+            state: None,
+            made: Vec::new(),
+        };
+        let made = match program.make(&self.natives, format) {
+            Ok(made) => made,
+            Err(error) => {
+                entry.why = Some(error.to_string());
+                return Ok((entry, None, true));
+            }
+        };
+        let Workshop { natives, scales } = self;
+        let outcome = scales.weigh(program, natives, format, sample, stream.records_per_batch, made.is_metered)?;
+        (entry.cost, entry.made) = (outcome.cost, outcome.made);
+        entry.output = Some(made.output);
+        entry.form = Some(made.form);
+        entry.parameters = Some(made.parameters);
+        entry.state = made.handler.state_kind().map(str::to_owned);
+        Ok((entry, Some(made.handler), made.is_metered))
+    }
 }
 
 /// How a deployed handler is.

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 
 /// A change of what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
     /// A new handler.

@@ -1,65 +1,212 @@
 //! What a handler costs on records of its stream, measured before it is let in; and the records that it makes of them.
 
-use crate::platform::making::{Maker, Making};
 use crossdock_control::load::Cost;
-use crossdock_engine::{Handler, MakeError};
-use crossdock_format::{Format, RecordBuilder};
+use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
+use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 
-/// The cost, and what came of the sample.
-pub(crate) fn cost(
-    make: &mut dyn FnMut() -> Result<Box<dyn Handler>, MakeError>,
-    format: &Format,
-    sample: &[u8],
-    records_per_batch: f64,
-) -> (Cost, Vec<u8>) {
-    let made_up;
-    let (sample, is_provisional) = match sample {
-        [] => {
-            made_up = blank(format);
-            (made_up.as_slice(), true)
-        }
-        sample => (sample, false),
-    };
-    let mut out = Vec::new();
-    let Some(batch) = batch(format, sample) else { return (Cost::default(), out) };
-    let Ok(mut handler) = make() else { return (Cost::default(), out) };
-    let Ok(mut pool) = Pool::new(PoolConfig { classes: vec![(64 << 10, 64)] }) else { return (Cost::default(), out) };
-    let mut making = Making::default();
-    making.begin(sample.len());
-    let mut selection = Selection::all(batch.len());
-    let start = Instant::now();
-    let verdict = handler.process(&batch, &mut selection, &mut Maker { making: &mut making, pool: &mut pool });
-    let ns = start.elapsed().as_nanos() as f64;
-    making.close();
-    if matches!(verdict, crossdock_engine::Verdict::Forward) {
-        selection.iter().for_each(|index| out.extend_from_slice(batch.record(index)));
-    }
-    let mut made = 0;
-    for batch in &making.made {
-        made += batch.len();
-        batch.selected().for_each(|record| out.extend_from_slice(record));
-    }
-    let records = batch.len() as f64;
-    let cost = Cost {
-        ns_per_batch: 100.0,
-        ns_per_message: ns / records,
-        tail_ns_per_message: ns / records,
-        messages_out_per_message: made as f64 / records,
-        bytes_out_per_message: out.len() as f64 / records,
-        bytes_in_per_message: sample.len() as f64 / records,
-        messages_per_batch: records_per_batch,
-        sample_messages: if is_provisional { 0 } else { batch.len() as u64 },
-        is_provisional,
-    };
-    (cost, out)
+/// How long what was measured counts, for the same program on the same format.
+const FRESH: Duration = Duration::from_secs(60);
+/// Measurements that are remembered.
+const MAX_REMEMBERED: usize = 1024;
+/// Bytes of records that are kept of what a handler makes, for those that read it.
+const MADE_BYTES: usize = 16 << 10;
+
+/// What measuring a handler showed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) cost: Cost,
+    /// Records that it makes of the sample.
+    pub(crate) made: Vec<u8>,
 }
 
-/// A record with nothing in it, where the format has one.
-fn blank(format: &Format) -> Vec<u8> {
+/// Measures handlers, and remembers for a while what came of it: a handler that is swapped again and again need not be
+/// measured each time.
+#[derive(Debug)]
+pub(crate) struct Scales {
+    remembered: BTreeMap<(String, FormatId), (Outcome, Instant)>,
+    /// How long a handler that is not known to take bounded steps may take for the sample.
+    patience: Duration,
+}
+
+impl Scales {
+    pub(crate) fn new(patience: Duration) -> Scales {
+        Scales { remembered: BTreeMap::new(), patience }
+    }
+
+    /// What a program costs for records of a format, of which these are some; made-up ones are taken if there are none.
+    ///
+    /// # Errors
+    /// It panicked, or did not return.
+    pub(crate) fn weigh(
+        &mut self,
+        program: &HandlerProgram,
+        natives: &Natives,
+        format: &Format,
+        sample: &[u8],
+        records_per_batch: f64,
+        is_metered: bool,
+    ) -> Result<Outcome, String> {
+        let key = (format!("{program:?}"), format.id());
+        if let Some((outcome, at)) = self.remembered.get(&key)
+            && at.elapsed() < FRESH
+            && outcome.cost.is_provisional == sample.is_empty()
+        {
+            return Ok(outcome.clone());
+        }
+        let weighed = Weighed {
+            program: program.clone(),
+            natives: natives.clone(),
+            format: format.clone(),
+            sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
+            records_per_batch,
+            is_provisional: sample.is_empty(),
+        };
+        let outcome = match is_metered {
+            true => caught(|| weighed.run()),
+            false => self.aside(weighed),
+        }?;
+        if self.remembered.len() >= MAX_REMEMBERED {
+            self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
+        }
+        if self.remembered.len() < MAX_REMEMBERED {
+            self.remembered.insert(key, (outcome.clone(), Instant::now()));
+        }
+        Ok(outcome)
+    }
+
+    /// Measures on a thread of its own, which is left behind if it does not come back.
+    fn aside(&self, weighed: Weighed) -> Result<Outcome, String> {
+        let (done, wait) = sync_channel(1);
+        let run = move || drop(done.send(caught(|| weighed.run())));
+        let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
+        let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
+        match wait.recv_timeout(self.patience) {
+            Ok(outcome) => {
+                // It has nothing more to do.
+                let _ = thread.join();
+                outcome
+            }
+            Err(_) => {
+                let ms = self.patience.as_millis();
+                Err(format!("it did not return within {ms} ms from records of the stream, on which it was measured"))
+            }
+        }
+    }
+}
+
+/// What a panic leaves behind is thrown away.
+fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run))
+        .map_err(|_| "it panicked at records of the stream, on which it was measured".to_owned())
+}
+
+/// A handler that is being measured.
+struct Weighed {
+    program: HandlerProgram,
+    natives: Natives,
+    format: Format,
+    sample: Vec<u8>,
+    records_per_batch: f64,
+    is_provisional: bool,
+}
+
+impl Weighed {
+    fn run(&self) -> Outcome {
+        let unknown = Cost {
+            messages_per_batch: self.records_per_batch,
+            messages_out_per_message: 1.0,
+            is_provisional: true,
+            ..Cost::default()
+        };
+        let handler = || self.program.make(&self.natives, &self.format).map(|made| made.handler);
+        let (Some(batch), Ok(mut first)) = (batch(&self.format, &self.sample), handler()) else {
+            return Outcome { cost: unknown, made: Vec::new() };
+        };
+        let made = made_of(&mut *first, &batch);
+        // It was made before, so it can be again.
+        let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
+        let in_batch = (self.records_per_batch.round() as usize).max(1);
+        let measured = crossdock_engine::measure(&mut again, &self.format, &self.sample, in_batch);
+        let Some(measured) = measured else { return Outcome { cost: unknown, made } };
+        let cost = Cost {
+            ns_per_batch: measured.ns_per_batch,
+            ns_per_message: measured.mean_ns,
+            tail_ns_per_message: measured.tail_ns,
+            messages_out_per_message: measured.out_records_per_record,
+            bytes_out_per_message: measured.out_bytes_per_record,
+            bytes_in_per_message: self.sample.len() as f64 / batch.len().max(1) as f64,
+            messages_per_batch: self.records_per_batch,
+            sample_messages: if self.is_provisional { 0 } else { measured.records },
+            is_provisional: self.is_provisional,
+        };
+        Outcome { cost, made }
+    }
+}
+
+/// A handler that does nothing.
+struct Nothing;
+
+impl Handler for Nothing {
+    fn process(&mut self, _: &Batch, _: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        Verdict::Drop
+    }
+
+    fn counters(&self) -> crossdock_engine::HandlerCounters {
+        crossdock_engine::HandlerCounters::default()
+    }
+}
+
+/// Gathers some records.
+#[derive(Default)]
+struct Gathered(Vec<u8>);
+
+impl Sink for Gathered {
+    fn push(&mut self, record: &[u8]) {
+        if self.0.len() + record.len() <= MADE_BYTES {
+            self.0.extend_from_slice(record);
+        }
+    }
+}
+
+/// What a handler makes of a batch.
+fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
+    let mut selection = Selection::all(batch.len());
+    let mut gathered = Gathered::default();
+    if matches!(handler.process(batch, &mut selection, &mut gathered), Verdict::Forward | Verdict::HandOn) {
+        selection.iter().for_each(|index| gathered.push(batch.record(index)));
+    }
+    gathered.0
+}
+
+/// A record of a format with some value in each field that must have one; nothing if none can be made.
+fn made_up(format: &Format) -> Vec<u8> {
     let mut builder = RecordBuilder::new(format);
     builder.clear();
+    for (index, field) in format.fields().iter().enumerate() {
+        let values = [
+            Value::Uint(1),
+            Value::Int(1),
+            Value::Float(1.0),
+            Value::Bool(true),
+            Value::Text(b"x"),
+            Value::Bytes(b"x"),
+            Value::Timestamp(1),
+            Value::Decimal { unscaled: 1, scale: 0 },
+            Value::Enum { number: 0, symbol: None },
+        ];
+        if !field.nullable {
+            // The first that the field takes.
+            let is_set = values.into_iter().any(|value| builder.set(index, value).is_ok());
+            if !is_set && builder.begin_list(index).is_ok() {
+                let _ = builder.end_list();
+            }
+        }
+    }
     builder.finish().map(<[u8]>::to_vec).unwrap_or_default()
 }
 

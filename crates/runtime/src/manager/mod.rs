@@ -15,11 +15,12 @@ mod tell;
 pub(crate) mod watch;
 
 use crate::config::PlatformConfig;
-use crate::manager::deployed::Deployed;
+use crate::manager::deployed::{Deployed, Workshop};
 use crate::manager::dock::Dock;
 use crate::manager::events::{About, Events};
 use crate::manager::handle::Ask;
 use crate::manager::keep::Kept;
+use crate::manager::measure::Scales;
 use crate::manager::monitor::Monitor;
 use crate::manager::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered};
@@ -46,7 +47,7 @@ pub(crate) struct Managers {
     dock: Dock,
     overlay: Overlay,
     watch: Watch,
-    natives: Natives,
+    workshop: Workshop,
     config: PlatformConfig,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
@@ -58,12 +59,13 @@ pub(crate) struct Managers {
 impl Managers {
     pub(crate) fn new(parts: Parts) -> Managers {
         let Parts { dock, overlay, watch, natives, config, kept } = parts;
+        let scales = Scales::new(Duration::from_millis(config.stuck_after_ms.into()));
         let monitor = Monitor::new(config.history_s as usize);
         Managers {
             dock,
             overlay,
             watch,
-            natives,
+            workshop: Workshop { natives, scales },
             config,
             kept,
             handlers: BTreeMap::new(),
@@ -102,8 +104,8 @@ impl Managers {
             Ask::Events { after, to } => drop(to.send(self.events.after(after))),
             Ask::History(to) => drop(to.send(self.monitor.histories(&self.watch.seats))),
             Ask::AddNative { kind, to } => {
-                self.natives.add(*kind);
-                drop(to.send(()));
+                self.workshop.natives.add(*kind);
+                let _ = to.send(());
             }
             Ask::NewFormat { stream } => self.take_new_format(stream),
             Ask::Stop => {}

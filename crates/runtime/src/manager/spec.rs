@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// A handler as its owner wants it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HandlerSpec {
     /// Its name, which no other handler has.
@@ -52,6 +53,7 @@ pub struct HandlerSpec {
 
 /// What happens to records for a handler whose input queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
     /// Publishers of the stream wait: nothing is lost.
@@ -63,6 +65,7 @@ pub enum WhenFull {
 
 /// What happens to a handler that goes over its budget again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
     /// It moves to a g-core, if it is on a c-core and one has room; else it stays and is counted.
@@ -74,6 +77,7 @@ pub enum OverBudget {
 
 /// What happens to a handler that panics or does not return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnFault {
     /// A new instance, with new state, goes on behind the batch; three faults in a minute stop it.

@@ -2,7 +2,7 @@
 
 use crate::platform::ops::{Change, Op};
 use crate::platform::stage::{Instance, Output, Stage, Work, retarget};
-use crate::platform::table::{INBOX_BATCHES, Source, Table};
+use crate::platform::table::{Source, Table};
 use crate::platform::{Origin, StageId};
 use crossdock_engine::ParameterValues;
 
@@ -42,12 +42,12 @@ impl Table {
                 Origin::Stream(number) => {
                     let Some(source) = self.sources.get_mut(*number as usize) else { return false };
                     source.outputs.iter_mut().for_each(&mut flush);
-                    let stages = &self.stages;
+                    let (stages, inbox_batches) = (&self.stages, self.inbox_batches);
                     let is_long = |output: &Output| match output {
                         Output::Local(to) => stages
                             .get(to.0 as usize)
                             .and_then(Option::as_ref)
-                            .is_some_and(|stage| stage.inbox.len() > INBOX_BATCHES / 2),
+                            .is_some_and(|stage| stage.inbox.len() > inbox_batches / 2),
                         Output::Edge(_) => false,
                     };
                     is_full |= source.outputs.iter().any(is_long);
@@ -102,6 +102,10 @@ impl Table {
     #[inline]
     pub(crate) fn take_changes(&mut self) -> bool {
         let mut any = false;
+        // What a batch has come to is first brought to its end: a stage that it is for may go.
+        if !self.ready.is_empty() {
+            return false;
+        }
         while let Some(mut change) = self.signals.changes.pop() {
             self.apply(&mut change);
             // As many may be under way as there are places, so there is one.
@@ -121,6 +125,9 @@ impl Table {
     /// Carries out a change, all of it; what it took out is in it then.
     pub(crate) fn apply(&mut self, change: &mut Change) {
         change.ops.iter_mut().for_each(|op| self.carry_out(op));
+        if change.ops.iter().any(Op::changes_ways) {
+            self.share_buffers();
+        }
     }
 
     fn carry_out(&mut self, op: &mut Op) {

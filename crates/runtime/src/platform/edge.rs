@@ -21,6 +21,8 @@ pub(crate) struct Sender {
     pub(crate) context: ContextIndex,
     /// Whether what finds no room is dropped.
     pub(crate) drops: bool,
+    /// Batches that may wait in the ring: its share of the buffers that all of its context's may hold.
+    limit: usize,
     /// The taker's.
     gauges: Arc<StageGauges>,
 }
@@ -42,7 +44,10 @@ pub(crate) fn edge(
 ) -> (Sender, Receiver) {
     let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
     let pending = VecDeque::new();
-    (Sender { ring, spent: returned, pending, to, context, drops, gauges }, Receiver { ring: taken, spent })
+    (
+        Sender { ring, spent: returned, pending, to, context, drops, limit: batches, gauges },
+        Receiver { ring: taken, spent },
+    )
 }
 
 impl Sender {
@@ -59,7 +64,10 @@ impl Sender {
             self.pending.push_back(batch);
             return None;
         }
-        let mut refused = self.ring.push(batch).err()?;
+        let mut refused = match self.ring.is_below(self.limit) {
+            true => self.ring.push(batch).err()?,
+            false => batch,
+        };
         if self.drops {
             self.gauges.lose(Loss::QueueFull, refused.len() as u64);
             refused.clear();
@@ -78,7 +86,9 @@ impl Sender {
     /// Puts in what waits, as far as there is room; whether something went.
     pub(crate) fn flush(&mut self) -> bool {
         let mut went = false;
-        while let Some(batch) = self.pending.pop_front() {
+        while self.ring.is_below(self.limit)
+            && let Some(batch) = self.pending.pop_front()
+        {
             if let Err(batch) = self.ring.push(batch) {
                 self.pending.push_front(batch);
                 break;
@@ -86,6 +96,11 @@ impl Sender {
             went = true;
         }
         went
+    }
+
+    /// Sets how many batches may wait in the ring.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
     }
 
     /// Batches of it that were not taken out yet, at most.

@@ -38,6 +38,16 @@ pub(crate) enum Op {
     Hold { stage: StageId, is_held: bool },
 }
 
+impl Op {
+    /// Whether it changes how many ways lead away from the context.
+    pub(crate) fn changes_ways(&self) -> bool {
+        matches!(
+            self,
+            Op::Put(_) | Op::Take { .. } | Op::Output { .. } | Op::NoOutput { .. } | Op::Part { .. } | Op::Join { .. }
+        )
+    }
+}
+
 /// A list of steps that a context carries out in one go.
 pub(crate) struct Change {
     pub(crate) number: u64,

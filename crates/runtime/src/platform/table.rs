@@ -4,6 +4,7 @@
 //! what comes of one batch through the stages of this context to the end, before it takes the next. A stage whose way on is
 //! full is not served until there is room again, and so on upstream, to the publishers.
 
+use crate::morph::chain::PIECE_BYTES;
 use crate::platform::gauges::{ContextGauges, Loss};
 use crate::platform::making::Making;
 use crate::platform::ops::Signals;
@@ -15,7 +16,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Batches from streams of this context that may wait for one stage before their publishers get no more credit.
-pub(crate) const INBOX_BATCHES: usize = 64;
+const INBOX_BATCHES: usize = 64;
+
+/// Large buffers that are free before a batch is begun: what comes of it may be many times as long.
+const SPARE_BUFFERS: usize = 16;
 
 /// A stream that comes in at this context.
 #[derive(Debug, Default)]
@@ -56,12 +60,21 @@ pub(crate) struct Table {
     pub(super) signals: Signals,
     pub(crate) gauges: Arc<ContextGauges>,
     buffers: u64,
+    /// Large buffers of the pool, and of the one that streams come in with: what waits elsewhere may hold a part of them.
+    large_buffers: usize,
+    /// Whether so few buffers are free that nothing is begun.
+    is_short: bool,
+    pub(crate) source_buffers: usize,
+    /// Batches that may wait in an inbox.
+    pub(super) inbox_batches: usize,
 }
 
 impl Table {
     /// A table with nothing in it. The doorbells are those of all contexts, by their numbers.
     pub(crate) fn new(index: ContextIndex, pool: Pool, signals: Signals, doorbells: Vec<Doorbell>) -> Table {
-        let buffers = pool.stats().classes.iter().map(|class| class.count as u64).sum();
+        let classes = pool.stats().classes;
+        let buffers = classes.iter().map(|class| class.count as u64).sum();
+        let large_buffers = classes.last().map_or(0, |class| class.count);
         Table {
             index,
             stages: Vec::new(),
@@ -83,6 +96,10 @@ impl Table {
             signals,
             gauges: Arc::default(),
             buffers,
+            large_buffers,
+            is_short: false,
+            source_buffers: usize::MAX,
+            inbox_batches: INBOX_BATCHES,
         }
     }
 
@@ -120,7 +137,7 @@ impl Table {
                     copy.clone_from(batch);
                     copy.select_all();
                     let Some(stage) = self.stages.get_mut(to.0 as usize).and_then(Option::as_mut) else { continue };
-                    let is_full = stage.inbox.len() >= INBOX_BATCHES;
+                    let is_full = stage.inbox.len() >= self.inbox_batches;
                     if is_full && stage.terms.drops {
                         stage.gauges.lose(Loss::QueueFull, batch.len() as u64);
                         self.making.keep(copy);
@@ -163,6 +180,26 @@ impl Table {
         spent >= slice
     }
 
+    /// Shares the buffers out among the queues that lead away, so that what waits in them leaves enough for what is made: of its
+    /// own pool three quarters, of the one that streams come in with a quarter, as for subscriptions.
+    pub(super) fn share_buffers(&mut self) {
+        let edges = |outputs: &[Output]| outputs.iter().filter(|output| matches!(output, Output::Edge(_))).count();
+        let of_stages: usize = self.stages.iter().flatten().map(|stage| edges(&stage.outputs)).sum();
+        let of_sources: usize = self.sources.iter().map(|source| source.outputs.len()).sum();
+        let own = self.large_buffers / 4 * 3 / of_stages.max(1);
+        let incoming = self.source_buffers / 4 / of_sources.max(1);
+        self.inbox_batches = incoming.clamp(1, INBOX_BATCHES);
+        let limit = |outputs: &mut Vec<Output>, limit: usize| {
+            for output in outputs {
+                if let Output::Edge(sender) = output {
+                    sender.set_limit(limit);
+                }
+            }
+        };
+        self.stages.iter_mut().flatten().for_each(|stage| limit(&mut stage.outputs, own));
+        self.sources.iter_mut().for_each(|source| limit(&mut source.outputs, incoming));
+    }
+
     /// Moves on what waited for room, and joins what can be.
     #[inline]
     pub(super) fn tidy_queues(&mut self) {
@@ -176,6 +213,12 @@ impl Table {
 
     /// The next batch that waits, of the stage whose turn it is.
     pub(super) fn next_waiting(&mut self) -> Option<(StageId, Batch, Option<usize>)> {
+        // What waits elsewhere holds a part of the buffers at most, so the others come back soon.
+        self.is_short =
+            !self.here.is_empty() && !self.pool.has_free(PIECE_BYTES, SPARE_BUFFERS.min(self.large_buffers / 8));
+        if self.is_short {
+            return None;
+        }
         for _ in 0..=self.here.len() {
             let id = *self.here.get(self.next)?;
             if self.left > 0
@@ -298,7 +341,7 @@ impl Table {
 
     /// Whether something waits for room elsewhere, so that the context should look again soon though nobody rings.
     pub(crate) fn is_full(&self) -> bool {
-        !self.full.is_empty() || !self.leaving.is_empty()
+        !self.full.is_empty() || !self.leaving.is_empty() || self.is_short
     }
 
     /// Writes down how much waits.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use super::*;
+use crate::platform::making::Rows;
 use crate::platform::overlay::{Overlay, Port, signal_queue};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::table::Table;
@@ -66,7 +67,7 @@ impl Handler for InOrder {
     }
 
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
-        self.next = Some(state.into_value()?);
+        self.next = Some(state.of_kind(&self.kind)?);
         Ok(())
     }
 }
@@ -80,6 +81,7 @@ struct World {
     /// The number that comes next of each delivered stream, and how many came.
     delivered: BTreeMap<u32, (u64, u64)>,
     wrong: u64,
+    rows: Rows,
     rng: Rng,
 }
 
@@ -97,7 +99,8 @@ impl World {
         let streams = STREAMS as usize;
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
-        let world = World { tables, pool, next, blocked, delivered: BTreeMap::new(), wrong: 0, rng };
+        let world =
+            World { tables, pool, next, blocked, delivered: BTreeMap::new(), wrong: 0, rows: Rows::default(), rng };
         (world, Overlay::new(ports, queue))
     }
 
@@ -135,7 +138,16 @@ impl World {
         let table = &mut self.tables[at];
         let changed = table.take_changes();
         let before = table.gauges.batches.get();
-        table.serve(if self.rng.bool() { 1 } else { 5_000 });
+        if at % 2 == 0 {
+            table.serve(if self.rng.bool() { 1 } else { 5_000 });
+        } else if let Some(mut job) = {
+            table.tidy_queues();
+            table.begin()
+        } {
+            // As a g-core does: one handler after the other, with a look for changes between any two.
+            let (outcome, ns) = job.run(&mut self.rows);
+            table.finish(job, outcome, ns, &self.rows);
+        }
         let worked = changed || table.gauges.batches.get() != before;
         for (stream, is_blocked) in std::mem::take(&mut table.turned) {
             self.blocked[stream as usize] = is_blocked;

@@ -4,19 +4,23 @@
 //! have. Nothing has changed until then. What is wanted is then written down, and the steps are carried out, each of which
 //! cannot but succeed, as long as the contexts answer.
 
+use crate::config::PlatformConfig;
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::manager::Managers;
-use crate::manager::deployed::{Compiled, Deployed, KnownStream, Status, compile, kind, need, outputs, reads};
+use crate::manager::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
 use crate::manager::events::About;
 use crate::manager::handle::Wish;
 use crate::manager::spec::HandlerSpec;
-use crate::platform::stage::{Instance, Terms, Work};
-use crate::platform::{ContextIndex, Origin};
-use crossdock_control::admission::{Need, Place, Tried, Wish as PlaceWish, admit};
-use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Load, MAX_HANDLERS};
+use crate::platform::ContextIndex;
+use crate::platform::stage::{Instance, Terms};
+use crate::platform::start::Seat;
+use crossdock_control::admission::{Need, Place};
+use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Flow, Load};
+use crossdock_control::plan::{self as control, Action, Note, State};
 use crossdock_engine::ParameterValues;
+use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -98,11 +102,11 @@ impl Managers {
         Ok(AppliedInfo { plan: told, took_us })
     }
 
-    /// All contexts with what they have to do: system work as measured, handlers as predicted.
-    pub(crate) fn contexts(&self) -> Contexts {
+    /// All contexts with what system work takes, as measured.
+    fn context_list(&self) -> Vec<ControlContext> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let share = (cpus as f64 / self.watch.seats.len().max(1) as f64).min(1.0);
-        let list = self.watch.seats.iter().enumerate().map(|(at, seat)| {
+        let context = |(at, seat): (usize, &Seat)| {
             let mut capacity = Capacity::of_cpu(kind(seat.kind), seat.cpu.map(|cpu| cpu as u32), seat.buffers);
             if seat.cpu.is_none() {
                 // Where there are fewer CPUs than contexts, these take turns.
@@ -113,17 +117,13 @@ impl Managers {
             let rates = self.monitor.context(at);
             let time_ns_per_s = rates.busy_ns_per_s.saturating_sub(rates.handler_ns_per_s);
             ControlContext { name: seat.name.clone(), capacity, system: Load { time_ns_per_s, ..Load::default() } }
-        });
-        // Their names differ, and they are few enough: that was seen to at the start.
-        let mut contexts = Contexts::new(list.collect()).unwrap_or_default();
-        for handler in self.handlers.values() {
-            if let Some(stage) = self.overlay.stage(handler.stage)
-                && usize::from(stage.at.0) < contexts.list().len()
-            {
-                contexts.commit(stage.at.0.into(), handler.need.committed(Load::default()));
-            }
-        }
-        contexts
+        };
+        self.watch.seats.iter().enumerate().map(context).collect()
+    }
+
+    /// The same, with what handlers take committed.
+    pub(crate) fn contexts(&self) -> Contexts {
+        self.current(&BTreeMap::new()).committed().unwrap_or_default()
     }
 
     /// Makes a plan, with all that it takes.
@@ -133,36 +133,30 @@ impl Managers {
             prepared.refuse(why);
             return prepared;
         }
-        let order = match self.order(&prepared.wanted) {
-            Ok(order) => order,
-            Err(refusals) => {
-                prepared.told.refusals.extend(refusals);
-                return prepared;
-            }
+        let order = self.order(&mut prepared);
+        let Ok(mut streams) = self.published(&order) else {
+            prepared.refuse(Stopped.to_string());
+            return prepared;
         };
-        self.plan_removals(&mut prepared);
-        let mut streams = match self.published(&order) {
-            Ok(streams) => streams,
-            Err(Stopped) => {
-                prepared.refuse(Stopped.to_string());
-                return prepared;
-            }
-        };
-        let mut contexts = self.contexts();
-        for handler in &prepared.steps {
-            if let Step::Remove { handler } = handler
-                && let Some(deployed) = self.handlers.get(handler)
-                && let Some(stage) = self.overlay.stage(deployed.stage)
-            {
-                contexts.release(stage.at.0.into(), deployed.need.committed(Load::default()));
-            }
-        }
+        let mut wanted = control::Wanted::new();
+        let mut becoming = BTreeMap::new();
         for (name, reads) in order {
             let Some(spec) = prepared.wanted.get(&name).cloned() else { continue };
-            let planned = self.plan_handler(&spec, &reads, &mut streams, &mut contexts, discard_state, &mut prepared);
-            if let Err(why) = planned {
-                prepared.refuse(format!("handler `{name}`: {why}"));
+            match self.becoming(&spec, reads, &mut streams, discard_state) {
+                Ok(handler) => {
+                    wanted.insert(name.clone(), handler.wanted.clone());
+                    becoming.insert(name, handler);
+                }
+                Err(why) => prepared.refuse(format!("handler `{name}`: {why}")),
             }
+        }
+        if !prepared.told.refusals.is_empty() {
+            return prepared;
+        }
+        let current = self.current(&streams);
+        match control::plan(&current, &wanted) {
+            Ok(plan) => self.take_plan(plan, becoming, &mut prepared),
+            Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
         }
         prepared
     }
@@ -215,322 +209,298 @@ impl Managers {
                 }
             }
         }
-        if wanted.len() > MAX_HANDLERS {
-            return Err(format!("{} handlers; {MAX_HANDLERS} is the bound", wanted.len()));
-        }
         prepared.wanted = wanted;
         Ok(())
     }
 
-    /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads.
-    fn order(&self, wanted: &BTreeMap<String, HandlerSpec>) -> Result<Vec<(String, Vec<String>)>, Vec<String>> {
-        let (mut refusals, mut all) = (Vec::new(), BTreeMap::new());
-        let mut makers: BTreeMap<&str, &str> = BTreeMap::new();
-        for (name, spec) in wanted {
+    /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a circle
+    /// come last: planning refuses them.
+    fn order(&self, prepared: &mut Prepared) -> Vec<(String, Vec<String>)> {
+        let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut refusals = Vec::new();
+        for (name, spec) in &prepared.wanted {
             if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
                 refusals.push("a handler's name has 1 to 255 bytes and no control characters".to_owned());
             }
-            if let Some(other) = makers.insert(spec.derived(), name) {
-                refusals.push(format!(
-                    "handlers `{other}` and `{name}` both make stream `{}`: give one another",
-                    spec.derived()
-                ));
-            }
-            match reads(spec, &self.natives) {
-                Ok(reads) => drop(all.insert(name.clone(), reads)),
+            match reads(spec, &self.workshop.natives) {
+                Ok(reads) => drop(left.insert(name.clone(), reads)),
                 Err(why) => refusals.push(format!("handler `{name}`: {why}")),
             }
         }
-        if !refusals.is_empty() {
-            return Err(refusals);
-        }
-        let mut order: Vec<(String, Vec<String>)> = Vec::new();
-        let mut placed: BTreeSet<String> = BTreeSet::new();
-        while placed.len() < all.len() {
-            let is_next = |(name, reads): &(&String, &Vec<String>)| {
-                let behind = |stream: &String| makers.get(stream.as_str()).is_none_or(|maker| placed.contains(*maker));
-                !placed.contains(*name) && reads.iter().all(behind)
+        let makers: BTreeMap<&str, &String> =
+            prepared.wanted.iter().map(|(name, spec)| (spec.derived(), name)).collect();
+        let mut order = Vec::new();
+        while !left.is_empty() {
+            let is_next = |reads: &Vec<String>| {
+                reads.iter().all(|stream| makers.get(stream.as_str()).is_none_or(|maker| !left.contains_key(*maker)))
             };
-            let next: Vec<(String, Vec<String>)> =
-                all.iter().filter(is_next).map(|(name, reads)| (name.clone(), reads.clone())).collect();
+            let mut next: Vec<String> =
+                left.iter().filter(|(_, reads)| is_next(reads)).map(|(name, _)| name.clone()).collect();
             if next.is_empty() {
-                let left: Vec<&str> = all.keys().filter(|name| !placed.contains(*name)).map(String::as_str).collect();
-                return Err(vec![format!("handlers {} read each other's streams in a circle", left.join(", "))]);
+                next.extend(left.keys().cloned());
             }
-            placed.extend(next.iter().map(|(name, _)| name.clone()));
-            order.extend(next);
+            order.extend(next.into_iter().filter_map(|name| left.remove_entry(&name)));
         }
-        Ok(order)
+        prepared.told.refusals.extend(refusals);
+        order
     }
 
-    fn plan_removals(&self, prepared: &mut Prepared) {
-        let gone: Vec<String> =
-            self.handlers.keys().filter(|name| !prepared.wanted.contains_key(*name)).cloned().collect();
-        for name in gone {
-            let Some(handler) = self.handlers.get(&name) else { continue };
-            let makes = handler.spec.derived();
-            let reads = |other: &&String| {
-                prepared.wanted.contains_key(*other)
-                    && self
-                        .handlers
-                        .get(*other)
-                        .is_some_and(|other| other.reads.iter().any(|(stream, _)| stream == makes))
-            };
-            let readers: Vec<&str> = self.handlers.keys().filter(reads).map(String::as_str).collect();
-            if !readers.is_empty() {
-                let readers = readers.join(", ");
-                prepared.refuse(format!(
-                    "handler `{name}` makes stream `{makes}`, which {readers} read: remove them first"
-                ));
-            }
-            let what = format!("with stream `{makes}`");
-            prepared.step("remove", &name, what, Step::Remove { handler: name.clone() });
-        }
-    }
-
-    /// What is known of the streams that handlers read and nobody of them makes.
+    /// What is known of the streams that handlers read or make, and nobody of them makes.
     fn published(&self, order: &[(String, Vec<String>)]) -> Result<BTreeMap<String, KnownStream>, Stopped> {
-        let names: BTreeSet<String> = order.iter().flat_map(|(_, reads)| reads.iter().cloned()).collect();
+        let mut names: BTreeSet<String> = order.iter().flat_map(|(_, reads)| reads.iter().cloned()).collect();
+        names.extend(
+            order.iter().filter_map(|(name, _)| self.handlers.get(name)).map(|there| there.spec.derived().to_owned()),
+        );
+        names.extend(order.iter().map(|(name, _)| name.clone()));
         let facts = self.dock.run(move |context| {
             let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
             names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
         })?;
-        let known = |facts: StreamFacts| {
-            let records_per_batch = facts.records_in as f64 / facts.batches_in.max(1) as f64;
-            let stream = KnownStream {
-                number: facts.number,
-                name: facts.name.clone(),
-                formats: facts.formats,
-                peak_msgs_per_s: facts.peak_msgs_per_s,
-                records_per_batch: records_per_batch.max(1.0),
-                made_by: facts.made_by,
-                publishers: facts.publishers,
-            };
-            (facts.name, stream)
-        };
+        let known = |facts: StreamFacts| (facts.name.clone(), KnownStream::from(facts));
         Ok(facts.into_iter().map(known).collect())
     }
 
-    /// Plans one handler's way to what it is to be. What it then makes is among the streams.
-    fn plan_handler(
-        &self,
-        spec: &HandlerSpec,
-        reads: &[String],
-        streams: &mut BTreeMap<String, KnownStream>,
-        contexts: &mut Contexts,
-        discard_state: bool,
-        prepared: &mut Prepared,
-    ) -> Result<(), String> {
-        let makes = spec.derived();
-        if let Some(published) = streams.get(makes).filter(|stream| stream.made_by.is_none() && stream.publishers > 0) {
-            return Err(format!(
-                "stream `{}` is published by {} sessions: make another one",
-                makes, published.publishers
-            ));
-        }
-        let inputs: Vec<&KnownStream> = reads.iter().filter_map(|name| streams.get(name)).collect();
-        let there = self.handlers.get(&spec.name);
-        if let Some(there) = there.filter(|there| self.is_same(there, spec, &inputs)) {
-            self.plan_same(there, spec, contexts, prepared)?;
-            let made = derived(spec, &there.entries, &there.need, streams);
-            streams.insert(makes.to_owned(), made);
-            return Ok(());
-        }
-        if let Some(values) = there.and_then(|there| self.only_parameters(there, spec)) {
-            let values = values?;
-            let step = Step::SetParameters { spec: spec.clone(), values };
-            prepared.step("set_parameters", &spec.name, format!("to {:?}", spec.parameters), step);
-            if let Some(there) = there {
-                streams.insert(makes.to_owned(), derived(spec, &there.entries, &there.need, streams));
-            }
-            return Ok(());
-        }
-        let compiled = compile(spec, &self.natives, &inputs)?;
-        let missing: Vec<&str> = reads
-            .iter()
-            .filter(|name| streams.get(*name).is_none_or(|s| s.formats.is_empty()))
-            .map(String::as_str)
-            .collect();
-        if !missing.is_empty() {
-            let missing = missing.join("`, `");
-            prepared
-                .told
-                .notes
-                .push(format!("handler `{}` waits: nobody has published stream `{missing}` yet", spec.name));
-        }
-        let need = compiled.need(spec, streams);
-        if need.is_provisional && missing.is_empty() {
-            let name = &spec.name;
-            prepared
-                .told
-                .notes
-                .push(format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
-        }
-        streams.insert(makes.to_owned(), derived(spec, &compiled.entries, &need, streams));
-        let reads = reads.to_vec();
-        match there {
-            None => {
-                let (at, why) = self.place(spec, &need, &reads, streams, contexts, prepared)?;
-                contexts.commit(at.0.into(), need.committed(Load::default()));
-                let step = Step::Deploy { spec: spec.clone(), reads, compiled, need, at };
-                prepared.step("deploy", &spec.name, format!("at {}: {why}", self.watch.name(at)), step);
-            }
-            Some(there) => self.plan_swap(there, spec, reads, compiled, need, discard_state, contexts, prepared)?,
-        }
-        Ok(())
-    }
-
-    /// Whether a handler that is there need not be compiled anew.
-    fn is_same(&self, there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> bool {
-        let program =
-            |spec: &HandlerSpec| (spec.sql.clone(), spec.native.clone(), spec.parameters.clone(), spec.on.clone());
-        let known = |stream: &&KnownStream| {
-            stream.formats.iter().all(|(format, _)| there.entries.iter().any(|entry| entry.input == *format))
-        };
-        program(&there.spec) == program(spec) && there.spec.makes == spec.makes && inputs.iter().all(known)
-    }
-
-    /// A handler whose program stays: at most its place or its terms change.
-    fn plan_same(
-        &self,
-        there: &Deployed,
-        spec: &HandlerSpec,
-        contexts: &mut Contexts,
-        prepared: &mut Prepared,
-    ) -> Result<(), String> {
-        if there.spec == *spec {
-            return Ok(());
-        }
-        let at = self.overlay.stage(there.stage).map_or(ContextIndex(0), |stage| stage.at);
-        let wanted = spec.place.as_deref().filter(|place| *place != self.watch.name(at));
-        if let Some(place) = wanted {
-            contexts.release(at.0.into(), there.need.committed(Load::default()));
-            let wish = PlaceWish { place: Place::Named(place.to_owned()), inputs: Vec::new() };
-            let admitted = admit(&there.need, contexts, &wish).map_err(|refused| refused.to_string())?;
-            contexts.commit(admitted.context, admitted.committed);
-            let to = ContextIndex(admitted.context as u8);
-            let what = format!("from {} to {}: {}", self.watch.name(at), self.watch.name(to), admitted.why);
-            prepared.step("move", &spec.name, what, Step::Move { handler: spec.name.clone(), spec: spec.clone(), to });
-        } else {
-            let what = "its terms change".to_owned();
-            prepared.step("respecify", &spec.name, what, Step::Respecify { spec: spec.clone() });
-        }
-        Ok(())
-    }
-
-    /// The values that it takes to change a handler's parameters, if nothing else changes.
-    #[expect(clippy::type_complexity, reason = "a list of what each instance takes, or why one does not")]
-    fn only_parameters(
-        &self,
-        there: &Deployed,
-        spec: &HandlerSpec,
-    ) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
-        let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
-        if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
-            return None;
-        }
-        let mut values = Vec::new();
-        for entry in &there.entries {
-            let Some(parameters) = &entry.parameters else { continue };
-            match parameters.prepare(&spec.parameters) {
-                Ok(prepared) => values.push((entry.input.id().0, prepared)),
-                // One that takes another handler.
-                Err(crossdock_engine::MakeError::Fixed { .. }) => return None,
-                Err(error) => return Some(Err(error.to_string())),
-            }
-        }
-        Some(Ok(values))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "what a swap is planned from")]
-    fn plan_swap(
-        &self,
-        there: &Deployed,
+    /// What a handler is to become, compiled and measured unless it is that already. What it will make is among the streams then.
+    fn becoming(
+        &mut self,
         spec: &HandlerSpec,
         reads: Vec<String>,
-        compiled: Compiled,
-        need: Need,
+        streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
-        contexts: &mut Contexts,
-        prepared: &mut Prepared,
-    ) -> Result<(), String> {
-        if there.spec.derived() != spec.derived() {
-            return Err(format!(
-                "it makes stream `{}`, and a swap cannot change that to `{}`: deploy another handler",
-                there.spec.derived(),
-                spec.derived()
-            ));
-        }
-        let lost = lost_state(there, &compiled);
-        if let (Some(lost), false) = (&lost, discard_state) {
-            return Err(format!("{lost}: it would be lost; --discard-state says that it may be"));
-        }
-        let at = self.overlay.stage(there.stage).map_or(ContextIndex(0), |stage| stage.at);
-        contexts.release(at.0.into(), there.need.committed(Load::default()));
-        crossdock_control::admission::fit(&need, Load::default(), contexts, at.0.into()).map_err(|obstacle| {
-            let tried = Tried { context: self.watch.name(at).to_owned(), obstacle };
-            format!("version {} does not fit where version {} is: {tried}", there.version + 1, there.version)
-        })?;
-        contexts.commit(at.0.into(), need.committed(Load::default()));
-        let state = match (lost, there.entries.iter().find_map(|entry| entry.state.as_deref())) {
-            (Some(_), _) => "its state is discarded".to_owned(),
-            (None, Some(kind)) => format!("its state `{kind}` is kept"),
-            (None, None) => "it has no state".to_owned(),
+    ) -> Result<Becoming, String> {
+        let inputs: Vec<KnownStream> = reads.iter().filter_map(|name| streams.get(name).cloned()).collect();
+        let inputs: Vec<&KnownStream> = inputs.iter().collect();
+        let there = self.handlers.get(&spec.name);
+        let is_same = there.is_some_and(|there| is_same(there, spec, &inputs));
+        let values = match there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)) {
+            Some(values) => Some(values?),
+            None => None,
         };
-        let what = format!("to version {} at {}; {state}", there.version + 1, self.watch.name(at));
-        let step = Step::Swap { spec: spec.clone(), reads, compiled, need, keeps_state: !discard_state };
-        prepared.step("swap", &spec.name, what, step);
-        Ok(())
+        let compiled = match is_same || values.is_some() {
+            true => None,
+            false => Some(self.workshop.compile(spec, &inputs)?),
+        };
+        let there = self.handlers.get(&spec.name);
+        let (entries, is_metered) = match (&compiled, there) {
+            (Some(compiled), _) => (&compiled.entries, compiled.is_metered),
+            (None, Some(there)) => (&there.entries, there.is_metered),
+            (None, None) => return Err("there is nothing to make it from".to_owned()),
+        };
+        let mut need = need(entries, spec, streams, is_metered);
+        if let (None, Some(there)) = (&compiled, there) {
+            need.load = there.need.load;
+        }
+        let formats = |formats: Vec<FormatId>| formats.into_iter().collect::<BTreeSet<FormatId>>();
+        let takes = entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
+        let version = there.map_or(1, |there| there.version + u32::from(compiled.is_some()));
+        let takes_state = |kind: &&str| match (&compiled, there) {
+            (Some(compiled), Some(there)) => lost_state(there, compiled, kind).is_none(),
+            _ => true,
+        };
+        let states = there.iter().flat_map(|there| &there.entries).filter_map(|entry| entry.state.as_deref());
+        let wanted = control::WantedHandler {
+            definition: control::Definition {
+                version: version.into(),
+                parameters: spec.parameters.clone(),
+                reads: reads.iter().cloned().collect(),
+                makes: spec.derived().to_owned(),
+                takes: (!entries.is_empty()).then(|| formats(takes)),
+                gives: formats(outputs(entries).iter().map(Format::id).collect()),
+            },
+            place: spec.place.clone().map_or(Place::Auto, Place::Named),
+            need,
+            leaving: leaving(entries, &need),
+            state: entries.iter().find_map(|entry| entry.state.clone()),
+            takes_state: states.filter(takes_state).map(str::to_owned).collect(),
+            discard_state,
+        };
+        streams.insert(spec.derived().to_owned(), derived(spec, entries, &need, streams));
+        Ok(Becoming { spec: spec.clone(), reads, wanted, compiled, values })
     }
 
-    /// Where a new handler goes.
-    fn place(
-        &self,
-        spec: &HandlerSpec,
-        need: &Need,
-        reads: &[String],
-        streams: &BTreeMap<String, KnownStream>,
-        contexts: &Contexts,
-        prepared: &Prepared,
-    ) -> Result<(ContextIndex, String), String> {
-        let from = |name: &String| {
-            let maker = streams.get(name).and_then(|stream| stream.made_by.as_deref());
-            let planned = prepared.steps.iter().find_map(|step| match step {
-                Step::Deploy { spec, at, .. } if Some(spec.name.as_str()) == maker => Some(*at),
-                _ => None,
-            });
-            let there =
-                maker.and_then(|maker| self.handlers.get(maker)).and_then(|maker| self.overlay.stage(maker.stage));
-            planned.or(there.map(|stage| stage.at)).unwrap_or(ContextIndex(0))
-        };
-        let inputs = reads.iter().map(|name| (usize::from(from(name).0), Default::default())).collect();
-        let place = spec.place.clone().map_or(Place::Auto, Place::Named);
-        let admitted = admit(need, contexts, &PlaceWish { place, inputs }).map_err(|refused| refused.to_string())?;
-        Ok((ContextIndex(admitted.context as u8), admitted.why))
+    /// What there is, as planning sees it.
+    fn current(&self, streams: &BTreeMap<String, KnownStream>) -> control::Current {
+        let published = streams.values().filter(|stream| stream.made_by.is_none() && stream.publishers > 0);
+        let published = published.map(|stream| {
+            let batches_per_s = stream.peak_msgs_per_s as f64 / stream.records_per_batch.max(1.0);
+            let flow = Flow {
+                batches_per_s: batches_per_s as u64,
+                messages_per_s: stream.peak_msgs_per_s,
+                bytes_per_s: (stream.peak_msgs_per_s as f64 * stream.bytes_per_record) as u64,
+            };
+            let formats = stream.formats.iter().map(|(format, _)| format.id()).collect();
+            let published = control::Published { context: PlatformConfig::DOCK.to_owned(), flow, formats };
+            (stream.name.clone(), published)
+        });
+        let handlers = self.handlers.iter().filter_map(|(name, there)| {
+            let context = self.watch.name(self.overlay.stage(there.stage)?.at).to_owned();
+            let takes =
+                there.entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
+            let deployed = control::Deployed {
+                definition: control::Definition {
+                    version: there.version.into(),
+                    parameters: there.spec.parameters.clone(),
+                    reads: there.reads.iter().map(|(name, _)| name.clone()).collect(),
+                    makes: there.spec.derived().to_owned(),
+                    takes: (!there.entries.is_empty()).then_some(takes),
+                    gives: outputs(&there.entries).iter().map(Format::id).collect(),
+                },
+                context,
+                load: there.need.load,
+                reserve: there.need.reserve,
+                leaving: leaving(&there.entries, &there.need),
+                state: there.entries.iter().find_map(|entry| entry.state.clone()),
+            };
+            Some((name.clone(), deployed))
+        });
+        control::Current {
+            contexts: self.context_list(),
+            dock: Some(PlatformConfig::DOCK.to_owned()),
+            published: published.collect(),
+            handlers: handlers.collect(),
+        }
+    }
+
+    /// The steps of a plan, with what they take; and those changes that planning has no part in.
+    fn take_plan(&self, plan: control::Plan, mut becoming: BTreeMap<String, Becoming>, prepared: &mut Prepared) {
+        prepared.told.notes.extend(plan.notes.iter().map(note_text));
+        for change in plan.changes {
+            let name = change.handler;
+            let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(ContextIndex(0));
+            let at_name = self.watch.name(at);
+            if change.action == Action::Remove {
+                prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
+                continue;
+            }
+            let Some(becomes) = becoming.remove(&name) else { continue };
+            let Becoming { spec, reads, wanted, compiled, values } = becomes;
+            let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
+            match (change.action, compiled, values) {
+                (Action::Deploy, Some(compiled), _) => {
+                    let what = format!("at {at_name}: {}", change.why);
+                    prepared.step("deploy", &name, what, Step::Deploy { spec, reads, compiled, need, at });
+                }
+                (Action::Swap(state), Some(compiled), _) => {
+                    let becomes_of_it = match state {
+                        State::None => "it has no state",
+                        State::Kept => "its state is kept",
+                        State::Discarded => "its state is discarded",
+                    };
+                    let what = format!(
+                        "to version {} at {at_name}; {becomes_of_it}; {}",
+                        wanted.definition.version, change.why
+                    );
+                    let keeps_state = state != State::Discarded;
+                    prepared.step("swap", &name, what, Step::Swap { spec, reads, compiled, need, keeps_state });
+                }
+                (Action::SetParameters, _, Some(values)) => {
+                    let what = format!("to {}", parameters_text(&spec.parameters));
+                    prepared.step("set_parameters", &name, what, Step::SetParameters { spec, values });
+                }
+                (Action::Move { from }, compiled, values) => {
+                    let what = format!("from {from} to {at_name}: {}", change.why);
+                    let handler = name.clone();
+                    prepared.step("move", &name, what, Step::Move { handler, spec: spec.clone(), to: at });
+                    // What else is to change of it follows.
+                    becoming.insert(name, Becoming { spec, reads, wanted, compiled, values });
+                }
+                (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec }),
+            }
+        }
+        for (name, becomes) in becoming {
+            let there = self.handlers.get(&name);
+            let is_told = prepared.told.changes.iter().any(|change| change.handler == name);
+            if there.is_some_and(|there| there.spec != becomes.spec) && !is_told {
+                let what = "how it is served changes".to_owned();
+                prepared.step("respecify", &name, what, Step::Respecify { spec: becomes.spec });
+            }
+        }
+        let waiting = prepared.steps.iter().filter_map(|step| match step {
+            Step::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
+                Some(&spec.name)
+            }
+            _ => None,
+        });
+        let notes = waiting
+            .map(|name| format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
+        let notes: Vec<String> = notes.collect();
+        prepared.told.notes.extend(notes);
     }
 }
 
-/// What would be lost of a handler's state, if something would.
-fn lost_state(there: &Deployed, compiled: &Compiled) -> Option<String> {
-    let version = there.version;
-    there.entries.iter().find_map(|before| {
-        let kind = before.state.as_deref()?;
-        let at = compiled.entries.iter().position(|after| after.input == before.input);
+/// What a handler is to become, and what it takes.
+struct Becoming {
+    spec: HandlerSpec,
+    reads: Vec<String>,
+    wanted: control::WantedHandler,
+    /// Where its program changes, or it is new.
+    compiled: Option<Compiled>,
+    /// Where nothing but its parameters' values changes.
+    values: Option<Vec<(u64, ParameterValues)>>,
+}
+
+/// Whether a handler that is there need not be compiled anew.
+fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> bool {
+    let program = |spec: &HandlerSpec| {
+        (spec.sql.clone(), spec.native.clone(), spec.parameters.clone(), spec.on.clone(), spec.makes.clone())
+    };
+    let known = |stream: &&KnownStream| {
+        stream.formats.iter().all(|(format, _)| there.entries.iter().any(|entry| entry.input == *format))
+    };
+    program(&there.spec) == program(spec) && inputs.iter().all(known)
+}
+
+/// The values that it takes to change a handler's parameters, if nothing else of its program changes.
+#[expect(clippy::type_complexity, reason = "a list of what each instance takes, or why one does not")]
+fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
+    let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
+    if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
+        return None;
+    }
+    let mut values = Vec::new();
+    for entry in &there.entries {
+        let Some(parameters) = &entry.parameters else { continue };
+        match parameters.prepare(&spec.parameters) {
+            Ok(prepared) => values.push((entry.input.id().0, prepared)),
+            // One that takes another handler.
+            Err(crossdock_engine::MakeError::Fixed { .. }) => return None,
+            Err(error) => return Some(Err(error.to_string())),
+        }
+    }
+    Some(Ok(values))
+}
+
+/// The first format of whose state of this kind what was compiled cannot take over.
+fn lost_state(there: &Deployed, compiled: &Compiled, kind: &str) -> Option<FormatId> {
+    let of_kind = there.entries.iter().filter(|before| before.state.as_deref() == Some(kind));
+    let mut inputs = of_kind.map(|before| &before.input);
+    let lost = inputs.find(|input| {
+        let at = compiled.entries.iter().position(|after| after.input == **input);
         let after = at.and_then(|at| compiled.handlers.get(at)?.as_ref());
-        let takes = after.is_some_and(|after| after.takes_state(kind));
-        (!takes).then(|| format!("version {} cannot take the state `{kind}` of version {version}", version + 1))
-    })
+        !after.is_some_and(|after| after.takes_state(kind))
+    });
+    lost.map(Format::id)
+}
+
+fn note_text(note: &Note) -> String {
+    match note {
+        Note::NoProducer { handler, stream } => {
+            format!("handler `{handler}` waits: nobody has published stream `{stream}` yet")
+        }
+        Note::TakesNone { handler, stream } => format!("handler `{handler}` fits no format of stream `{stream}`"),
+    }
+}
+
+/// Parameters for people.
+fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
+    let each: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    each.join(", ")
 }
 
 /// A derived stream, as its readers see it.
-fn derived(
-    spec: &HandlerSpec,
-    entries: &[crate::manager::deployed::Entry],
-    need: &Need,
-    streams: &BTreeMap<String, KnownStream>,
-) -> KnownStream {
+fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMap<String, KnownStream>) -> KnownStream {
     let known = streams.get(spec.derived());
-    let of_format = |format: &crossdock_format::Format| {
+    let of_format = |format: &Format| {
         let made = entries.iter().find(|entry| entry.output.as_ref() == Some(format));
         made.map(|entry| entry.made.clone()).unwrap_or_default()
     };
@@ -543,6 +513,7 @@ fn derived(
         formats,
         peak_msgs_per_s: (need.rate_msgs_per_s as f64 * most) as u64,
         records_per_batch: (batch * most).max(1.0),
+        bytes_per_record: entries.iter().map(|entry| entry.cost.bytes_out_per_message).fold(0.0, f64::max),
         made_by: Some(spec.name.clone()),
         publishers: 0,
     }
@@ -559,7 +530,7 @@ fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
 /// The instances of what was compiled.
 fn instances(compiled: &mut Compiled) -> Vec<Instance> {
     let handlers = std::mem::take(&mut compiled.handlers);
-    let instance = |(entry, handler): (&crate::manager::deployed::Entry, _)| Instance {
+    let instance = |(entry, handler): (&Entry, _)| Instance {
         format: entry.input.id().0,
         handler,
         output: entry.output.as_ref().map_or(0, |format| format.id().0),
@@ -568,7 +539,7 @@ fn instances(compiled: &mut Compiled) -> Vec<Instance> {
 }
 
 /// What the dearest of a handler's entries takes for a record, in ns.
-fn dearest_ns(entries: &[crate::manager::deployed::Entry]) -> f64 {
+fn dearest_ns(entries: &[Entry]) -> f64 {
     entries.iter().map(|entry| entry.cost.ns_per_message.max(entry.cost.tail_ns_per_message)).fold(0.0, f64::max)
 }
 

@@ -1,8 +1,8 @@
 //! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
 
-use super::{Step, dearest_ns, instances, need, outputs, terms};
+use super::{Step, dearest_ns, instances, need, terms};
 use crate::manager::Managers;
-use crate::manager::deployed::{Compiled, Deployed, KnownStream, Status, compile_entry, program};
+use crate::manager::deployed::{Compiled, Deployed, Entry, KnownStream, Status, program};
 use crate::manager::events::About;
 use crate::manager::spec::{HandlerSpec, OnFault};
 use crate::platform::stage::{Instance, Terms, Work};
@@ -243,15 +243,7 @@ impl Managers {
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
-        let stream = KnownStream {
-            number,
-            name: facts.name,
-            formats: facts.formats,
-            peak_msgs_per_s: facts.peak_msgs_per_s,
-            records_per_batch: (facts.records_in as f64 / facts.batches_in.max(1) as f64).max(1.0),
-            made_by: facts.made_by,
-            publishers: facts.publishers,
-        };
+        let stream = KnownStream::from(facts);
         let readers: Vec<String> = self
             .handlers
             .iter()
@@ -273,7 +265,7 @@ impl Managers {
             |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
-            let (entry, handler, is_metered) = compile_entry(&program, &self.natives, stream, &format, &sample);
+            let (entry, handler, is_metered) = self.workshop.compile_entry(&program, stream, &format, &sample)?;
             if let Some(output) = entry.output.clone() {
                 let (makes, name) = (makes.clone(), name.to_owned());
                 let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));
@@ -370,12 +362,11 @@ impl Managers {
     fn again(&self, spec: &HandlerSpec) -> Result<Vec<Instance>, String> {
         let program = program(spec)?;
         let Some(there) = self.handlers.get(&spec.name) else { return Ok(Vec::new()) };
-        let instance = |entry: &crate::manager::deployed::Entry| {
-            let made = program.make(&self.natives, &entry.input).ok();
+        let instance = |entry: &Entry| {
+            let made = program.make(&self.workshop.natives, &entry.input).ok();
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             Instance { format: entry.input.id().0, handler: made.map(|made| made.handler), output }
         };
-        let _ = outputs(&there.entries);
         Ok(there.entries.iter().map(instance).collect())
     }
 }

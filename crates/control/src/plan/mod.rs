@@ -1,0 +1,381 @@
+//! From what is wanted to the changes that bring it about, or to why they cannot be made.
+//!
+//! The paper's Control Manager "enables the (re-)configuration of the datapaths through the platform overlay"
+//! (data-compatibility-2005, 4.2). Here it compares the wanted state with the current one; what comes out is the smallest
+//! list of changes, in an order in which each may be made, or a list of refusals, and then nothing changes.
+//!
+//! Handlers that are wanted as they are stay where they are, also where a better place exists or another one would fit in
+//! their stead: to move what nobody asked about is the business of balance. A handler that changes stays too, if it fits.
+//!
+//! A handler's load is what it takes at its context, with what it costs to take its input over from others. It is predicted
+//! when the handler is placed and should be replaced by what is measured. What other handlers pay more or less for since a
+//! neighbour has moved is left to measuring.
+
+mod sites;
+mod steps;
+mod streams;
+mod texts;
+
+use crate::admission::{Need, Place};
+use crate::load::{Context, Contexts, ContextsError, Flow, Load, MAX_HANDLERS};
+use crossdock_format::FormatId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a handler is and how it is joined to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Definition {
+    /// Of its program.
+    pub version: u64,
+    /// Values of its parameters, by name.
+    pub parameters: BTreeMap<String, String>,
+    /// The streams that it reads.
+    pub reads: BTreeSet<String>,
+    /// The derived stream that it makes.
+    pub makes: String,
+    /// The formats that it can read; `None` if any.
+    pub takes: Option<BTreeSet<FormatId>>,
+    /// The formats that it makes, as far as known.
+    pub gives: BTreeSet<FormatId>,
+}
+
+/// A handler at work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deployed {
+    /// What it is.
+    pub definition: Definition,
+    /// The name of its context.
+    pub context: String,
+    /// What it takes there.
+    pub load: Load,
+    /// What is kept for it there whether it takes it or not.
+    pub reserve: Load,
+    /// What it makes.
+    pub leaving: Flow,
+    /// The kind of state that it keeps, such as `tally/1`.
+    pub state: Option<String>,
+}
+
+impl Deployed {
+    /// What it takes of its context's headroom.
+    #[must_use]
+    pub fn committed(&self) -> Load {
+        self.load.max(self.reserve)
+    }
+}
+
+/// A stream that comes from publishers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The context that it arrives at.
+    pub context: String,
+    /// What arrives.
+    pub flow: Flow,
+    /// The formats that were announced.
+    pub formats: BTreeSet<FormatId>,
+}
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Current {
+    /// All contexts.
+    pub contexts: Vec<Context>,
+    /// The name of the context with the device: what no handler reads leaves there.
+    pub dock: Option<String>,
+    /// The streams that publishers publish, by name.
+    pub published: BTreeMap<String, Published>,
+    /// The handlers at work, by name.
+    pub handlers: BTreeMap<String, Deployed>,
+}
+
+impl Current {
+    /// The contexts with what the handlers take committed; one at a context that is not there counts nowhere.
+    ///
+    /// # Errors
+    /// As [`Contexts::new`].
+    pub fn committed(&self) -> Result<Contexts, ContextsError> {
+        let mut contexts = Contexts::new(self.contexts.clone())?;
+        for handler in self.handlers.values() {
+            if let Some(at) = contexts.find(&handler.context) {
+                contexts.commit(at, handler.committed());
+            }
+        }
+        Ok(contexts)
+    }
+}
+
+/// A handler that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedHandler {
+    /// What it is to be.
+    pub definition: Definition,
+    /// Where.
+    pub place: Place,
+    /// What it needs, as predicted. Not looked at as long as nothing else is to change.
+    pub need: Need,
+    /// What it will make, as predicted.
+    pub leaving: Flow,
+    /// The kind of state that it keeps.
+    pub state: Option<String>,
+    /// The kinds of state that it can take over from the version before.
+    pub takes_state: BTreeSet<String>,
+    /// Whether state that it cannot take over may be lost.
+    pub discard_state: bool,
+}
+
+/// What there is to be: handlers by name.
+pub type Wanted = BTreeMap<String, WantedHandler>;
+
+/// What becomes of the state of a version that is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It kept none.
+    None,
+    /// The new version takes it over.
+    Kept,
+    /// It is lost, as was allowed.
+    Discarded,
+}
+
+/// What is done with a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It starts.
+    Deploy,
+    /// Another version takes its place.
+    Swap(State),
+    /// Its parameters get other values, with no rebuild.
+    SetParameters,
+    /// It reads or makes other streams.
+    Rewire,
+    /// More or less is kept for it.
+    Reserve,
+    /// It goes to another context, with its state and its queues.
+    Move {
+        /// The context that it leaves.
+        from: String,
+    },
+    /// It ends.
+    Remove,
+}
+
+impl Action {
+    /// Whether the handler may read or make something else after it.
+    fn is_of_streams(&self) -> bool {
+        matches!(self, Action::Deploy | Action::Swap(_) | Action::Rewire)
+    }
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The handler's name.
+    pub handler: String,
+    /// What is done with it.
+    pub action: Action,
+    /// The handler after this change; `None` once it is removed.
+    pub after: Option<Deployed>,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// Something that is no obstacle, but that people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Nobody makes or publishes a stream that is read, or not yet.
+    NoProducer {
+        /// Who reads it.
+        handler: String,
+        /// The stream.
+        stream: String,
+    },
+    /// A stream is published in formats of which the handler can read none.
+    TakesNone {
+        /// The handler.
+        handler: String,
+        /// The stream.
+        stream: String,
+    },
+}
+
+/// The changes that lead from what there is to what is wanted. Either all of them are made or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order in which they are made: what frees room first; who reads a stream before who makes it.
+    pub changes: Vec<Change>,
+    /// What people should know.
+    pub notes: Vec<Note>,
+}
+
+/// Why nothing is changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Over the bound.
+    #[error("{0} handlers, the bound is {MAX_HANDLERS}: remove some")]
+    TooMany(usize),
+    /// The contexts are not in order.
+    #[error(transparent)]
+    Contexts(#[from] ContextsError),
+    /// A stream has one maker.
+    #[error("{} make the same stream {stream}: give each a stream of its own", texts::list(handlers))]
+    SameStream {
+        /// The stream.
+        stream: String,
+        /// Who makes it.
+        handlers: Vec<String>,
+    },
+    /// A derived stream cannot have publishers too.
+    #[error("{handler} makes the stream {stream}, which is published: give its output another name")]
+    MakesPublished {
+        /// The handler.
+        handler: String,
+        /// The stream.
+        stream: String,
+    },
+    /// What a handler makes comes back to it.
+    #[error("{}: what each reads comes from itself, so break the circle", texts::circle(handlers))]
+    Circle {
+        /// Each reads what the one before it makes, the first what the last makes.
+        handlers: Vec<String>,
+    },
+    /// The stream of a handler that goes is read.
+    #[error(
+        "{handler} would no longer make the stream {stream}, which {} read: remove or rewire them too",
+        texts::list(readers)
+    )]
+    StillRead {
+        /// The handler.
+        handler: String,
+        /// The stream.
+        stream: String,
+        /// Those who read it.
+        readers: Vec<String>,
+    },
+    /// A handler makes what the next one cannot read.
+    #[error(
+        "{maker} makes the stream {stream} in format {}, which {reader} cannot read: \
+         give it a version that can, or convert in between",
+        texts::list(formats)
+    )]
+    Formats {
+        /// Who makes the stream.
+        maker: String,
+        /// Who reads it.
+        reader: String,
+        /// The stream.
+        stream: String,
+        /// The formats that do not fit.
+        formats: Vec<FormatId>,
+    },
+    /// State would be lost.
+    #[error(
+        "version {to} of {handler} cannot take the state `{state}` of version {from}: it would be lost; \
+         --discard-state says that may be"
+    )]
+    State {
+        /// The handler.
+        handler: String,
+        /// The version that keeps the state.
+        from: u64,
+        /// The version that is to take its place.
+        to: u64,
+        /// The kind of state.
+        state: String,
+    },
+    /// It has no place.
+    #[error("{handler}: {refused}{}", texts::room(room.as_ref()))]
+    NoPlace {
+        /// The handler.
+        handler: String,
+        /// Why.
+        refused: crate::admission::Refused,
+        /// What would make room.
+        room: Option<Room>,
+    },
+}
+
+/// A move that a plan does not make by itself, but that would make room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Who would have to move.
+    pub handler: String,
+    /// From which context.
+    pub from: String,
+    /// To which one.
+    pub to: String,
+}
+
+/// What has to be done so that what there is becomes what is wanted.
+///
+/// # Errors
+/// Everything that stands against it; then nothing is to change.
+pub fn plan(current: &Current, wanted: &Wanted) -> Result<Plan, Vec<Refusal>> {
+    if wanted.len() > MAX_HANDLERS {
+        return Err(vec![Refusal::TooMany(wanted.len())]);
+    }
+    let contexts = Contexts::new(current.contexts.clone()).map_err(|error| vec![error.into()])?;
+    let streams = streams::Streams::new(current, wanted)?;
+    let targets = sites::targets(current, wanted, &streams, contexts)?;
+    Ok(Plan { changes: steps::changes(current, wanted, &streams, &targets)?, notes: streams.notes })
+}
+
+/// What there is after a plan.
+#[must_use]
+pub fn apply(current: &Current, plan: &Plan) -> Current {
+    let mut after = current.clone();
+    plan.changes.iter().for_each(|change| change.apply(&mut after.handlers));
+    after
+}
+
+impl Change {
+    /// Makes the change to a list of handlers.
+    pub fn apply(&self, handlers: &mut BTreeMap<String, Deployed>) {
+        match &self.after {
+            Some(after) => handlers.insert(self.handler.clone(), after.clone()),
+            None => handlers.remove(&self.handler),
+        };
+    }
+}
+
+/// In what a wanted handler differs from the one at work.
+#[derive(Clone, Copy, Debug, Default)]
+struct Difference {
+    is_new: bool,
+    version: bool,
+    parameters: bool,
+    wiring: bool,
+    reserve: bool,
+    place: bool,
+}
+
+impl Difference {
+    fn between(deployed: Option<&Deployed>, wanted: &WantedHandler, contexts: &[Context]) -> Difference {
+        let Some(deployed) = deployed else { return Difference { is_new: true, ..Difference::default() } };
+        let (is, to_be) = (&deployed.definition, &wanted.definition);
+        let is_elsewhere = match &wanted.place {
+            Place::Named(name) => *name != deployed.context,
+            Place::Auto => contexts.iter().all(|context| context.name != deployed.context),
+        };
+        Difference {
+            is_new: false,
+            version: is.version != to_be.version,
+            parameters: is.parameters != to_be.parameters,
+            wiring: is.reads != to_be.reads || is.makes != to_be.makes,
+            reserve: deployed.reserve != wanted.need.reserve,
+            place: is_elsewhere,
+        }
+    }
+
+    /// Whether it will do something else, so that what it takes has to be predicted anew.
+    fn is_of_content(self) -> bool {
+        self.is_of_streams() || self.parameters
+    }
+
+    /// Whether it may read or make something else.
+    fn is_of_streams(self) -> bool {
+        self.is_new || self.version || self.wiring
+    }
+
+    fn is_any(self) -> bool {
+        self.is_of_content() || self.reserve || self.place
+    }
+}

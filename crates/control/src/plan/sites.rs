@@ -1,0 +1,347 @@
+//! Where those go that change.
+
+use super::streams::Streams;
+use super::{Current, Deployed, Difference, Refusal, Room, Wanted, WantedHandler};
+use crate::admission::{self, Need, Place, Wish, admit, fit};
+use crate::figures::{Rate, Time};
+use crate::load::{Contexts, Flow, Kind, Load};
+use crate::placement::{Node, Source, place};
+use std::collections::BTreeMap;
+
+/// Refusals for which a move that would make room is looked for.
+const MAX_ROOMS: usize = 4;
+
+/// Contexts for which it is said why a handler is not there.
+const MAX_SHOWN: usize = 3;
+
+/// What a handler is to become.
+pub(super) struct Target {
+    pub(super) deployed: Deployed,
+    /// Why there.
+    pub(super) why: String,
+}
+
+/// What becomes of each handler that changes.
+///
+/// # Errors
+/// Those that have no place.
+pub(super) fn targets<'a>(
+    current: &'a Current,
+    wanted: &'a Wanted,
+    streams: &Streams<'a>,
+    contexts: Contexts,
+) -> Result<BTreeMap<&'a str, Target>, Vec<Refusal>> {
+    let mut sites = Sites { current, wanted, streams, contexts, settled: BTreeMap::new(), changing: Vec::new() };
+    sites.divide();
+    let nodes = sites.nodes()?;
+    let (places, loads) = sites.places(&nodes)?;
+    for (node, (&at, &load)) in nodes.iter().zip(places.iter().zip(&loads)) {
+        sites.contexts.commit(at, load.max(node.need.reserve));
+    }
+    let mut targets = BTreeMap::new();
+    for (&name, &(at, load)) in &sites.settled {
+        let need = wanted[name].need;
+        targets.insert(name, sites.target(name, at, load, &need));
+    }
+    for (number, &name) in sites.changing.iter().enumerate() {
+        targets.insert(name, sites.target(name, places[number], loads[number], &nodes[number].need));
+    }
+    Ok(targets)
+}
+
+struct Sites<'a, 's> {
+    current: &'a Current,
+    wanted: &'a Wanted,
+    streams: &'s Streams<'a>,
+    /// With everything committed that stays as it is.
+    contexts: Contexts,
+    /// Those that change, but take no more where they are than they did: they stay, also where there is too much already.
+    settled: BTreeMap<&'a str, (usize, Load)>,
+    /// The others that change, in the order of the data.
+    changing: Vec<&'a str>,
+}
+
+impl<'a> Sites<'a, '_> {
+    fn divide(&mut self) {
+        for &name in &self.streams.order {
+            let (deployed, handler) = (self.current.handlers.get(name), &self.wanted[name]);
+            let at = deployed.and_then(|deployed| self.contexts.find(&deployed.context));
+            let Some(difference) = self.streams.differences.get(name) else {
+                if let (Some(deployed), Some(at)) = (deployed, at) {
+                    self.contexts.commit(at, deployed.committed());
+                }
+                continue;
+            };
+            match (deployed, at) {
+                (Some(deployed), Some(at)) if self.takes_no_more(deployed, handler, difference, at) => {
+                    let need = need(handler, deployed, *difference, self.crossing_now(deployed));
+                    let crossing = self.crossing_at_most(handler, at);
+                    self.settled.insert(name, (at, need.load + crossing));
+                    self.contexts.commit(at, need.committed(crossing));
+                }
+                _ => self.changing.push(name),
+            }
+        }
+    }
+
+    fn takes_no_more(&self, deployed: &Deployed, handler: &WantedHandler, difference: &Difference, at: usize) -> bool {
+        let capacity = self.contexts.list()[at].capacity;
+        let is_allowed =
+            capacity.kind == Kind::GCore || (handler.need.is_metered && handler.need.step_ns <= capacity.slice_ns);
+        let need = need(handler, deployed, *difference, self.crossing_now(deployed));
+        let takes = need.committed(self.crossing_at_most(handler, at));
+        !difference.place && is_allowed && takes.is_within(deployed.committed())
+    }
+
+    /// What a handler pays now to take its input over.
+    fn crossing_now(&self, deployed: &Deployed) -> Load {
+        let of_stream = |stream: &String| {
+            let by = |handler: &&Deployed| handler.definition.makes == *stream;
+            let made = self.streams.maker(stream).and_then(|maker| self.current.handlers.get(maker)).filter(by);
+            match (self.current.published.get(stream), made) {
+                (Some(published), _) => Some((&published.context, published.flow)),
+                (None, Some(maker)) => Some((&maker.context, maker.leaving)),
+                (None, None) => None,
+            }
+        };
+        let inputs = deployed.definition.reads.iter().filter_map(of_stream);
+        inputs
+            .filter(|(from, _)| **from != deployed.context)
+            .fold(Load::default(), |sum, (_, flow)| sum + flow.crossing())
+    }
+
+    /// What a handler pays to take its input over, if all who make it and have no place yet are elsewhere.
+    fn crossing_at_most(&self, handler: &WantedHandler, at: usize) -> Load {
+        let of_stream = |stream: &String| match self.input(stream) {
+            Some((Some(from), _)) if from == at => Load::default(),
+            Some((_, flow)) => flow.crossing(),
+            None => Load::default(),
+        };
+        handler.definition.reads.iter().fold(Load::default(), |sum, stream| sum + of_stream(stream))
+    }
+
+    /// What flows in a stream, and the context that it comes from, if that is known already.
+    fn input(&self, stream: &str) -> Option<(Option<usize>, Flow)> {
+        if let Some(maker) = self.streams.maker(stream) {
+            let at = self.current.handlers.get(maker).and_then(|deployed| self.contexts.find(&deployed.context));
+            let is_open = self.streams.differences.contains_key(maker) && !self.settled.contains_key(maker);
+            return Some((at.filter(|_| !is_open), self.leaving(maker)));
+        }
+        let published = self.current.published.get(stream)?;
+        Some((self.contexts.find(&published.context), published.flow))
+    }
+
+    /// Those that change, for the search.
+    fn nodes(&self) -> Result<Vec<Node>, Vec<Refusal>> {
+        let numbers: BTreeMap<&str, usize> = self.changing.iter().enumerate().map(|(at, &name)| (name, at)).collect();
+        let mut refusals = Vec::new();
+        let mut nodes = Vec::new();
+        for &name in &self.changing {
+            let handler = &self.wanted[name];
+            let source = |stream: &String| match self.streams.maker(stream).and_then(|maker| numbers.get(maker)) {
+                Some(&number) => Some(Source::Node(number)),
+                None => self.input(stream).and_then(|(at, flow)| Some(Source::Context(at?, flow))),
+            };
+            let named = match &handler.place {
+                Place::Auto => None,
+                Place::Named(context) => {
+                    let at = self.contexts.find(context);
+                    if at.is_none() {
+                        let wish = Wish { place: handler.place.clone(), inputs: Vec::new() };
+                        let refused = admit(&handler.need, &self.contexts, &wish).err();
+                        refusals.extend(refused.map(|refused| no_place(name, refused)));
+                    }
+                    at
+                }
+            };
+            nodes.push(Node {
+                need: self.need(name),
+                place: named.or_else(|| self.present(name)),
+                reads: handler.definition.reads.iter().filter_map(source).collect(),
+                leaving: self.leaving(name),
+                to: self.leaves_to(&handler.definition.makes, &numbers),
+            });
+        }
+        if refusals.is_empty() { Ok(nodes) } else { Err(refusals) }
+    }
+
+    fn is_of_content(&self, name: &str) -> bool {
+        self.streams.differences.get(name).is_some_and(|difference| difference.is_of_content())
+    }
+
+    /// What a handler makes: as predicted, or as measured if it goes on with the same.
+    fn leaving(&self, name: &str) -> Flow {
+        let measured = self.current.handlers.get(name).filter(|_| !self.is_of_content(name));
+        measured.map_or(self.wanted[name].leaving, |deployed| deployed.leaving)
+    }
+
+    fn need(&self, name: &str) -> Need {
+        let handler = &self.wanted[name];
+        match (self.current.handlers.get(name), self.streams.differences.get(name)) {
+            (Some(deployed), Some(difference)) => need(handler, deployed, *difference, self.crossing_now(deployed)),
+            _ => handler.need,
+        }
+    }
+
+    /// The context where a handler is, if it is anywhere.
+    fn present(&self, name: &str) -> Option<usize> {
+        self.current.handlers.get(name).and_then(|deployed| self.contexts.find(&deployed.context))
+    }
+
+    /// The contexts that a stream flows to whatever is chosen here.
+    fn leaves_to(&self, stream: &str, numbers: &BTreeMap<&str, usize>) -> Vec<usize> {
+        let readers = self.streams.readers(stream);
+        if readers.is_empty() {
+            return self.current.dock.as_ref().and_then(|dock| self.contexts.find(dock)).into_iter().collect();
+        }
+        let stay = readers.iter().filter(|reader| !numbers.contains_key(**reader));
+        let mut to: Vec<usize> = stay.filter_map(|reader| self.present(reader)).collect();
+        to.sort_unstable();
+        to.dedup();
+        to
+    }
+
+    /// The context of each node and what it takes there.
+    ///
+    /// First all that are at work stay where they are. If that cannot be, those move that have to.
+    fn places(&self, nodes: &[Node]) -> Result<(Vec<usize>, Vec<Load>), Vec<Refusal>> {
+        let loads = |places: Vec<usize>| {
+            let load =
+                |number: usize| nodes[number].need.load + wish(nodes, number, &known(&places)).crossing(places[number]);
+            let loads = (0..places.len()).map(load).collect();
+            (places, loads)
+        };
+        if let Some(placed) = place(nodes, &self.contexts) {
+            return Ok(loads(placed.contexts));
+        }
+        let (one_by_one, refusals) = self.one_by_one(nodes);
+        let mut freed = nodes.to_vec();
+        for (number, node) in freed.iter_mut().enumerate() {
+            let has_stayed = one_by_one[number].is_some() && one_by_one[number] == node.place;
+            if !has_stayed && self.wanted[self.changing[number]].place == Place::Auto {
+                node.place = None;
+            }
+        }
+        match place(&freed, &self.contexts) {
+            Some(placed) => Ok(loads(placed.contexts)),
+            None if refusals.is_empty() => Ok(loads(one_by_one.into_iter().flatten().collect())),
+            None => Err(refusals),
+        }
+    }
+
+    /// Each where it fits by itself, after those that it reads.
+    fn one_by_one(&self, nodes: &[Node]) -> (Vec<Option<usize>>, Vec<Refusal>) {
+        let mut contexts = self.contexts.clone();
+        let (mut places, mut refused) = (Vec::new(), Vec::new());
+        for (number, (&name, node)) in self.changing.iter().zip(nodes).enumerate() {
+            let mut wish = wish(nodes, number, &places);
+            wish.place = self.wanted[name].place.clone();
+            let stays = node.place.filter(|&at| fit(&node.need, wish.crossing(at), &contexts, at).is_ok());
+            let admitted = match stays {
+                Some(at) => Ok((at, node.need.committed(wish.crossing(at)))),
+                None => admit(&node.need, &contexts, &wish).map(|admitted| (admitted.context, admitted.committed)),
+            };
+            if let Ok((at, committed)) = admitted {
+                contexts.commit(at, committed);
+            }
+            places.push(admitted.as_ref().ok().map(|(at, _)| *at));
+            refused.extend(admitted.err().map(|error| (number, wish, error)));
+        }
+        let refusal = |(count, (number, wish, error)): (usize, (usize, Wish, admission::Refused))| {
+            let room = if count < MAX_ROOMS { self.room(&nodes[number], &wish, &contexts) } else { None };
+            Refusal::NoPlace { handler: self.changing[number].to_owned(), refused: error, room }
+        };
+        let refusals = refused.into_iter().enumerate().map(refusal).collect();
+        (places, refusals)
+    }
+
+    /// A handler that could go elsewhere, so that this one would fit: the one that takes least.
+    fn room(&self, node: &Node, wish: &Wish, contexts: &Contexts) -> Option<Room> {
+        let stays = |(name, deployed): (&'a String, &'a Deployed)| {
+            let handler = self.wanted.get(name).filter(|handler| handler.place == Place::Auto)?;
+            let is_as_it_was = !self.streams.differences.contains_key(name.as_str());
+            is_as_it_was.then_some((name, deployed, handler))
+        };
+        let mut others: Vec<_> = self.current.handlers.iter().filter_map(stays).collect();
+        others.sort_by_key(|(_, deployed, _)| deployed.committed().time_ns_per_s);
+        others.into_iter().find_map(|(name, deployed, handler)| {
+            let from = contexts.find(&deployed.context).filter(|at| node.place.is_none_or(|place| place == *at))?;
+            let mut without = contexts.clone();
+            without.release(from, deployed.committed());
+            fit(&node.need, wish.crossing(from), &without, from).ok()?;
+            without.commit(from, node.need.committed(wish.crossing(from)));
+            let need = Need { load: deployed.load, reserve: deployed.reserve, ..handler.need };
+            let to = admit(&need, &without, &Wish::default()).ok().filter(|admitted| admitted.context != from)?;
+            let to = contexts.list()[to.context].name.clone();
+            Some(Room { handler: name.clone(), from: deployed.context.clone(), to })
+        })
+    }
+
+    /// The handler as it is to be at a context.
+    fn target(&self, name: &str, at: usize, load: Load, need: &Need) -> Target {
+        let handler = &self.wanted[name];
+        let context = self.contexts.list()[at].name.clone();
+        let deployed = match self.current.handlers.get(name).filter(|_| !self.is_of_content(name)) {
+            Some(deployed) => Deployed { context, load, reserve: need.reserve, ..deployed.clone() },
+            None => Deployed {
+                definition: handler.definition.clone(),
+                context,
+                load,
+                reserve: need.reserve,
+                leaving: handler.leaving,
+                state: handler.state.clone(),
+            },
+        };
+        let why = self.why(&deployed, at, need, &handler.place);
+        Target { deployed, why }
+    }
+
+    fn why(&self, deployed: &Deployed, at: usize, need: &Need, place: &Place) -> String {
+        let (context, left) = (&deployed.context, Time(self.contexts.headroom(at).time_ns_per_s));
+        let takes = Time(deployed.committed().time_ns_per_s);
+        let mut text = format!("{}, takes {takes} at {}", need.class, Rate(need.rate_msgs_per_s));
+        text += &format!("; {context} then has {left}");
+        if matches!(place, Place::Named(_)) {
+            return text + ", and is the one named";
+        }
+        let mut without = self.contexts.clone();
+        without.release(at, deployed.committed());
+        let is_c_core = |at: &usize| without.list()[*at].capacity.kind == Kind::CCore;
+        if is_c_core(&at) {
+            return text;
+        }
+        for other in admission::order(&without, None).into_iter().filter(is_c_core).take(MAX_SHOWN) {
+            let context = without.list()[other].name.clone();
+            text += &match fit(need, Load::default(), &without, other) {
+                Ok(()) => format!("; less has to pass between contexts than with it on {context}"),
+                Err(obstacle) => format!("; {}", admission::Tried { context, obstacle }),
+            };
+        }
+        text
+    }
+}
+
+/// What is needed for what a handler will do: what was measured, if that stays the same.
+fn need(handler: &WantedHandler, deployed: &Deployed, difference: Difference, crossing_now: Load) -> Need {
+    match difference.is_of_content() {
+        true => handler.need,
+        false => Need { load: deployed.load - crossing_now, ..handler.need },
+    }
+}
+
+fn no_place(name: &str, refused: admission::Refused) -> Refusal {
+    Refusal::NoPlace { handler: name.to_owned(), refused, room: None }
+}
+
+fn known(places: &[usize]) -> Vec<Option<usize>> {
+    places.iter().copied().map(Some).collect()
+}
+
+/// Where a node's inputs come from, as far as those before it have a place.
+fn wish(nodes: &[Node], number: usize, places: &[Option<usize>]) -> Wish {
+    let input = |source: &Source| match *source {
+        Source::Node(from) => places[from].map(|at| (at, nodes[from].leaving)),
+        Source::Context(at, flow) => Some((at, flow)),
+    };
+    Wish { place: Place::Auto, inputs: nodes[number].reads.iter().filter_map(input).collect() }
+}

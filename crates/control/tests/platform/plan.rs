@@ -1,0 +1,359 @@
+//! What plans do and say in single cases.
+
+use crate::random::{MS, time};
+use crossdock_control::admission::{Need, Place};
+use crossdock_control::load::{
+    Capacity, Context, ContextsError, Cost, Flow, Kind, Load, MAX_CONTEXTS, MAX_HANDLERS, SLICE_NS,
+};
+use crossdock_control::plan::{
+    Action, Current, Definition, Note, Plan, Published, Refusal, State, Wanted, WantedHandler, apply, plan,
+};
+use crossdock_format::FormatId;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// A handler named after the stream that it makes, of so many ms a second.
+fn handler(makes: &str, reads: &[&str], ms: u64) -> (String, WantedHandler) {
+    let definition = Definition { version: 1, reads: set(reads), makes: makes.to_owned(), ..Definition::default() };
+    let wanted = WantedHandler {
+        definition,
+        place: Place::Auto,
+        need: Need { load: time(ms), rate_msgs_per_s: 1_000_000, ..Need::of(&Cost::default(), 0) },
+        leaving: Flow { batches_per_s: 1000, ..Flow::default() },
+        state: None,
+        takes_state: BTreeSet::new(),
+        discard_state: false,
+    };
+    (makes.to_owned(), wanted)
+}
+
+fn platform(free_ms: &[(&str, u64)]) -> Current {
+    let context = |(name, free): &(&str, u64)| {
+        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        Context { name: (*name).to_owned(), capacity: Capacity::of_cpu(kind, None, 1000), system: time(800 - free) }
+    };
+    let flights = Published { context: free_ms[0].0.to_owned(), ..Published::default() };
+    Current {
+        contexts: free_ms.iter().map(context).collect(),
+        dock: Some(free_ms[0].0.to_owned()),
+        published: BTreeMap::from([("flights".to_owned(), flights)]),
+        handlers: BTreeMap::new(),
+    }
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    plan.changes.iter().map(ToString::to_string).collect()
+}
+
+fn actions(plan: &Plan) -> Vec<(&str, &Action)> {
+    plan.changes.iter().map(|change| (change.handler.as_str(), &change.action)).collect()
+}
+
+/// The changes, made.
+fn make(current: &mut Current, wanted: &Wanted) -> Plan {
+    let plan = plan(current, wanted).unwrap();
+    *current = apply(current, &plan);
+    plan
+}
+
+fn refused(current: &Current, wanted: &Wanted) -> Vec<String> {
+    plan(current, wanted).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+fn moved(from: &str) -> Action {
+    Action::Move { from: from.to_owned() }
+}
+
+#[test]
+fn a_chain_is_deployed_from_its_end_and_goes_from_its_start() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let wanted = Wanted::from([
+        handler("late", &["flights"], 100),
+        handler("counts", &["late"], 100),
+        handler("a", &["counts"], 1),
+    ]);
+    let deployed = make(&mut current, &wanted);
+    assert_eq!(
+        lines(&deployed),
+        [
+            "deploy a on c-core-0: communication-centric, takes 1 ms/s at 1 M msgs/s; c-core-0 then has 399 ms/s",
+            "deploy counts on c-core-0: communication-centric, takes 100 ms/s at 1 M msgs/s; c-core-0 then has 399 ms/s",
+            "deploy late on c-core-0: communication-centric, takes 100 ms/s at 1 M msgs/s; c-core-0 then has 399 ms/s",
+        ]
+    );
+    assert_eq!(plan(&current, &wanted), Ok(Plan::default()));
+    let removed = make(&mut current, &Wanted::new());
+    assert_eq!(
+        lines(&removed),
+        ["late", "counts", "a"].map(|name| format!("remove {name}: it is no longer wanted")),
+        "who is fed goes after who feeds it"
+    );
+    assert!(current.handlers.is_empty());
+}
+
+#[test]
+fn a_change_of_parameters_is_one_change() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let (name, mut late) = handler("late", &["flights"], 100);
+    late.definition.parameters.insert("delay".to_owned(), "10".to_owned());
+    let wanted = |late: &WantedHandler| Wanted::from([(name.clone(), late.clone())]);
+    make(&mut current, &wanted(&late));
+    late.definition.parameters.insert("delay".to_owned(), "20".to_owned());
+    late.definition.parameters.insert("origin".to_owned(), "ATL".to_owned());
+    late.need.load = time(150);
+    assert_eq!(
+        lines(&make(&mut current, &wanted(&late))),
+        ["set parameters of late: delay from `10` to `20`, origin from unset to `ATL`"]
+    );
+    assert_eq!(current.handlers["late"].load, time(150));
+    // What was predicted once more is no change.
+    late.need.load = time(5000);
+    assert_eq!(make(&mut current, &wanted(&late)), Plan::default());
+    late.need.reserve = Load { buffers: 3, ..time(200) };
+    assert_eq!(
+        lines(&make(&mut current, &wanted(&late))),
+        ["reserve for late on c-core-0: 200 ms/s, 3 buffers and 0 B/s where it was 0 ns/s, 0 buffers and 0 B/s"]
+    );
+    assert_eq!(current.handlers["late"].load, time(150), "what was measured stays");
+    late.definition.reads = set(&["flights", "weather"]);
+    late.need.load = time(160);
+    let rewired = make(&mut current, &wanted(&late));
+    assert_eq!(
+        lines(&rewired),
+        ["rewire late: reads flights and weather and makes late where it now reads flights and makes late"]
+    );
+    let note = Note::NoProducer { handler: "late".to_owned(), stream: "weather".to_owned() };
+    assert_eq!(rewired.notes, [note]);
+    assert_eq!(rewired.notes[0].to_string(), "late reads the stream weather, which nobody publishes or makes yet");
+}
+
+#[test]
+fn state_is_handed_over_or_may_be_lost_or_nothing_changes() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let (name, mut tally) = handler("tally", &["flights"], 100);
+    tally.state = Some("tally/1".to_owned());
+    let wanted = |tally: &WantedHandler| Wanted::from([(name.clone(), tally.clone())]);
+    make(&mut current, &wanted(&tally));
+    tally.definition.version = 2;
+    tally.takes_state = set(&["tally/1"]);
+    assert_eq!(
+        lines(&make(&mut current, &wanted(&tally))),
+        ["swap tally on c-core-0: version 2 takes the place of 1 and its state `tally/1`"]
+    );
+    (tally.definition.version, tally.takes_state, tally.state) = (3, BTreeSet::new(), None);
+    assert_eq!(
+        refused(&current, &wanted(&tally)),
+        ["version 3 of tally cannot take the state `tally/1` of version 2: it would be lost; \
+          --discard-state says that may be"]
+    );
+    tally.discard_state = true;
+    let plan = make(&mut current, &wanted(&tally));
+    assert_eq!(actions(&plan), [("tally", &Action::Swap(State::Discarded))]);
+    assert_eq!(plan.changes[0].why, "version 3 takes the place of 2; the state `tally/1` is lost, as was allowed");
+    tally.definition.version = 4;
+    assert_eq!(actions(&make(&mut current, &wanted(&tally))), [("tally", &Action::Swap(State::None))]);
+}
+
+#[test]
+fn a_version_that_no_longer_fits_moves_first() {
+    let mut current = platform(&[("c-core-0", 300), ("g-core-0", 700)]);
+    let (name, mut late) = handler("late", &["flights"], 100);
+    let wanted = |late: &WantedHandler| Wanted::from([(name.clone(), late.clone())]);
+    make(&mut current, &wanted(&late));
+    (late.definition.version, late.need.is_metered) = (2, false);
+    let plan = make(&mut current, &wanted(&late));
+    assert_eq!(
+        lines(&plan),
+        [
+            "move late from c-core-0 to g-core-0: communication-centric, takes 100 ms/s at 1 M msgs/s; \
+             g-core-0 then has 600 ms/s; c-core-0 takes only metered handlers",
+            "swap late on g-core-0: version 2 takes the place of 1"
+        ]
+    );
+    assert_eq!(plan.changes[0].after.as_ref().unwrap().definition.version, 1);
+    // Named: there or not at all, and what takes less goes on where it was until it moves.
+    (late.definition.version, late.need.is_metered, late.need.load) = (3, true, time(90));
+    late.place = Place::Named("c-core-0".to_owned());
+    let plan = make(&mut current, &wanted(&late));
+    assert_eq!(actions(&plan), [("late", &Action::Swap(State::None)), ("late", &moved("g-core-0"))]);
+    assert!(plan.changes[1].why.ends_with("; c-core-0 then has 210 ms/s, and is the one named"), "{}", plan.changes[1]);
+    (late.definition.version, late.need.load) = (4, time(301));
+    assert_eq!(
+        refused(&current, &wanted(&late)),
+        ["late: needs 301 ms/s at 1 M msgs/s, c-core-0 has 300 ms/s: \
+          remove or move a handler, declare a lower rate, or add a context"]
+    );
+    late.place = Place::Named("c-core-1".to_owned());
+    assert_eq!(
+        refused(&current, &wanted(&late)),
+        ["late: there is no context c-core-1: name one of c-core-0, g-core-0"]
+    );
+}
+
+#[test]
+fn a_refusal_says_what_would_make_room() {
+    let mut current = platform(&[("c-core-0", 300), ("g-core-0", 200)]);
+    let mut wanted = Wanted::from([handler("one", &["flights"], 150), handler("two", &["flights"], 60)]);
+    make(&mut current, &wanted);
+    wanted.extend([handler("three", &["flights"], 240)]);
+    assert_eq!(
+        refused(&current, &wanted),
+        ["three: needs 240 ms/s at 1 M msgs/s, c-core-0 has 90 ms/s, g-core-0 has 200 ms/s: \
+          remove or move a handler, declare a lower rate, or add a context; \
+          to move one from c-core-0 to g-core-0 would make room"]
+    );
+    assert_eq!(current.handlers.len(), 2, "and nobody is moved for it");
+}
+
+#[test]
+fn a_handler_that_goes_makes_room_for_others() {
+    let mut current = platform(&[("c-core-0", 300)]);
+    make(&mut current, &Wanted::from([handler("one", &["flights"], 200), handler("two", &["flights"], 100)]));
+    let (name, mut two) = handler("two", &["flights"], 10);
+    two.definition.version = 2;
+    let wanted = Wanted::from([(name, two), handler("three", &["two"], 290)]);
+    let plan = make(&mut current, &wanted);
+    // The swap frees room too, but who reads comes before who makes.
+    assert_eq!(plan.changes.iter().map(|change| change.handler.as_str()).collect::<Vec<_>>(), ["one", "three", "two"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
+    let current = platform(&[("c-core-0", 600)]);
+    let wanted = Wanted::from([
+        handler("a", &["c"], 1),
+        handler("b", &["a"], 1),
+        handler("c", &["b"], 1),
+        handler("flights", &["weather"], 1),
+        ("other".to_owned(), handler("b", &["weather"], 1).1),
+    ]);
+    assert_eq!(
+        refused(&current, &wanted),
+        [
+            "flights makes the stream flights, which is published: give its output another name",
+            "b and other make the same stream b: give each a stream of its own",
+            "b -> c -> a -> b: what each reads comes from itself, so break the circle",
+        ]
+    );
+    let itself = Wanted::from([handler("a", &["a"], 1)]);
+    assert_eq!(plan(&current, &itself), Err(vec![Refusal::Circle { handlers: vec!["a".to_owned()] }]));
+    let many: Wanted = (0..=MAX_HANDLERS).map(|number| handler(&format!("h{number}"), &["flights"], 0)).collect();
+    assert_eq!(plan(&current, &many), Err(vec![Refusal::TooMany(MAX_HANDLERS + 1)]));
+    let twice = Current { contexts: [&current.contexts[..], &current.contexts[..]].concat(), ..current };
+    let error = Refusal::Contexts(ContextsError::Twice("c-core-0".to_owned()));
+    assert_eq!(plan(&twice, &itself), Err(vec![error]));
+}
+
+#[test]
+fn a_stream_that_is_read_does_not_go() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let all = Wanted::from([handler("late", &["flights"], 1), handler("x", &["late"], 1), handler("y", &["late"], 1)]);
+    make(&mut current, &all);
+    let without = |names: &[&str]| {
+        let left = all.iter().filter(|(name, _)| !names.contains(&name.as_str()));
+        left.map(|(name, handler)| (name.clone(), handler.clone())).collect::<Wanted>()
+    };
+    assert_eq!(
+        refused(&current, &without(&["late"])),
+        ["late would no longer make the stream late, which x and y read: remove or rewire them too"]
+    );
+    assert!(plan(&current, &without(&["late", "x", "y"])).is_ok());
+    // Somebody else may make it from now on: first the one stops, then the other starts.
+    let mut instead = without(&["late"]);
+    instead.insert("a".to_owned(), handler("late", &["flights"], 1).1);
+    assert_eq!(actions(&make(&mut current, &instead)), [("late", &Action::Remove), ("a", &Action::Deploy)]);
+}
+
+#[test]
+fn formats_of_neighbours_fit() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    current.published.get_mut("flights").unwrap().formats = BTreeSet::from([FormatId(1)]);
+    let mut wanted = Wanted::from([handler("late", &["flights"], 1), handler("x", &["late"], 1)]);
+    wanted.get_mut("late").unwrap().definition.gives = BTreeSet::from([FormatId(2)]);
+    wanted.get_mut("x").unwrap().definition.takes = Some(BTreeSet::from([FormatId(2)]));
+    wanted.get_mut("late").unwrap().definition.takes = Some(BTreeSet::from([FormatId(3)]));
+    let plan = make(&mut current, &wanted);
+    let note = Note::TakesNone { handler: "late".to_owned(), stream: "flights".to_owned() };
+    assert_eq!(plan.notes, [note]);
+    let late = &mut wanted.get_mut("late").unwrap().definition;
+    (late.version, late.gives) = (2, BTreeSet::from([FormatId(2), FormatId(4)]));
+    assert_eq!(
+        refused(&current, &wanted),
+        [format!(
+            "late makes the stream late in format {}, which x cannot read: \
+             give it a version that can, or convert in between",
+            FormatId(4)
+        )]
+    );
+    let x = &mut wanted.get_mut("x").unwrap().definition;
+    (x.version, x.takes) = (2, None);
+    let swap = Action::Swap(State::None);
+    assert_eq!(actions(&make(&mut current, &wanted)), [("x", &swap), ("late", &swap)]);
+}
+
+#[test]
+fn what_takes_no_more_than_it_did_stays_where_there_is_too_much_already() {
+    let mut current = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
+    let (name, mut late) = handler("late", &["flights"], 200);
+    let wanted = |late: &WantedHandler| Wanted::from([(name.clone(), late.clone())]);
+    make(&mut current, &wanted(&late));
+    current.handlers.get_mut("late").unwrap().load = time(400);
+    (late.definition.version, late.need.load) = (2, time(400));
+    assert_eq!(actions(&make(&mut current, &wanted(&late))), [("late", &Action::Swap(State::None))]);
+    (late.definition.version, late.need.load) = (3, Load { time_ns_per_s: 400 * MS + 1, ..time(0) });
+    assert_eq!(make(&mut current, &wanted(&late)).changes[0].action, moved("c-core-0"));
+    // One that has no context any more gets another.
+    current.handlers.get_mut("late").unwrap().context = "g-core-7".to_owned();
+    assert_eq!(actions(&make(&mut current, &wanted(&late))), [("late", &moved("g-core-7"))]);
+    assert_eq!(current.handlers["late"].context, "g-core-0");
+    late.need.step_ns = SLICE_NS + 1;
+    late.definition.version = 4;
+    current.handlers.get_mut("late").unwrap().context = "c-core-0".to_owned();
+    assert_eq!(make(&mut current, &wanted(&late)).changes[0].action, moved("c-core-0"));
+}
+
+#[test]
+fn a_chain_that_has_to_be_cut_is_cut_where_least_flows() {
+    let mut current = platform(&[("c-core-0", 500), ("g-core-0", 800)]);
+    current.published.get_mut("flights").unwrap().flow.bytes_per_s = 1_000_000_000;
+    let sized = |makes: &str, reads: &[&str], ms, mb: u64| {
+        let (name, mut wanted) = handler(makes, reads, ms);
+        wanted.leaving = Flow { bytes_per_s: mb * 1_000_000, ..Flow::default() };
+        (name, wanted)
+    };
+    let wanted = Wanted::from([
+        sized("late", &["flights"], 200, 100),
+        sized("joined", &["late"], 400, 300),
+        sized("short", &["joined"], 200, 50),
+    ]);
+    let plan = make(&mut current, &wanted);
+    let places = ["late", "joined", "short"].map(|name| current.handlers[name].context.as_str());
+    assert_eq!(places, ["c-core-0", "g-core-0", "g-core-0"]);
+    assert_eq!(
+        current.handlers["joined"].load,
+        time(400) + Flow { bytes_per_s: 100_000_000, ..Flow::default() }.crossing()
+    );
+    let short = plan.changes.iter().find(|change| change.handler == "short").unwrap();
+    assert!(short.why.ends_with("; less has to pass between contexts than with it on c-core-0"), "{}", short.why);
+}
+
+#[test]
+fn as_many_as_there_may_be_are_planned() {
+    let names: Vec<String> =
+        (0..MAX_CONTEXTS).map(|at| format!("{}-core-{at}", if at < 32 { 'c' } else { 'g' })).collect();
+    let mut current = platform(&names.iter().map(|name| (name.as_str(), 800)).collect::<Vec<_>>());
+    current.contexts.iter_mut().for_each(|context| context.capacity.most.buffers = u64::MAX);
+    let of_chain = |number: u64| {
+        let from = if number.is_multiple_of(8) { "flights".to_owned() } else { format!("h{}", number - 1) };
+        handler(&format!("h{number}"), &[&from], 30 + number % 17)
+    };
+    let mut wanted: Wanted = (0..MAX_HANDLERS as u64).map(of_chain).collect();
+    assert_eq!(make(&mut current, &wanted).changes.len(), MAX_HANDLERS);
+    assert_eq!(make(&mut current, &wanted), Plan::default());
+    wanted.remove("h1023");
+    wanted.extend([handler("more", &["flights"], 40)]);
+    assert_eq!(actions(&make(&mut current, &wanted)), [("h1023", &Action::Remove), ("more", &Action::Deploy)]);
+}

@@ -1,0 +1,135 @@
+//! What a command line asks of a handler, on top of what it was before.
+
+use crossdock_runtime::HandlerSpec;
+
+use super::parameters;
+use crate::cli::HandlerArguments;
+use crate::failure::Outcome;
+
+/// The handler as it is now, but for what is given.
+pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerSpec> {
+    let mut spec = now;
+    if let Some(sql) = &given.sql {
+        // What only the former program read or named is no longer wanted.
+        spec.on.clear();
+        spec.native = None;
+        spec.parameters.retain(|name, _| is_named(sql, name));
+        spec.sql = Some(sql.clone());
+    }
+    if let Some(native) = &given.native {
+        if spec.native.as_ref() != Some(native) {
+            spec.parameters.clear();
+        }
+        spec.sql = None;
+        spec.native = Some(native.clone());
+    }
+    if !given.on.is_empty() {
+        spec.on.clone_from(&given.on);
+    }
+    spec.parameters.extend(parameters(&given.parameters)?);
+    spec.makes = given.makes.clone().or(spec.makes);
+    spec.place = given.place.clone().or(spec.place);
+    spec.peak_msgs_per_s = given.peak.or(spec.peak_msgs_per_s);
+    spec.reserve_ns_per_s = given.reserve.or(spec.reserve_ns_per_s);
+    spec.weight = given.weight.or(spec.weight);
+    spec.when_full = given.when_full.unwrap_or(spec.when_full);
+    spec.may_sample = given.may_sample.or(spec.may_sample);
+    spec.budget_ns = given.budget.or(spec.budget_ns);
+    spec.over_budget = given.over_budget.unwrap_or(spec.over_budget);
+    spec.on_fault = given.on_fault.unwrap_or(spec.on_fault);
+    Ok(spec)
+}
+
+/// Whether a query has `$name` in it.
+fn is_named(sql: &str, name: &str) -> bool {
+    sql.split('$').skip(1).any(|rest| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        &rest[..end] == name
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command, HandlerCommand};
+    use clap::Parser;
+    use crossdock_runtime::{OnFault, OverBudget, WhenFull};
+
+    fn given(words: &[&str]) -> HandlerArguments {
+        match Cli::try_parse_from(["crossdock", "handler"].iter().chain(words)).map(|cli| cli.command) {
+            Ok(Command::Handler(handler)) => match handler.command {
+                HandlerCommand::Deploy(given) | HandlerCommand::Swap(given) => given,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn deployed(words: &[&str]) -> HandlerSpec {
+        of(HandlerSpec { name: "late".into(), ..HandlerSpec::default() }, &given(words)).unwrap_or_default()
+    }
+
+    const ALL: [&str; 26] = [
+        "deploy",
+        "late",
+        "SELECT * FROM A WHERE d > $m AND e < $n",
+        "--as",
+        "A.late",
+        "--param",
+        "m=15",
+        "--param",
+        "$n=2",
+        "--place",
+        "g-core-0",
+        "--peak",
+        "100k",
+        "--reserve",
+        "50ms/s",
+        "--weight",
+        "3",
+        "--when-full",
+        "drop",
+        "--may-sample",
+        "8",
+        "--budget=5us",
+        "--over-budget=stop",
+        "--on-fault=stop",
+        "--on",
+        "A",
+    ];
+
+    #[test]
+    fn all_that_is_given_is_wanted() {
+        let spec = deployed(&ALL);
+        assert_eq!(spec.sql.as_deref(), Some(ALL[2]));
+        assert_eq!((spec.makes.as_deref(), spec.place.as_deref()), (Some("A.late"), Some("g-core-0")));
+        assert_eq!((&*spec.parameters["m"], &*spec.parameters["n"], &spec.on[..]), ("15", "2", &["A".to_owned()][..]));
+        assert_eq!((spec.peak_msgs_per_s, spec.reserve_ns_per_s), (Some(100_000), Some(50_000_000)));
+        assert_eq!((spec.weight, spec.may_sample, spec.budget_ns), (Some(3), Some(8), Some(5000)));
+        assert_eq!(
+            (spec.when_full, spec.over_budget, spec.on_fault),
+            (WhenFull::Drop, OverBudget::Stop, OnFault::Stop)
+        );
+    }
+
+    #[test]
+    fn a_swap_keeps_what_it_does_not_say() {
+        let before = deployed(&ALL);
+        let same = of(before.clone(), &given(&["swap", "late"])).unwrap_or_default();
+        assert_eq!(same, before);
+        // Its stream and the parameter that it no longer names go with the former query.
+        let next = of(before.clone(), &given(&["swap", "late", "SELECT * FROM A WHERE d > $m", "--weight", "1"]));
+        let next = next.unwrap_or_default();
+        assert_eq!((next.weight, next.place.as_deref(), next.on.len()), (Some(1), Some("g-core-0"), 0));
+        assert_eq!(next.parameters.keys().collect::<Vec<_>>(), ["m"]);
+        let native = of(before, &given(&["swap", "late", "--native", "count", "--on", "B"])).unwrap_or_default();
+        assert_eq!((native.sql, native.native.as_deref(), native.on), (None, Some("count"), vec!["B".to_owned()]));
+        assert!(native.parameters.is_empty());
+    }
+
+    #[test]
+    fn a_parameter_is_named_by_all_of_its_name() {
+        assert!(is_named("a > $min", "min") && is_named("$min+1", "min"));
+        assert!(!is_named("a > $minutes", "min") && !is_named("min", "min"));
+    }
+}

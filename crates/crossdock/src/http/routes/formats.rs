@@ -1,0 +1,143 @@
+//! Formats of streams, and conversions between them.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use axum::response::Response;
+use crossdock_format::Format;
+use crossdock_format::registry::Policy;
+use crossdock_runtime::{ContextHandle, KeptConversion};
+
+use super::{answer, ask, changed, error, lasting, read_body};
+use crate::http::{Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy};
+
+/// What a conversion looks like.
+const A_CONVERSION: &str =
+    r#"give a JSON object, such as {"stream":"A","from":{"version":1},"to":{"version":2},"conversion":""}"#;
+
+/// All formats that were announced on any stream
+#[utoipa::path(
+    get, path = "/v1/formats", tag = "formats",
+    responses(
+        (status = 200, body = Formats, description = "The formats"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn formats(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Formats { formats: context.formats()? })).await)
+}
+
+/// All conversions between formats of streams
+#[utoipa::path(
+    get, path = "/v1/conversions", tag = "formats",
+    responses(
+        (status = 200, body = Conversions, description = "The conversions"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn conversions(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Conversions { conversions: context.conversions()? })).await)
+}
+
+/// How records come to subscribers that say which formats they accept, and what nothing leads to
+#[utoipa::path(
+    get, path = "/v1/paths", tag = "formats",
+    responses(
+        (status = 200, body = Paths, description = "The paths"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn paths(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Paths { paths: context.paths()? })).await)
+}
+
+/// Keeps a conversion, in place of the one that is kept between the same formats
+#[utoipa::path(
+    post, path = "/v1/conversions", tag = "formats", request_body = KeptConversion,
+    responses(
+        (status = 200, body = Changed, description = "It is kept"),
+        (status = 400, body = ErrorBody, description = "Why it cannot be"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn keep_conversion(
+    State(context): State<ContextHandle>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let kept: KeptConversion = match read_body(body, A_CONVERSION) {
+        Ok(kept) => kept,
+        Err(response) => return *response,
+    };
+    let note = lasting(&context);
+    changed(ask(context, move |context| context.keep_conversion(&kept)).await, note)
+}
+
+/// Takes out a conversion that is kept; its text may be left out
+#[utoipa::path(
+    delete, path = "/v1/conversions", tag = "formats", request_body = KeptConversion,
+    responses(
+        (status = 200, body = Changed, description = "It is no longer kept"),
+        (status = 400, body = ErrorBody, description = "Why it cannot be taken out"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn discard_conversion(
+    State(context): State<ContextHandle>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let kept: KeptConversion = match read_body(body, A_CONVERSION) {
+        Ok(kept) => kept,
+        Err(response) => return *response,
+    };
+    changed(ask(context, move |context| context.discard_conversion(&kept)).await, None)
+}
+
+/// Says whether a format could be a stream's next version, by the stream's policy
+#[utoipa::path(
+    post, path = "/v1/check", tag = "formats", request_body = FormatCheck,
+    responses(
+        (status = 200, body = Changed, description = "It could"),
+        (status = 400, body = ErrorBody, description = "Why it could not"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn check_format(
+    State(context): State<ContextHandle>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let wanted =
+        r#"use POST with a JSON object, such as {"stream":"A","format":"…"} with a format's canonical description"#;
+    let FormatCheck { stream, format } = match read_body(body, wanted) {
+        Ok(check) => check,
+        Err(response) => return *response,
+    };
+    let format = match Format::parse(&format) {
+        Ok(format) => format,
+        Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is none: {why}"), wanted),
+    };
+    changed(ask(context, move |context| context.check_format(&stream, &format)).await, None)
+}
+
+/// Sets how a stream's format may change from its next version on
+#[utoipa::path(
+    post, path = "/v1/policy", tag = "formats", request_body = StreamPolicy,
+    responses(
+        (status = 200, body = Changed, description = "It holds from the next version on"),
+        (status = 400, body = ErrorBody, description = "Why it cannot be set"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn set_policy(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+    let wanted = r#"give a JSON object, such as {"stream":"A","policy":"backward"}"#;
+    let StreamPolicy { stream, policy } = match read_body(body, wanted) {
+        Ok(wish) => wish,
+        Err(response) => return *response,
+    };
+    let policy: Policy = match policy.parse() {
+        Ok(policy) => policy,
+        Err(why) => return error(StatusCode::BAD_REQUEST, format!("`{policy}`: {why}"), wanted),
+    };
+    let note = lasting(&context);
+    changed(ask(context, move |context| context.set_policy(&stream, policy)).await, note)
+}

@@ -1,0 +1,117 @@
+//! What the context with the device tells of itself, and `explain`.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use axum::response::Response;
+use crossdock_runtime::info::ExplainInfo;
+use crossdock_runtime::{ContextHandle, ExplainError};
+
+use super::{answer, ask, error, query_error, read_body};
+use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Mailboxes, Streams, Subscriptions};
+
+/// Whether the daemon is well
+#[utoipa::path(
+    get, path = "/v1/health", tag = "lists",
+    responses(
+        (status = 200, body = Health, description = "It is"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn health(State(context): State<ContextHandle>) -> Response {
+    let health = |context: &ContextHandle| {
+        // It is well if it answers at all.
+        context.context()?;
+        let (status, version) = ("ok".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        Ok(Health { status, version, address: context.local_addr().to_string() })
+    };
+    answer(ask(context, health).await)
+}
+
+/// All streams, in the order in which they were first announced
+#[utoipa::path(
+    get, path = "/v1/streams", tag = "lists",
+    responses(
+        (status = 200, body = Streams, description = "The streams"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn streams(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Streams { streams: context.streams()? })).await)
+}
+
+/// All subscriptions, oldest first
+#[utoipa::path(
+    get, path = "/v1/subscriptions", tag = "lists",
+    responses(
+        (status = 200, body = Subscriptions, description = "The subscriptions"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn subscriptions(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Subscriptions { subscriptions: context.subscriptions()? })).await)
+}
+
+/// The context with the device, by its counters; and all contexts, by what runs there
+#[utoipa::path(
+    get, path = "/v1/contexts", tag = "lists",
+    responses(
+        (status = 200, body = Contexts, description = "The contexts"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn contexts(State(context): State<ContextHandle>) -> Response {
+    let contexts = |context: &ContextHandle| {
+        Ok(Contexts { contexts: vec![context.context()?], platform: context.manager().contexts()? })
+    };
+    answer(ask(context, contexts).await)
+}
+
+/// All processes that are attached by shared memory
+#[utoipa::path(
+    get, path = "/v1/clients", tag = "lists",
+    responses(
+        (status = 200, body = Clients, description = "The clients"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn clients(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Clients { clients: context.clients()? })).await)
+}
+
+/// All mailboxes, by name
+#[utoipa::path(
+    get, path = "/v1/mailboxes", tag = "lists",
+    responses(
+        (status = 200, body = Mailboxes, description = "The mailboxes"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn mailboxes(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Mailboxes { mailboxes: context.mailboxes()? })).await)
+}
+
+/// How a query would run, and what that would cost
+#[utoipa::path(
+    post, path = "/v1/explain", tag = "lists", request_body = ExplainRequest,
+    responses(
+        (status = 200, body = ExplainInfo, description = "The plan"),
+        (status = 400, body = ErrorBody, description = "What is wrong with the query"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn explain(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+    let request: ExplainRequest = match read_body(body, r#"POST a JSON object, such as {"sql":"SELECT * FROM A"}"#) {
+        Ok(request) => request,
+        Err(response) => return *response,
+    };
+    match ask(context, move |context| context.explain(&request.sql, &request.accept)).await {
+        Ok(Ok(plan)) => answer(Ok(plan)),
+        Ok(Err(ExplainError::Query(refusal))) => query_error(&refusal),
+        Ok(Err(ExplainError::Format(why))) => {
+            error(StatusCode::BAD_REQUEST, why, "`crossdock formats` lists those that are known")
+        }
+        Err(response) => answer::<()>(Err(response)),
+    }
+}
