@@ -46,6 +46,13 @@ impl Cores {
     }
 }
 
+/// Has this thread go before all others, so that what else runs on the machine is measured as little as can be.
+pub(crate) fn go_first() {
+    if let Err(error) = crossdock_device::go_first() {
+        eprintln!("no higher priority ({error}): what else runs on this machine is measured too");
+    }
+}
+
 /// How two cores are related, from the files of their folders under /sys/devices/system/cpu.
 fn relation(read: impl Fn(usize, &str) -> Option<String>, one: usize, other: usize) -> String {
     let shared = |file: &str| read(one, file).is_some_and(|list| lists(&list, other));

@@ -4,7 +4,7 @@
 mod orders;
 mod stages;
 
-use crate::cores::Cores;
+use crate::cores::{self, Cores};
 use crate::cpu::{self, Error};
 use crate::report::{self, Figure, Samples};
 use clap::Args;
@@ -40,6 +40,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     );
     eprintln!("{machine}\n{cores}");
     crossdock_device::pin_to_cpu(cpus.0)?;
+    // Further threads get both from this one.
+    cores::go_first();
     let messages = options.thousands * 1000;
     let mut stages = stages::Cases::new(cpus.1)?;
     let mut orders = orders::Cases::new()?;

@@ -1,7 +1,6 @@
 //! Execution contexts for a benchmark, in its own process and without a network: the same tables, rings, changes and loops as
 //! the daemon's. Streams come in at the first context, and are delivered there.
 
-use crate::clock::Clock;
 use crate::platform::context::{LoopSettings, Threads};
 use crate::platform::overlay::{Overlay, Port, signal_queue};
 use crate::platform::stage::{self, Terms, Work};
@@ -68,7 +67,6 @@ impl std::error::Error for Unanswered {}
 /// The contexts that run on the caller's thread, the first one among them.
 pub struct Cores {
     tables: Vec<Table>,
-    clock: Clock,
     is_blocked: bool,
     /// Kept, so that the other contexts' doorbells ring somewhere.
     _poller: Poller,
@@ -109,7 +107,7 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
     for (cpu, poller) in pollers {
         let tables = groups.remove(&cpu).unwrap_or_default();
         if cpu.is_none() {
-            here = Some(Cores { tables, clock: Clock::start(), is_blocked: false, _poller: poller });
+            here = Some(Cores { tables, is_blocked: false, _poller: poller });
         } else {
             let settings = LoopSettings { cpu, spin_us: SPIN_US, slice_us: SLICE_NS / 1000 };
             threads.start_c_cores("rig", tables, poller, settings)?;
@@ -140,17 +138,15 @@ impl Cores {
         !self.is_blocked
     }
 
-    /// A turn of each context: changes, then work. Whether there was any.
+    /// A turn of each context, as in the daemon's loop: the changes that came, then work. Whether a change had come.
     #[inline]
     pub fn turn(&mut self) -> bool {
-        let clock = self.clock;
-        self.tables.iter_mut().fold(false, |worked, table| worked | table.take_turn(clock, SLICE_NS))
-    }
-
-    /// Takes the changes that came, at the first context. Whether one had.
-    #[inline]
-    pub fn take_changes(&mut self) -> bool {
-        self.tables.first_mut().is_some_and(Table::take_changes)
+        let mut changed = false;
+        for table in &mut self.tables {
+            changed |= table.take_changes();
+            table.serve(SLICE_NS);
+        }
+        changed
     }
 
     /// What was delivered since, in order.
