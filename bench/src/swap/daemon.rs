@@ -176,6 +176,9 @@ pub(super) fn round(table: &mut Table, requests: u32, latency_ms: u64) -> Result
         let deployed = change(&context, Wish::Deploy(version(1))).map_err(words);
         let subscriber = scope.spawn(|| subscribe(&addr, since, &shared).map_err(words));
         let effects = deployed.and_then(|()| ask(&context, since, &shared, requests, latency_ms).map_err(words));
+        if let Err(error) = &effects {
+            eprintln!("{error}; {:?}", context.manager().events(0));
+        }
         shared.has_ended.store(true, Ordering::Release);
         let published = publisher.join().map_err(|_| "the publisher panicked".to_owned()).and_then(|done| done);
         let runs = match effects {
