@@ -169,16 +169,18 @@ pub(super) fn round(table: &mut Table, requests: u32, latency_ms: u64) -> Result
     let addr = context.local_addr().to_string();
     let (shared, since) = (Shared::default(), Instant::now());
     let words = |error: Error| error.to_string();
+    // Told at once: the other threads may wait for what does not come now.
+    let told = |error: Error| {
+        eprintln!("{error}");
+        error.to_string()
+    };
     let (effects, runs) = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| publish(&addr, since, &shared).map_err(words));
+        let publisher = scope.spawn(|| publish(&addr, since, &shared).map_err(told));
         // The stream is there before the handler, so that it is measured on real messages.
         crossdock_device::nap(Duration::from_millis(200));
         let deployed = change(&context, Wish::Deploy(version(1))).map_err(words);
-        let subscriber = scope.spawn(|| subscribe(&addr, since, &shared).map_err(words));
+        let subscriber = scope.spawn(|| subscribe(&addr, since, &shared).map_err(told));
         let effects = deployed.and_then(|()| ask(&context, since, &shared, requests, latency_ms).map_err(words));
-        if let Err(error) = &effects {
-            eprintln!("{error}; {:?}", context.manager().events(0));
-        }
         shared.has_ended.store(true, Ordering::Release);
         let published = publisher.join().map_err(|_| "the publisher panicked".to_owned()).and_then(|done| done);
         let runs = match effects {

@@ -31,25 +31,33 @@ pub(crate) fn run(arguments: &Events) -> Outcome {
     out::print(events.iter().map(text).collect::<String>())
 }
 
-/// An event in a line.
+/// An event in a line, with its number and when it was.
 fn text(event: &EventInfo) -> String {
-    // A text of several lines in one, without what would play tricks on the terminal.
-    let plain = |text: &str| {
-        text.split(|c: char| c.is_control() || c == ' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
-    };
-    let about = match (&event.handler, &event.context) {
-        (Some(handler), Some(context)) => format!(" {} @{}", plain(handler), plain(context)),
-        (Some(handler), None) => format!(" {}", plain(handler)),
-        (None, Some(context)) => format!(" {}", plain(context)),
-        (None, None) => String::new(),
-    };
-    format!("{} #{} {}{}: {}\n", time(event.at_ms), event.number, event.kind, about, plain(&event.text))
+    format!("{} #{} {}\n", time(event.at_ms, "%Y-%m-%dT%H:%M:%S%.3fZ"), event.number, what(event))
 }
 
-/// `2026-11-22T13:08:01.123Z`.
-fn time(at_ms: u64) -> String {
+/// An event in a line, for who has seen those before it: of the time only that of the day.
+pub(crate) fn brief(event: &EventInfo) -> String {
+    format!("{} {}", time(event.at_ms, "%H:%M:%S"), what(event))
+}
+
+fn what(event: &EventInfo) -> String {
+    let about = match (&event.handler, &event.context) {
+        (Some(handler), Some(context)) => format!(" {handler} @{context}"),
+        (Some(handler), None) => format!(" {handler}"),
+        (None, Some(context)) => format!(" {context}"),
+        (None, None) => String::new(),
+    };
+    let text = format!("{}{about}: {}", event.kind, event.text);
+    // Several lines in one, without what would play tricks on the terminal.
+    let words = text.split(|c: char| c.is_control() || c == ' ').filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A time of the world's clock (UTC), as a pattern says.
+fn time(at_ms: u64, pattern: &str) -> String {
     let time = i64::try_from(at_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    time.map_or_else(|| at_ms.to_string(), |time| format!("{time:.3}"))
+    time.map_or_else(|| at_ms.to_string(), |time| time.strftime(pattern).to_string())
 }
 
 #[cfg(test)]
@@ -68,6 +76,7 @@ mod tests {
         };
         let wanted = "2023-11-14T22:13:20.123Z #7 moved late @g-core-0: c-core-0 has lost its headroom\n";
         assert_eq!(text(&event), wanted);
+        assert_eq!(brief(&event), "22:13:20 moved late @g-core-0: c-core-0 has lost its headroom");
         (event.handler, event.context, event.at_ms) = (None, None, u64::MAX);
         assert_eq!(text(&event), format!("{} #7 moved: c-core-0 has lost its headroom\n", u64::MAX));
     }

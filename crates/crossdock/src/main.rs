@@ -21,6 +21,7 @@ mod serve;
 mod signals;
 mod subscribe;
 mod table;
+mod top;
 
 use std::process::ExitCode;
 
@@ -55,7 +56,7 @@ fn run(command: Command) -> Outcome {
         Command::Plan(arguments) => handlers::plan(&arguments),
         Command::Apply(arguments) => handlers::apply(&arguments),
         Command::Events(arguments) => events::run(&arguments),
-        Command::Top(_) => Ok(()),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Completions { shell } => completions(shell),

@@ -1,8 +1,8 @@
 //! What a handler costs, measured on a sample of the records that it is to work on.
 //!
-//! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. Time that
-//! something else took is in some rounds and not in others, so the rounds of both sizes alternate, and of each size the
-//! lower quartile counts. The tail is measured one record at a time.
+//! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. The rounds of
+//! both sizes alternate, and of each size the lower quartile counts, of those in which the thread kept its processor: a
+//! busy machine takes it away for longer than a round. The tail is measured one record at a time.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -44,14 +44,18 @@ const BUFFER_BYTES: usize = 63_000;
 /// its second-level cache, which is as large or larger, and not in the first; and the processor should not know by heart
 /// which of them pass.
 const SAMPLE_BYTES: usize = 1 << 20;
-/// Rounds of each size.
-const ROUNDS: usize = 9;
-/// What one round of one size may take; all of them, 18 ms.
-const ROUND_NS: f64 = 1e6;
+/// Rounds of each size that are wanted.
+const ROUNDS: usize = 15;
+/// What one round of one size may take; all of them, 15 ms if none is disturbed.
+const ROUND_NS: f64 = 0.5e6;
+/// The share of a round that may be lost to others.
+const MOST_LOST: f64 = 0.02;
 /// Rounds one record at a time, of so many records, and what one may take.
 const TAIL_ROUNDS: usize = 5;
 const TAIL_RECORDS: usize = 1000;
 const TAIL_ROUND_NS: f64 = 0.5e6;
+/// Records of the small batches that are run between two looks at the clock.
+const GROUP_RECORDS: usize = 64;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 /// No round begins later.
@@ -61,7 +65,7 @@ const LONGEST: Duration = Duration::from_millis(60);
 /// have come from anywhere. At work a batch has `records_per_batch` records; batches of an eighth of that are measured
 /// too, so what is said of smaller ones holds.
 ///
-/// Takes some 20 ms, and at most 100 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
+/// Takes 10 to 40 ms, and at most 100 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
 /// if there is no record in the sample, or no memory.
 pub fn measure(
     make: &mut dyn FnMut() -> Box<dyn Handler>,
@@ -71,71 +75,94 @@ pub fn measure(
 ) -> Option<Measured> {
     let began = Instant::now();
     let mut handler = make();
-    let records = Records::of(format, sample)?;
-    let mut run = Run { selection: Selection::default(), out: Buffered::default(), batches: 0 };
-    let singles = records.batches(1, TAIL_RECORDS);
-
+    let mut run = Run::over(Records::of(format, sample)?);
     // How long a record takes, to see how many can be run; and to warm up.
-    let probe_ns = run.probe(&mut *handler, &singles);
+    let probe_ns = run.probe(&mut *handler);
     let fitting = |ns: f64| (ns / probe_ns.max(1.0)) as usize;
-    let mut large = records_per_batch.clamp(1, records.in_buffer);
+    let mut large = records_per_batch.clamp(1, run.records.in_buffer);
     let mut small = (large / 8).max(1);
     if large == 1 {
-        large = records.in_buffer.min(4);
+        large = run.records.in_buffer.min(4);
     }
     if probe_ns > SLOW_NS {
         (small, large) = (1, 1);
     }
-    let most = fitting(ROUND_NS).max(large);
-    let sizes = [small, large].map(|size| records.batches(size, most));
-    let mut rounds = [[0.0; ROUNDS]; 2];
-    let mut done = 0;
-    while done < ROUNDS && (done == 0 || began.elapsed() < LONGEST) {
-        for (batches, rounds) in sizes.iter().zip(&mut rounds) {
-            rounds[done] = run.round(&mut *handler, batches);
+    let most = fitting(ROUND_NS).clamp(large, run.records.places.len().max(large));
+    let mut rounds = [Rounds::default(), Rounds::default()];
+    while rounds.iter().any(|rounds| rounds.calm.len() < ROUNDS) {
+        for (size, rounds) in [small, large].into_iter().zip(&mut rounds) {
+            rounds.add(run.round(&mut *handler, size, most));
         }
-        done += 1;
+        if began.elapsed() > LONGEST {
+            break;
+        }
     }
-    let [ns_of_small, ns_of_large] = rounds.map(|mut rounds| quantile(&mut rounds[..done], 0.25));
+    let [ns_of_small, ns_of_large] = rounds.map(|mut rounds| rounds.ns());
     let ns_per_batch = match small < large {
         true => ((ns_of_small - ns_of_large) / (1.0 / small as f64 - 1.0 / large as f64)).max(0.0),
         false => 0.0,
     };
     let mean_ns = (ns_of_large - ns_per_batch / large as f64).max(0.0);
-    let (records_in, out) = (sizes[1].iter().map(Batch::len).sum::<usize>(), run.outcome(&mut *handler, &sizes[1]));
-    let singles = &singles[..singles.len().min(fitting(TAIL_ROUND_NS).max(1))];
-    let tail_ns = run.tail(make, singles, began) - ns_per_batch;
+    let (records_in, out) = run.outcome(&mut *handler, large, most);
+    let tail_ns = run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), began) - ns_per_batch;
     Some(Measured {
         ns_per_batch,
         mean_ns,
         tail_ns: tail_ns.max(mean_ns),
         out_records_per_record: out.records as f64 / records_in as f64,
         out_bytes_per_record: out.bytes as f64 / records_in as f64,
-        records: records.in_sample,
+        records: run.records.in_sample,
         batches: run.batches,
     })
 }
 
 /// What is run, and where it leaves its records.
 struct Run {
+    records: Records,
+    /// The place that comes next.
+    next: usize,
+    /// Batches that are filled again and again, as at work, where they lie in the first-level cache.
+    group: Vec<Batch>,
     selection: Selection,
     out: Buffered,
     batches: u64,
+    clock_ns: f64,
 }
 
 impl Run {
-    fn process(&mut self, handler: &mut dyn Handler, batch: &Batch) -> Verdict {
+    fn over(records: Records) -> Run {
+        let (selection, out) = (Selection::default(), Buffered::default());
+        Run { records, next: 0, group: Vec::new(), selection, out, batches: 0, clock_ns: clock_ns() }
+    }
+
+    /// Fills batches of `size` records, or the rest of a buffer's, with the records that come next: several while they are
+    /// small and there are not as many as are wanted. How many batches, and records.
+    fn fill(&mut self, size: usize, wanted: usize) -> (usize, usize) {
+        let (mut batches, mut records) = (0, 0);
+        while records == 0 || (records < wanted && records + size <= GROUP_RECORDS) {
+            if self.group.len() == batches {
+                self.group.push(Batch::new());
+            }
+            let filled = self.records.fill(&mut self.group[batches], &mut self.next, size);
+            (batches, records) = (batches + 1, records + filled);
+        }
+        (batches, records)
+    }
+
+    fn process(&mut self, handler: &mut dyn Handler, number: usize) -> Verdict {
+        let batch = &self.group[number];
         self.selection.select_all(batch.len());
         self.batches += 1;
         black_box(handler.process(black_box(batch), &mut self.selection, &mut self.out))
     }
 
     /// What a record costs, in ns, after some hundred records or some milliseconds.
-    fn probe(&mut self, handler: &mut dyn Handler, singles: &[Batch]) -> f64 {
+    fn probe(&mut self, handler: &mut dyn Handler) -> f64 {
         let began = Instant::now();
         let mut fastest = f64::INFINITY;
-        for piece in singles.chunks(16).take(32) {
-            fastest = fastest.min(self.round(handler, piece));
+        for _ in 0..32 {
+            let records = if fastest > SLOW_NS { 1 } else { GROUP_RECORDS };
+            fastest = fastest.min(self.round(handler, 1, records).ns);
             if began.elapsed() > Duration::from_millis(3) {
                 break;
             }
@@ -143,51 +170,105 @@ impl Run {
         fastest
     }
 
-    /// What a record costs, in ns, when it comes in these batches.
-    fn round(&mut self, handler: &mut dyn Handler, batches: &[Batch]) -> f64 {
-        let began = Instant::now();
-        for batch in batches {
-            self.process(handler, batch);
+    /// Runs so many records, at least, in batches of `size`.
+    fn round(&mut self, handler: &mut dyn Handler, size: usize, most: usize) -> Round {
+        let (mut spent_ns, mut done) = (0.0, 0);
+        let (began, had) = (Instant::now(), processor_time());
+        while done < most {
+            let (batches, records) = self.fill(size, most - done);
+            let start = Instant::now();
+            for number in 0..batches {
+                self.process(handler, number);
+            }
+            spent_ns += start.elapsed().as_nanos() as f64 - self.clock_ns;
+            done += records;
         }
-        let records: usize = batches.iter().map(Batch::len).sum();
-        began.elapsed().as_nanos() as f64 / records as f64
+        let (wall, had) = (began.elapsed().as_secs_f64(), processor_time().saturating_sub(had).as_secs_f64());
+        Round { ns: spent_ns.max(0.0) / done.max(1) as f64, lost: 1.0 - had / wall }
     }
 
-    /// What leaves for these batches.
-    fn outcome(&mut self, handler: &mut dyn Handler, batches: &[Batch]) -> Buffered {
+    /// How many records came in, and what leaves for them.
+    fn outcome(&mut self, handler: &mut dyn Handler, size: usize, most: usize) -> (usize, Buffered) {
         let before = std::mem::take(&mut self.out);
-        for batch in batches {
-            if self.process(handler, batch) == Verdict::Forward {
-                for index in &self.selection {
-                    self.out.records += 1;
-                    self.out.bytes += u64::from(batch.records[index].len);
+        self.next = 0;
+        let mut done = 0;
+        while done < most {
+            let (batches, records) = self.fill(size, most - done);
+            for number in 0..batches {
+                if self.process(handler, number) == Verdict::Forward {
+                    for index in &self.selection {
+                        self.out.records += 1;
+                        self.out.bytes += u64::from(self.group[number].records[index].len);
+                    }
                 }
             }
+            done += records;
         }
-        std::mem::replace(&mut self.out, before)
+        (done, std::mem::replace(&mut self.out, before))
     }
 
     /// What 99 of 100 records cost at most, in ns. Handlers of the same beginning go over the same records, and of each
     /// record the fastest time counts: what is slow in one round only was interrupted.
-    fn tail(&mut self, make: &mut dyn FnMut() -> Box<dyn Handler>, singles: &[Batch], began: Instant) -> f64 {
-        let mut fastest = vec![f64::INFINITY; singles.len()];
+    fn tail(&mut self, make: &mut dyn FnMut() -> Box<dyn Handler>, records: usize, began: Instant) -> f64 {
+        let mut fastest = vec![f64::INFINITY; records];
         for round in 0..TAIL_ROUNDS {
             if round > 0 && began.elapsed() > LONGEST {
                 break;
             }
             let mut handler = make();
+            self.next = 0;
             // To warm up; the same for each.
-            for batch in singles.iter().take(singles.len() / 10) {
-                self.process(&mut *handler, batch);
-            }
-            for (batch, fastest) in singles.iter().zip(&mut fastest) {
-                let start = Instant::now();
-                self.process(&mut *handler, batch);
-                *fastest = fastest.min(start.elapsed().as_nanos() as f64);
+            self.round(&mut *handler, 1, records / 10);
+            for piece in fastest.chunks_mut(GROUP_RECORDS) {
+                self.fill(1, piece.len());
+                for (number, fastest) in piece.iter_mut().enumerate() {
+                    let start = Instant::now();
+                    self.process(&mut *handler, number);
+                    *fastest = fastest.min(start.elapsed().as_nanos() as f64);
+                }
             }
         }
-        (quantile(&mut fastest, 0.99) - clock_ns()).max(0.0)
+        (quantile(&mut fastest, 0.99) - self.clock_ns).max(0.0)
     }
+}
+
+/// A round: what a record cost, in ns, and the share of the time in which the thread had no processor.
+#[derive(Clone, Copy)]
+struct Round {
+    ns: f64,
+    lost: f64,
+}
+
+/// Rounds of one size: what a record cost in those that were not disturbed, and in the one that was least.
+#[derive(Default)]
+struct Rounds {
+    calm: Vec<f64>,
+    least: Option<Round>,
+}
+
+impl Rounds {
+    fn add(&mut self, round: Round) {
+        if round.lost <= MOST_LOST {
+            self.calm.push(round.ns);
+        }
+        if self.least.is_none_or(|least| round.lost < least.lost) {
+            self.least = Some(round);
+        }
+    }
+
+    fn ns(&mut self) -> f64 {
+        match self.least {
+            // What was lost is not in it, as far as can be told.
+            Some(Round { ns, lost }) if self.calm.is_empty() => ns * (1.0 - lost),
+            _ => quantile(&mut self.calm, 0.25),
+        }
+    }
+}
+
+/// The processor time that this thread has had.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// What asking for the time twice takes.
@@ -271,29 +352,28 @@ impl Records {
         Some(Records { buffers, places, in_sample, in_buffer, format: format.id().0 })
     }
 
-    /// Batches of `size` records, or the rest of a buffer's, up to some `most` records in all.
-    fn batches(&self, size: usize, most: usize) -> Vec<Batch> {
-        let mut batches: Vec<Batch> = Vec::new();
-        let mut records = 0;
-        for in_buffer in self.places.chunk_by(|(one, _), (other, _)| one == other) {
-            for piece in in_buffer.chunks(size) {
-                if records >= most {
-                    return batches;
-                }
-                let mut batch = Batch::new();
-                batch.format = self.format;
-                batch.records = piece.iter().map(|(_, span)| *span).collect();
-                let (Some((number, first)), Some((_, last))) = (piece.first(), piece.last()) else { continue };
-                let len = last.start + last.len - first.start;
-                let slice = Slice { buffer: 0, start: first.start, len, records: piece.len() as u32 };
-                if batch.push_buffer(self.buffers[*number].clone()).is_ok() && batch.push_slice(slice).is_ok() {
-                    batch.select_all();
-                    records += piece.len();
-                    batches.push(batch);
-                }
-            }
+    /// Fills a batch with up to `size` records of one buffer, from a place on, behind the last of which the first comes
+    /// again; how many those are.
+    fn fill(&self, batch: &mut Batch, next: &mut usize, size: usize) -> usize {
+        batch.clear();
+        batch.format = self.format;
+        if *next >= self.places.len() {
+            *next = 0;
         }
-        batches
+        let number = self.places[*next].0;
+        let places = self.places[*next..].iter().take(size).take_while(|(other, _)| *other == number);
+        batch.records.extend(places.map(|(_, span)| *span));
+        let (start, end) = match &batch.records[..] {
+            [first, .., last] => (first.start, last.start + last.len),
+            [only] => (only.start, only.start + only.len),
+            [] => (0, 0),
+        };
+        let slice = Slice { buffer: 0, start, len: end - start, records: batch.records.len() as u32 };
+        // One buffer and one slice always fit, and lie where they were put.
+        let _ = batch.push_buffer(self.buffers[number].clone()).and_then(|_| batch.push_slice(slice));
+        batch.select_all();
+        *next += batch.len();
+        batch.len()
     }
 }
 

@@ -237,6 +237,22 @@ fn state_of_another_kind_is_given_back() {
     }
 }
 
+/// Between two batches nothing large is made or freed: what the new handler had is freed with it, off the core.
+#[test]
+fn state_changes_hands_in_place() {
+    let records: Vec<Vec<u8>> = (0..20).map(|n| record(&(n, None, None, "a".to_owned(), 1, String::new()))).collect();
+    for program in programs() {
+        let (mut before, mut after) = (made(&program).handler, made(&program).handler);
+        run(&case(program.clone()), &mut *before, &records, &[true; 20]);
+        let allocated = allocation_counter::measure(|| {
+            if let Some(state) = before.hand_over() {
+                assert!(after.take_over(state).is_ok());
+            }
+        });
+        assert!(allocated.bytes_total <= 16 && allocated.bytes_current == 0, "{program:?}: {allocated:?}");
+    }
+}
+
 /// Who gave its state up and is run all the same works as if it were new.
 #[test]
 fn without_its_state_it_starts_anew() {

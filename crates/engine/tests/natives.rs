@@ -142,6 +142,7 @@ proptest! {
                 by_handler += handler.counters().forgotten;
                 (handler, room) = (next, other_max_keys);
                 while order.len() > room {
+                    forgotten += 1;
                     kept.remove(&order.remove(0));
                 }
             }
@@ -306,6 +307,9 @@ fn others_may_add_their_own() {
         |input: &Format| native("pass").make(&Natives::built_in(), input).map(|made| (made.handler, made.output));
     let kind =
         NativeKind::new("mine", "does something", &[every], move |input, arguments| match arguments.text("to") {
+            "x" if input.field("key").is_none() => {
+                Err(MakeError::Input { handler: "mine".to_owned(), problem: "records without a key".to_owned() })
+            }
             "x" => pass(input),
             other => Err(arguments.refuse("to", format!("`{other}` is not x"))),
         });
@@ -313,6 +317,9 @@ fn others_may_add_their_own() {
     assert!(!native("mine").make(&natives, &format()).unwrap().is_metered);
     let refused = native("mine").with("to", "y").make(&natives, &format()).unwrap_err().to_string();
     assert_eq!(refused, "parameter `to` of mine: `y` is not x");
+    let keyless = Format::parse_schema("n i64").unwrap();
+    let refused = native("mine").make(&natives, &keyless).unwrap_err().to_string();
+    assert_eq!(refused, "mine: records without a key");
     natives.add(kind.metered());
     assert!(native("mine").make(&natives, &format()).unwrap().is_metered);
     let names: Vec<&str> = natives.iter().map(NativeKind::name).collect();

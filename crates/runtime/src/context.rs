@@ -130,12 +130,11 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
-        let Parts { config, device, pool, morph_pool, poller, commands, host, services, mut platform, news } = parts;
+        let Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
         let spins_on_rings = config.spin_us > 0;
-        platform.source_buffers = large_buffers;
         Context {
             config,
             device,

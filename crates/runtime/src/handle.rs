@@ -215,7 +215,8 @@ impl ContextHandle {
         });
         let attach = attach.transpose()?;
         let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
-        let dock = (doorbell.clone(), pin_cpu);
+        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
+        let dock = (doorbell.clone(), pin_cpu, large_buffers);
         let Platform { dock: platform, overlay, seats, threads } =
             start_platform(&config.platform, dock, config.spin_us).map_err(system("the contexts (`[[context]]`)"))?;
         let (asks, asked) = channel();

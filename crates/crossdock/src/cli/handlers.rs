@@ -23,7 +23,7 @@ pub(crate) enum HandlerCommand {
 Examples:
   crossdock handler deploy late 'SELECT carrier, flight FROM A WHERE dep_delay > $minutes' --param minutes=15
   crossdock handler deploy late 'SELECT * FROM A' --as late_flights --place g-core-0 --peak 100k
-  crossdock handler deploy seen --native count --on A --dry-run
+  crossdock handler deploy counted --native tally --on A --param key=carrier --dry-run
 
 It is let in where it fits: its cost is measured on the latest records of its
 stream, and taken times the most records a second that were seen or that --peak
@@ -56,6 +56,11 @@ Examples:
 Example:
   crossdock handler remove late")]
     Remove(RemoveHandler),
+    /// Lists the handlers that are built in, with their parameters
+    #[command(after_help = "\
+Example:
+  crossdock handler natives")]
+    Natives,
 }
 
 /// What is wanted of a handler.
@@ -66,7 +71,7 @@ pub(crate) struct HandlerArguments {
     /// Its query; $NAME stands for a parameter
     #[arg(value_name = "SQL")]
     pub(crate) sql: Option<String>,
-    /// The built-in handler that it is, instead of a query
+    /// The built-in handler that it is, instead of a query; `crossdock handler natives` lists them
     #[arg(long, value_name = "NAME", conflicts_with = "sql")]
     pub(crate) native: Option<String>,
     /// A stream that it reads; may be given several times. Of a query, FROM says it

@@ -5,10 +5,13 @@ mod spec;
 
 use std::collections::BTreeMap;
 
+use crossdock_engine::Natives;
 use crossdock_runtime::HandlerSpec;
 use crossdock_runtime::info::PlanInfo;
 use hyper::Method;
 
+#[cfg(test)]
+pub(crate) use self::show::tests as made_up;
 pub(crate) use self::show::{chains, per_mille_of_core, tree};
 use crate::cli::{Apply, Handler, HandlerArguments, HandlerCommand, Handlers, How};
 use crate::config::{Config, HandlerSection};
@@ -53,6 +56,7 @@ pub(crate) fn run(arguments: &Handler) -> Outcome {
             change(&moved.how, Method::POST, &path, &MoveRequest { place: moved.place.clone() })
         }
         HandlerCommand::Remove(removed) => change(&removed.how, Method::DELETE, &path_of(&removed.name), &()),
+        HandlerCommand::Natives => out::print(show::natives(&Natives::built_in(), Width::of_stdout())),
     }
 }
 

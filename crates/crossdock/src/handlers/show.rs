@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_engine::Natives;
 use crossdock_runtime::info::{HandlerInfo, LoadInfo};
 use serde::Serialize;
 
@@ -95,6 +96,22 @@ pub(super) fn whole(handler: &HandlerInfo) -> String {
     render(&[("handler", Side::Left), (&handler.name, Side::Left)], rows.into_iter().map(Vec::from), Width::of_stdout())
 }
 
+/// The built-in handlers, with a row for each parameter.
+pub(super) fn natives(natives: &Natives, width: Width) -> String {
+    let mut rows = Vec::new();
+    for kind in natives.iter() {
+        rows.push(vec![kind.name().to_owned(), String::new(), kind.about().to_owned()]);
+        for parameter in kind.parameters() {
+            let default =
+                parameter.default.map_or("it must be given".to_owned(), |value| format!("{value:?} if left out"));
+            let fixed = if parameter.is_tunable { "" } else { "; another value takes another version" };
+            let about = format!("{}: {}; {default}{fixed}", parameter.about, parameter.kind);
+            rows.push(vec![String::new(), parameter.name.to_owned(), about]);
+        }
+    }
+    render(&[("handler", Side::Left), ("parameter", Side::Left), ("what it does", Side::Left)], rows, width)
+}
+
 /// A step of a chain, for scripts: one handler's way from one stream.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChainStep<'a> {
@@ -183,6 +200,16 @@ B
         assert_eq!(tree(&handlers), wanted);
         assert_eq!(chains(&handlers).len(), 4);
         assert_eq!(tree(&[]), "");
+    }
+
+    #[test]
+    fn built_in_handlers_fit_a_screen_with_all_their_parameters() {
+        let built_in = Natives::built_in();
+        let text = natives(&built_in, Width::Columns(80));
+        assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
+        for kind in built_in.iter() {
+            assert!(text.contains(kind.name()) && kind.parameters().iter().all(|of| text.contains(of.name)), "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::place::{Place, get, post, with_body};
+use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post, with_body};
 
 /// The API's document, and what validates a body against one of its schemas.
 struct Document(Value);
@@ -192,4 +192,137 @@ fn a_plan_is_answered_and_changes_nothing() {
     assert_eq!((status, &body["applied"]), (200, &json!(false)));
     document.holds("post", "/v1/plan", status, &body);
     assert!(place.list("handlers").is_empty());
+}
+
+#[test]
+fn top_prints_one_screen_and_is_live_only_in_a_terminal() {
+    let (place, _daemon) = Place::with_daemon();
+    let screen = place.run(["top", "--once"]).with_code(0).stdout;
+    assert_eq!(screen.lines().count(), 24, "{screen}");
+    assert_eq!(screen.lines().find(|line| line.chars().count() > 80), None, "{screen}");
+    assert!(screen.starts_with("crossdock 127.0.0.1:") && screen.contains("contexts ("), "{screen}");
+    place.run(["top"]).with_code(2).saying(&["no terminal", "top --once"]);
+    Place::new().run(["top", "--once"]).with_code(1).saying(&["no daemon is running"]);
+}
+
+/// The carriers of late flights, each with its number.
+const LATE: &str = "SELECT carrier, flight FROM A WHERE dep_delay > $minutes";
+
+/// What a subscriber to `late` gets of the four flights.
+fn late_flights(place: &Place, number: usize) -> Vec<u64> {
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM late", "--limit", &number.to_string()]);
+    place.wait_for_subscriptions(1);
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
+    let flights = subscriber.end().with_code(0).json();
+    place.wait_for_subscriptions(0);
+    flights.iter().filter_map(|flight| flight["flight"].as_u64()).collect()
+}
+
+#[test]
+fn a_handler_is_deployed_changed_moved_and_removed() {
+    let (place, _daemon) = Place::with_daemon();
+    let document = Document::of(&place);
+    let deployed =
+        place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15", "--json"]).with_code(0).json();
+    assert_eq!(
+        (&deployed[0]["applied"], &deployed[0]["plan"]["changes"][0]["change"]),
+        (&json!(true), &json!("deploy"))
+    );
+    assert_eq!(late_flights(&place, 1), [120]);
+
+    for path in ["/v1/handlers", "/v1/wanted", "/v1/contexts", "/v1/history", "/v1/events", "/v1/streams"] {
+        let (status, body) = place.http(&get(path));
+        document.holds("get", path, status, &body);
+    }
+    let (status, late) = place.http(&get("/v1/handlers/late"));
+    document.holds("get", "/v1/handlers/{name}", status, &late);
+    assert_eq!(
+        (&late["status"], &late["context"], &late["version"]),
+        (&"running".into(), &"c-core-0".into(), &1.into())
+    );
+    let (_, metrics) = place.http_text(&get("/metrics"));
+    assert!(metrics.contains("crossdock_handler_records_in_total{handler=\"late\"} "), "{metrics}");
+    assert!(place.run(["paths"]).with_code(0).stdout.contains("A\n  → late @c-core-0 → late\n"));
+
+    place.run(["handler", "set", "late", "minutes=1"]).with_code(0).saying(&["done: 1 change"]);
+    assert_eq!(late_flights(&place, 2), [1545, 120]);
+    place.run(["handler", "set", "late", "hours=1"]).with_code(1).saying(&["hours"]);
+    place.run(["handler", "set", "lat", "minutes=1"]).with_code(1).saying(&["did you mean `late`?"]);
+    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=1"]).with_code(1).saying(&["late"]);
+
+    let next = "SELECT carrier, flight FROM A WHERE dep_delay < $minutes";
+    let planned = place.run(["handler", "swap", "late", next, "--dry-run", "--json"]).with_code(0).json();
+    document.holds("put", "/v1/handlers/{name}", 200, &planned[0]);
+    assert_eq!((&planned[0]["applied"], &planned[0]["plan"]["changes"][0]["change"]), (&json!(false), &json!("swap")));
+    place.run(["handler", "swap", "late", next]).with_code(0).saying(&["done: "]);
+    assert_eq!(late_flights(&place, 1), [1141]);
+
+    place.run(["handler", "move", "late", "g-core-0"]).with_code(0).saying(&["done: "]);
+    assert_eq!(late_flights(&place, 1), [1141]);
+    let handler = &place.list("handlers")[0];
+    assert_eq!((&handler["context"], &handler["version"]), (&json!("g-core-0"), &json!(2)));
+    place.run(["handler", "move", "late", "nowhere"]).with_code(1).saying(&["nowhere"]);
+
+    place.run(["handler", "remove", "late"]).with_code(0).saying(&["done: 1 change"]);
+    assert!(place.list("handlers").is_empty());
+    let events = place.run(["events"]).with_code(0).stdout;
+    for kind in ["deployed late", "swapped late", "moved late", "removed late"] {
+        assert!(events.contains(kind), "no `{kind}` in {events}");
+    }
+}
+
+#[test]
+fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
+    let handlers = format!(
+        "[[handler]]\nname = \"late\"\nsql = \"{LATE}\"\nparameters = {{ minutes = 15 }}\n\
+         [[handler]]\nname = \"later\"\nsql = \"SELECT * FROM late\"\nplace = \"g-core-0\"\n"
+    );
+    let (place, _daemon) = Place::with_configured_daemon(&handlers);
+    let names = |place: &Place| -> Vec<Value> { place.list("handlers").iter().map(|of| of["name"].clone()).collect() };
+    assert_eq!(names(&place), ["late", "later"]);
+    place.run(["plan", "crossdock.toml"]).with_code(0).saying(&["all is as wanted"]);
+
+    place.write("next.toml", handlers.replace("minutes = 15", "minutes = 30").replace("later", "latest"));
+    let plan =
+        place.run(["plan", "next.toml"]).with_code(0).saying(&["3 changes, none made", "crossdock apply next.toml"]);
+    for change in ["set_parameters", "deploy", "remove"] {
+        assert!(plan.stdout.contains(change), "no {change} in {}", plan.stdout);
+    }
+    place.run(["apply", "next.toml", "--keep"]).with_code(0).saying(&["done: 2 changes"]);
+    assert_eq!(names(&place), ["late", "later", "latest"]);
+    place.run(["apply", "next.toml"]).with_code(0).saying(&["done: 1 change "]);
+    assert_eq!(names(&place), ["late", "latest"]);
+
+    // One that cannot be is refused, and nothing changes.
+    let wrong = "[[handler]]\nname = \"wrong\"\nsql = \"SELECT * FROM A\"\nplace = \"nowhere\"\n";
+    place.write("wrong.toml", wrong);
+    place.run(["plan", "wrong.toml"]).with_code(1).saying(&["it cannot be, so nothing changes", "nowhere"]);
+    place.run(["apply", "wrong.toml"]).with_code(1).saying(&["refused", "nowhere"]);
+    assert_eq!(names(&place), ["late", "latest"]);
+    let started = place.run(["serve", "--config", "wrong.toml", "--listen", "127.0.0.1:0", "--socket", "other.sock"]);
+    started.with_code(2).saying(&["cannot be deployed", "nowhere"]);
+}
+
+#[test]
+fn what_was_deployed_by_hand_is_there_after_a_restart() {
+    let config = "[morph]\nstate_dir = \"kept\"\n";
+    let (place, daemon) = Place::with_configured_daemon(config);
+    let deployed = place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);
+    assert!(!deployed.stderr.contains("as long as this daemon"), "{}", deployed.stderr);
+    daemon.process.signal(Signal::KILL);
+    assert_eq!(daemon.process.end().code, None);
+    let _second = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
+    let handlers = place.list("handlers");
+    assert_eq!(
+        (handlers.len(), &handlers[0]["name"], &handlers[0]["parameters"]["minutes"]),
+        (1, &json!("late"), &json!("15"))
+    );
+}
+
+#[test]
+fn built_in_handlers_say_what_they_take() {
+    let place = Place::new();
+    let all = place.run(["handler", "natives"]).with_code(0).stdout;
+    assert!(all.contains("tally") && all.contains("key") && all.contains("pass"), "{all}");
 }

@@ -1,11 +1,9 @@
 //! `changes`: only what differs from the record before it.
 
-use std::sync::Arc;
-
 use crossdock_format::{Format, Record};
 use crossdock_mailbox::{Batch, Selection};
 
-use super::table::{Key, Table, compared};
+use super::table::{Kept, Key, compared};
 use super::tally::MAX_KEYS_PARAMETER;
 use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
@@ -32,11 +30,10 @@ fn make(input: &Format, arguments: &Arguments) -> Result<Native, MakeError> {
         compared(input, field).map_err(|problem| arguments.refuse(parameter, problem))?;
     }
     let [of_fields, of_key] = ["fields", "key"].map(|name| arguments.names(name).join(","));
-    let state = format!("changes/1 fields={of_fields} key={of_key}").into();
-    let max_keys = arguments.whole("max_keys") as usize;
-    let table = Some(Box::new(Table::new(max_keys)));
+    let state = format!("changes/1 fields={of_fields} key={of_key}");
+    let kept = Kept::new(&state, arguments.whole("max_keys") as usize);
     let counters = HandlerCounters::default();
-    let changes = Changes { input: input.clone(), fields, key, table, max_keys, state, counters };
+    let changes = Changes { input: input.clone(), fields, key, kept, counters };
     Ok((Box::new(changes), input.clone()))
 }
 
@@ -45,19 +42,15 @@ struct Changes {
     input: Format,
     fields: Vec<usize>,
     key: Vec<usize>,
-    /// By key, what the fields held: known as a key is. Not there from the time when it was handed over to the next
-    /// batch, if there is one.
-    table: Option<Box<Table<Key>>>,
-    max_keys: usize,
-    state: Arc<str>,
+    /// By key, what the fields held: known as a key is.
+    kept: Kept<Key>,
     counters: HandlerCounters,
 }
 
 impl Handler for Changes {
     fn process(&mut self, batch: &Batch, selection: &mut Selection, _out: &mut dyn Sink) -> Verdict {
-        let Changes { input, fields, key, table, max_keys, counters, .. } = self;
-        let table = table.get_or_insert_with(|| Box::new(Table::new(*max_keys)));
-        let forgotten = table.forgotten();
+        let Changes { input, fields, key, kept, counters } = self;
+        let table = kept.table();
         counters.records_in += selection.len() as u64;
         let mut records = Records::of(batch);
         selection.narrow(|index| {
@@ -69,7 +62,7 @@ impl Handler for Changes {
             differs
         });
         counters.passed += selection.len() as u64;
-        counters.forgotten += table.forgotten() - forgotten;
+        counters.forgotten += table.take_forgotten();
         Verdict::forward(selection)
     }
 
@@ -78,16 +71,14 @@ impl Handler for Changes {
     }
 
     fn state_kind(&self) -> Option<&str> {
-        Some(&self.state)
+        Some(self.kept.kind())
     }
 
     fn hand_over(&mut self) -> Option<HandlerState> {
-        let table = self.table.take()?;
-        Some(HandlerState::new(self.state.clone(), table))
+        self.kept.hand_over()
     }
 
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
-        self.table = Some(Table::taken(state.of_kind(&self.state)?, self.max_keys));
-        Ok(())
+        self.kept.take_over(state)
     }
 }

@@ -1,12 +1,10 @@
 //! `tally`: running counts and sums by key.
 
-use std::sync::Arc;
-
 use crossdock_format::{FieldType, Format, Record, Value};
 use crossdock_mailbox::{Batch, Selection};
 
 use super::append::Append;
-use super::table::{Table, compared};
+use super::table::{Kept, compared};
 use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crate::kernel::Records;
@@ -59,10 +57,9 @@ fn make(input: &Format, arguments: &Arguments) -> Result<Native, MakeError> {
     if let Some(sum) = &sum {
         state.push_str(&format!(" sum={} {ty}", input.fields()[sum.field].name));
     }
-    let max_keys = arguments.whole("max_keys") as usize;
-    let table = Some(Box::new(Table::new(max_keys)));
+    let kept = Kept::new(&state, arguments.whole("max_keys") as usize);
     let counters = HandlerCounters::default();
-    let tally = Tally { input: input.clone(), key, sum, append, table, max_keys, state: state.into(), counters };
+    let tally = Tally { input: input.clone(), key, sum, append, kept, counters };
     Ok((Box::new(tally), output))
 }
 
@@ -71,10 +68,7 @@ struct Tally {
     key: Vec<usize>,
     sum: Option<Summed>,
     append: Append,
-    /// Not there from the time when it was handed over to the next batch, if there is one.
-    table: Option<Box<Table<Counted>>>,
-    max_keys: usize,
-    state: Arc<str>,
+    kept: Kept<Counted>,
     counters: HandlerCounters,
 }
 
@@ -122,16 +116,16 @@ impl Counted {
 
 impl Handler for Tally {
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
-        let Tally { input, key, sum, append, table, max_keys, counters, .. } = self;
-        let table = table.get_or_insert_with(|| Box::new(Table::new(*max_keys)));
-        let forgotten = table.forgotten();
+        let Tally { input, key, sum, append, kept, counters } = self;
+        let table = kept.table();
         counters.records_in += selection.len() as u64;
         let mut made = 0;
         let mut records = Records::of(batch);
         for index in &*selection {
             let bytes = records.record(index);
             let record = Record::assume_checked(input, bytes);
-            let (counted, _) = table.entry(table.key_of(&record, key));
+            let key = table.key_of(&record, key);
+            let (counted, _) = table.entry(key);
             let value = sum.map_or(Value::Null, |sum| record.get(sum.field));
             let row = counted.with(value).and_then(|with| {
                 *counted = with;
@@ -146,7 +140,7 @@ impl Handler for Tally {
             }
         }
         counters.passed += made as u64;
-        counters.forgotten += table.forgotten() - forgotten;
+        counters.forgotten += table.take_forgotten();
         Verdict::emit(made)
     }
 
@@ -155,16 +149,14 @@ impl Handler for Tally {
     }
 
     fn state_kind(&self) -> Option<&str> {
-        Some(&self.state)
+        Some(self.kept.kind())
     }
 
     fn hand_over(&mut self) -> Option<HandlerState> {
-        let table = self.table.take()?;
-        Some(HandlerState::new(self.state.clone(), table))
+        self.kept.hand_over()
     }
 
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
-        self.table = Some(Table::taken(state.of_kind(&self.state)?, self.max_keys));
-        Ok(())
+        self.kept.take_over(state)
     }
 }

@@ -262,6 +262,7 @@ pub(crate) struct Deployed {
     pub(crate) changes: u64,
     /// Faults that were seen, and when the latest were, in s since the start.
     pub(crate) faults_seen: u64,
+    pub(crate) overruns_seen: u64,
     pub(crate) fault_times_s: Vec<u64>,
     /// One record in so many is let through now.
     pub(crate) one_in: u32,

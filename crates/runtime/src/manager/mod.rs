@@ -2,6 +2,7 @@
 //! their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take ([`monitor`]), the *control
 //! manager* plans changes and carries them out ([`change`]). Nothing here runs on a core that has traffic to see to.
 
+mod balancing;
 pub(crate) mod change;
 pub(crate) mod deployed;
 pub(crate) mod dock;
@@ -24,6 +25,7 @@ use crate::manager::measure::Scales;
 use crate::manager::monitor::Monitor;
 use crate::manager::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered};
+use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -52,6 +54,9 @@ pub(crate) struct Managers {
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
     monitor: Monitor,
+    balance: Balance,
+    /// The second that was last looked at as a whole.
+    last_s: u64,
     events: Events,
     started: Instant,
 }
@@ -60,6 +65,7 @@ impl Managers {
     pub(crate) fn new(parts: Parts) -> Managers {
         let Parts { dock, overlay, watch, natives, config, kept } = parts;
         let scales = Scales::new(Duration::from_millis(config.stuck_after_ms.into()));
+        let rules = Rules { sample_percent: 100u32.saturating_sub(config.shed_at_percent) as u8, ..Rules::default() };
         let monitor = Monitor::new(config.history_s as usize);
         Managers {
             dock,
@@ -70,6 +76,8 @@ impl Managers {
             kept,
             handlers: BTreeMap::new(),
             monitor,
+            balance: Balance::new(rules),
+            last_s: 0,
             events: Events::default(),
             started: Instant::now(),
         }
@@ -117,6 +125,12 @@ impl Managers {
         self.watch.look();
         self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());
         self.mend();
+        let now_s = self.started.elapsed().as_secs();
+        if now_s > self.last_s {
+            self.last_s = now_s;
+            self.measure_provisional();
+            self.balance();
+        }
     }
 
     /// What was deployed when the daemon last ran.

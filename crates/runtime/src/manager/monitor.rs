@@ -61,7 +61,11 @@ impl Track {
         let timed = last.timed_records.saturating_sub(first.timed_records);
         let timed_ns = last.timed_ns.saturating_sub(first.timed_ns);
         Rates {
-            busy_ns_per_s: rate(|reading| reading.busy_ns),
+            busy_ns_per_s: if timed > 0 {
+                (rate(|reading| reading.records_in) as f64 * timed_ns as f64 / timed as f64) as u64
+            } else {
+                rate(|reading| reading.busy_ns)
+            },
             handler_ns_per_s: rate(|reading| reading.handler_ns),
             msgs_in_per_s: rate(|reading| reading.records_in),
             msgs_out_per_s: rate(|reading| reading.records_out),
@@ -142,7 +146,7 @@ impl Monitor {
             let track = self.handlers.entry(name.clone()).or_default();
             let (timed_ns, timed_records) = (gauges.timed_ns.get(), gauges.timed_records.get());
             let records_in = gauges.records_in.get();
-            // What was timed stands for the rest.
+            // What was timed stands for the rest. (Of the last second it does so where something was timed in it.)
             let busy =
                 |records: u64| (u128::from(timed_ns) * u128::from(records) / u128::from(timed_records.max(1))) as u64;
             let reading = Reading {

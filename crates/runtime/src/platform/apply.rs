@@ -125,9 +125,6 @@ impl Table {
     /// Carries out a change, all of it; what it took out is in it then.
     pub(crate) fn apply(&mut self, change: &mut Change) {
         change.ops.iter_mut().for_each(|op| self.carry_out(op));
-        if change.ops.iter().any(Op::changes_ways) {
-            self.share_buffers();
-        }
     }
 
     fn carry_out(&mut self, op: &mut Op) {
@@ -207,6 +204,12 @@ impl Table {
             Op::Terms { stage, terms } => {
                 if let Some(stage) = self.stage_mut(*stage) {
                     stage.terms = *terms;
+                }
+            }
+            Op::Limit(batches) => self.limit_queues(*batches),
+            Op::Fail { stage } => {
+                if let Some(stage) = self.stage_mut(*stage) {
+                    stage.has_failed = true;
                 }
             }
             Op::Hold { stage, is_held } => self.hold(*stage, *is_held),

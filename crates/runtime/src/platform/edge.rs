@@ -34,9 +34,9 @@ pub(crate) struct Receiver {
     spent: Producer<Batch>,
 }
 
-/// A queue of so many batches to a stage.
+/// A queue of so many batches to a stage, and how many of these may wait in it now.
 pub(crate) fn edge(
-    batches: usize,
+    (batches, limit): (usize, usize),
     to: StageId,
     context: ContextIndex,
     drops: bool,
@@ -44,10 +44,7 @@ pub(crate) fn edge(
 ) -> (Sender, Receiver) {
     let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
     let pending = VecDeque::new();
-    (
-        Sender { ring, spent: returned, pending, to, context, drops, limit: batches, gauges },
-        Receiver { ring: taken, spent },
-    )
+    (Sender { ring, spent: returned, pending, to, context, drops, limit, gauges }, Receiver { ring: taken, spent })
 }
 
 impl Sender {

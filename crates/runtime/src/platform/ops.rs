@@ -34,18 +34,12 @@ pub(crate) enum Op {
     Join { from: Origin, to: StageId },
     /// How it is served.
     Terms { stage: StageId, terms: Terms },
+    /// How many batches may wait in each queue that leads away.
+    Limit(usize),
+    /// What comes for a stage is dropped and counted, until its instances are replaced.
+    Fail { stage: StageId },
     /// Whether a stage may be served.
     Hold { stage: StageId, is_held: bool },
-}
-
-impl Op {
-    /// Whether it changes how many ways lead away from the context.
-    pub(crate) fn changes_ways(&self) -> bool {
-        matches!(
-            self,
-            Op::Put(_) | Op::Take { .. } | Op::Output { .. } | Op::NoOutput { .. } | Op::Part { .. } | Op::Join { .. }
-        )
-    }
 }
 
 /// A list of steps that a context carries out in one go.

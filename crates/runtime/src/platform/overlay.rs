@@ -76,13 +76,37 @@ pub(crate) struct Overlay {
     stages: BTreeMap<StageId, Placed>,
     links: BTreeMap<(Origin, StageId), Link>,
     queue_batches: usize,
+    /// Buffers of one context's that may lie in queues.
+    queued_buffers: usize,
+    /// Batches that may wait in each queue now.
+    limit: usize,
     changes: u64,
 }
 
 impl Overlay {
-    /// Contexts with nothing in them; the first is the one at which streams come in.
-    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize) -> Overlay {
-        Overlay { ports, stages: BTreeMap::new(), links: BTreeMap::new(), queue_batches, changes: 0 }
+    /// Contexts with nothing in them; the first is the one at which streams come in. A queue holds so many batches at most, and
+    /// all of them no more of one context's buffers than that, so that enough are left to work with.
+    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
+        let (stages, links) = (BTreeMap::new(), BTreeMap::new());
+        Overlay { ports, stages, links, queue_batches, queued_buffers, limit: queue_batches, changes: 0 }
+    }
+
+    /// Shares the buffers out anew among the queues: a batch that is handed on holds buffers of the context where it was made
+    /// in whatever queue it is, so each queue may hold as much as all together may have of one context, by their number. It is
+    /// done for twice as many queues each time, so that it is rare.
+    ///
+    /// # Errors
+    /// A context did not answer.
+    fn share_buffers(&mut self, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let edges = self.links.values().filter(|link| **link == Link::Edge).count();
+        let limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
+        if limit == std::mem::replace(&mut self.limit, limit) {
+            return Ok(());
+        }
+        for at in 0..self.ports.len() {
+            self.carry_out(ContextIndex(at as u8), vec![Op::Limit(limit)], wait)?;
+        }
+        Ok(())
     }
 
     /// A number for a new stage.
@@ -146,7 +170,7 @@ impl Overlay {
             return Way { output: Output::Local(to), receiver: None };
         }
         self.links.insert((from, to), Link::Edge);
-        let (sender, receiver) = edge(self.queue_batches, to, at, terms.drops, Arc::clone(gauges));
+        let (sender, receiver) = edge((self.queue_batches, self.limit), to, at, terms.drops, Arc::clone(gauges));
         Way { output: Output::Edge(sender), receiver: Some(receiver) }
     }
 
@@ -177,7 +201,7 @@ impl Overlay {
         for (home, ops) in outputs {
             self.carry_out(home, ops, wait)?;
         }
-        Ok(())
+        self.share_buffers(wait)
     }
 
     /// Takes a stage out, once it has worked on all that had come for it; or, when that is no longer waited for, with what waits.
@@ -230,7 +254,8 @@ impl Overlay {
         for &from in &reads {
             let home = self.home(from);
             if self.links.get(&(from, id)) == Some(&Link::Local) {
-                let (sender, receiver) = edge(self.queue_batches, id, to, terms.drops, Arc::clone(&gauges));
+                let (sender, receiver) =
+                    edge((self.queue_batches, self.limit), id, to, terms.drops, Arc::clone(&gauges));
                 ops.push(Op::Part { from, to: id, context: to, ends: Some((Output::Edge(sender), receiver)) });
                 self.links.insert((from, id), Link::Edge);
             } else {
@@ -247,7 +272,8 @@ impl Overlay {
             let Some(known) = self.stages.get(&reader) else { continue };
             let (reader_at, reader_terms, reader_gauges) = (known.at, known.terms, Arc::clone(&known.gauges));
             if link == Link::Local {
-                let (sender, receiver) = edge(self.queue_batches, reader, reader_at, reader_terms.drops, reader_gauges);
+                let (sender, receiver) =
+                    edge((self.queue_batches, self.limit), reader, reader_at, reader_terms.drops, reader_gauges);
                 let ends = Some((Output::Edge(sender), receiver));
                 ops.push(Op::Part { from: origin, to: reader, context: reader_at, ends });
                 self.links.insert((origin, reader), Link::Edge);
@@ -263,7 +289,8 @@ impl Overlay {
         if let Some(placed) = self.stages.get_mut(&id) {
             placed.at = to;
         }
-        self.carry_out(to, there, wait).map(drop)
+        self.carry_out(to, there, wait)?;
+        self.share_buffers(wait)
     }
 
     /// Replaces a stage's instances between two batches: hot-swap. How many states could not be taken over.
@@ -320,6 +347,15 @@ impl Overlay {
         self.carry_out(at, vec![Op::Terms { stage: id, terms }], wait).map(drop)
     }
 
+    /// Has a stage drop and count what comes for it, until it is swapped.
+    ///
+    /// # Errors
+    /// The context did not answer.
+    pub(crate) fn fail(&mut self, id: StageId, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
+        self.carry_out(placed.at, vec![Op::Fail { stage: id }], wait).map(drop)
+    }
+
     /// Holds a stage back, or no longer.
     ///
     /// # Errors
@@ -348,7 +384,7 @@ impl Overlay {
             }
             self.carry_out(self.home(from), vec![Op::Output { from, output: Some(output) }], wait)?;
         }
-        Ok(())
+        self.share_buffers(wait)
     }
 
     /// A stage with nothing leading to it or from it yet.

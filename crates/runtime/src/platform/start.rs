@@ -33,24 +33,25 @@ pub(crate) struct Started {
     pub(crate) threads: Threads,
 }
 
-/// Buffers of one context for what its handlers make. 28 MiB of address space; only what is used is ever touched.
+/// Buffers of one context for what its handlers make. 70 MiB of address space; only what is used is ever touched.
 ///
 /// | class | count | for |
 /// |---|---|---|
 /// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
 /// | 4 KiB | 1024 | small batches |
-/// | 64 KiB | 352 | full ones: a queue of 256, and what is being made and delivered |
+/// | 64 KiB | 1024 | full ones: three quarters of them in queues, the rest being made and delivered |
 pub(super) fn pool() -> io::Result<Pool> {
-    Pool::new(PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 352)] })
+    Pool::new(PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] })
 }
 
-/// Makes the contexts and starts their threads. `dock` is the doorbell of the context with the device, and its CPU.
+/// Makes the contexts and starts their threads. `dock` is the doorbell of the context with the device, its
+/// CPU, and how many large buffers it has for what comes in.
 ///
 /// # Errors
 /// The system refuses memory, descriptors or threads; two contexts have the same name.
 pub(crate) fn start(
     config: &PlatformConfig,
-    (dock, dock_cpu): (Doorbell, Option<usize>),
+    (dock, dock_cpu, incoming_buffers): (Doorbell, Option<usize>, usize),
     spin_us: u32,
 ) -> io::Result<Started> {
     let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
@@ -80,6 +81,7 @@ pub(crate) fn start(
         tables.push(Some(table));
     }
 
+    let own = tables.iter().flatten().map(Table::large_buffers).min().unwrap_or(0);
     let mut threads = Threads::default();
     for (group, (poller, members)) in pollers {
         let settings = LoopSettings { cpu: group.cpu(), spin_us, slice_us: config.slice_us };
@@ -95,10 +97,13 @@ pub(crate) fn start(
             }
         }
     }
+    // What waits in queues may hold three quarters of a context's own large buffers, and a quarter of those that streams come
+    // in with, as for subscriptions.
+    let queued = (own / 4 * 3).min(incoming_buffers / 4);
     let Some(dock) = tables.first_mut().and_then(Option::take) else {
         return Err(io::Error::other("the context with the device has no table"));
     };
-    Ok(Started { dock, overlay: Overlay::new(ports, config.queue_batches as usize), seats, threads })
+    Ok(Started { dock, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
 }
 
 fn seat(name: &str, kind: ContextKind, cpu: Option<usize>) -> Seat {

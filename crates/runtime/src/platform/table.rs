@@ -60,11 +60,10 @@ pub(crate) struct Table {
     pub(super) signals: Signals,
     pub(crate) gauges: Arc<ContextGauges>,
     buffers: u64,
-    /// Large buffers of the pool, and of the one that streams come in with: what waits elsewhere may hold a part of them.
+    /// Large buffers of the pool.
     large_buffers: usize,
     /// Whether so few buffers are free that nothing is begun.
     is_short: bool,
-    pub(crate) source_buffers: usize,
     /// Batches that may wait in an inbox.
     pub(super) inbox_batches: usize,
 }
@@ -98,9 +97,13 @@ impl Table {
             buffers,
             large_buffers,
             is_short: false,
-            source_buffers: usize::MAX,
             inbox_batches: INBOX_BATCHES,
         }
+    }
+
+    /// Its large buffers.
+    pub(crate) fn large_buffers(&self) -> usize {
+        self.large_buffers
     }
 
     /// The bound on its buffers.
@@ -180,24 +183,16 @@ impl Table {
         spent >= slice
     }
 
-    /// Shares the buffers out among the queues that lead away, so that what waits in them leaves enough for what is made: of its
-    /// own pool three quarters, of the one that streams come in with a quarter, as for subscriptions.
-    pub(super) fn share_buffers(&mut self) {
-        let edges = |outputs: &[Output]| outputs.iter().filter(|output| matches!(output, Output::Edge(_))).count();
-        let of_stages: usize = self.stages.iter().flatten().map(|stage| edges(&stage.outputs)).sum();
-        let of_sources: usize = self.sources.iter().map(|source| source.outputs.len()).sum();
-        let own = self.large_buffers / 4 * 3 / of_stages.max(1);
-        let incoming = self.source_buffers / 4 / of_sources.max(1);
-        self.inbox_batches = incoming.clamp(1, INBOX_BATCHES);
-        let limit = |outputs: &mut Vec<Output>, limit: usize| {
-            for output in outputs {
-                if let Output::Edge(sender) = output {
-                    sender.set_limit(limit);
-                }
+    /// Sets how many batches may wait in each of the queues that lead away, and in an inbox.
+    pub(super) fn limit_queues(&mut self, batches: usize) {
+        self.inbox_batches = batches.clamp(1, INBOX_BATCHES);
+        let of_stages = self.stages.iter_mut().flatten().flat_map(|stage| &mut stage.outputs);
+        let of_sources = self.sources.iter_mut().flat_map(|source| &mut source.outputs);
+        for output in of_stages.chain(of_sources) {
+            if let Output::Edge(sender) = output {
+                sender.set_limit(batches);
             }
-        };
-        self.stages.iter_mut().flatten().for_each(|stage| limit(&mut stage.outputs, own));
-        self.sources.iter_mut().for_each(|source| limit(&mut source.outputs, incoming));
+        }
     }
 
     /// Moves on what waited for room, and joins what can be.

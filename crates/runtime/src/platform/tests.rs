@@ -101,7 +101,7 @@ impl World {
         let rng = Rng::with_seed(seed);
         let world =
             World { tables, pool, next, blocked, delivered: BTreeMap::new(), wrong: 0, rows: Rows::default(), rng };
-        (world, Overlay::new(ports, queue))
+        (world, Overlay::new(ports, queue, 4 * queue))
     }
 
     fn offer(&mut self, stream: u32) {

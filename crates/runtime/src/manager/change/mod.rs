@@ -103,7 +103,7 @@ impl Managers {
     }
 
     /// All contexts with what system work takes, as measured.
-    fn context_list(&self) -> Vec<ControlContext> {
+    pub(crate) fn context_list(&self) -> Vec<ControlContext> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let share = (cpus as f64 / self.watch.seats.len().max(1) as f64).min(1.0);
         let context = |(at, seat): (usize, &Seat)| {

@@ -50,7 +50,7 @@ impl Managers {
     }
 
     /// Notes an event of a handler.
-    fn note(&mut self, kind: &str, handler: &str, text: impl Into<String>) {
+    pub(crate) fn note(&mut self, kind: &str, handler: &str, text: impl Into<String>) {
         let at = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage)).map(|stage| stage.at);
         let context = at.map(|at| self.watch.name(at).to_owned());
         self.events.note(kind, About { handler: Some(handler), context: context.as_deref() }, text);
@@ -101,6 +101,7 @@ impl Managers {
             status,
             changes: 0,
             faults_seen: 0,
+            overruns_seen: 0,
             fault_times_s: Vec::new(),
             one_in: 1,
             spec,

@@ -1,0 +1,470 @@
+//! Balance, second by second, in a platform that does what it decides.
+
+use crate::random::{self, MS, time};
+use crossdock_control::admission::{Class, Need, Place};
+use crossdock_control::balance::{Balance, Decision, HandlerSecond, Overrun, Rules, Second, StreamSecond};
+use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use std::collections::BTreeMap;
+
+const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 1_000_000, bytes_per_s: 0 };
+
+/// A platform whose handlers take what they are said to take, and what it costs to take their input over where it comes from
+/// another context.
+struct World {
+    contexts: Contexts,
+    handlers: Vec<HandlerSecond>,
+    /// Where each one's input comes from.
+    inputs: BTreeMap<String, usize>,
+    /// With what they would take if all of their messages were let through.
+    streams: Vec<StreamSecond>,
+    balance: Balance,
+    second: u32,
+}
+
+fn platform(free_ms: &[(&str, u64)]) -> Contexts {
+    let context = |(name, free): &(&str, u64)| {
+        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        Context { name: (*name).to_owned(), capacity: Capacity::of_cpu(kind, None, 1000), system: time(800 - free) }
+    };
+    Contexts::new(free_ms.iter().map(context).collect()).unwrap()
+}
+
+fn handler(name: &str, ms: u64, class: Class) -> HandlerSecond {
+    HandlerSecond {
+        name: name.to_owned(),
+        context: 0,
+        need: Need { load: time(ms), class, ..Need::of(&Cost::default(), 0) },
+        place: Place::Auto,
+        arriving: Flow::default(),
+        leaving: Flow::default(),
+        overruns: 0,
+        policy: Overrun::Move,
+    }
+}
+
+fn stream(name: &str, ms: u64, one_in_most: u32) -> StreamSecond {
+    StreamSecond { name: name.to_owned(), context: 0, load: time(ms), one_in: 1, one_in_most }
+}
+
+impl World {
+    fn new(contexts: Contexts, handlers: Vec<HandlerSecond>, streams: Vec<StreamSecond>) -> World {
+        let inputs = handlers.iter().map(|handler| (handler.name.clone(), handler.context)).collect();
+        World { contexts, handlers, inputs, streams, balance: Balance::new(Rules::default()), second: 0 }
+    }
+
+    /// One second passes, and what is decided is done.
+    fn pass(&mut self) -> Vec<Decision> {
+        let mut contexts = self.contexts.clone();
+        let streams: Vec<StreamSecond> = self.streams.iter().map(sampled).collect();
+        streams.iter().for_each(|stream| contexts.commit(stream.context, stream.load));
+        let handlers: Vec<HandlerSecond> = self.handlers.iter().map(|handler| self.measured(handler)).collect();
+        let second = Second { contexts: &contexts, handlers: &handlers, streams: &streams };
+        let decisions = self.balance.second(&second);
+        self.second += 1;
+        for decision in &decisions {
+            match decision {
+                Decision::Move { handler, from, to, .. } => {
+                    let at = self.find(handler);
+                    assert_eq!(self.contexts.list()[self.handlers[at].context].name, *from);
+                    self.handlers[at].context = self.contexts.find(to).unwrap();
+                }
+                Decision::Sample { stream, one_in, .. } => {
+                    self.streams.iter_mut().find(|s| s.name == *stream).unwrap().one_in = *one_in;
+                }
+                Decision::Stop { handler, .. } => self.handlers.retain(|h| h.name != *handler),
+            }
+        }
+        decisions
+    }
+
+    /// What is decided in so many seconds, with the second in which that was.
+    fn pass_for(&mut self, seconds: u32) -> Vec<(u32, String)> {
+        let mut decided = Vec::new();
+        for _ in 0..seconds {
+            let second = self.second;
+            decided.extend(self.pass().iter().map(|decision| (second, short(decision))));
+        }
+        decided
+    }
+
+    fn find(&self, handler: &str) -> usize {
+        self.handlers.iter().position(|h| h.name == handler).unwrap()
+    }
+
+    fn measured(&self, handler: &HandlerSecond) -> HandlerSecond {
+        let mut measured = handler.clone();
+        if self.inputs[&handler.name] != handler.context {
+            measured.need.load = measured.need.load + handler.arriving.crossing();
+        }
+        measured
+    }
+
+    fn committed(&self) -> Contexts {
+        let mut contexts = self.contexts.clone();
+        let measured = self.handlers.iter().map(|handler| self.measured(handler));
+        measured.for_each(|handler| contexts.commit(handler.context, handler.need.committed(Load::default())));
+        self.streams.iter().map(sampled).for_each(|stream| contexts.commit(stream.context, stream.load));
+        contexts
+    }
+}
+
+fn sampled(stream: &StreamSecond) -> StreamSecond {
+    let part = u64::from(stream.one_in.max(1));
+    let load = Load { time_ns_per_s: stream.load.time_ns_per_s / part, ..stream.load };
+    StreamSecond { load, ..stream.clone() }
+}
+
+fn short(decision: &Decision) -> String {
+    match decision {
+        Decision::Move { handler, to, .. } => format!("{handler} to {to}"),
+        Decision::Sample { stream, one_in, .. } => format!("{stream} one in {one_in}"),
+        Decision::Stop { handler, .. } => format!("stop {handler}"),
+    }
+}
+
+fn at(second: u32, what: &str) -> (u32, String) {
+    (second, what.to_owned())
+}
+
+#[test]
+fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
+    let contexts = platform(&[("c-core-0", 500), ("g-core-0", 800)]);
+    let handlers = vec![
+        handler("a", 100, Class::Communication),
+        handler("b", 200, Class::Communication),
+        handler("c", 50, Class::Computation),
+        handler("d", 210, Class::Computation),
+        HandlerSecond { place: Place::Named("c-core-0".to_owned()), ..handler("e", 100, Class::Computation) },
+    ];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    // 660 of 500: 160 too much.
+    assert_eq!(world.pass(), []);
+    assert_eq!(world.pass(), []);
+    let why = "c-core-0 had 160 ms/s more to do than it should have in 3 of the last 5 s; d takes 210 ms/s; \
+               g-core-0 has 800 ms/s";
+    let moved = Decision::Move {
+        handler: "d".to_owned(),
+        from: "c-core-0".to_owned(),
+        to: "g-core-0".to_owned(),
+        why: why.to_owned(),
+    };
+    assert_eq!(world.pass(), [moved]);
+    assert_eq!(world.pass_for(300), [], "and the load stays");
+    // 200 more: the other one that computes and the smaller of two that are enough with it.
+    let a = world.find("a");
+    world.handlers[a].need.load = time(300);
+    world.handlers[a].arriving = SOME;
+    assert_eq!(world.pass_for(10), [at(305, "b to g-core-0")]);
+}
+
+#[test]
+fn a_dip_of_the_load_is_not_over_and_a_peak_is_not_lasting() {
+    let mut world = World::new(
+        platform(&[("c-core-0", 500), ("g-core-0", 800)]),
+        vec![handler("a", 0, Class::default())],
+        Vec::new(),
+    );
+    for ms in [501, 501, 499, 500, 500, 501, 501, 500, 500, 500, 501, 0, 501, 0, 0, 501] {
+        world.handlers[0].need.load = time(ms);
+        assert_eq!(world.pass(), [], "{ms}");
+    }
+    for (ms, moves) in [(100, 0), (501, 0), (501, 1)] {
+        world.handlers[0].need.load = time(ms);
+        assert_eq!(world.pass().len(), moves, "{ms}");
+    }
+}
+
+#[test]
+fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    // With 15 percent more than the margin there is room for 450 in all.
+    world.handlers[1].need.load = time(151);
+    assert_eq!(world.pass_for(200), []);
+    world.handlers[1].need.load = time(150);
+    assert_eq!(world.pass_for(29), []);
+    world.handlers[1].need.load = time(151);
+    assert_eq!(world.pass_for(1), [], "it was room for 29 s only");
+    world.handlers[1].need.load = time(150);
+    let why = "c-core-0 has had room for it for 30 s; a takes 300 ms/s; c-core-0 has 450 ms/s";
+    assert_eq!(world.pass_for(29), []);
+    let back = world.pass();
+    assert!(matches!(&back[..], [Decision::Move { to, why: told, .. }] if to == "c-core-0" && told == why), "{back:?}");
+    // Each time that it has to leave again it stays away twice as long.
+    let mut away_s = Vec::new();
+    for _ in 0..8 {
+        world.handlers[1].need.load = time(301);
+        assert_eq!(world.pass_for(3).len(), 1);
+        world.handlers[1].need.load = time(150);
+        let left = world.second;
+        while world.pass().is_empty() {}
+        away_s.push(world.second - left);
+    }
+    assert_eq!(away_s, [60, 120, 240, 480, 960, 960, 960, 960]);
+    // Unless it has been there for long.
+    assert_eq!(world.pass_for(1000), []);
+    world.handlers[1].need.load = time(301);
+    assert_eq!(world.pass_for(3).len(), 1);
+    world.handlers[1].need.load = time(150);
+    assert_eq!(world.pass_for(30).len(), 1);
+}
+
+#[test]
+fn who_was_put_elsewhere_by_others_is_theirs() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800), ("g-core-1", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    world.handlers[0].context = 2;
+    world.handlers[1].need.load = time(0);
+    assert_eq!(world.pass_for(100), []);
+}
+
+#[test]
+fn a_move_that_was_not_made_is_decided_again() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let mut world = World::new(contexts, vec![handler("a", 700, Class::Computation)], Vec::new());
+    for _ in 0..4 {
+        assert_eq!(world.pass_for(3).len(), 1);
+        world.handlers[0].context = 0;
+    }
+}
+
+#[test]
+fn contexts_of_one_cpu_lose_their_headroom_together() {
+    let mut list = platform(&[("c-core-0", 800), ("g-core-0", 800), ("c-core-1", 800)]).list().to_vec();
+    list[0].capacity.cpu = Some(3);
+    list[1].capacity.cpu = Some(3);
+    let handlers = vec![
+        handler("a", 500, Class::Communication),
+        HandlerSecond { context: 1, ..handler("b", 400, Class::Computation) },
+    ];
+    let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
+    assert_eq!(world.pass_for(100), [at(2, "b to c-core-1")]);
+}
+
+#[test]
+fn streams_that_allow_it_are_sampled_before_anything_is_dropped() {
+    let contexts = platform(&[("c-core-0", 800)]);
+    let streams = vec![stream("all", 300, 1), stream("some", 500, 4), stream("few", 200, 2)];
+    let mut world = World::new(contexts, Vec::new(), streams);
+    assert_eq!(world.pass_for(2), []);
+    // 1000 of 800: half of the largest that allows it is enough.
+    let decided = world.pass();
+    let Decision::Sample { stream, one_in, why } = &decided[0] else { panic!("{decided:?}") };
+    assert_eq!((decided.len(), stream.as_str(), *one_in), (1, "some", 2));
+    assert_eq!(why, "c-core-0 has 200 ms/s more to do than it should");
+    assert_eq!(world.pass_for(100), [], "750 is too much to come back from, and too little to go on");
+    world.streams[0].load = time(700);
+    assert_eq!(world.pass_for(10), [at(105, "some one in 4"), at(105, "few one in 2")]);
+    world.streams[0].load = time(900);
+    assert_eq!(world.pass_for(20), [], "they allow no more");
+    world.streams[0].load = time(0);
+    assert_eq!(world.pass_for(100), [at(162, "few one in 1"), at(162, "some one in 2")]);
+    // 700 would be within the margin, but too near to it.
+    world.streams[2].load = time(150);
+    assert_eq!(world.pass_for(100), [at(262, "some one in 1")]);
+}
+
+#[test]
+fn moving_comes_before_sampling() {
+    let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
+    let world = |ms| {
+        let handlers = vec![handler("a", ms, Class::Computation)];
+        World::new(contexts.clone(), handlers, vec![stream("some", 600, 2)]).pass_for(10)
+    };
+    assert_eq!(world(400), [at(2, "a to g-core-0")]);
+    assert_eq!(world(900), [at(2, "some one in 2")], "there is no room for it anywhere");
+}
+
+#[test]
+fn who_is_over_its_budget_goes_to_a_g_core_or_stops() {
+    let over = |policy, context, free| {
+        let contexts = platform(&[("c-core-0", 800), ("c-core-1", 800), ("g-core-0", free)]);
+        let handlers = vec![HandlerSecond { overruns: 1, policy, context, ..handler("a", 100, Class::default()) }];
+        World::new(contexts, handlers, Vec::new())
+    };
+    assert_eq!(over(Overrun::Move, 0, 100).pass_for(200), [at(2, "a to g-core-0")]);
+    assert_eq!(over(Overrun::Move, 2, 100).pass_for(200), []);
+    assert_eq!(over(Overrun::Stop, 2, 100).pass_for(200), [at(2, "stop a")]);
+    let mut no_room = over(Overrun::Move, 0, 99);
+    assert_eq!(no_room.pass_for(2), []);
+    let why = "a was over its budget 3 times in the last 5 s, and no g-core has room for it".to_owned();
+    assert_eq!(no_room.pass(), [Decision::Stop { handler: "a".to_owned(), why }]);
+    // Now and then is not too often.
+    let mut seldom = over(Overrun::Stop, 0, 100);
+    for second in 0..100 {
+        seldom.handlers[0].overruns = u32::from(second % 5 < 2);
+        assert_eq!(seldom.pass(), []);
+    }
+    seldom.handlers[0].overruns = 3;
+    assert_eq!(seldom.pass().len(), 1);
+}
+
+fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSecond> {
+    let place = prop_oneof![5 => Just(Place::Auto), 1 => Just(Place::Named("c-core-0".to_owned()))];
+    (random::need(), 0..contexts, place, random::flow()).prop_map(|(need, context, place, mut arriving)| {
+        arriving.bytes_per_s /= 8;
+        arriving.messages_per_s /= 8;
+        HandlerSecond { need, context, place, arriving, ..handler("", 0, need.class) }
+    })
+}
+
+/// Handlers on three c-cores and two g-cores, or all on the first.
+fn world(all_on: Option<usize>) -> impl Strategy<Value = World> {
+    let free = prop::collection::vec(300..800u64, 5);
+    let streams = prop::collection::vec((0..300u64, 0..5usize, 0..4u32), 0..3);
+    (free, prop::collection::vec(any_handler(5), 0..10), streams).prop_map(move |(free, handlers, streams)| {
+        let names = ["c-core-0", "c-core-1", "c-core-2", "g-core-0", "g-core-1"];
+        let contexts = platform(&names.into_iter().zip(free).collect::<Vec<_>>());
+        let named = |(number, handler): (usize, HandlerSecond)| {
+            let context = all_on.unwrap_or(handler.context);
+            HandlerSecond { name: format!("h{number}"), context, ..handler }
+        };
+        let handlers = handlers.into_iter().enumerate().map(named).collect();
+        let stream = |(number, (ms, context, doublings)): (usize, (u64, usize, u32))| StreamSecond {
+            context: all_on.unwrap_or(context),
+            ..stream(&format!("s{number}"), ms, 1 << doublings)
+        };
+        World::new(contexts, handlers, streams.into_iter().enumerate().map(stream).collect())
+    })
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("contexts", &self.contexts.list())
+            .field("handlers", &self.handlers)
+            .field("streams", &self.streams)
+            .finish()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn under_a_constant_load_it_comes_to_rest(mut world in world(None)) {
+        world.pass_for(1000);
+        prop_assert_eq!(world.pass_for(2000), []);
+    }
+
+    #[test]
+    fn what_leaves_one_context_under_a_constant_load_leaves_once(mut world in world(Some(0))) {
+        let mut moves: BTreeMap<String, usize> = BTreeMap::new();
+        let mut log = Vec::new();
+        for _ in 0..1500 {
+            for decision in world.pass() {
+                log.push((world.second, decision.clone()));
+                match decision {
+                    Decision::Move { handler, .. } => *moves.entry(handler).or_default() += 1,
+                    Decision::Sample { stream, .. } => *moves.entry(format!("{stream} sampled")).or_default() += 1,
+                    Decision::Stop { .. } => prop_assert!(false, "nobody is over its budget"),
+                }
+            }
+        }
+        for (name, times) in moves {
+            let most = if name.ends_with("sampled") { 3 } else { 1 };
+            prop_assert!(times <= most, "{name} {times} times: {log:#?}");
+        }
+        // Who could still go has nowhere to go to.
+        let committed = world.committed();
+        for handler in world.handlers.iter().filter(|handler| handler.context == 0 && handler.place == Place::Auto) {
+            let is_over = committed.excess(0).min(handler.need.committed(Load::default())) != Load::default();
+            let others = (1..5).filter(|&at| {
+                crossdock_control::admission::fit(&handler.need, handler.arriving.crossing(), &committed, at).is_ok()
+            });
+            prop_assert!(!is_over || others.count() == 0, "{handler:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_away_is_enough_and_none_of_it_too_much(mut world in world(Some(0))) {
+        let before = world.committed();
+        let decided: Vec<Decision> = (0..3).flat_map(|_| world.pass()).collect();
+        let moved: Vec<&str> = decided.iter().filter_map(|decision| match decision {
+            Decision::Move { handler, .. } => Some(handler.as_str()),
+            _ => None,
+        }).collect();
+        if before.excess(0) == Load::default() {
+            prop_assert_eq!(decided, []);
+            return Ok(());
+        }
+        let after = world.committed();
+        for handler in world.handlers.iter().filter(|handler| moved.contains(&handler.name.as_str())) {
+            let takes = handler.need.committed(Load::default());
+            let mut with = after.clone();
+            with.commit(0, takes);
+            prop_assert!(with.excess(0) != Load::default(), "{} need not have gone", handler.name);
+            prop_assert_eq!(&handler.place, &Place::Auto);
+            prop_assert_eq!(after.excess(handler.context), before.excess(handler.context), "and it has room there");
+        }
+    }
+
+    /// A load that changes as it likes, but leaves every context its margin.
+    #[test]
+    fn within_the_band_nothing_is_done(
+        mut world in world(None),
+        parts in prop::collection::vec((any::<Index>(), 0..=100u64), 300),
+    ) {
+        // The handlers' peaks, made so small that all fit.
+        for handler in &mut world.handlers {
+            handler.need.reserve = Load::default();
+            handler.need.load.time_ns_per_s /= 20;
+        }
+        world.streams.clear();
+        let loads: Vec<Need> = world.handlers.iter().map(|handler| handler.need).collect();
+        prop_assert!((0..5).all(|at| world.committed().excess(at) == Load::default()));
+        for (which, percent) in parts {
+            if !loads.is_empty() {
+                let which = which.index(loads.len());
+                let load = &mut world.handlers[which].need.load;
+                load.time_ns_per_s = loads[which].load.time_ns_per_s * percent / 100;
+            }
+            prop_assert_eq!(world.pass(), []);
+        }
+    }
+
+    /// A load that has driven a handler away and then swings, every so many seconds up to where there is no room for its return.
+    #[test]
+    fn between_the_margins_nothing_comes_back(period in 1..30u32, low in 0..400u64, high in 151..300u64) {
+        let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+        let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
+        let mut world = World::new(contexts, handlers, Vec::new());
+        prop_assert_eq!(world.pass_for(3).len(), 1);
+        for second in 0..600 {
+            world.handlers[1].need.load = time(if second % period == 0 { high } else { low.min(high) });
+            prop_assert_eq!(world.pass(), []);
+        }
+    }
+
+    #[test]
+    fn any_load_at_all_is_taken(
+        mut world in world(None),
+        loads in prop::collection::vec((any::<Index>(), random::load(), 0..3u32), 60),
+    ) {
+        for (which, load, overruns) in loads {
+            if !world.handlers.is_empty() {
+                let which = which.index(world.handlers.len());
+                world.handlers[which].need.load = load;
+                world.handlers[which].overruns = overruns;
+            }
+            let before = world.committed();
+            let decided = world.pass();
+            // Whatever is decided, a c-core gets only what is metered and takes short steps, and nobody is sent to where it is.
+            for decision in decided {
+                if let Decision::Move { handler, from, to, .. } = decision {
+                    prop_assert!(from != to);
+                    let there = &world.handlers[world.find(&handler)];
+                    let capacity = before.list()[there.context].capacity;
+                    let is_allowed = there.need.is_metered && there.need.step_ns <= capacity.slice_ns;
+                    prop_assert!(capacity.kind == Kind::GCore || is_allowed);
+                }
+            }
+        }
+        prop_assert!(world.handlers.iter().all(|handler| handler.need.load.time_ns_per_s < 1000 * MS));
+    }
+}

@@ -1,0 +1,336 @@
+//! What `top` shows, and what its keys change.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crossdock_runtime::info::{
+    ContextInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, MomentInfo, StreamInfo,
+};
+use ratatui::crossterm::event::KeyCode;
+
+/// Events that are kept to be shown.
+const MAX_EVENTS: usize = 100;
+
+/// What the daemon said of itself at one time.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) at: Instant,
+    pub(super) dock: ContextInfo,
+    pub(super) platform: Vec<HandlerContextInfo>,
+    pub(super) handlers: Vec<HandlerInfo>,
+    pub(super) streams: Vec<StreamInfo>,
+    pub(super) history: Vec<HistoryInfo>,
+    /// Those since the one before.
+    pub(super) events: Vec<EventInfo>,
+}
+
+/// What is counted a second, between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rate {
+    pub(super) records_per_s: u64,
+    pub(super) bytes_per_s: u64,
+}
+
+/// The list that the keys are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum List {
+    Contexts,
+    #[default]
+    Handlers,
+    Streams,
+}
+
+/// By what a list is sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// By name, from a to z.
+    #[default]
+    Name,
+    /// By records a second, the most first.
+    Rate,
+    /// By the share of a core that it takes; of streams by bytes a second; the most first.
+    Load,
+}
+
+impl Sort {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Sort::Name => "name",
+            Sort::Rate => "rate",
+            Sort::Load => "load",
+        }
+    }
+}
+
+/// The state of the screen.
+#[derive(Debug, Default)]
+pub(super) struct App {
+    pub(super) latest: Option<Snapshot>,
+    /// Of each stream.
+    pub(super) rates: BTreeMap<String, Rate>,
+    /// Records a second, in and out of the daemon.
+    pub(super) total: (u64, u64),
+    pub(super) events: Vec<EventInfo>,
+    pub(super) list: List,
+    /// The list in the middle, which stays while the contexts have the keys.
+    pub(super) middle: Middle,
+    pub(super) sort: Sort,
+    /// The row that is chosen in each list.
+    chosen: [usize; 3],
+    pub(super) is_paused: bool,
+    pub(super) has_help: bool,
+}
+
+/// What stands in the middle of the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Middle {
+    #[default]
+    Handlers,
+    Streams,
+}
+
+impl App {
+    /// Takes in what the daemon says now.
+    pub(super) fn take(&mut self, mut next: Snapshot) {
+        if let Some(before) = &self.latest {
+            let s = next.at.saturating_duration_since(before.at).as_secs_f64();
+            let rate = |now: u64, before: u64| if s > 0.0 { (now.saturating_sub(before) as f64 / s) as u64 } else { 0 };
+            let former: BTreeMap<&str, &StreamInfo> =
+                before.streams.iter().map(|stream| (&*stream.name, stream)).collect();
+            let of = |stream: &StreamInfo| {
+                let (records, bytes) =
+                    former.get(&*stream.name).map_or((0, 0), |former| (former.records_in, former.bytes_in));
+                let (records_per_s, bytes_per_s) = (rate(stream.records_in, records), rate(stream.bytes_in, bytes));
+                (stream.name.clone(), Rate { records_per_s, bytes_per_s })
+            };
+            self.rates = next.streams.iter().map(of).collect();
+            let (now, before) = (&next.dock, &before.dock);
+            self.total = (rate(now.records_in, before.records_in), rate(now.records_out, before.records_out));
+        }
+        self.events.append(&mut next.events);
+        self.events.drain(..self.events.len().saturating_sub(MAX_EVENTS));
+        self.latest = Some(next);
+        self.arrange();
+    }
+
+    /// Sorts the lists, and keeps the chosen rows in them.
+    fn arrange(&mut self) {
+        let Some(latest) = &mut self.latest else { return };
+        let rate = |stream: &StreamInfo| self.rates.get(&stream.name).copied().unwrap_or_default();
+        latest.handlers.sort_by(|a, b| a.name.cmp(&b.name));
+        latest.streams.sort_by(|a, b| a.name.cmp(&b.name));
+        // Stable: among equals the names stay in their order.
+        match self.sort {
+            Sort::Name => {}
+            Sort::Rate => {
+                latest.handlers.sort_by_key(|handler| std::cmp::Reverse(handler.rate_msgs_per_s));
+                latest.streams.sort_by_key(|stream| std::cmp::Reverse(rate(stream).records_per_s));
+            }
+            Sort::Load => {
+                latest.handlers.sort_by_key(|handler| std::cmp::Reverse(handler.measured.time_ns_per_s));
+                latest.streams.sort_by_key(|stream| std::cmp::Reverse(rate(stream).bytes_per_s));
+            }
+        }
+        let lengths = [latest.platform.len(), latest.handlers.len(), latest.streams.len()];
+        for (chosen, length) in self.chosen.iter_mut().zip(lengths) {
+            *chosen = (*chosen).min(length.saturating_sub(1));
+        }
+    }
+
+    /// What a key does; whether that is not to end it.
+    pub(super) fn press(&mut self, key: KeyCode) -> bool {
+        match key {
+            KeyCode::Char('q') => return false,
+            KeyCode::Esc if !self.has_help => return false,
+            _ if self.has_help => self.has_help = false,
+            KeyCode::Char('?' | 'h') => self.has_help = true,
+            KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('s') => {
+                self.sort = match self.sort {
+                    Sort::Name => Sort::Rate,
+                    Sort::Rate => Sort::Load,
+                    Sort::Load => Sort::Name,
+                };
+            }
+            KeyCode::Tab | KeyCode::Right => {
+                self.turn_to(match self.list {
+                    List::Contexts => List::Handlers,
+                    List::Handlers => List::Streams,
+                    List::Streams => List::Contexts,
+                });
+            }
+            KeyCode::BackTab | KeyCode::Left => {
+                self.turn_to(match self.list {
+                    List::Contexts => List::Streams,
+                    List::Handlers => List::Contexts,
+                    List::Streams => List::Handlers,
+                });
+            }
+            KeyCode::Up => self.chosen[self.list as usize] = self.chosen[self.list as usize].saturating_sub(1),
+            KeyCode::Down => self.chosen[self.list as usize] += 1,
+            KeyCode::Home => self.chosen[self.list as usize] = 0,
+            KeyCode::End => self.chosen[self.list as usize] = usize::MAX,
+            _ => {}
+        }
+        self.arrange();
+        true
+    }
+
+    fn turn_to(&mut self, list: List) {
+        self.list = list;
+        match list {
+            List::Contexts => {}
+            List::Handlers => self.middle = Middle::Handlers,
+            List::Streams => self.middle = Middle::Streams,
+        }
+    }
+
+    /// The row that is chosen in a list.
+    pub(super) fn chosen(&self, list: List) -> usize {
+        self.chosen[list as usize]
+    }
+
+    /// Whose last minutes are shown: the chosen handler or context, else the context with the device.
+    pub(super) fn history(&self) -> Option<(&str, &[MomentInfo])> {
+        let latest = self.latest.as_ref()?;
+        let (kind, name) = match self.list {
+            List::Handlers if !latest.handlers.is_empty() => {
+                ("handler", &*latest.handlers.get(self.chosen(List::Handlers))?.name)
+            }
+            List::Contexts => ("context", &*latest.platform.get(self.chosen(List::Contexts))?.name),
+            _ => ("context", &*latest.platform.first()?.name),
+        };
+        let history = latest.history.iter().find(|history| history.kind == kind && history.name == name)?;
+        Some((&history.name, &history.moments))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A daemon with three contexts, three handlers and three streams; a second later with `seconds`.
+    pub(crate) fn snapshot(start: Instant, seconds: u64) -> Snapshot {
+        let handler = |name: &str, reads: &str, context: &str, rate, load| {
+            let mut handler = crate::handlers::made_up::handler(name, &[reads], &format!("{name}_out"), context);
+            (handler.rate_msgs_per_s, handler.measured.time_ns_per_s, handler.ns_per_record) = (rate, load, 123.4);
+            (handler.queued, handler.queue_bound) = (3, 256);
+            handler
+        };
+        let context = |name: &str, kind: &str, busy_share, handlers: &[&str]| HandlerContextInfo {
+            name: name.into(),
+            kind: kind.into(),
+            busy_share,
+            headroom_ns_per_s: ((0.8 - busy_share) * 1e9) as u64,
+            handlers: handlers.iter().map(|&name| name.into()).collect(),
+            rate_msgs_per_s: 2_100_000,
+            queue_bound: 256,
+            ..HandlerContextInfo::default()
+        };
+        let stream = |name: &str, records: u64, made_by: Option<&str>| StreamInfo {
+            name: name.into(),
+            formats: Vec::new(),
+            publishers: 1,
+            subscriptions: 2,
+            records_in: records * seconds,
+            bytes_in: records * 40 * seconds,
+            records_unclaimed: 0,
+            records_malformed: 0,
+            policy: "none".into(),
+            blocked: 0,
+            made_by: made_by.map(str::to_owned),
+            peak_msgs_per_s: records * 2,
+        };
+        let moments = (0..120).map(|at_s| MomentInfo { at_s, msgs_in_per_s: at_s * 10, ..MomentInfo::default() });
+        let history = |kind: &str, name: &str| HistoryInfo {
+            name: name.into(),
+            kind: kind.into(),
+            moments: moments.clone().collect(),
+        };
+        Snapshot {
+            at: start + Duration::from_secs(seconds),
+            dock: ContextInfo {
+                address: "127.0.0.1:7440".into(),
+                records_in: 2_100_000 * seconds,
+                records_out: 1_000_000 * seconds,
+                ..ContextInfo::default()
+            },
+            platform: vec![
+                context("c-core-0", "c-core", 0.52, &["late", "narrow"]),
+                context("c-core-1", "c-core", 0.05, &[]),
+                context("g-core-0", "g-core", 0.99, &["totals"]),
+            ],
+            handlers: vec![
+                handler("late", "A", "c-core-0", 2_000_000, 260_000_000),
+                handler("narrow", "A", "c-core-0", 2_100_000, 100_000_000),
+                handler("totals", "late_out", "g-core-0", 150_000, 990_000_000),
+            ],
+            streams: vec![
+                stream("A", 2_100_000, None),
+                stream("B", 700, None),
+                stream("late_out", 150_000, Some("late")),
+            ],
+            history: vec![history("context", "c-core-0"), history("handler", "totals"), history("handler", "late")],
+            events: vec![EventInfo {
+                number: seconds,
+                at_ms: 1_700_000_000_000 + seconds * 1000,
+                kind: "moved".into(),
+                handler: Some("totals".into()),
+                context: Some("g-core-0".into()),
+                text: "c-core-1 had lost its headroom".into(),
+            }],
+        }
+    }
+
+    pub(crate) fn app() -> App {
+        let (mut app, start) = (App::default(), Instant::now());
+        app.take(snapshot(start, 1));
+        app.take(snapshot(start, 2));
+        app
+    }
+
+    fn names(app: &App) -> Vec<&str> {
+        app.latest.iter().flat_map(|latest| &latest.handlers).map(|handler| &*handler.name).collect()
+    }
+
+    #[test]
+    fn rates_are_what_came_between_two_looks() {
+        let app = app();
+        assert_eq!(app.total, (2_100_000, 1_000_000));
+        assert_eq!(app.rates["B"], Rate { records_per_s: 700, bytes_per_s: 28_000 });
+        assert_eq!(app.events.len(), 2);
+    }
+
+    #[test]
+    fn keys_turn_sort_choose_pause_and_end() {
+        let mut app = app();
+        assert_eq!(names(&app), ["late", "narrow", "totals"]);
+        assert!(app.press(KeyCode::Char('s')));
+        assert_eq!((app.sort, names(&app)), (Sort::Rate, vec!["narrow", "late", "totals"]));
+        assert!(app.press(KeyCode::Char('s')));
+        assert_eq!((app.sort, names(&app)), (Sort::Load, vec!["totals", "late", "narrow"]));
+        // The last row is the last, however often the key is pressed.
+        (0..5).for_each(|_| assert!(app.press(KeyCode::Down)));
+        assert_eq!(app.chosen(List::Handlers), 2);
+        assert!(app.press(KeyCode::Home) && app.press(KeyCode::Up));
+        assert_eq!(app.history().map(|(name, moments)| (name, moments.len())), Some(("totals", 120)));
+        assert!(app.press(KeyCode::Tab) && app.list == List::Streams && app.middle == Middle::Streams);
+        assert!(app.press(KeyCode::Tab) && app.list == List::Contexts && app.middle == Middle::Streams);
+        assert_eq!(app.history().map(|(name, _)| name), Some("c-core-0"));
+        assert!(app.press(KeyCode::BackTab) && app.list == List::Streams);
+        assert!(app.press(KeyCode::Char('p')) && app.is_paused);
+        // Any key ends the help, and only that.
+        assert!(app.press(KeyCode::Char('?')) && app.press(KeyCode::Esc) && !app.has_help);
+        assert!(!app.press(KeyCode::Esc) && !app.press(KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn a_daemon_with_nothing_is_no_trouble() {
+        let mut app = App::default();
+        for key in [KeyCode::Down, KeyCode::End, KeyCode::Tab, KeyCode::Char('s')] {
+            assert!(app.press(key));
+        }
+        assert!(app.history().is_none());
+    }
+}

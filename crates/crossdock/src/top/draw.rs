@@ -1,0 +1,327 @@
+//! The screen of `top`.
+
+use crossdock_runtime::info::{EventInfo, HandlerContextInfo, HandlerInfo, StreamInfo};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{
+    Block, Cell, Clear, Padding, Paragraph, Row, Sparkline, StatefulWidget, Table, TableState, Widget,
+};
+
+use super::app::{App, List, Middle, Snapshot};
+use crate::handlers::per_mille_of_core;
+use crate::quantity::{bytes, count, counted};
+
+/// Less than this shows nothing that could be read.
+const LEAST: (u16, u16) = (60, 16);
+/// Contexts that are shown without scrolling, at most.
+const CONTEXTS: u16 = 6;
+const KEYS: &str = " q quit  Tab list  ↑↓ row  s sort  p pause  ? help";
+const HELP: &str = "\
+busy      share of the last second in which a context worked
+headroom  time in a second that is left for further handlers
+queued    batches that wait, of those that may
+ns        time for a record, the mean of the last second
+takes     time of a core in a second
+peak      the most records a second, over any 100 ms
+
+q, Esc, Ctrl-C  quit             Tab ← →  next list
+↑ ↓ Home End    choose a row     s        sort: name, rate, load
+p, Space        pause            ?        this help";
+
+/// Draws the screen.
+pub(super) fn draw(app: &mut App, area: Rect, buffer: &mut Buffer) {
+    let Some(latest) = &app.latest else { return };
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let told = format!("the terminal is smaller than {}x{}", LEAST.0, LEAST.1);
+        return Paragraph::new(told).render(area, buffer);
+    }
+    let contexts = u16::try_from(latest.platform.len()).unwrap_or(CONTEXTS).clamp(1, CONTEXTS) + 2;
+    let events = (area.height / 5).max(3);
+    let rows = [contexts, 0, 3, events, 1].map(Constraint::Length);
+    let rows = [Constraint::Length(1), rows[0], Constraint::Min(3), rows[2], rows[3], rows[4]];
+    let [title, contexts, middle, history, events, keys] = Layout::vertical(rows).areas(area);
+    draw_title(app, latest, title, buffer);
+    draw_contexts(app, latest, contexts, buffer);
+    match app.middle {
+        Middle::Handlers => draw_handlers(app, latest, middle, buffer),
+        Middle::Streams => draw_streams(app, latest, middle, buffer),
+    }
+    draw_history(app, history, buffer);
+    draw_events(&app.events, events, buffer);
+    Paragraph::new(KEYS).style(Style::new().add_modifier(Modifier::DIM)).render(keys, buffer);
+    if app.has_help {
+        draw_help(area, buffer);
+    }
+}
+
+/// The screen as lines.
+pub(super) fn text(app: &mut App, area: Rect) -> String {
+    let mut buffer = Buffer::empty(area);
+    draw(app, area, &mut buffer);
+    let line = |y| {
+        let line: String = (area.left()..area.right()).map(|x| buffer[(x, y)].symbol()).collect();
+        line.trim_end().to_owned() + "\n"
+    };
+    (area.top()..area.bottom()).map(line).collect()
+}
+
+fn draw_title(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let (records_in, records_out) = app.total;
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut spans = vec![
+        Span::styled("crossdock", bold),
+        Span::raw(format!(" {}  ", latest.dock.address)),
+        Span::raw(format!("in {}/s  out {}/s  ", count(records_in), count(records_out))),
+        Span::raw(format!("sessions {}", count(latest.dock.sessions.into()))),
+    ];
+    if app.is_paused {
+        spans.push(Span::styled("  paused", bold.fg(Color::Yellow)));
+    }
+    Line::from(spans).render(area, buffer);
+}
+
+/// A block's frame with its title; brighter where the keys go.
+fn framed(title: String, has_keys: bool) -> Block<'static> {
+    let style = if has_keys { Style::new().fg(Color::Cyan) } else { Style::new().add_modifier(Modifier::DIM) };
+    // A rule above is frame enough, and leaves the columns to what is shown.
+    Block::new().borders(ratatui::widgets::Borders::TOP).border_style(style).title(title)
+}
+
+/// A column: its heading, its width, whether numbers stand in it.
+type Column = (&'static str, Constraint, bool);
+
+fn draw_table(columns: &[Column], rows: Vec<Vec<String>>, chosen: Option<usize>, area: Rect, buffer: &mut Buffer) {
+    let cell = |text: String, number: bool| {
+        let alignment = if number { Alignment::Right } else { Alignment::Left };
+        Cell::from(Text::from(text).alignment(alignment))
+    };
+    let heading = columns.iter().map(|(heading, _, number)| cell((*heading).to_owned(), *number));
+    let heading = Row::new(heading).style(Style::new().add_modifier(Modifier::BOLD));
+    let rows = rows
+        .into_iter()
+        .map(|row| Row::new(row.into_iter().zip(columns).map(|(text, (_, _, number))| cell(text, *number))));
+    let table = Table::new(rows, columns.iter().map(|(_, width, _)| *width))
+        .header(heading)
+        .column_spacing(1)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    StatefulWidget::render(table, area, buffer, &mut TableState::new().with_selected(chosen));
+}
+
+fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let block = framed(format!(" contexts ({}) ", latest.platform.len()), app.list == List::Contexts);
+    let inner = block.inner(area);
+    block.render(area, buffer);
+    let columns: [Column; 6] = [
+        ("context", Constraint::Min(10), false),
+        ("busy", Constraint::Length(20), false),
+        ("headroom", Constraint::Length(9), true),
+        ("queued", Constraint::Length(9), true),
+        ("records/s", Constraint::Length(10), true),
+        ("handlers", Constraint::Fill(2), false),
+    ];
+    let rows = latest.platform.iter().map(context_row).collect();
+    let chosen = (app.list == List::Contexts).then(|| app.chosen(List::Contexts));
+    draw_table(&columns, rows, chosen, inner, buffer);
+}
+
+fn context_row(context: &HandlerContextInfo) -> Vec<String> {
+    vec![
+        context.name.clone(),
+        format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0),
+        per_mille_of_core(context.headroom_ns_per_s),
+        format!("{}/{}", count(context.queued), count(context.queue_bound)),
+        count(context.rate_msgs_per_s),
+        context.handlers.join(", "),
+    ]
+}
+
+/// A bar of so many columns, of which a share is full.
+fn bar(share: f64, columns: usize) -> String {
+    let full = ((share.clamp(0.0, 1.0) * columns as f64).round() as usize).min(columns);
+    "█".repeat(full) + &"░".repeat(columns - full)
+}
+
+fn draw_handlers(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let block =
+        framed(format!(" handlers ({}), by {} ", latest.handlers.len(), app.sort.name()), app.list == List::Handlers);
+    let inner = block.inner(area);
+    block.render(area, buffer);
+    if latest.handlers.is_empty() {
+        return Paragraph::new("none: `crossdock handler deploy` makes one").render(inner, buffer);
+    }
+    let columns: [Column; 7] = [
+        ("handler", Constraint::Fill(2), false),
+        ("place", Constraint::Length(10), false),
+        ("path", Constraint::Fill(3), false),
+        ("records/s", Constraint::Length(10), true),
+        ("ns", Constraint::Length(6), true),
+        ("takes", Constraint::Length(9), true),
+        ("queued", Constraint::Length(7), true),
+    ];
+    let rows = latest.handlers.iter().map(handler_row).collect();
+    let chosen = (app.list == List::Handlers).then(|| app.chosen(List::Handlers));
+    draw_table(&columns, rows, chosen, inner, buffer);
+}
+
+fn handler_row(handler: &HandlerInfo) -> Vec<String> {
+    let place = match (&*handler.status, &handler.context) {
+        ("running", Some(context)) => context.clone(),
+        (status, _) => status.to_owned(),
+    };
+    vec![
+        handler.name.clone(),
+        place,
+        format!("{}→{}", handler.reads.join(","), handler.makes),
+        count(handler.rate_msgs_per_s),
+        format!("{:.0}", handler.ns_per_record),
+        per_mille_of_core(handler.measured.time_ns_per_s),
+        format!("{}/{}", count(handler.queued), count(handler.queue_bound)),
+    ]
+}
+
+fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let block =
+        framed(format!(" streams ({}), by {} ", latest.streams.len(), app.sort.name()), app.list == List::Streams);
+    let inner = block.inner(area);
+    block.render(area, buffer);
+    if latest.streams.is_empty() {
+        return Paragraph::new("none: `crossdock publish` makes one").render(inner, buffer);
+    }
+    let columns: [Column; 6] = [
+        ("stream", Constraint::Fill(2), false),
+        ("made by", Constraint::Fill(1), false),
+        ("records/s", Constraint::Length(10), true),
+        ("bytes/s", Constraint::Length(10), true),
+        ("peak/s", Constraint::Length(10), true),
+        ("subscribers", Constraint::Length(11), true),
+    ];
+    let row = |stream: &StreamInfo| {
+        let rate = app.rates.get(&stream.name).copied().unwrap_or_default();
+        let publishers = || match (stream.publishers, stream.blocked) {
+            (number, 0) => counted(number.into(), "publisher"),
+            (_, blocked) => format!("{} held back", count(blocked.into())),
+        };
+        vec![
+            stream.name.clone(),
+            stream.made_by.clone().unwrap_or_else(publishers),
+            count(rate.records_per_s),
+            bytes(rate.bytes_per_s),
+            count(stream.peak_msgs_per_s),
+            count(stream.subscriptions.into()),
+        ]
+    };
+    let chosen = (app.list == List::Streams).then(|| app.chosen(List::Streams));
+    draw_table(&columns, latest.streams.iter().map(row).collect(), chosen, inner, buffer);
+}
+
+/// The last minutes of what is chosen, the newest at the right; a column is the most of as many seconds as it stands for.
+fn draw_history(app: &App, area: Rect, buffer: &mut Buffer) {
+    let (name, moments) = app.history().unwrap_or_default();
+    let rates: Vec<u64> = moments.iter().map(|moment| moment.msgs_in_per_s).collect();
+    let most = rates.iter().max().copied().unwrap_or(0);
+    let title = match rates.len() {
+        0 => " records/s: nothing yet ".to_owned(),
+        seconds => format!(" {name}: records/s in the last {seconds} s, at most {} ", count(most)),
+    };
+    let block = framed(title, false);
+    let inner = block.inner(area);
+    block.render(area, buffer);
+    let step = rates.len().div_ceil(inner.width.into()).max(1);
+    let mut columns: Vec<u64> = rates.rchunks(step).filter_map(|rates| rates.iter().max().copied()).collect();
+    columns.reverse();
+    let width = (columns.len() as u16).min(inner.width);
+    let inner = Rect { x: inner.right() - width, width, ..inner };
+    Sparkline::default().data(columns).max(most.max(1)).style(Style::new().fg(Color::Cyan)).render(inner, buffer);
+}
+
+fn draw_events(events: &[EventInfo], area: Rect, buffer: &mut Buffer) {
+    let block = framed(" events ".to_owned(), false);
+    let inner = block.inner(area);
+    block.render(area, buffer);
+    let shown = events.len().min(inner.height.into());
+    let lines = events[events.len() - shown..].iter().map(|event| Line::raw(crate::events::brief(event)));
+    Paragraph::new(lines.collect::<Vec<_>>()).render(inner, buffer);
+}
+
+fn draw_help(area: Rect, buffer: &mut Buffer) {
+    let (width, height) = (64, HELP.lines().count() as u16 + 2);
+    let [area] = Layout::horizontal([Constraint::Length(width + 4)]).flex(ratatui::layout::Flex::Center).areas(area);
+    let [area] = Layout::vertical([Constraint::Length(height)]).flex(ratatui::layout::Flex::Center).areas(area);
+    Clear.render(area, buffer);
+    let block = Block::bordered().title(" help ").padding(Padding::horizontal(1));
+    Paragraph::new(HELP).block(block).render(area, buffer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::app::tests::{app, snapshot};
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::KeyCode;
+    use std::time::Instant;
+
+    fn screen(app: &mut App, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(app, frame.area(), frame.buffer_mut())).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_small_screen_has_contexts_handlers_history_events_and_keys() {
+        let text = screen(&mut app(), 80, 24);
+        for told in [
+            "crossdock 127.0.0.1:7440  in 2,100,000/s  out 1,000,000/s",
+            "contexts (3)",
+            "c-core-0   ███████░░░░░░░  52 %  280 ms/s",
+            "g-core-0   ██████████████  99 %",
+            "handlers (3), by name",
+            "A→late_out",
+            "2,000,000    123  260 ms/s   3/256",
+            "late: records/s in the last 120 s, at most 1,190",
+            "22:13:22 moved totals @g-core-0: c-core-1 had lost its headroom",
+            "q quit",
+        ] {
+            assert!(text.contains(told), "no `{told}` in\n{text}");
+        }
+    }
+
+    #[test]
+    fn streams_have_their_rates_and_who_makes_them() {
+        let mut app = app();
+        assert!(app.press(KeyCode::Tab));
+        let text = screen(&mut app, 80, 24);
+        for told in ["streams (3)", "late_out", " late ", "2,100,000", "1 publisher ", "80.11 MiB", "4,200,000"] {
+            assert!(text.contains(told), "no `{told}` in\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_size_and_state_draws_and_the_lines_are_the_screen() {
+        let mut empty = App::default();
+        let mut nothing = snapshot(Instant::now(), 0);
+        (nothing.platform, nothing.handlers, nothing.streams) = (Vec::new(), Vec::new(), Vec::new());
+        (nothing.history, nothing.events) = (Vec::new(), Vec::new());
+        empty.take(nothing);
+        for mut app in [App::default(), empty, app()] {
+            for key in [KeyCode::Char('x'), KeyCode::Tab, KeyCode::Tab, KeyCode::Char('?')] {
+                assert!(app.press(key));
+                for (width, height) in [(1, 1), (59, 40), (60, 16), (80, 24), (200, 60), (400, 5)] {
+                    assert!(!screen(&mut app, width, height).is_empty());
+                    let lines = text(&mut app, Rect::new(0, 0, width, height));
+                    assert_eq!(lines.lines().count(), usize::from(height));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_pause_show() {
+        let mut app = app();
+        assert!(app.press(KeyCode::Char('p')) && app.press(KeyCode::Char('?')));
+        let text = screen(&mut app, 80, 24);
+        assert!(text.contains("paused") && text.contains("headroom  time in a second that is left"), "{text}");
+    }
+}

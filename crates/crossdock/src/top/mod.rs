@@ -1,0 +1,128 @@
+//! `crossdock top`: contexts, handlers and streams, live in the terminal.
+
+mod app;
+mod draw;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::Rect;
+
+use self::app::{App, Snapshot};
+use crate::cli::Top;
+use crate::failure::{Failure, Outcome};
+use crate::http::client::Client;
+use crate::http::{Contexts, Events, Handlers, History, Streams};
+use crate::out;
+use crate::signals::Interrupt;
+
+/// How often the daemon is asked.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How often a key, a signal or the time for the next refresh is looked for, at least.
+const LOOK: Duration = Duration::from_millis(100);
+/// Events that are shown at most.
+const MAX_EVENTS: usize = 100;
+/// The screen of `--once`, unless COLUMNS and LINES say otherwise.
+const SCREEN: (u16, u16) = (80, 24);
+
+/// Runs it until the user has enough.
+pub(crate) fn run(arguments: &Top) -> Outcome {
+    let mut daemon = Daemon { client: Client::new(arguments.control.socket.as_deref())?, seen: 0 };
+    if arguments.once {
+        return once(&mut daemon);
+    }
+    if !console::Term::stdout().is_term() {
+        return Err(Failure::usage("standard output is no terminal, so nothing can be shown live")
+            .hint("`crossdock top --once` prints one screen as text"));
+    }
+    // Before the screen changes: that no daemon is there is said on the usual one.
+    let mut app = App::default();
+    app.take(daemon.ask()?);
+    let interrupt = Interrupt::install()?;
+    interrupt.arm();
+    let screen = Screen::open()?;
+    // A second signal ends the process at once: the terminal has been put right by then.
+    interrupt.on_raise(ratatui::restore);
+    screen.show(app, &mut daemon, &interrupt)
+}
+
+/// Prints one screen. What is told a second is what came between two looks.
+fn once(daemon: &mut Daemon) -> Outcome {
+    let of = |name: &str, usual: u16| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let area = Rect::new(0, 0, of("COLUMNS", SCREEN.0).clamp(20, 500), of("LINES", SCREEN.1).clamp(5, 500));
+    let mut app = App::default();
+    app.take(daemon.ask()?);
+    let interrupt = Interrupt::install()?;
+    interrupt.sleep(REFRESH);
+    app.take(daemon.ask()?);
+    out::print(draw::text(&mut app, area))
+}
+
+/// The daemon, and what it has told so far.
+struct Daemon {
+    client: Client,
+    /// The number of the last event that was seen.
+    seen: u64,
+}
+
+impl Daemon {
+    fn ask(&mut self) -> Outcome<Snapshot> {
+        let Contexts { contexts, platform } = self.client.get("/v1/contexts")?;
+        let Handlers { handlers } = self.client.get("/v1/handlers")?;
+        let Streams { streams } = self.client.get("/v1/streams")?;
+        let History { history } = self.client.get("/v1/history")?;
+        let Events { mut events } = self.client.get(&format!("/v1/events?after={}", self.seen))?;
+        self.seen = events.last().map_or(self.seen, |event| event.number);
+        events.drain(..events.len().saturating_sub(MAX_EVENTS));
+        let dock = contexts.into_iter().next().unwrap_or_default();
+        Ok(Snapshot { at: Instant::now(), dock, platform, handlers, streams, history, events })
+    }
+}
+
+/// The terminal while it is ours; it is put right whichever way this ends.
+struct Screen {
+    terminal: ratatui::DefaultTerminal,
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+impl Screen {
+    fn open() -> Outcome<Screen> {
+        let terminal = ratatui::try_init().map_err(|error| {
+            ratatui::restore();
+            Failure::failed(format!("the terminal cannot be taken over: {error}"))
+                .hint("`crossdock top --once` prints one screen as text")
+        })?;
+        Ok(Screen { terminal })
+    }
+
+    fn show(mut self, mut app: App, daemon: &mut Daemon, interrupt: &Interrupt) -> Outcome {
+        let failed = |error: io::Error| Failure::failed(format!("the terminal fails: {error}"));
+        let mut asked = Instant::now();
+        while interrupt.caught().is_none() {
+            self.terminal.draw(|frame| draw::draw(&mut app, frame.area(), frame.buffer_mut())).map_err(failed)?;
+            if event::poll(LOOK).map_err(failed)?
+                && let Event::Key(key) = event::read().map_err(failed)?
+                && key.kind != KeyEventKind::Release
+                && (is_end(key) || !app.press(key.code))
+            {
+                return Ok(());
+            }
+            if asked.elapsed() >= REFRESH && !app.is_paused {
+                asked = Instant::now();
+                app.take(daemon.ask()?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ctrl-C, which is a key and no signal while the terminal hands on every key as it is.
+fn is_end(key: KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
+}

@@ -1,0 +1,138 @@
+//! What the control manager does by itself, once a second: handlers move off a c-core that has lost its headroom, and back;
+//! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
+
+use crate::docked::StreamFacts;
+use crate::manager::Managers;
+use crate::manager::deployed::{Deployed, KnownStream, Status, need, program};
+use crate::manager::spec::OverBudget;
+use crossdock_control::admission::{Need, Place};
+use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
+use crossdock_control::load::{Contexts, Load};
+use std::collections::BTreeMap;
+
+impl Managers {
+    /// Looks at the last second, and does what it shows to be needed.
+    pub(crate) fn balance(&mut self) {
+        let Ok(contexts) = Contexts::new(self.context_list()) else { return };
+        let (mut handlers, mut streams) = (Vec::new(), Vec::new());
+        for (name, there) in &mut self.handlers {
+            let Some(stage) = self.overlay.stage(there.stage) else { continue };
+            let rates = self.monitor.handler(name);
+            let overruns = stage.gauges.overruns.get();
+            let seen = std::mem::replace(&mut there.overruns_seen, overruns);
+            if matches!(there.status, Status::Failed(_)) {
+                continue;
+            }
+            let load = Load {
+                time_ns_per_s: rates.busy_ns_per_s,
+                buffers: stage.gauges.queued.get(),
+                bytes_per_s: rates.bytes_out_per_s,
+            };
+            let (context, need) = (usize::from(stage.at.0), Need { load, ..there.need });
+            let cost = there.entries.first().map(|entry| entry.cost).unwrap_or_default();
+            handlers.push(HandlerSecond {
+                name: name.clone(),
+                context,
+                need,
+                place: there.spec.place.clone().map_or(Place::Auto, Place::Named),
+                arriving: cost.arriving(rates.msgs_in_per_s),
+                leaving: cost.leaving(rates.msgs_in_per_s),
+                overruns: overruns.saturating_sub(seen) as u32,
+                policy: match there.spec.over_budget {
+                    OverBudget::Move => Overrun::Move,
+                    OverBudget::Stop => Overrun::Stop,
+                },
+            });
+            if let Some(most) = there.spec.may_sample.filter(|most| *most > 1) {
+                let (name, one_in) = (name.clone(), there.one_in);
+                streams.push(StreamSecond { name, context, load, one_in, one_in_most: most });
+            }
+        }
+        let second = Second { contexts: &contexts, handlers: &handlers, streams: &streams };
+        for decision in self.balance.second(&second) {
+            if let Err(why) = self.decide(decision) {
+                self.events.note("undone", Default::default(), why);
+            }
+        }
+    }
+
+    fn decide(&mut self, decision: Decision) -> Result<(), String> {
+        match decision {
+            Decision::Move { handler, to, why, .. } => match self.watch.find(&to) {
+                Some(to) => self.move_handler(&handler, to, &why),
+                None => Ok(()),
+            },
+            Decision::Sample { stream: handler, one_in, why } => {
+                let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
+                there.one_in = one_in;
+                let stage = there.stage;
+                let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) else { return Ok(()) };
+                terms.one_in = one_in;
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+                let (kind, what) = match one_in {
+                    1 => ("restored", "all of its records are let through again".to_owned()),
+                    some => ("degraded", format!("one of {some} of its records is let through")),
+                };
+                self.note(kind, &handler, format!("{what}: {why}"));
+                Ok(())
+            }
+            Decision::Stop { handler, why } => {
+                let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
+                there.status = Status::Failed(why.clone());
+                let stage = there.stage;
+                self.on_overlay(|overlay, wait| overlay.fail(stage, wait))?;
+                self.note(
+                    "stopped",
+                    &handler,
+                    format!("{why}: what comes for it is dropped and counted until it is swapped"),
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Measures handlers on real records that were let in when there were none.
+    pub(crate) fn measure_provisional(&mut self) {
+        let is_due = |there: &&Deployed| {
+            there.need.is_provisional
+                && !there.entries.is_empty()
+                && self.overlay.stage(there.stage).is_some_and(|stage| stage.gauges.records_in.get() > 0)
+        };
+        let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
+        for name in due {
+            self.measure_again(&name);
+        }
+    }
+
+    fn measure_again(&mut self, name: &str) {
+        let Some(there) = self.handlers.get(name) else { return };
+        let Ok(program) = program(&there.spec) else { return };
+        let names: Vec<String> = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
+        let facts = self.dock.run(move |context| {
+            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
+            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
+        });
+        let Ok(facts) = facts else { return };
+        let streams: BTreeMap<String, KnownStream> =
+            facts.into_iter().map(|facts| (facts.name.clone(), KnownStream::from(facts))).collect();
+        let Some(there) = self.handlers.get_mut(name) else { return };
+        for entry in &mut there.entries {
+            let Some(stream) = streams.get(&entry.stream) else { continue };
+            let sample = stream.formats.iter().find(|(format, _)| *format == entry.input);
+            let Some((format, sample)) = sample.filter(|(_, sample)| !sample.is_empty()) else { continue };
+            let workshop = &mut self.workshop;
+            let batch = stream.records_per_batch;
+            if let Ok(outcome) =
+                workshop.scales.weigh(&program, &workshop.natives, format, sample, batch, there.is_metered)
+            {
+                (entry.cost, entry.made) = (outcome.cost, outcome.made);
+            }
+        }
+        there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
+        if !there.need.is_provisional {
+            let (load, rate) = (there.need.load, there.need.rate_msgs_per_s);
+            let text = format!("measured on records of its streams: {} ns/s at {rate} msgs/s", load.time_ns_per_s);
+            self.note("measured", name, text);
+        }
+    }
+}
