@@ -96,9 +96,11 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         (0..cpus.len().max(1)).filter_map(|at| Some(pollers.get(&at_cpu(at))?.doorbell())).collect();
     let mut ports = Vec::new();
     let mut groups: BTreeMap<Option<usize>, Vec<Table>> = BTreeMap::new();
+    let mut large_buffers = 0;
     for (at, doorbell) in doorbells.iter().enumerate() {
         let (signals, ends) = signal_queue();
         let table = Table::new(ContextIndex(at as u8), pool()?, signals, doorbells.clone());
+        large_buffers = table.large_buffers();
         ports.push(Port::new(ends, Some(doorbell.clone()), Arc::clone(&table.gauges)));
         groups.entry(at_cpu(at)).or_default().push(table);
     }
@@ -114,7 +116,7 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         }
     }
     let cores = here.ok_or_else(|| io::Error::other("no context on the caller's thread"))?;
-    Ok((cores, Rig { overlay: Overlay::new(ports, queue_batches), threads }))
+    Ok((cores, Rig { overlay: Overlay::new(ports, queue_batches, large_buffers / 4 * 3), threads }))
 }
 
 impl Cores {
