@@ -220,10 +220,10 @@ impl Balance {
         }
     }
 
-    /// Whether so many of the last bits are set, the very last among them.
+    /// Whether so many of the last bits are set.
     fn is_lasting(&self, bits: u32) -> bool {
         let window = u32::MAX.checked_shr(32u32.saturating_sub(self.rules.of_s)).unwrap_or(0);
-        bits & 1 == 1 && (bits & window).count_ones() >= self.rules.over_s
+        (bits & window).count_ones() >= self.rules.over_s
     }
 
     fn overruns(&mut self, now: &mut Now<'_>) {
@@ -439,8 +439,6 @@ impl<'a> Now<'a> {
             handler.place == Place::Auto
                 && self.contexts.is_same_cpu(at, handler.context)
                 && !self.is_decided(&handler.name)
-                // It takes some of what there is too much of.
-                && excess.min(handler.need.committed(Load::default())) != Load::default()
         };
         let mut candidates: Vec<&'a HandlerSecond> = self.handlers.iter().filter(may_go).copied().collect();
         candidates.sort_by_cached_key(|handler| {
@@ -452,12 +450,18 @@ impl<'a> Now<'a> {
         });
         let mut sent = Vec::new();
         for handler in candidates {
-            if self.contexts.excess(at) == Load::default() {
+            let excess = self.contexts.excess(at);
+            if excess == Load::default() {
                 break;
             }
             if let Some(to) = self.target(handler, extra_percent) {
                 self.send(handler, to, handler.arriving.crossing(), why);
-                sent.push((handler, to));
+                if self.contexts.excess(at) == excess {
+                    // It takes nothing of what there is too much of.
+                    self.unsend(handler, to);
+                } else {
+                    sent.push((handler, to));
+                }
             }
         }
         // One by one, the last to have been chosen first: whoever can stay stays.
@@ -474,16 +478,15 @@ impl<'a> Now<'a> {
         needed
     }
 
-    /// Another context that has room, on another CPU: with more than its margin left if there is one, so that it does not have to
-    /// give away in its turn.
+    /// Another context that has room: with more than its margin left if there is one, so that it does not have to give away in
+    /// its turn.
     fn target(&self, handler: &HandlerSecond, extra_percent: u8) -> Option<usize> {
         let order = order(&self.contexts, None);
         let mut others = [extra_percent, 0].into_iter().flat_map(|extra| order.iter().map(move |&at| (at, extra)));
         others.find_map(|(at, extra)| {
-            let is_other = !self.contexts.is_same_cpu(at, handler.context);
             let context = &self.contexts.list()[at];
             let fits = || fit_within(&handler.need, handler.arriving.crossing(), context, self.headroom(at, extra));
-            (is_other && fits().is_ok()).then_some(at)
+            (at != handler.context && fits().is_ok()).then_some(at)
         })
     }
 

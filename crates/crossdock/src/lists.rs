@@ -22,10 +22,11 @@ pub(crate) fn streams(arguments: &List) -> Outcome {
         return objects(&streams);
     }
     let row = |stream: &StreamInfo| {
-        let made_by = stream.made_by.as_ref().map_or(String::new(), |handler| format!(" (by {handler})"));
+        let held_back = if stream.blocked > 0 { " (held back)" } else { "" };
+        let publishers = || counted(stream.publishers.into(), "publisher") + held_back;
         vec![
-            stream.name.clone() + &made_by,
-            count(stream.publishers.into()) + if stream.blocked > 0 { " (held back)" } else { "" },
+            stream.name.clone(),
+            stream.made_by.as_ref().map_or_else(publishers, |handler| format!("handler {handler}")),
             count(stream.subscriptions.into()),
             count(stream.records_in),
             bytes(stream.bytes_in),
@@ -36,8 +37,8 @@ pub(crate) fn streams(arguments: &List) -> Outcome {
     };
     let headings = [
         ("stream", Side::Left),
-        ("publishers", Side::Right),
-        ("subscribers", Side::Right),
+        ("made by", Side::Left),
+        ("subs", Side::Right),
         ("records", Side::Right),
         ("bytes", Side::Right),
         ("unclaimed", Side::Right),

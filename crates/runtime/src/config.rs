@@ -303,8 +303,8 @@ mod tests {
         config.contexts.push(context(Some("c-core-0"), c));
         assert!(config.names().is_err_and(|why| why.contains("two contexts are named `c-core-0`")));
         config.contexts = vec![context(None, g); PlatformConfig::MAX_CONTEXTS];
-        assert_eq!(config.names().map(|names| names.last().cloned()), Ok(Some("g-core-63".to_owned())));
+        assert_eq!(config.names().map(|names| names.last().cloned()), Ok(Some("g-core-62".to_owned())));
         config.contexts.push(context(None, c));
-        assert!(config.names().is_err_and(|why| why.contains("at most 64")));
+        assert!(config.names().is_err_and(|why| why.contains("at most 63")));
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::handle::Command;
-use crate::manager::handle::Ask;
+use crate::managers::handle::Ask;
 use crate::morph::Morph;
 use crate::output::{Arrived, Payload};
 use crate::peers::{Carrier, Peers};

@@ -75,7 +75,7 @@ impl Context {
         }
         self.counters.busy_turns += 1;
         self.platform.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
-        if self.counters.busy_turns % 256 == 0 {
+        if self.counters.busy_turns.is_multiple_of(256) {
             self.platform.note_queues();
         }
     }

@@ -8,11 +8,11 @@ use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo,
 };
-use crate::manager::dock::Dock;
-use crate::manager::handle::ManagerHandle;
-use crate::manager::keep::Kept;
-use crate::manager::watch::Watch;
-use crate::manager::{Managers, Parts as ManagerParts};
+use crate::managers::dock::Dock;
+use crate::managers::handle::ManagerHandle;
+use crate::managers::keep::Kept;
+use crate::managers::watch::Watch;
+use crate::managers::{Managers, Parts as ManagerParts};
 use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
@@ -182,10 +182,7 @@ impl ContextHandle {
         let addr = config.listen;
         let device = UdpDevice::bind(addr, udp_options(&config)).map_err(|source| StartError::Bind { addr, source })?;
         let udp = device.info();
-        config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, &config));
-        if config.node.is_empty() {
-            config.node = host_name();
-        }
+        complete(&mut config, udp);
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
         let mut poller = Poller::new().map_err(system("epoll"))?;
@@ -196,9 +193,7 @@ impl ContextHandle {
         let (commands, receiver) = sync_channel(COMMANDS);
         let local_addr = device.local_addr();
         let pin_cpu = config.pin_cpu;
-        if let Some(cpu) = pin_cpu {
-            check_cpu(cpu).map_err(system("the CPU to pin to (`pin_cpu`)"))?;
-        }
+        check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
         let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
         // The thread before its work: should anything below fail, it is told to end before its end is waited for.
@@ -206,14 +201,7 @@ impl ContextHandle {
             .map_err(system("the services of tasks ([services])"))?;
         // As above: the thread ends with its side.
         let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
-        let attach = config.attach.enabled.then(|| {
-            let address = config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
-            let (config, host) = (config.attach.clone(), config.host.clone());
-            let (commands, context) = (commands.clone(), doorbell.clone());
-            let parts = AttachParts { config, host, address: address.clone(), bell, commands, context };
-            AttachThread::start(parts).map_err(|source| StartError::Attach { address, source })
-        });
-        let attach = attach.transpose()?;
+        let attach = attach(&config, local_addr, bell, &commands, &doorbell)?;
         let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let dock = (doorbell.clone(), pin_cpu, large_buffers);
@@ -222,6 +210,7 @@ impl ContextHandle {
         let (asks, asked) = channel();
         let kept = Kept::new(config.morph.state_dir.clone());
         let (news, platform_config) = (asks.clone(), config.platform.clone());
+        let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let (restored, refused) = sync_channel(1);
         let run = move || {
             if let Some(cpu) = pin_cpu {
@@ -242,13 +231,8 @@ impl ContextHandle {
         complaints.append(&mut refused.recv().unwrap_or_default());
         let state = Mutex::new(state_thread);
         let dock = Dock::new(commands.clone(), doorbell.clone());
-        let stuck_after = Duration::from_millis(platform_config.stuck_after_ms.into());
-        let watch = Watch::new(seats, threads, stuck_after);
-        let (natives, config) = (Natives::built_in(), platform_config);
-        let managers = Managers::new(ManagerParts { dock, overlay, watch, natives, config, kept });
-        let run = move || managers.run(&asked);
-        let manager_thread =
-            std::thread::Builder::new().name("control".into()).spawn(run).map_err(system("a thread"))?;
+        let parts = ManagerParts { dock, overlay, watch, natives: Natives::built_in(), config: platform_config, kept };
+        let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
             udp,
@@ -492,6 +476,42 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Starts the thread by which processes attach, if any may.
+fn attach(
+    config: &ContextConfig,
+    local_addr: SocketAddr,
+    bell: Arc<BellPage>,
+    commands: &SyncSender<Command>,
+    context: &Doorbell,
+) -> Result<Option<AttachThread>, StartError> {
+    if !config.attach.enabled {
+        return Ok(None);
+    }
+    let address = config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
+    let (config, host) = (config.attach.clone(), config.host.clone());
+    let (commands, context) = (commands.clone(), context.clone());
+    let parts = AttachParts { config, host, address: address.clone(), bell, commands, context };
+    AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
+}
+
+/// What the configuration leaves to the machine.
+fn complete(config: &mut ContextConfig, udp: UdpInfo) {
+    config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, config));
+    if config.node.is_empty() {
+        config.node = host_name();
+    }
+}
+
+/// Whether all contexts can be pinned as they are to be.
+fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
+    let refused = |what| move |source| StartError::System { what, source };
+    if let Some(cpu) = config.pin_cpu {
+        check_cpu(cpu).map_err(refused("the CPU to pin to (`pin_cpu`)"))?;
+    }
+    let mut cpus = config.platform.contexts.iter().filter_map(|context| context.cpu);
+    cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[context]])")))
 }
 
 /// How the socket is to be.

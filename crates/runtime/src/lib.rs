@@ -22,7 +22,7 @@ mod handle;
 pub mod info;
 mod local;
 mod mailboxes;
-mod manager;
+mod managers;
 mod morph;
 mod output;
 mod peers;
@@ -44,8 +44,8 @@ pub use config::{
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
-pub use manager::handle::{ManagerHandle, Wish};
-pub use manager::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
+pub use managers::handle::{ManagerHandle, Wish};
+pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 #[cfg(feature = "bench")]
 pub use platform::rig;
 pub use services::Service;

@@ -3,7 +3,7 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::counters::Drop;
-use crate::manager::handle::Ask;
+use crate::managers::handle::Ask;
 use crate::morph::{Accept, keeping::Asker, requests::Between};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::{Sample, StreamFormat};

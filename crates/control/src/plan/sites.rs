@@ -206,8 +206,8 @@ impl<'a> Sites<'a, '_> {
     /// First all that are at work stay where they are. If that cannot be, those move that have to.
     fn places(&self, nodes: &[Node]) -> Result<(Vec<usize>, Vec<Load>), Vec<Refusal>> {
         let loads = |places: Vec<usize>| {
-            let load =
-                |number: usize| nodes[number].need.load + wish(nodes, number, &known(&places)).crossing(places[number]);
+            let known = known(&places);
+            let load = |number: usize| nodes[number].need.load + wish(nodes, number, &known).crossing(places[number]);
             let loads = (0..places.len()).map(load).collect();
             (places, loads)
         };
@@ -265,7 +265,8 @@ impl<'a> Sites<'a, '_> {
         let mut others: Vec<_> = self.current.handlers.iter().filter_map(stays).collect();
         others.sort_by_key(|(_, deployed, _)| deployed.committed().time_ns_per_s);
         others.into_iter().find_map(|(name, deployed, handler)| {
-            let from = contexts.find(&deployed.context).filter(|at| node.place.is_none_or(|place| place == *at))?;
+            let may_be_there = wish.place == Place::Auto || wish.place == Place::Named(deployed.context.clone());
+            let from = contexts.find(&deployed.context).filter(|_| may_be_there)?;
             let mut without = contexts.clone();
             without.release(from, deployed.committed());
             fit(&node.need, wish.crossing(from), &without, from).ok()?;

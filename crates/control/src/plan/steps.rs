@@ -47,8 +47,6 @@ pub(super) fn changes<'a>(
             units.push(Unit { name, before, after, changes, waits_for: Vec::new(), is_done: false });
         }
     }
-    // What frees room comes first: removals do already, now those that take no more than they did.
-    units.sort_by_key(|unit| !takes_no_more(unit));
     wait(&mut units, streams);
     Ok(in_order(units, contexts))
 }
@@ -156,7 +154,7 @@ fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
     }
 }
 
-/// Of those that need not wait the first that there is room for, else the first.
+/// Of those that need not wait the first that there is room for, else the first: who takes more waits for who takes less.
 fn in_order(mut units: Vec<Unit<'_>>, mut contexts: Contexts) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut first = 0;

@@ -214,6 +214,26 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
 }
 
 #[test]
+fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
+    let contexts = platform(&[("c-core-0", 600), ("c-core-1", 600), ("g-core-0", 800)]);
+    let handlers = vec![
+        HandlerSecond { arriving: SOME, ..handler("a", 300, Class::Communication) },
+        HandlerSecond { arriving: SOME, leaving: SOME, ..handler("b", 301, Class::Communication) },
+        HandlerSecond {
+            context: 1,
+            place: Place::Named("c-core-1".to_owned()),
+            ..handler("c", 0, Class::Communication)
+        },
+    ];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to c-core-1")]);
+    world.handlers[2].need.load = time(301);
+    assert_eq!(world.pass_for(3), [at(5, "a to g-core-0")]);
+    world.handlers[1].need.load = time(0);
+    assert_eq!(world.pass_for(40), [at(35, "a to c-core-0")]);
+}
+
+#[test]
 fn who_was_put_elsewhere_by_others_is_theirs() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800), ("g-core-1", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
@@ -229,7 +249,8 @@ fn a_move_that_was_not_made_is_decided_again() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let mut world = World::new(contexts, vec![handler("a", 700, Class::Computation)], Vec::new());
     for _ in 0..4 {
-        assert_eq!(world.pass_for(3).len(), 1);
+        assert_eq!(world.pass_for(2), []);
+        assert_eq!(world.pass().len(), 1);
         world.handlers[0].context = 0;
     }
 }
@@ -245,6 +266,93 @@ fn contexts_of_one_cpu_lose_their_headroom_together() {
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
     assert_eq!(world.pass_for(100), [at(2, "b to c-core-1")]);
+}
+
+#[test]
+fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
+    let mut list = platform(&[("c-core-0", 800), ("g-core-0", 800)]).list().to_vec();
+    list.iter_mut().for_each(|context| context.capacity.cpu = Some(1));
+    list[0].capacity.most.time_ns_per_s = 500 * MS;
+    let handlers = vec![
+        handler("a", 250, Class::Communication),
+        handler("b", 151, Class::Communication),
+        HandlerSecond { context: 1, ..handler("c", 1, Class::Computation) },
+    ];
+    let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
+    // What c takes on the same CPU is not what there is too much of.
+    assert_eq!(world.pass_for(100), [at(2, "a to g-core-0")]);
+}
+
+#[test]
+fn who_leaves_goes_to_where_it_need_not_leave_again() {
+    let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 400)]);
+    let handlers = vec![handler("a", 400, Class::Communication), handler("b", 210, Class::Computation)];
+    let mut world = World::new(contexts, handlers.clone(), Vec::new());
+    assert_eq!(world.pass_for(10), [at(2, "b to g-core-0")]);
+    // Where that cannot be, its margin is enough.
+    let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 300)]);
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(10), [at(2, "b to c-core-1")]);
+}
+
+#[test]
+fn of_several_that_could_come_back_those_do_that_have_room_together() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let handlers = vec![
+        handler("a", 301, Class::Computation),
+        handler("b", 300, Class::Computation),
+        handler("c", 600, Class::Communication),
+    ];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0"), at(2, "b to g-core-0")]);
+    world.handlers[2].need.load = time(0);
+    assert_eq!(world.pass_for(200), [at(32, "b to c-core-0")]);
+}
+
+#[test]
+fn who_has_something_reserved_stays_if_another_can_go() {
+    let contexts = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
+    let mut reserved = handler("a", 100, Class::Communication);
+    reserved.need.reserve = time(200);
+    let handlers = vec![reserved, HandlerSecond { arriving: SOME, ..handler("b", 200, Class::Communication) }];
+    // 100 are taken of the 200 that are reserved, and all of them count.
+    assert_eq!(World::new(contexts, handlers, Vec::new()).pass_for(100), [at(2, "b to g-core-0")]);
+}
+
+#[test]
+fn who_went_for_its_overruns_does_not_come_back() {
+    let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
+    let mut world = World::new(contexts, handlers, Vec::new());
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    world.handlers[1].need.load = time(0);
+    assert_eq!(world.pass_for(40), [at(32, "a to c-core-0")]);
+    world.handlers[0].overruns = 3;
+    assert_eq!(world.pass_for(1), [at(43, "a to g-core-0")]);
+    world.handlers[0].overruns = 0;
+    assert_eq!(world.pass_for(200), []);
+}
+
+#[test]
+fn of_several_streams_those_are_let_through_that_have_room_together() {
+    let sampled = |name| StreamSecond { one_in: 2, ..stream(name, 400, 2) };
+    let mut world = World::new(platform(&[("c-core-0", 800)]), Vec::new(), vec![sampled("x"), sampled("y")]);
+    assert_eq!(world.pass_for(200), [at(29, "y one in 1")]);
+}
+
+#[test]
+fn streams_are_whole_again_before_handlers_come_back() {
+    let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation)];
+    let mut world = World::new(contexts, handlers, vec![stream("some", 700, 8)]);
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    world.streams[0].load = time(4000);
+    // One step at a time, each shown to be too little.
+    let steps = [at(5, "some one in 2"), at(8, "some one in 4"), at(11, "some one in 8")];
+    assert_eq!(world.pass_for(20), steps);
+    world.streams[0].load = time(160);
+    let back = [at(52, "some one in 4"), at(82, "some one in 2"), at(112, "some one in 1"), at(142, "a to c-core-0")];
+    assert_eq!(world.pass_for(200), back);
 }
 
 #[test]

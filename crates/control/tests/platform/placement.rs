@@ -59,6 +59,16 @@ fn a_chain_is_cut_where_least_flows() {
 }
 
 #[test]
+fn contexts_of_one_cpu_do_not_stand_for_those_of_another() {
+    let mut list = platform(&["c-core-0", "c-core-1", "c-core-2", "c-core-3"]).list().to_vec();
+    list.iter_mut().enumerate().for_each(|(at, context)| context.capacity.cpu = Some(at as u32 / 2));
+    let contexts = Contexts::new(list).unwrap();
+    let node = Node { need: needing(700), place: None, reads: Vec::new(), leaving: flow(0), to: Vec::new() };
+    assert_eq!(place(&[node.clone(), node.clone()], &contexts).map(|placed| placed.contexts), Some(vec![0, 2]));
+    assert_eq!(place(&[node.clone(), node.clone(), node], &contexts), None);
+}
+
+#[test]
 fn as_many_as_there_may_be_are_placed() {
     let names: Vec<String> =
         (0..MAX_CONTEXTS).map(|at| format!("{}-core-{at}", if at < 32 { 'c' } else { 'g' })).collect();
@@ -157,6 +167,17 @@ fn nodes(is_chain: bool, most: usize) -> impl Strategy<Value = (Contexts, Vec<No
     })
 }
 
+/// All like the first, with nothing to do, as on a machine of equal cores; each two of them on one CPU, or each on its own.
+fn equal(contexts: &Contexts, is_shared: bool) -> Contexts {
+    let mut list = contexts.list().to_vec();
+    let capacity = list[0].capacity;
+    for (at, context) in list.iter_mut().enumerate() {
+        context.capacity = Capacity { cpu: is_shared.then_some(at as u32 / 2), ..capacity };
+        context.system = Load::default();
+    }
+    Contexts::new(list).unwrap()
+}
+
 fn as_good_as_any(contexts: &Contexts, nodes: &[Node]) -> Result<(), TestCaseError> {
     let placed = place(nodes, contexts);
     prop_assert_eq!(placed.as_ref().map(|placed| placed.crossing_ns_per_s), cheapest(nodes, contexts));
@@ -177,6 +198,11 @@ proptest! {
     #[test]
     fn no_placement_of_a_graph_is_cheaper((contexts, nodes) in nodes(false, 5)) {
         as_good_as_any(&contexts, &nodes)?;
+    }
+
+    #[test]
+    fn no_placement_on_equal_contexts_is_cheaper((contexts, nodes) in nodes(false, 5), is_shared in any::<bool>()) {
+        as_good_as_any(&equal(&contexts, is_shared), &nodes)?;
     }
 }
 

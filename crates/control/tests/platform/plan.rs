@@ -221,6 +221,22 @@ fn a_handler_that_goes_makes_room_for_others() {
 }
 
 #[test]
+fn who_takes_more_waits_for_who_takes_less() {
+    let mut current = platform(&[("c-core-0", 300)]);
+    let wanted = |ms: [u64; 2], value: &str| {
+        let mut both = Wanted::from([handler("a", &["flights"], ms[0]), handler("b", &["flights"], ms[1])]);
+        for one in both.values_mut() {
+            one.definition.parameters.insert("n".to_owned(), value.to_owned());
+        }
+        both
+    };
+    make(&mut current, &wanted([200, 100], "1"));
+    let names = |plan: &Plan| plan.changes.iter().map(|change| change.handler.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&make(&mut current, &wanted([100, 200], "2"))), ["a", "b"]);
+    assert_eq!(names(&make(&mut current, &wanted([200, 100], "3"))), ["b", "a"]);
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
     let current = platform(&[("c-core-0", 600)]);
     let wanted = Wanted::from([
@@ -265,6 +281,46 @@ fn a_stream_that_is_read_does_not_go() {
     let mut instead = without(&["late"]);
     instead.insert("a".to_owned(), handler("late", &["flights"], 1).1);
     assert_eq!(actions(&make(&mut current, &instead)), [("late", &Action::Remove), ("a", &Action::Deploy)]);
+}
+
+#[test]
+fn who_stops_to_make_a_stream_stops_before_another_makes_it() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let (name, mut one) = handler("late", &["flights"], 1);
+    make(&mut current, &Wanted::from([(name.clone(), one.clone())]));
+    one.definition.makes = "later".to_owned();
+    let wanted = Wanted::from([(name, one), ("z".to_owned(), handler("late", &["flights"], 1).1)]);
+    assert_eq!(actions(&make(&mut current, &wanted)), [("late", &Action::Rewire), ("z", &Action::Deploy)]);
+}
+
+#[test]
+fn what_has_become_wrong_without_a_change_is_in_nobodys_way() {
+    let mut current = platform(&[("c-core-0", 600)]);
+    let mut wanted = Wanted::from([handler("late", &["flights"], 1), handler("x", &["late"], 1)]);
+    make(&mut current, &wanted);
+    // A format has been seen that x cannot read, and somebody publishes the stream too.
+    wanted.get_mut("late").unwrap().definition.gives = BTreeSet::from([FormatId(9)]);
+    wanted.get_mut("x").unwrap().definition.takes = Some(BTreeSet::from([FormatId(2)]));
+    current.published.insert("late".to_owned(), Published::default());
+    wanted.extend([handler("other", &["flights"], 1)]);
+    assert_eq!(actions(&make(&mut current, &wanted)), [("other", &Action::Deploy)]);
+}
+
+#[test]
+fn who_moves_to_its_input_no_longer_pays_for_taking_it_over() {
+    let mut current = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
+    let (name, mut x) = handler("x", &["late"], 50);
+    x.place = Place::Named("g-core-0".to_owned());
+    let (late, mut wanted_late) = handler("late", &["flights"], 50);
+    wanted_late.leaving = Flow { bytes_per_s: 1_000_000_000, ..Flow::default() };
+    wanted_late.place = Place::Named("c-core-0".to_owned());
+    let mut wanted = Wanted::from([(late, wanted_late), (name.clone(), x)]);
+    make(&mut current, &wanted);
+    assert_eq!(current.handlers["x"].load, time(50 + 32));
+    current.handlers.get_mut("x").unwrap().load = time(60 + 32);
+    wanted.get_mut("x").unwrap().place = Place::Named("c-core-0".to_owned());
+    assert_eq!(actions(&make(&mut current, &wanted)), [("x", &moved("g-core-0"))]);
+    assert_eq!(current.handlers["x"].load, time(60));
 }
 
 #[test]

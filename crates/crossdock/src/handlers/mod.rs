@@ -142,8 +142,8 @@ fn told(answer: &ChangeAnswer, json: bool, next: &str) -> Outcome {
         plan.notes.iter().chain(note).for_each(out::say);
     }
     if !plan.refusals.is_empty() {
-        return Err(Failure::failed(format!("it cannot be, so nothing changes:{}", http::indented(&plan.refusals)))
-            .hint("`crossdock contexts` shows what room there is, `crossdock handlers` what is deployed"));
+        let why = http::indented(&plan.refusals);
+        return Err(Failure::failed(format!("it cannot be, so nothing changes:{why}")));
     }
     if json {
         return Ok(());
@@ -186,7 +186,7 @@ mod tests {
         assert!(told(&answer, false, "").is_ok());
         answer.plan.refusals = vec!["needs 310 ms/s".into(), "no context `x`".into()];
         let text = told(&answer, false, "").map_or_else(|failure| failure.text(), |()| String::new());
-        assert!(text.contains("\n  needs 310 ms/s\n  no context `x`\n"), "{text}");
+        assert!(text.contains("\n  needs 310 ms/s\n  no context `x`"), "{text}");
     }
 
     #[test]

@@ -104,12 +104,13 @@ pub(super) fn natives(natives: &Natives, width: Width) -> String {
         for parameter in kind.parameters() {
             let default =
                 parameter.default.map_or("it must be given".to_owned(), |value| format!("{value:?} if left out"));
-            let fixed = if parameter.is_tunable { "" } else { "; another value takes another version" };
-            let about = format!("{}: {}; {default}{fixed}", parameter.about, parameter.kind);
-            rows.push(vec![String::new(), parameter.name.to_owned(), about]);
+            let about = format!("{}: {}; {default}", parameter.about, parameter.kind);
+            let star = if parameter.is_tunable { "" } else { " *" };
+            rows.push(vec![String::new(), format!("{}{star}", parameter.name), about]);
         }
     }
     render(&[("handler", Side::Left), ("parameter", Side::Left), ("what it does", Side::Left)], rows, width)
+        + "\n* another value takes another version of the handler\n"
 }
 
 /// A step of a chain, for scripts: one handler's way from one stream.

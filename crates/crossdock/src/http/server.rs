@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::Listener;
@@ -109,14 +109,21 @@ async fn log(request: Request, next: Next) -> Response {
 }
 
 /// A web page can make a browser send requests to loopback addresses, also under a name of the page's own that resolves to
-/// one. Such a request says that name as its `Host`; only requests to loopback by its own names are answered.
+/// one. Such a request says that name as its `Host`; only requests to loopback by its own names are answered. One that is sent
+/// to loopback by its own name from a page of elsewhere says that page's `Origin`, if it could change anything.
 async fn refuse_foreign_pages(request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
-    if is_loopback_name(host) {
-        return next.run(request).await;
-    }
-    let hint = "ask for 127.0.0.1, [::1] or localhost";
-    error(StatusCode::FORBIDDEN, format!("`{host}` is not this machine's loopback"), hint)
+    let Some(name) = foreign_name(request.headers()) else { return next.run(request).await };
+    let hint = "ask for 127.0.0.1, [::1] or localhost, and not from a page of elsewhere";
+    error(StatusCode::FORBIDDEN, format!("`{name}` is not this machine's loopback"), hint)
+}
+
+/// The name in a request that is none of loopback's own, if there is one.
+fn foreign_name(headers: &HeaderMap) -> Option<String> {
+    let said = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    let host = said(header::HOST).unwrap_or("");
+    let origin = said(header::ORIGIN).map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
+    let foreign = [Some(host), origin].into_iter().flatten().find(|name| !is_loopback_name(name));
+    foreign.map(str::to_owned)
 }
 
 fn is_loopback_name(host: &str) -> bool {

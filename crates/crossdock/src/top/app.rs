@@ -210,6 +210,24 @@ pub(super) mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// A stream on which so many records came in each of some seconds.
+    fn stream(name: &str, records: u64, seconds: u64, made_by: Option<&str>) -> StreamInfo {
+        StreamInfo {
+            name: name.into(),
+            formats: Vec::new(),
+            publishers: 1,
+            subscriptions: 2,
+            records_in: records * seconds,
+            bytes_in: records * 40 * seconds,
+            records_unclaimed: 0,
+            records_malformed: 0,
+            policy: "none".into(),
+            blocked: 0,
+            made_by: made_by.map(str::to_owned),
+            peak_msgs_per_s: records * 2,
+        }
+    }
+
     /// A daemon with three contexts, three handlers and three streams; a second later with `seconds`.
     pub(crate) fn snapshot(start: Instant, seconds: u64) -> Snapshot {
         let handler = |name: &str, reads: &str, context: &str, rate, load| {
@@ -228,20 +246,7 @@ pub(super) mod tests {
             queue_bound: 256,
             ..HandlerContextInfo::default()
         };
-        let stream = |name: &str, records: u64, made_by: Option<&str>| StreamInfo {
-            name: name.into(),
-            formats: Vec::new(),
-            publishers: 1,
-            subscriptions: 2,
-            records_in: records * seconds,
-            bytes_in: records * 40 * seconds,
-            records_unclaimed: 0,
-            records_malformed: 0,
-            policy: "none".into(),
-            blocked: 0,
-            made_by: made_by.map(str::to_owned),
-            peak_msgs_per_s: records * 2,
-        };
+        let stream = |name, records, made_by| stream(name, records, seconds, made_by);
         let moments = (0..120).map(|at_s| MomentInfo { at_s, msgs_in_per_s: at_s * 10, ..MomentInfo::default() });
         let history = |kind: &str, name: &str| HistoryInfo {
             name: name.into(),

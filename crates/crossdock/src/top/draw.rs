@@ -70,15 +70,14 @@ pub(super) fn text(app: &mut App, area: Rect) -> String {
 fn draw_title(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     let (records_in, records_out) = app.total;
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut spans = vec![
+    let paused = if app.is_paused { "  paused" } else { "" };
+    let spans = vec![
         Span::styled("crossdock", bold),
-        Span::raw(format!(" {}  ", latest.dock.address)),
-        Span::raw(format!("in {}/s  out {}/s  ", count(records_in), count(records_out))),
-        Span::raw(format!("sessions {}", count(latest.dock.sessions.into()))),
+        Span::raw(format!(" {}", latest.dock.address)),
+        Span::styled(paused, bold.fg(Color::Yellow)),
+        Span::raw(format!("  in {}/s  out {}/s", count(records_in), count(records_out))),
+        Span::raw(format!("  {} sessions, {} clients", latest.dock.sessions, latest.dock.clients)),
     ];
-    if app.is_paused {
-        spans.push(Span::styled("  paused", bold.fg(Color::Yellow)));
-    }
     Line::from(spans).render(area, buffer);
 }
 

@@ -69,4 +69,10 @@ fn over_tcp_only_loopback_by_its_own_name_is_answered() {
     let foreign = get("/v1/streams").replace("Host: localhost", "Host: pages.example");
     let (status, body) = ask(&foreign);
     assert_eq!((status, body["error"]["message"].as_str().map(|m| m.contains("pages.example"))), (403, Some(true)));
+    // A page of elsewhere may send to loopback by its own name, and then says where it is from.
+    let wish = post("/v1/plan", r#"{"all":[]}"#);
+    let from = |origin: &str| wish.replace("Connection:", &format!("Origin: {origin}\r\nConnection:"));
+    for (origin, wanted) in [("http://localhost:3000", 200), ("https://pages.example", 403), ("null", 403)] {
+        assert_eq!(ask(&from(origin)).0, wanted, "{origin}");
+    }
 }

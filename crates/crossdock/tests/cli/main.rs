@@ -12,6 +12,7 @@ mod demo;
 mod encodings;
 mod endings;
 mod http;
+mod killed;
 mod mailbox;
 mod morph;
 mod place;

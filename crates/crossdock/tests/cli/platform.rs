@@ -249,7 +249,7 @@ fn a_handler_is_deployed_changed_moved_and_removed() {
     assert_eq!(late_flights(&place, 2), [1545, 120]);
     place.run(["handler", "set", "late", "hours=1"]).with_code(1).saying(&["hours"]);
     place.run(["handler", "set", "lat", "minutes=1"]).with_code(1).saying(&["did you mean `late`?"]);
-    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=1"]).with_code(1).saying(&["late"]);
+    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=2"]).with_code(1).saying(&["is there already"]);
 
     let next = "SELECT carrier, flight FROM A WHERE dep_delay < $minutes";
     let planned = place.run(["handler", "swap", "late", next, "--dry-run", "--json"]).with_code(0).json();

@@ -162,6 +162,30 @@ impl Table {
                 let stage = self.stage_mut(*stage);
                 *refused = stage.map_or(0, |stage| set_parameters(stage, values));
             }
+            Op::Terms { stage, terms } => {
+                if let Some(stage) = self.stage_mut(*stage) {
+                    stage.terms = *terms;
+                }
+            }
+            Op::Limit(batches) => self.limit_queues(*batches),
+            Op::Fail { stage } => {
+                if let Some(stage) = self.stage_mut(*stage) {
+                    stage.has_failed = true;
+                }
+            }
+            Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
+            Op::Output { .. }
+            | Op::NoOutput { .. }
+            | Op::Part { .. }
+            | Op::Target { .. }
+            | Op::Input { .. }
+            | Op::Join { .. } => self.change_way(op),
+        }
+    }
+
+    /// Carries out what concerns the ways between stages.
+    fn change_way(&mut self, op: &mut Op) {
+        match op {
             Op::Output { from, output } => {
                 if let (Some(outputs), Some(output)) = (self.outputs_of(*from), output.take()) {
                     outputs.push(output);
@@ -201,18 +225,7 @@ impl Table {
                 }
             }
             Op::Join { from, to } => self.joining.push((*from, *to)),
-            Op::Terms { stage, terms } => {
-                if let Some(stage) = self.stage_mut(*stage) {
-                    stage.terms = *terms;
-                }
-            }
-            Op::Limit(batches) => self.limit_queues(*batches),
-            Op::Fail { stage } => {
-                if let Some(stage) = self.stage_mut(*stage) {
-                    stage.has_failed = true;
-                }
-            }
-            Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
+            _ => {}
         }
     }
 

@@ -76,6 +76,9 @@ impl Threads {
 
     /// Ends all threads but those that are in a handler that does not return, which are left to it.
     pub(crate) fn stop(&mut self, stuck: usize) {
+        if self.running.is_empty() {
+            return;
+        }
         self.stop.store(true, Ordering::Release);
         self.doorbells.iter().for_each(Doorbell::ring);
         let mut ended: Vec<JoinHandle<()>> = Vec::new();
@@ -87,7 +90,15 @@ impl Threads {
             crossdock_device::nap(Duration::from_micros(100));
             tries += 1;
         }
+        // Those that are left end with the process, or with their handler.
+        self.running.clear();
         ended.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop(0);
     }
 }
 
@@ -112,7 +123,7 @@ fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSetting
         }
         let now_ns = clock.now_ns();
         turns += 1;
-        if turns % NOTED_TURNS == 0 {
+        if turns.is_multiple_of(NOTED_TURNS) {
             tables.iter_mut().for_each(Table::note_queues);
         }
         if worked {
@@ -243,7 +254,7 @@ impl GCore {
             seat.table.finish(job, outcome, ns, &rows);
             seat.table.ring();
             seat.table.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
-            if turns % 64 == 0 {
+            if turns.is_multiple_of(64) {
                 seat.table.note_queues();
             }
         }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::platform::making::Rows;
-use crate::platform::overlay::{Overlay, Port, signal_queue};
+use crate::platform::overlay::{Overlay, Port, Wait, signal_queue};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::table::Table;
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
@@ -138,7 +138,7 @@ impl World {
         let table = &mut self.tables[at];
         let changed = table.take_changes();
         let before = table.gauges.batches.get();
-        if at % 2 == 0 {
+        if at.is_multiple_of(2) {
             table.serve(if self.rng.bool() { 1 } else { 5_000 });
         } else if let Some(mut job) = {
             table.tidy_queues();
@@ -182,6 +182,40 @@ struct Known {
     from: Origin,
 }
 
+/// Puts a handler in behind a stream or another handler, and a delivery behind it.
+fn deploy(
+    overlay: &mut Overlay,
+    known: &mut Vec<Known>,
+    rng: &mut Rng,
+    (next_stream, context): (u32, ContextIndex),
+    wrong: &Arc<AtomicU64>,
+    wait: Wait<'_>,
+) {
+    let behind = known.iter_mut().filter(|_| rng.bool()).last();
+    let (from, source) = match behind {
+        Some(before) => {
+            before.readers += 1;
+            (Origin::Stage(before.id), before.source)
+        }
+        None => {
+            let stream = rng.u32(0..STREAMS);
+            (Origin::Stream(stream), stream)
+        }
+    };
+    let terms = Terms { weight: rng.u32(1..4), ..Terms::default() };
+    let instance = InOrder::instance(rng.bool(), wrong);
+    let stage = overlay.make_stage(Work::Handler(vec![instance]), next_stream, terms);
+    let id = stage.id;
+    overlay.put(stage, context, &BTreeSet::new(), wait).unwrap();
+    let delivery = overlay.make_stage(Work::Deliver, next_stream, Terms::default());
+    let delivery_id = delivery.id;
+    let reads = BTreeSet::from([Origin::Stage(id)]);
+    overlay.put(delivery, ContextIndex(0), &reads, wait).unwrap();
+    // The way on before the way in: nothing is unclaimed.
+    overlay.rewire(id, &BTreeSet::from([from]), wait).unwrap();
+    known.push(Known { id, delivery: delivery_id, source, makes: next_stream, readers: 0, from });
+}
+
 fn random_changes(seed: u64, changes: usize) {
     let contexts = 1 + seed as usize % 5;
     let (mut world, mut overlay) = World::new(contexts, seed, [2, 4, 64][seed as usize % 3]);
@@ -200,29 +234,7 @@ fn random_changes(seed: u64, changes: usize) {
         let context = ContextIndex(rng.u8(0..contexts as u8));
         match rng.u32(0..10) {
             0..3 if known.len() < 12 => {
-                let behind = known.iter_mut().filter(|_| rng.bool()).last();
-                let (from, source) = match behind {
-                    Some(before) => {
-                        before.readers += 1;
-                        (Origin::Stage(before.id), before.source)
-                    }
-                    None => {
-                        let stream = rng.u32(0..STREAMS);
-                        (Origin::Stream(stream), stream)
-                    }
-                };
-                let terms = Terms { weight: rng.u32(1..4), ..Terms::default() };
-                let instance = InOrder::instance(rng.bool(), &wrong);
-                let stage = overlay.make_stage(Work::Handler(vec![instance]), next_stream, terms);
-                let id = stage.id;
-                overlay.put(stage, context, &BTreeSet::new(), &mut wait).unwrap();
-                let delivery = overlay.make_stage(Work::Deliver, next_stream, Terms::default());
-                let delivery_id = delivery.id;
-                let reads = BTreeSet::from([Origin::Stage(id)]);
-                overlay.put(delivery, ContextIndex(0), &reads, &mut wait).unwrap();
-                // The way on before the way in: nothing is unclaimed.
-                overlay.rewire(id, &BTreeSet::from([from]), &mut wait).unwrap();
-                known.push(Known { id, delivery: delivery_id, source, makes: next_stream, readers: 0, from });
+                deploy(&mut overlay, &mut known, &mut rng, (next_stream, context), &wrong, &mut wait);
                 next_stream += 1;
             }
             3..7 if !known.is_empty() => {

@@ -313,7 +313,7 @@ fn choose(stage: &mut Stage, batch: &Batch, selection: &mut Selection) {
     selection.select_all(batch.len());
     if stage.terms.one_in > 1 {
         let (from, one_in) = (stage.chosen_from, stage.terms.one_in);
-        selection.narrow(|index| (from as usize + index) % one_in as usize == 0);
+        selection.narrow(|index| (from as usize + index).is_multiple_of(one_in as usize));
         stage.chosen_from = ((from as usize + batch.len()) % one_in as usize) as u32;
         stage.gauges.lose(Loss::Sampled, (batch.len() - selection.len()) as u64);
     }

@@ -315,7 +315,7 @@ async fn change(context: ContextHandle, of: Option<String>, wish: Wish, options:
         }
         Ok(match manager.change(wish, discard_state)? {
             Ok(applied) => {
-                let note = note.filter(|_| !applied.plan.changes.is_empty());
+                let note = note.filter(|_| applied.plan.changes.iter().any(|change| change.change == "deploy"));
                 Ok(ChangeAnswer { applied: true, plan: applied.plan, took_us: Some(applied.took_us), note })
             }
             Err(plan) => Err(conflict(plan)),
@@ -331,9 +331,9 @@ async fn change(context: ContextHandle, of: Option<String>, wish: Wish, options:
 fn conflict(plan: PlanInfo) -> Response {
     let message = plan.refusals.first().cloned().unwrap_or_else(|| "the change is refused".to_owned());
     let text = Some(format!("the change is refused, so nothing has changed:{}", indented(&plan.refusals)));
-    let hint = "`crossdock contexts` shows what room there is, `crossdock handlers` what is deployed".to_owned();
-    let hint = Some(hint);
-    respond(StatusCode::CONFLICT, &ErrorBody { error: ApiError { message, hint, text }, plan: Some(plan) })
+    // Each reason says what would mend it.
+    let error = ApiError { message, hint: None, text };
+    respond(StatusCode::CONFLICT, &ErrorBody { error, plan: Some(plan) })
 }
 
 /// There is no handler of that name; says which there are.

@@ -16,19 +16,21 @@ mod tell;
 pub(crate) mod watch;
 
 use crate::config::PlatformConfig;
-use crate::manager::deployed::{Deployed, Workshop};
-use crate::manager::dock::Dock;
-use crate::manager::events::{About, Events};
-use crate::manager::handle::Ask;
-use crate::manager::keep::Kept;
-use crate::manager::measure::Scales;
-use crate::manager::monitor::Monitor;
-use crate::manager::watch::Watch;
+use crate::managers::deployed::{Deployed, Workshop};
+use crate::managers::dock::Dock;
+use crate::managers::events::{About, Events};
+use crate::managers::handle::Ask;
+use crate::managers::keep::Kept;
+use crate::managers::measure::Scales;
+use crate::managers::monitor::Monitor;
+use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the managers look after what runs, in ms, while nothing is asked of them.
@@ -62,7 +64,16 @@ pub(crate) struct Managers {
 }
 
 impl Managers {
-    pub(crate) fn new(parts: Parts) -> Managers {
+    /// Starts the managers on a thread of their own, which answers what is asked.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn start(parts: Parts, asked: Receiver<Ask>) -> io::Result<JoinHandle<()>> {
+        let managers = Managers::new(parts);
+        std::thread::Builder::new().name("control".into()).spawn(move || managers.run(&asked))
+    }
+
+    fn new(parts: Parts) -> Managers {
         let Parts { dock, overlay, watch, natives, config, kept } = parts;
         let scales = Scales::new(Duration::from_millis(config.stuck_after_ms.into()));
         let rules = Rules { sample_percent: 100u32.saturating_sub(config.shed_at_percent) as u8, ..Rules::default() };
@@ -84,7 +95,7 @@ impl Managers {
     }
 
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
-    pub(crate) fn run(mut self, asks: &Receiver<Ask>) {
+    fn run(mut self, asks: &Receiver<Ask>) {
         self.restore();
         let mut next = Instant::now() + TICK;
         loop {

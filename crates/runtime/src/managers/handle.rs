@@ -2,7 +2,7 @@
 
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
-use crate::manager::spec::HandlerSpec;
+use crate::managers::spec::HandlerSpec;
 use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

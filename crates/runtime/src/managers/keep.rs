@@ -1,7 +1,7 @@
 //! What was deployed, kept across restarts: one file, which is replaced as a whole, so that it holds the old state or the new
 //! one and never a mixture.
 
-use crate::manager::spec::HandlerSpec;
+use crate::managers::spec::HandlerSpec;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
 //! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
 
 use super::{Step, dearest_ns, instances, need, terms};
-use crate::manager::Managers;
-use crate::manager::deployed::{Compiled, Deployed, Entry, KnownStream, Status, program};
-use crate::manager::events::About;
-use crate::manager::spec::{HandlerSpec, OnFault};
+use crate::managers::Managers;
+use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
+use crate::managers::events::About;
+use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_control::admission::Need;
@@ -14,12 +14,24 @@ use std::collections::{BTreeMap, BTreeSet};
 const FAULTS_WITHIN_S: u64 = 60;
 const MAX_FAULTS: usize = 3;
 
+/// The numbers of streams by handler: those that it reads from now on, and the one that it makes.
+pub(super) type Reserved = BTreeMap<String, (Vec<u32>, u32)>;
+
+/// The streams that a handler has not read before.
+fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
+    reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect()
+}
+
 impl Managers {
-    pub(super) fn carry_out(&mut self, step: Step) -> Result<(), String> {
+    pub(super) fn carry_out(&mut self, step: Step, reserved: &mut Reserved) -> Result<(), String> {
         match step {
-            Step::Deploy { spec, reads, compiled, need, at } => self.deploy(spec, &reads, compiled, need, at),
+            Step::Deploy { spec, reads, compiled, need, at } => {
+                let numbers = reserved.remove(&spec.name).unwrap_or_default();
+                self.deploy(spec, &reads, compiled, need, (at, numbers))
+            }
             Step::Swap { spec, reads, compiled, need, keeps_state } => {
-                self.swap(spec, &reads, compiled, need, keeps_state)
+                let numbers = reserved.remove(&spec.name).unwrap_or_default();
+                self.swap(spec, &reads, compiled, need, (keeps_state, numbers))
             }
             Step::SetParameters { spec, values } => {
                 let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
@@ -71,10 +83,9 @@ impl Managers {
         reads: &[String],
         mut compiled: Compiled,
         need: Need,
-        at: ContextIndex,
+        (at, (numbers, makes)): (ContextIndex, (Vec<u32>, u32)),
     ) -> Result<(), String> {
         let name = spec.name.clone();
-        let (numbers, makes) = self.claim(&spec, reads, &compiled)?;
         let terms = terms(&spec, dearest_ns(&compiled.entries), 1, reads.len());
         let instances = instances(&mut compiled);
         let handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
@@ -118,6 +129,46 @@ impl Managers {
         format!("predicted {} ns/s at {} msgs/s, {}", load.time_ns_per_s, need.rate_msgs_per_s, need.class)
     }
 
+    /// Has the context with the device make room for what the steps of a plan read and make: streams that handlers are to read,
+    /// formats that they are to make, which subscribers then know before the first record. All of it, or nothing has changed.
+    ///
+    /// # Errors
+    /// Somebody publishes a stream that was to be made, its policy is against a format, a table is full.
+    pub(super) fn reserve(&mut self, steps: &[Step]) -> Result<Reserved, String> {
+        let mut reserved = Reserved::new();
+        for step in steps {
+            let (spec, reads, compiled) = match step {
+                Step::Deploy { spec, reads, compiled, .. } => (spec, reads.clone(), compiled),
+                Step::Swap { spec, reads, compiled, .. } => match self.handlers.get(&spec.name) {
+                    Some(there) => (spec, new_reads(there, reads), compiled),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            match self.claim(spec, &reads, compiled) {
+                Ok(numbers) => drop(reserved.insert(spec.name.clone(), numbers)),
+                Err(why) => {
+                    self.give_back(&reserved);
+                    return Err(format!("handler `{}`: {why}", spec.name));
+                }
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Gives back what was reserved and is not needed.
+    pub(super) fn give_back(&mut self, reserved: &Reserved) {
+        for (name, (reads, makes)) in reserved {
+            let (reads, makes, is_new) = (reads.clone(), *makes, !self.handlers.contains_key(name));
+            let _ = self.dock.run(move |context| {
+                reads.iter().for_each(|number| context.disclaim(*number));
+                if is_new {
+                    context.underive(makes);
+                }
+            });
+        }
+    }
+
     /// The numbers of a handler's streams: those that it reads, and the one that it makes. All of them, or nothing has changed.
     fn claim(&mut self, spec: &HandlerSpec, reads: &[String], compiled: &Compiled) -> Result<(Vec<u32>, u32), String> {
         let (names, handler, makes) = (reads.to_vec(), spec.name.clone(), spec.derived().to_owned());
@@ -147,18 +198,15 @@ impl Managers {
         reads: &[String],
         mut compiled: Compiled,
         need: Need,
-        keeps_state: bool,
+        (keeps_state, (numbers, _)): (bool, (Vec<u32>, u32)),
     ) -> Result<(), String> {
         let name = spec.name.clone();
         let Some(there) = self.handlers.get(&name) else { return Ok(()) };
-        let (stage, makes, version, one_in) = (there.stage, there.makes, there.version + 1, there.one_in);
-        // Its readers know what it will make before it does.
-        let new: Vec<String> =
-            reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect();
+        let (stage, version, one_in) = (there.stage, there.version + 1, there.one_in);
+        let new = new_reads(there, reads);
         let gone: Vec<u32> =
             there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number).collect();
         let kept = there.reads.clone();
-        let (numbers, _) = self.claim(&spec, &new, &compiled)?;
         let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
         let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, reads.len());
         let instances = instances(&mut compiled);
@@ -169,7 +217,6 @@ impl Managers {
         }
         let reads: Vec<(String, u32)> =
             reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
-        let _ = makes;
         self.record(spec, |there| {
             there.version = version;
             there.entries = compiled.entries;
@@ -266,7 +313,8 @@ impl Managers {
             |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
-            let (entry, handler, is_metered) = self.workshop.compile_entry(&program, stream, &format, &sample)?;
+            let CompiledEntry { entry, handler, is_metered } =
+                self.workshop.compile_entry(&program, stream, &format, &sample)?;
             if let Some(output) = entry.output.clone() {
                 let (makes, name) = (makes.clone(), name.to_owned());
                 let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));

@@ -2,8 +2,8 @@
 
 use crate::config::ContextKind;
 use crate::docked::StreamFacts;
-use crate::manager::measure::Scales;
-use crate::manager::spec::HandlerSpec;
+use crate::managers::measure::Scales;
+use crate::managers::spec::HandlerSpec;
 use crate::platform::StageId;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow};
@@ -58,6 +58,14 @@ pub(crate) struct Entry {
     pub(crate) state: Option<String>,
     /// Records that it makes of the sample that it was measured on.
     pub(crate) made: Vec<u8>,
+}
+
+/// A handler compiled for one format.
+pub(crate) struct CompiledEntry {
+    pub(crate) entry: Entry,
+    /// None where the program does not fit.
+    pub(crate) handler: Option<Box<dyn Handler>>,
+    pub(crate) is_metered: bool,
 }
 
 /// A handler compiled for all formats that its streams have now.
@@ -178,7 +186,8 @@ impl Workshop {
                 if compiled.entries.iter().any(|entry| entry.input == *format) {
                     continue;
                 }
-                let (entry, handler, is_metered) = self.compile_entry(&program, stream, format, sample)?;
+                let CompiledEntry { entry, handler, is_metered } =
+                    self.compile_entry(&program, stream, format, sample)?;
                 if let (Some(why), true) = (&entry.why, at + 1 == stream.formats.len()) {
                     let (stream, format) = (&stream.name, format.id());
                     return Err(format!("it does not fit format {format}, the newest of stream `{stream}`: {why}"));
@@ -201,7 +210,7 @@ impl Workshop {
         stream: &KnownStream,
         format: &Format,
         sample: &[u8],
-    ) -> Result<(Entry, Option<Box<dyn Handler>>, bool), String> {
+    ) -> Result<CompiledEntry, String> {
         let mut entry = Entry {
             stream: stream.name.clone(),
             input: format.clone(),
@@ -217,7 +226,7 @@ impl Workshop {
             Ok(made) => made,
             Err(error) => {
                 entry.why = Some(error.to_string());
-                return Ok((entry, None, true));
+                return Ok(CompiledEntry { entry, handler: None, is_metered: true });
             }
         };
         let Workshop { natives, scales } = self;
@@ -227,7 +236,7 @@ impl Workshop {
         entry.form = Some(made.form);
         entry.parameters = Some(made.parameters);
         entry.state = made.handler.state_kind().map(str::to_owned);
-        Ok((entry, Some(made.handler), made.is_metered))
+        Ok(CompiledEntry { entry, handler: Some(made.handler), is_metered: made.is_metered })
     }
 }
 

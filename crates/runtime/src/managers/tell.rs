@@ -2,8 +2,8 @@
 
 use crate::config::ContextKind;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
-use crate::manager::Managers;
-use crate::manager::deployed::{Deployed, Entry, Status};
+use crate::managers::Managers;
+use crate::managers::deployed::{Deployed, Entry, Status};
 use crate::platform::ContextIndex;
 use crossdock_control::admission::Class;
 use crossdock_control::load::Load;

@@ -8,11 +8,11 @@ use crate::config::PlatformConfig;
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
-use crate::manager::Managers;
-use crate::manager::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
-use crate::manager::events::About;
-use crate::manager::handle::Wish;
-use crate::manager::spec::HandlerSpec;
+use crate::managers::Managers;
+use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
+use crate::managers::events::About;
+use crate::managers::handle::Wish;
+use crate::managers::spec::HandlerSpec;
 use crate::platform::ContextIndex;
 use crate::platform::stage::{Instance, Terms};
 use crate::platform::start::Seat;
@@ -78,24 +78,34 @@ impl Managers {
             self.events.note("refused", About { handler: about.as_deref(), context: None }, told.refusals.join("; "));
             return Err(told);
         }
-        let before: Vec<HandlerSpec> = self.handlers.values().map(|handler| handler.spec.clone()).collect();
-        // Written down first: a daemon that dies from here on comes back with what was wanted.
+        // What others may be against, before anything is done.
+        let mut reserved = match self.reserve(&prepared.steps) {
+            Ok(reserved) => reserved,
+            Err(why) => {
+                told.refusals.push(why);
+                return Err(told);
+            }
+        };
+        // Written down before it is carried out: a daemon that dies from here on comes back with what was wanted.
         if !prepared.steps.is_empty()
             && let Err(why) = self.kept.write(prepared.wanted.into_values().collect())
         {
+            self.give_back(&reserved);
             told.refusals.push(format!("it could not be written down: {why}"));
             return Err(told);
         }
         for step in prepared.steps {
-            if let Err(why) = self.carry_out(step) {
+            if let Err(why) = self.carry_out(step, &mut reserved) {
                 told.refusals.push(why);
                 break;
             }
         }
         if !told.refusals.is_empty() {
-            // What was done stands; what is kept is what is there.
+            // A context does not answer. What was done stands, and what is kept is what is there.
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
-            let _ = self.kept.write(if self.handlers.is_empty() { before } else { specs });
+            if let Err(why) = self.kept.write(specs) {
+                told.refusals.push(format!("and what is there now could not be written down: {why}"));
+            }
             return Err(told);
         }
         let took_us = since.elapsed().as_micros() as u64;
@@ -451,7 +461,6 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
 }
 
 /// The values that it takes to change a handler's parameters, if nothing else of its program changes.
-#[expect(clippy::type_complexity, reason = "a list of what each instance takes, or why one does not")]
 fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
     let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
     if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
@@ -523,7 +532,7 @@ fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMa
 fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
     let reads = reads.max(1) as u32;
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
-    let drops = spec.when_full == crate::manager::spec::WhenFull::Drop;
+    let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     Terms { weight: spec.weight.unwrap_or(1).max(1), budget_ns, one_in, drops, reads }
 }
 

@@ -2,9 +2,9 @@
 //! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
 
 use crate::docked::StreamFacts;
-use crate::manager::Managers;
-use crate::manager::deployed::{Deployed, KnownStream, Status, need, program};
-use crate::manager::spec::OverBudget;
+use crate::managers::Managers;
+use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
+use crate::managers::spec::OverBudget;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
 use crossdock_control::load::{Contexts, Load};

@@ -1,7 +1,7 @@
 //! The resource monitor: what contexts and handlers took, second by second, for the last minutes; and what is left.
 
 use crate::info::{HistoryInfo, MomentInfo};
-use crate::manager::deployed::Deployed;
+use crate::managers::deployed::Deployed;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::Seat;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,8 +22,6 @@ struct Reading {
     bytes_out: u64,
     timed_records: u64,
     timed_ns: u64,
-    timed_batches: u64,
-    batches_in: u64,
 }
 
 /// What it did over the last second or so.
@@ -61,10 +59,11 @@ impl Track {
         let timed = last.timed_records.saturating_sub(first.timed_records);
         let timed_ns = last.timed_ns.saturating_sub(first.timed_ns);
         Rates {
-            busy_ns_per_s: if timed > 0 {
-                (rate(|reading| reading.records_in) as f64 * timed_ns as f64 / timed as f64) as u64
-            } else {
-                rate(|reading| reading.busy_ns)
+            // Of a handler: what was timed in this second, or else ever, stands for all.
+            busy_ns_per_s: match (timed, last.timed_records) {
+                (0, 0) => rate(|reading| reading.busy_ns),
+                (0, ever) => (rate(|reading| reading.records_in) as f64 * last.timed_ns as f64 / ever as f64) as u64,
+                (timed, _) => (rate(|reading| reading.records_in) as f64 * timed_ns as f64 / timed as f64) as u64,
             },
             handler_ns_per_s: rate(|reading| reading.handler_ns),
             msgs_in_per_s: rate(|reading| reading.records_in),
@@ -134,7 +133,6 @@ impl Monitor {
                 records_in: gauges.records_in.get(),
                 bytes_in: gauges.bytes_in.get(),
                 bytes_out: gauges.bytes_out.get(),
-                batches_in: gauges.batches.get(),
                 ..Reading::default()
             };
             track.take(reading, gauges.queued.get(), true, self.kept);
@@ -146,12 +144,9 @@ impl Monitor {
             let track = self.handlers.entry(name.clone()).or_default();
             let (timed_ns, timed_records) = (gauges.timed_ns.get(), gauges.timed_records.get());
             let records_in = gauges.records_in.get();
-            // What was timed stands for the rest. (Of the last second it does so where something was timed in it.)
-            let busy =
-                |records: u64| (u128::from(timed_ns) * u128::from(records) / u128::from(timed_records.max(1))) as u64;
             let reading = Reading {
                 at_ns,
-                busy_ns: busy(records_in),
+                busy_ns: 0,
                 handler_ns: 0,
                 records_in,
                 records_out: gauges.records_out.get(),
@@ -159,8 +154,6 @@ impl Monitor {
                 bytes_out: gauges.bytes_out.get(),
                 timed_records,
                 timed_ns,
-                timed_batches: gauges.timed_batches.get(),
-                batches_in: gauges.batches_in.get(),
             };
             track.take(reading, gauges.queued.get(), false, self.kept);
         }
@@ -174,11 +167,6 @@ impl Monitor {
     /// What a handler did over the last second.
     pub(crate) fn handler(&self, name: &str) -> Rates {
         self.handlers.get(name).map(Track::rates).unwrap_or_default()
-    }
-
-    /// The last moments of a context, the newest last.
-    pub(crate) fn moments(&self, at: usize) -> impl DoubleEndedIterator<Item = &MomentInfo> {
-        self.contexts.get(at).into_iter().flat_map(|track| &track.moments)
     }
 
     /// The last minutes of all.
