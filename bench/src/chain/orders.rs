@@ -89,7 +89,7 @@ const CHAINS: [&[Step]; 7] = [
 
 /// The flights, 350 to 1150 bytes each, blocked seats at their end, in packets.
 fn packets() -> Result<(Format, Vec<Vec<u8>>), Error> {
-    let own = FIELDS.iter().map(|(name, ty)| FieldSpec::nullable(*name, ty.clone()));
+    let own = FIELDS.iter().map(|(name, ty)| FieldSpec::nullable(*name, *ty));
     let more = [("number", FieldType::U64), ("blocked_seats", FieldType::String)];
     let format = Format::natural(own.chain(more.map(|(name, ty)| FieldSpec::new(name, ty))))?;
     let (number, blocked) = (FIELDS.len(), FIELDS.len() + 1);
@@ -104,8 +104,8 @@ fn packets() -> Result<(Format, Vec<Vec<u8>>), Error> {
             row.clear();
             flights::fill(&mut row, &line)?;
             row.set_u64(number, at as u64)?;
-            row.set_text(flights::REMARKS, &"x".repeat(remarks))?;
-            row.set_text(blocked, &"B".repeat(seats))?;
+            row.set_text(flights::REMARKS, "x".repeat(remarks))?;
+            row.set_text(blocked, "B".repeat(seats))?;
             remarks = length.saturating_sub(row.finish()?.len());
         }
         let record = row.finish()?;
@@ -150,7 +150,7 @@ impl Path {
         Ok(Path { cores, _rig: rig, peer, dock, pool: pool()?, peer_pool: pool()? })
     }
 
-    /// Has so many packets come in, at once handled and sent back; the messages in them, and ns a message. And bytes out.
+    /// Has so many packets come in, each handled at once and sent back; ns a message.
     fn pass(&mut self, format: &Format, packets: &[Vec<u8>], count: usize) -> Result<f64, Error> {
         let (mut frames, mut batch) = (Vec::new(), Batch::new());
         let (to, back) = (self.dock.local_addr(), self.peer.local_addr());
