@@ -213,10 +213,8 @@ impl ContextHandle {
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let (restored, refused) = sync_channel(1);
         let run = move || {
-            if let Some(cpu) = pin_cpu {
-                // Checked above; should the CPU have gone since, the context runs where the system puts it.
-                let _ = pin_to_cpu(cpu);
-            }
+            // Checked above; should the CPU have gone since, the context runs where the system puts it.
+            let _ = pin_cpu.map(pin_to_cpu);
             let device = Box::new(device);
             let parts =
                 Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services, platform, news };

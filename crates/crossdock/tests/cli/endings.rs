@@ -48,7 +48,9 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
 #[test]
 fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() {
     for way in WAYS {
-        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_packets = 16\n");
+        // A subscriber that is stopped says nothing: it must not be given up as gone, which would let the publisher go on.
+        let config = "queue_bytes = 65536\nwindow_packets = 16\nidle_timeout_ms = 600000\n";
+        let (place, _daemon) = Place::with_configured_daemon(config);
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
         place.wait_for_subscriptions(1);
