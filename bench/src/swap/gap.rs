@@ -328,3 +328,20 @@ fn swap_all(mut rig: Rig, versions: &Versions, stages: [u32; 2], swaps: u32, cpu
     }
     Ok((rig, lost))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_twice_or_comes_late_is_told_apart() {
+        let mut seen = Seen::default();
+        for number in [0, 1, 3, 3, 2, 6] {
+            seen.take(number, 1);
+        }
+        // 3 came twice; 2 came late; 4 and 5 did not come.
+        assert_eq!((seen.duplicated, seen.reordered, seen.lost, seen.state_lost), (1, 1, 2, 0));
+        seen.take(7, 2);
+        assert_eq!(seen.state_lost, 1);
+    }
+}
