@@ -10,7 +10,7 @@ use std::path::Path;
 pub(crate) const RECORD_BYTES: usize = 304;
 
 /// Fields of the flights, and what fills the record up: a time stamp for latencies, and remarks.
-const FIELDS: [(&str, FieldType); 21] = [
+pub(crate) const FIELDS: [(&str, FieldType); 21] = [
     ("year", FieldType::I32),
     ("month", FieldType::I32),
     ("day", FieldType::I32),
@@ -36,6 +36,8 @@ const FIELDS: [(&str, FieldType); 21] = [
 
 /// Index of the `sent` field.
 pub(crate) const SENT: usize = 19;
+/// Index of the `remarks` field.
+pub(crate) const REMARKS: usize = 20;
 
 /// The records' format.
 pub(crate) fn format() -> Result<Format, Error> {
@@ -44,20 +46,17 @@ pub(crate) fn format() -> Result<Format, Error> {
 
 /// The first `count` flights (all 336,776 are there), one after the other, [`RECORD_BYTES`] each.
 pub(crate) fn records(format: &Format, count: usize) -> Result<Vec<u8>, Error> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/flights.csv.gz");
-    let file = File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut row = RecordBuilder::new(format);
     let mut records = Vec::with_capacity(count * RECORD_BYTES);
-    for line in BufReader::new(flate2::read::GzDecoder::new(file)).lines().skip(1).take(count) {
-        let line = line?;
+    for line in lines(count)? {
         row.clear();
         fill(&mut row, &line)?;
-        row.set_text(20, "")?;
+        row.set_text(REMARKS, "")?;
         let short = row.finish()?.len();
         let remarks = "x".repeat(RECORD_BYTES - short);
         row.clear();
         fill(&mut row, &line)?;
-        row.set_text(20, &remarks)?;
+        row.set_text(REMARKS, &remarks)?;
         let record = row.finish()?;
         if record.len() != RECORD_BYTES {
             return Err(format!("a flight became {} bytes long", record.len()).into());
@@ -67,8 +66,16 @@ pub(crate) fn records(format: &Format, count: usize) -> Result<Vec<u8>, Error> {
     Ok(records)
 }
 
+/// The first `count` lines of the data, its head left out.
+pub(crate) fn lines(count: usize) -> Result<Vec<String>, Error> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/flights.csv.gz");
+    let file = File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines().skip(1).take(count);
+    Ok(lines.collect::<Result<_, _>>()?)
+}
+
 /// Sets the fields of one line of the CSV; NA is null.
-fn fill(row: &mut RecordBuilder, line: &str) -> Result<(), Error> {
+pub(crate) fn fill(row: &mut RecordBuilder, line: &str) -> Result<(), Error> {
     for (index, text) in line.split(',').enumerate() {
         match FIELDS[index].1 {
             _ if text == "NA" => row.set_null(index)?,

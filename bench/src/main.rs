@@ -6,14 +6,21 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod broker;
+mod chain;
+mod cores;
 mod cpu;
 mod daemon;
 mod flights;
 mod formats;
+mod inside;
+mod load;
 mod mailbox;
+mod predictability;
 mod process;
 mod report;
+mod swap;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,12 +34,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// What handlers are predicted to take, and what becomes of those that were let in when more comes than fits
+    Admission(admission::Options),
     /// Publisher, daemon and subscriber as three processes over loopback, against a relay of single datagrams
     Broker(broker::Options),
+    /// Handlers one behind the other: what a stage costs, within a context and across contexts
+    Chain(chain::Options),
     /// Records read, written and converted, against what else does that
     Formats(formats::Options),
     /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
     Mailbox(mailbox::Options),
+    /// The airline job's latency while the machine has other work, against an ordinary threaded program
+    Predictability(predictability::Options),
+    /// Handlers replaced while messages flow, against a handler that is stopped meanwhile
+    Swap(swap::Options),
     /// A process of a benchmark; started by it
     #[command(hide = true, subcommand)]
     Role(Role),
@@ -48,9 +63,13 @@ enum Role {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().bench {
+        Bench::Admission(options) => admission::run(&options),
         Bench::Broker(options) => broker::run(&options),
+        Bench::Chain(options) => chain::run(&options),
         Bench::Formats(options) => formats::run(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
+        Bench::Predictability(options) => predictability::run(&options),
+        Bench::Swap(options) => swap::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),
     };

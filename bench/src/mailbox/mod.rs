@@ -3,7 +3,6 @@
 
 mod baselines;
 mod client;
-mod cores;
 mod crossdock;
 mod floor;
 #[cfg(feature = "iceoryx2")]
@@ -14,10 +13,10 @@ mod unix;
 
 pub(crate) use role::Role;
 
+use crate::cores::Cores;
 use crate::cpu::{self, Error};
 use crate::report::{self, Figure, Samples};
 use clap::Args;
-use cores::Cores;
 use crossdock_nectarine::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,7 +167,7 @@ impl Bench {
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let machine = cpu::machine();
     let bench = Bench { cores: Cores::choose(options.client_cpu, options.daemon_cpu)?, millions: options.millions };
-    let cores = bench.cores.relation();
+    let cores = bench.cores.words();
     eprintln!("{machine}\n{cores}");
     let wanted: Vec<&Line> =
         LINES.iter().filter(|line| options.case.as_deref().is_none_or(|case| case == line.case)).collect();

@@ -37,13 +37,18 @@ impl Context {
             }
         }
         let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000));
-        if !self.platform.turned.is_empty() {
+        let has_turned = !self.platform.turned.is_empty();
+        if has_turned {
             for (stream, is_blocked) in std::mem::take(&mut self.platform.turned) {
                 if is_blocked { self.block(stream as usize) } else { self.unblock(stream as usize) }
             }
         }
         if self.platform.delivered.is_empty() {
-            return more || changed;
+            if has_turned {
+                // Credit that was kept back goes out now: nothing else may come that would take it along.
+                self.service_peers();
+            }
+            return more || changed || has_turned;
         }
         let mut delivered = std::mem::take(&mut self.platform.delivered);
         for batch in delivered.drain(..) {

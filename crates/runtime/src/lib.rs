@@ -46,4 +46,6 @@ pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
 pub use managers::handle::{ManagerHandle, Wish};
 pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
+#[cfg(feature = "bench")]
+pub use platform::rig;
 pub use services::Service;

@@ -59,7 +59,12 @@ impl Track {
         let timed = last.timed_records.saturating_sub(first.timed_records);
         let timed_ns = last.timed_ns.saturating_sub(first.timed_ns);
         Rates {
-            busy_ns_per_s: rate(|reading| reading.busy_ns),
+            // Of a handler: what was timed in this second, or else ever, stands for all.
+            busy_ns_per_s: match (timed, last.timed_records) {
+                (0, 0) => rate(|reading| reading.busy_ns),
+                (0, ever) => (rate(|reading| reading.records_in) as f64 * last.timed_ns as f64 / ever as f64) as u64,
+                (timed, _) => (rate(|reading| reading.records_in) as f64 * timed_ns as f64 / timed as f64) as u64,
+            },
             handler_ns_per_s: rate(|reading| reading.handler_ns),
             msgs_in_per_s: rate(|reading| reading.records_in),
             msgs_out_per_s: rate(|reading| reading.records_out),
@@ -139,12 +144,9 @@ impl Monitor {
             let track = self.handlers.entry(name.clone()).or_default();
             let (timed_ns, timed_records) = (gauges.timed_ns.get(), gauges.timed_records.get());
             let records_in = gauges.records_in.get();
-            // What was timed stands for the rest.
-            let busy =
-                |records: u64| (u128::from(timed_ns) * u128::from(records) / u128::from(timed_records.max(1))) as u64;
             let reading = Reading {
                 at_ns,
-                busy_ns: busy(records_in),
+                busy_ns: 0,
                 handler_ns: 0,
                 records_in,
                 records_out: gauges.records_out.get(),

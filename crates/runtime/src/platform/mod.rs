@@ -13,6 +13,8 @@ pub(crate) mod gauges;
 pub(crate) mod making;
 pub(crate) mod ops;
 pub(crate) mod overlay;
+#[cfg(feature = "bench")]
+pub mod rig;
 pub(crate) mod stage;
 pub(crate) mod start;
 pub(crate) mod table;

@@ -40,7 +40,7 @@ pub(crate) struct Started {
 /// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
 /// | 4 KiB | 1024 | small batches |
 /// | 64 KiB | 1024 | full ones: three quarters of them in queues, the rest being made and delivered |
-fn pool() -> io::Result<Pool> {
+pub(super) fn pool() -> io::Result<Pool> {
     Pool::new(PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] })
 }
 

@@ -6,16 +6,16 @@ use std::fs;
 
 /// Which core each side runs on, counted from 0.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cores {
+pub(crate) struct Cores {
     /// The client process, and the pinging side of a baseline.
-    pub(super) client: usize,
+    pub(crate) client: usize,
     /// The daemon's context, and the echoing side of a baseline.
-    pub(super) daemon: usize,
+    pub(crate) daemon: usize,
 }
 
 impl Cores {
     /// The two asked for, or the first and the last that this process may use.
-    pub(super) fn choose(client: Option<usize>, daemon: Option<usize>) -> Result<Cores, Error> {
+    pub(crate) fn choose(client: Option<usize>, daemon: Option<usize>) -> Result<Cores, Error> {
         let allowed = sched_getaffinity(None)?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
         let first = usable.next().ok_or("this process may use no core")?;
@@ -26,8 +26,13 @@ impl Cores {
         Ok(Cores { client, daemon })
     }
 
-    /// In words, as the kernel knows it.
-    pub(super) fn relation(&self) -> String {
+    /// Which is which, and how they are related.
+    pub(crate) fn words(&self) -> String {
+        format!("client on CPU {}, daemon on CPU {}: {}", self.client, self.daemon, self.relation())
+    }
+
+    /// How they are related, in words, as the kernel knows it.
+    pub(crate) fn relation(&self) -> String {
         let read = |cpu: usize, file: &str| {
             let text = fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}")).ok()?;
             Some(text.trim().to_owned())
@@ -37,7 +42,14 @@ impl Cores {
         let guest =
             info.lines().any(|line| line.starts_with("flags") && line.split(' ').any(|flag| flag == "hypervisor"));
         let teller = if guest { ", as the hypervisor tells it" } else { "" };
-        format!("client on CPU {}, daemon on CPU {}: {relation}{teller}", self.client, self.daemon)
+        format!("{relation}{teller}")
+    }
+}
+
+/// Has this thread go before all others, so that what else runs on the machine is measured as little as can be.
+pub(crate) fn go_first() {
+    if let Err(error) = crossdock_device::go_first() {
+        eprintln!("no higher priority ({error}): what else runs on this machine is measured too");
     }
 }
 

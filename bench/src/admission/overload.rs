@@ -1,0 +1,121 @@
+//! Twice as much is asked for as fits; and then twice as much comes as was said when it was let in.
+
+use super::Table;
+use crate::cpu::Error;
+use crate::inside::{self, Shared};
+use crate::report::quantile;
+use crossdock_runtime::{ContextHandle, HandlerSpec, PlatformConfig, Wish};
+use std::time::Duration;
+
+/// Records published at a time, and the time between: 25,000 records a second.
+const AT_A_TIME: u64 = 5;
+const EVERY_US: u64 = 200;
+/// What each handler computes for a record, in ns: 25 ms a second.
+const WORK_NS: u64 = 1000;
+/// Up to one record in so many may be let through by those that allow it.
+const MAY_SAMPLE: u32 = 16;
+/// The stream whose latency is taken, and the handler that makes it.
+const PROBE: &str = "probe";
+
+fn spec(name: &str, ns: u64, rate: u64) -> HandlerSpec {
+    HandlerSpec {
+        name: name.to_owned(),
+        native: Some("work".to_owned()),
+        on: vec!["s".to_owned()],
+        parameters: [("ns".to_owned(), ns.to_string())].into(),
+        place: Some("c-core-0".to_owned()),
+        peak_msgs_per_s: Some(rate),
+        ..HandlerSpec::default()
+    }
+}
+
+/// What was let in, and what of it was lost.
+struct Outcome {
+    offered_share: f64,
+    admitted_share: f64,
+    refused: f64,
+    lost: u64,
+    sampled: u64,
+}
+
+fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Outcome, Error> {
+    let rate = shared.rate();
+    let time = || {
+        shared.time(true);
+        std::thread::sleep(latency);
+        shared.time(false);
+        // Who writes latencies down has seen that by then.
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    // The subscriber has the stream by then.
+    std::thread::sleep(Duration::from_millis(500));
+    time();
+    let capacity = |context: &ContextHandle| {
+        let contexts = context.manager().contexts().map_err(|_| "the managers have stopped")?;
+        let dock = contexts.iter().find(|context| context.name == "c-core-0").ok_or("no context c-core-0")?;
+        Ok::<f64, Error>(dock.capacity_ns_per_s as f64)
+    };
+    let capacity = capacity(context)?;
+    let load = (WORK_NS * rate) as f64;
+    let offered = (2.0 * capacity / load).ceil() as usize;
+    let mut refused = 0;
+    for at in 0..offered {
+        let mut spec = spec(&format!("h{at}"), WORK_NS, rate);
+        spec.may_sample = Some(MAY_SAMPLE);
+        if let Err(why) = inside::change(context, Wish::Deploy(spec))? {
+            if refused == 0 {
+                eprintln!("the first that was refused: {why}");
+            }
+            refused += 1;
+        }
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    time();
+    let infos = |context: &ContextHandle| context.manager().handlers().map_err(|_| "the managers have stopped");
+    let admitted: u64 = infos(context)?.iter().map(|info| info.measured.time_ns_per_s).sum();
+    shared.set_at_a_time(2 * AT_A_TIME);
+    std::thread::sleep(Duration::from_millis(1200));
+    time();
+    let dropped = |is_sampled: bool| {
+        let all = infos(context)?.into_iter().flat_map(|info| info.dropped);
+        Ok::<u64, Error>(all.filter(|(why, _)| (why == "sampled") == is_sampled).map(|(_, records)| records).sum())
+    };
+    Ok(Outcome {
+        offered_share: offered as f64 * load / capacity,
+        admitted_share: admitted as f64 / capacity,
+        refused: f64::from(refused),
+        // What nobody has subscribed to is no loss.
+        lost: dropped(false)?,
+        sampled: dropped(true)?,
+    })
+}
+
+pub(super) fn round(table: &mut Table, latency_ms: u64) -> Result<(), Error> {
+    let (context, addr) = inside::daemon(PlatformConfig::default())?;
+    let shared = Shared::new(AT_A_TIME, EVERY_US);
+    let words = |error: Error| error.to_string();
+    let (outcome, runs) = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| shared.publish(&addr, "s").map_err(words));
+        std::thread::sleep(Duration::from_millis(300));
+        let deployed = inside::deploy(&context, spec(PROBE, 0, shared.rate())).map_err(words);
+        let subscriber = scope.spawn(|| shared.subscribe(&addr, PROBE).map_err(words));
+        let ran = deployed.and_then(|()| run(&context, &shared, Duration::from_millis(latency_ms)).map_err(words));
+        shared.end();
+        let published = publisher.join().map_err(|_| "the publisher panicked".to_owned()).and_then(|done| done);
+        let outcome = published.and(ran)?;
+        let runs = subscriber.join().map_err(|_| "the subscriber panicked".to_owned())??;
+        Ok::<_, String>((outcome, runs))
+    })?;
+    context.stop();
+    let runs = <[Vec<u64>; 3]>::try_from(runs).map_err(|runs| format!("{} runs were timed, not 3", runs.len()))?;
+    let [unloaded, loaded, surge] = runs.map(|mut run| quantile(&mut run, 0.99) as f64 / 1e3);
+    table.push("overload", "admitted_share", outcome.admitted_share, None);
+    table.push("overload", "admitted_lost", outcome.lost as f64, None);
+    table.push("overload", "admitted_sampled", outcome.sampled as f64, None);
+    table.push("overload", "refused", outcome.refused, None);
+    table.push("overload", "offered_share", outcome.offered_share, None);
+    table.push("overload", "p99_ratio", loaded.max(surge) / unloaded, None);
+    table.push("overload", "latency_us_p99", loaded, Some(unloaded));
+    table.push("overload", "surge_latency_us_p99", surge, Some(unloaded));
+    Ok(())
+}

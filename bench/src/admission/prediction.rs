@@ -1,0 +1,96 @@
+//! What generated handlers were predicted to take of the core, against what the resource monitor says that they take.
+
+use super::Table;
+use super::handlers::{Dice, next};
+use crate::cpu::Error;
+use crate::inside::{self, Shared};
+use crossdock_runtime::{ContextHandle, PlatformConfig, Wish};
+use std::time::Duration;
+
+/// Records published at a time, and the time between: one full packet, 50,000 records a second.
+const AT_A_TIME: u64 = 26;
+const EVERY_US: u64 = 520;
+/// Handlers that share the core.
+const SHARING: usize = 5;
+
+/// Relative errors of a group of handlers that run at the same time.
+fn errors(
+    context: &ContextHandle,
+    dice: &mut Dice,
+    count: usize,
+    rate: u64,
+    measure: Duration,
+) -> Result<Vec<f64>, Error> {
+    let names: Vec<String> = (0..count).map(|at| format!("h{at}")).collect();
+    for name in &names {
+        let mut spec = next(dice, name);
+        spec.peak_msgs_per_s = Some(rate);
+        inside::deploy(context, spec)?;
+    }
+    std::thread::sleep(measure);
+    let infos = context.manager().handlers().map_err(|_| "the managers have stopped")?;
+    let mut errors = Vec::new();
+    for info in &infos {
+        // The rate that really came.
+        let predicted = info.predicted.time_ns_per_s as f64 * info.rate_msgs_per_s as f64 / rate as f64;
+        let measured = info.measured.time_ns_per_s as f64;
+        eprintln!(
+            "{:>6.2} predicted {:>10.0} ns/s, measured {:>10.0}: {} {:?}",
+            predicted / measured,
+            predicted,
+            measured,
+            info.program,
+            info.parameters
+        );
+        errors.push((predicted - measured).abs() / measured.max(1.0));
+    }
+    for name in names {
+        inside::change(context, Wish::Remove { handler: name })??;
+    }
+    Ok(errors)
+}
+
+fn quantile(errors: &[f64], part: f64) -> f64 {
+    let mut sorted = errors.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = ((sorted.len() as f64 - 1.0) * part).round();
+    sorted.get(rank as usize).copied().unwrap_or(f64::NAN)
+}
+
+pub(super) fn round(table: &mut Table, seed: u64, handlers: u32, measure_ms: u64) -> Result<(), Error> {
+    let (context, addr) = inside::daemon(PlatformConfig::default())?;
+    let shared = Shared::new(AT_A_TIME, EVERY_US);
+    let measure = Duration::from_millis(measure_ms);
+    let (alone, sharing) = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| shared.publish(&addr, "s").map_err(|error| error.to_string()));
+        let measured = (|| {
+            // Before the first is measured there is a sample of the stream.
+            std::thread::sleep(Duration::from_millis(300));
+            let (mut alone, mut sharing) = (Vec::new(), Vec::new());
+            let mut dice = Dice::new(seed);
+            for _ in 0..handlers {
+                alone.extend(errors(&context, &mut dice, 1, shared.rate(), measure)?);
+            }
+            // The same handlers again.
+            let mut dice = Dice::new(seed);
+            for _ in 0..(handlers as usize).div_ceil(SHARING) {
+                sharing.extend(errors(&context, &mut dice, SHARING, shared.rate(), measure)?);
+            }
+            Ok::<_, Error>((alone, sharing))
+        })();
+        shared.end();
+        publisher.join().map_err(|_| "the publisher panicked")??;
+        measured
+    })?;
+    context.stop();
+    let all: Vec<f64> = alone.iter().chain(&sharing).copied().collect();
+    for (metric, errors, part) in [
+        ("relative_error_p90", &all, 0.9),
+        ("relative_error_p50", &all, 0.5),
+        ("relative_error_p90_alone", &alone, 0.9),
+        ("relative_error_p90_sharing", &sharing, 0.9),
+    ] {
+        table.push("prediction_error", metric, quantile(errors, part), None);
+    }
+    Ok(())
+}

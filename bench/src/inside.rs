@@ -1,0 +1,136 @@
+//! The daemon in this process, with a publisher of flights whose rate can be changed, and subscribers that take latencies.
+
+use crate::cpu::Error;
+use crate::flights::{self, RECORD_BYTES};
+use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
+use crossdock_runtime::{ContextConfig, ContextHandle, HandlerSpec, PlatformConfig, Wish};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Flights that are published again and again.
+const FLIGHTS: usize = 2000;
+/// How long a subscriber waits for its stream.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a benchmark's threads share.
+pub(crate) struct Shared {
+    since: Instant,
+    /// Records that are published at a time, and the time between, in us.
+    at_a_time: AtomicU64,
+    every_us: u64,
+    is_timing: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(at_a_time: u64, every_us: u64) -> Shared {
+        Shared {
+            since: Instant::now(),
+            at_a_time: AtomicU64::new(at_a_time),
+            every_us,
+            is_timing: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Records a second that are published now.
+    pub(crate) fn rate(&self) -> u64 {
+        self.at_a_time.load(Ordering::Relaxed) * 1_000_000 / self.every_us
+    }
+
+    /// Has so many records be published at a time from now on.
+    pub(crate) fn set_at_a_time(&self, records: u64) {
+        self.at_a_time.store(records, Ordering::Relaxed);
+    }
+
+    /// Whether subscribers write latencies down, each time as one run more.
+    pub(crate) fn time(&self, is_timing: bool) {
+        self.is_timing.store(is_timing, Ordering::Release);
+    }
+
+    /// Has the publishers end.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.since.elapsed().as_nanos() as u64
+    }
+
+    /// Publishes flights, each stamped, until told to end.
+    pub(crate) fn publish(&self, addr: &str, stream: &str) -> Result<(), Error> {
+        let format = flights::format()?;
+        let (mut records, sent_at) = (flights::records(&format, FLIGHTS)?, flights::sent_offset(&format));
+        let mut publisher =
+            Publisher::builder(addr).transport(Transport::Udp).stream(stream).format(&format).connect()?;
+        let mut due_ns = self.now_ns();
+        let mut next = 0;
+        while !self.has_ended.load(Ordering::Acquire) {
+            due_ns += self.every_us * 1000;
+            let early_ns = due_ns.saturating_sub(self.now_ns());
+            if early_ns > 0 {
+                crossdock_device::nap(Duration::from_nanos(early_ns));
+            }
+            for _ in 0..self.at_a_time.load(Ordering::Relaxed) {
+                let record = &mut records[next * RECORD_BYTES..(next + 1) * RECORD_BYTES];
+                record[sent_at..sent_at + 8].copy_from_slice(&self.now_ns().to_le_bytes());
+                publisher.publish(record)?;
+                next = (next + 1) % FLIGHTS;
+            }
+            publisher.flush()?;
+            // Who was held back does not make up for it: the rate is what is wanted, not a number of records.
+            due_ns = due_ns.max(self.now_ns().saturating_sub(10 * self.every_us * 1000));
+        }
+        publisher.finish()?;
+        Ok(())
+    }
+
+    /// Takes a derived stream until it ends; the latencies of each run in which they were to be taken, in ns.
+    pub(crate) fn subscribe(&self, addr: &str, stream: &str) -> Result<Vec<Vec<u64>>, Error> {
+        let builder = Subscriber::builder(addr).transport(Transport::Udp).sql(format!("SELECT * FROM {stream}"));
+        let mut subscriber = builder.wait_for_stream(PATIENCE).connect()?;
+        let (mut runs, mut was_timing) = (Vec::new(), false);
+        loop {
+            match subscriber.next_event(None)? {
+                Some(Event::Records(records)) => {
+                    let now_ns = self.now_ns();
+                    let sent_at = records.format().field("sent").ok_or("no field `sent`")?;
+                    let sent_at = records.format().fields()[sent_at].offset as usize;
+                    let is_timing = self.is_timing.load(Ordering::Acquire);
+                    if is_timing && !was_timing {
+                        runs.push(Vec::new());
+                    }
+                    was_timing = is_timing;
+                    let Some(run) = runs.last_mut().filter(|_| is_timing) else { continue };
+                    let sent =
+                        |record: &[u8]| record.get(sent_at..sent_at + 8)?.try_into().ok().map(u64::from_le_bytes);
+                    run.extend(records.bytes().filter_map(sent).map(|sent_ns| now_ns.saturating_sub(sent_ns)));
+                }
+                Some(Event::StreamEnded { publishers_left: 0 }) => return Ok(runs),
+                Some(Event::Dropped { records, .. }) => return Err(format!("{records} records were dropped").into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Starts a daemon.
+pub(crate) fn daemon(platform: PlatformConfig) -> Result<(ContextHandle, String), Error> {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let context = ContextHandle::start(ContextConfig { listen, platform, ..ContextConfig::default() })?;
+    let addr = context.local_addr().to_string();
+    Ok((context, addr))
+}
+
+/// Has the managers make a change; why it was refused, if it was.
+pub(crate) fn change(context: &ContextHandle, wish: Wish) -> Result<Result<(), String>, Error> {
+    let applied = context.manager().change(wish, false).map_err(|_| "the managers have stopped")?;
+    Ok(applied.map(drop).map_err(|plan| plan.refusals.join("; ")))
+}
+
+/// Deploys a handler; it has to fit.
+pub(crate) fn deploy(context: &ContextHandle, spec: HandlerSpec) -> Result<(), Error> {
+    let name = spec.name.clone();
+    change(context, Wish::Deploy(spec))?.map_err(|why| format!("{name} was refused: {why}").into())
+}
