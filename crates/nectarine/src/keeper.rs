@@ -1,6 +1,6 @@
 //! The keeper: a thread that does what falls due while the application's thread is elsewhere.
 //!
-//! While the application drives the link, the keeper wakes at most once a tick and finds little to do. When the
+//! While the application drives the link, the keeper wakes at most once a tick, takes acks, and finds little else to do. When the
 //! application has been away for a while, the keeper watches the socket itself, so that the daemon's questions
 //! are answered and acks are taken; when the application waits on the socket, it sleeps.
 
@@ -73,7 +73,8 @@ fn keep(shared: &Shared, mut watch: Watch) {
                 pause_ns = if active { TICK_NS } else { LONGEST_NS };
             } else if active {
                 watch.look_away();
-                if now_ns >= inner.due_ns() {
+                // An ack that lay in the socket until it was looked for would pass for a long path.
+                if now_ns >= inner.due_ns() || inner.link.backlog_units() > 0 {
                     inner.drive();
                 }
                 pause_ns = TICK_NS.min(inner.due_ns().saturating_sub(now_ns));

@@ -350,6 +350,15 @@ impl Link {
             }
     }
 
+    /// Units queued and unacknowledged.
+    pub(crate) fn backlog_units(&self) -> usize {
+        self.backlog.len()
+            + match &self.carrier {
+                Carrier::Packets(udp) => udp.backlog_units(),
+                Carrier::Memory(_) | Carrier::Nothing => 0,
+            }
+    }
+
     /// Whether more may be sent before what waits has gone.
     pub(crate) fn has_room(&self) -> bool {
         match &self.carrier {

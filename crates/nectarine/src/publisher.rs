@@ -15,6 +15,9 @@ use std::time::Duration;
 const STREAM: u32 = 1;
 /// Records that are gathered before the link is taken for them.
 const GATHERED: usize = 64;
+/// Super-packets that may be unacknowledged before sending another looks for acks. They are counted, not measured: each brings an
+/// ack, however small it is.
+const UNACKNOWLEDGED: usize = 16;
 /// How long a dropped publisher tries to get rid of what it has.
 const FAREWELL: Duration = Duration::from_millis(250);
 
@@ -297,7 +300,7 @@ fn send(inner: &mut Inner) {
     let now_ns = inner.link.now_ns();
     inner.driven_ns = now_ns;
     inner.link.transmit();
-    if inner.link.backlog_bytes() > 1 << 20 {
+    if inner.link.backlog_units() > UNACKNOWLEDGED {
         inner.link.receive();
         inner.link.transmit();
     }
@@ -321,5 +324,98 @@ impl Drop for Publisher {
 impl std::fmt::Debug for Publisher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Publisher").field("records", &self.records).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
+    use crossdock_transport::handshake::{Hello, Welcome};
+    use crossdock_transport::receiver::{MAX_ACK_BYTES, Receiver};
+    use crossdock_transport::{HEADER_BYTES, Header, Kind};
+    use std::net::UdpSocket;
+
+    /// A daemon that does nothing but take packets and acknowledge them, when it is told to.
+    struct Daemon {
+        socket: UdpSocket,
+        client: u32,
+        receiver: Receiver<()>,
+    }
+
+    impl Daemon {
+        const WINDOW_PACKETS: u32 = 64;
+
+        /// Acknowledges what has come, each packet by itself.
+        fn answer(&mut self) {
+            let mut packet = [0; 4096];
+            while let Ok(len) = self.socket.recv(&mut packet) {
+                let header = Header::read(&packet[..len]).unwrap();
+                if header.kind != Kind::Data {
+                    continue;
+                }
+                self.receiver.arrive(header.seq, 1, (), 0, |(), _| {});
+                self.receiver.consumed_to(self.receiver.next_seq());
+                self.receiver.ack_soon();
+                let mut payload = [0; MAX_ACK_BYTES];
+                let len = self.receiver.poll_ack(0).unwrap().encode(&mut payload);
+                self.socket.send(&Header::new(Kind::Ack, self.client).packet(&payload[..len]).unwrap()).unwrap();
+            }
+        }
+    }
+
+    /// A publisher and its daemon, with a session between them, and a record.
+    fn connected() -> (Publisher, Daemon, Vec<u8>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap().to_string();
+        let settings = Settings { transport: Transport::Udp, ..Settings::new(addr) };
+        let mut client = Client::new(settings).unwrap();
+        let mut packet = [0; 4096];
+        let (len, from) = socket.recv_from(&mut packet).unwrap();
+        let hello = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
+        socket.connect(from).unwrap();
+        let Hello { nonce, packet_bytes, .. } = hello;
+        let welcome = Welcome { nonce, session: 1, packet_bytes, window_packets: Daemon::WINDOW_PACKETS };
+        socket.send(&welcome.packet(hello.session)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        client.wait(None, |inner| inner.link.is_up().then_some(())).unwrap();
+
+        let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap();
+        let mut row = RecordBuilder::new(&format);
+        row.set(0, Value::Uint(7)).unwrap();
+        let record = row.finish().unwrap().to_vec();
+        client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
+        let stream = "N".to_owned();
+        let publisher = Publisher { client, stream, format, records: 0, bytes: 0, finished: true };
+        let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
+        (publisher, Daemon { socket, client: hello.session, receiver }, record)
+    }
+
+    #[test]
+    fn who_only_flushes_takes_acks_all_the_same() {
+        let (mut publisher, mut daemon, record) = connected();
+        for _ in 0..1000 {
+            assert!(publisher.try_publish(&record).unwrap());
+            publisher.flush().unwrap();
+            let units = publisher.client.shared.lock().link.backlog_units();
+            assert!(units <= UNACKNOWLEDGED, "{units} super-packets wait for acks that are there");
+            daemon.answer();
+        }
+    }
+
+    #[test]
+    fn what_waits_for_acks_leaves_them_buffers() {
+        let (mut publisher, mut daemon, record) = connected();
+        let mut published = 0;
+        while publisher.try_publish(&record).unwrap() {
+            publisher.flush().unwrap();
+            published += 1;
+        }
+        assert!(published > Daemon::WINDOW_PACKETS, "more is packed than the daemon gives credit for");
+        let taken = (0..1000).any(|_| {
+            daemon.answer();
+            publisher.try_publish(&record).unwrap()
+        });
+        assert!(taken, "nothing could be published any more after {published} records");
     }
 }

@@ -22,6 +22,8 @@ const CHARGED_BYTES: usize = 16 << 10;
 pub(crate) const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
+/// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
+const SPARE_BUFFERS: usize = 32;
 
 /// Where the conversation stands.
 enum Talk {
@@ -109,6 +111,9 @@ impl Udp {
     /// An empty super-packet to fill; `None` while no session stands, or when buffers are short.
     pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
         let packet_bytes = self.session()?.packet_bytes();
+        if !self.pool.has_free(MAX_SUPER_BYTES, SPARE_BUFFERS) {
+            return None;
+        }
         Some(SuperPacket::new(PacketBuffer::Own(self.pool.alloc(MAX_SUPER_BYTES)?), packet_bytes))
     }
 
@@ -162,6 +167,11 @@ impl Udp {
     /// Bytes queued and unacknowledged.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         if let Talk::Up(session) = &self.talk { session.sender.backlog_bytes() } else { 0 }
+    }
+
+    /// Units queued and unacknowledged.
+    pub(crate) fn backlog_units(&self) -> usize {
+        if let Talk::Up(session) = &self.talk { session.sender.backlog_units() } else { 0 }
     }
 
     /// Whether everything was acknowledged.

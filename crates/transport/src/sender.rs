@@ -277,6 +277,12 @@ impl<P> Sender<P> {
         self.backlog_bytes
     }
 
+    /// Units queued and in flight.
+    #[must_use]
+    pub fn backlog_units(&self) -> usize {
+        self.queued.len() + self.flight.len()
+    }
+
     /// Bytes that wait for their first transmission.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
