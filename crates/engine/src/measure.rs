@@ -59,13 +59,13 @@ const GROUP_RECORDS: usize = 64;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 /// No round begins later.
-const LONGEST: Duration = Duration::from_millis(60);
+const LONGEST: Duration = Duration::from_millis(30);
 
 /// Measures what the handlers that `make` makes cost on `sample`: whole records of this format, back to back, which may
 /// have come from anywhere. At work a batch has `records_per_batch` records; batches of an eighth of that are measured
 /// too, so what is said of smaller ones holds.
 ///
-/// Takes 10 to 40 ms, and at most 100 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
+/// Takes 10 to 30 ms, and at most 70 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
 /// if there is no record in the sample, or no memory.
 pub fn measure(
     make: &mut dyn FnMut() -> Box<dyn Handler>,

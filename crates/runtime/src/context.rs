@@ -185,11 +185,11 @@ impl Context {
             if !self.take_commands() {
                 break;
             }
+            self.notice_ends();
             // All that keeps the network going was done before.
             again |= self.serve_handlers();
             self.host.collect_dropped();
             self.host.end_turn();
-            self.notice_ends();
             self.note_turn(frames > 0 || self.host.taken() != taken || again);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN && !again && !self.morph.is_due {

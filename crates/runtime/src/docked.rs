@@ -145,11 +145,17 @@ impl Context {
                 format!("stream `{name}` is published by {} sessions: make another one", stream.publishers.len());
             return Err(refuse(RefusalCode::State, message));
         }
-        stream.claims += u32::from(stream.made_by.is_none());
+        formats.iter().try_for_each(fits_a_packet)?;
+        let is_new = stream.made_by.is_none();
+        stream.claims += u32::from(is_new);
         stream.made_by = Some(handler.into());
-        for format in formats {
-            fits_a_packet(format)?;
-            self.declare(name, format)?;
+        if let Err(refusal) = formats.iter().try_for_each(|format| self.declare(name, format).map(drop)) {
+            // Nobody makes it then, so that others may.
+            if let Some(stream) = self.streams.get_mut(key).filter(|_| is_new) {
+                stream.made_by = None;
+                self.disclaim(key as u32);
+            }
+            return Err(refusal);
         }
         self.facts(key).ok_or_else(|| refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")))
     }

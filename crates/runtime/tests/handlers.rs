@@ -182,6 +182,11 @@ fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
     let of_bad = readers.1.join().unwrap();
     assert!(of_bad.ends_with(&(10_000..12_000).collect::<Vec<_>>()), "{:?}", of_bad.last());
     assert!(!of_bad.contains(&5000));
+    // The batch is lost, and what came behind it waited.
+    let lost = context.manager().handlers().unwrap()[0].dropped[0].1;
+    assert_eq!(of_bad.len() as u64 + lost, 12_000);
+    let gaps = of_bad.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
+    assert_eq!(gaps, 1, "one run of records is missing");
     context.stop();
 }
 
@@ -212,6 +217,73 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     assert_eq!((contexts[1].name.as_str(), contexts[1].replaced), ("g-core-0", 1));
     assert!(context.manager().events(0).unwrap().iter().any(|event| event.kind == "replaced"));
     LET_GO.store(true, Ordering::Release);
+    context.stop();
+}
+
+/// A publisher of a wider format comes while one of the first goes on; handlers are compiled for it while its records wait.
+#[test]
+fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(sql("first", "SELECT * FROM N WHERE grp < 5")));
+    change(&context, Wish::Deploy(sql("second", "SELECT number FROM first WHERE number >= 0")));
+    let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM second").connect().unwrap();
+    let reader = std::thread::spawn(move || collect(&mut subscriber));
+    publish(&mut publisher, 0, 5000);
+    let wider = [("number", FieldType::U64), ("grp", FieldType::I32), ("more", FieldType::F64)];
+    let wider = Format::natural(wider.map(|(name, ty)| FieldSpec::new(name, ty))).unwrap();
+    let mut other = Publisher::builder(&addr).stream("N").format(&wider).connect().unwrap();
+    let mut row = RecordBuilder::new(&wider);
+    for number in 5000..10_000 {
+        row.clear();
+        row.set(0, Value::Uint(number)).unwrap();
+        row.set(1, Value::Int((number % 10) as i64)).unwrap();
+        row.set(2, Value::Float(0.5)).unwrap();
+        other.publish(row.finish().unwrap()).unwrap();
+    }
+    publish(&mut publisher, 10_000, 15_000);
+    publisher.finish().unwrap();
+    other.finish().unwrap();
+    let found = reader.join().unwrap();
+    let (of_other, of_first): (Vec<u64>, Vec<u64>) = found.iter().partition(|n| (5000..10_000).contains(*n));
+    let wanted = |from: u64, to: u64| (from..to).filter(|n| n % 10 < 5);
+    let handlers = context.manager().handlers().unwrap();
+    assert_same(&of_other, &wanted(5000, 10_000).collect::<Vec<_>>(), &handlers);
+    assert_same(&of_first, &wanted(0, 5000).chain(wanted(10_000, 15_000)).collect::<Vec<_>>(), &handlers);
+    assert!(handlers.iter().all(|handler| handler.inputs.len() == 2 && handler.dropped.is_empty()), "{handlers:#?}");
+    context.stop();
+}
+
+/// One that is stopped runs no more, and holds nobody up.
+#[test]
+fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
+    let (context, addr) = start(|_| {});
+    context
+        .manager()
+        .add_native(troubled("panics_at_once", 0, |number| panic!("at {number}, as the test wants")))
+        .unwrap();
+    let mut publisher = connect(&addr);
+    change(
+        &context,
+        Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "panics_at_once", "N", &[]) }),
+    );
+    publish(&mut publisher, 0, 5000);
+    publisher.flush().unwrap();
+    until(&context, "bad", |info| info.status == "failed");
+    publish(&mut publisher, 5000, 10_000);
+    publisher.finish().unwrap();
+    let info = until(&context, "bad", |info| info.records_in == 10_000);
+    assert_eq!((info.records_out, info.dropped.as_slice()), (0, &[("failed".to_owned(), 10_000)][..]));
+    // A new version is another chance.
+    change(&context, Wish::Swap(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "pass", "N", &[]) }));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1000);
+    publisher.finish().unwrap();
+    let info = until(&context, "bad", |info| info.records_in == 11_000);
+    assert_eq!(
+        (info.records_out + info.dropped.get(1).map_or(0, |lost| lost.1), info.status.as_str()),
+        (1000, "running")
+    );
     context.stop();
 }
 

@@ -2,6 +2,7 @@
 //! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
 
 use crate::docked::StreamFacts;
+use crate::handle::Stopped;
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
 use crate::managers::spec::OverBudget;
@@ -9,9 +10,36 @@ use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Load};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One batch in so many has to be over its budget, of those whose time was taken, for its handler to count as over.
+const OVER_OF: u64 = 10;
 
 impl Managers {
+    /// Reckons what handlers need at the rates that their streams have come to by now, and at least what they take.
+    pub(crate) fn reckon(&mut self) {
+        let names: BTreeSet<String> =
+            self.handlers.values().flat_map(|there| &there.reads).map(|(stream, _)| stream.clone()).collect();
+        let Ok(streams) = self.known_streams(names) else { return };
+        for (name, there) in &mut self.handlers {
+            if there.entries.is_empty() {
+                continue;
+            }
+            let measured = self.monitor.handler(name).busy_ns_per_s;
+            there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
+            there.need.load.time_ns_per_s = there.need.load.time_ns_per_s.max(measured);
+        }
+    }
+
+    /// What is known of some streams.
+    fn known_streams(&self, names: BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+        let facts = self.dock.run(move |context| {
+            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
+            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
+        })?;
+        Ok(facts.into_iter().map(|facts| (facts.name.clone(), KnownStream::from(facts))).collect())
+    }
+
     /// Looks at the last second, and does what it shows to be needed.
     pub(crate) fn balance(&mut self) {
         let Ok(contexts) = Contexts::new(self.context_list()) else { return };
@@ -20,7 +48,13 @@ impl Managers {
             let Some(stage) = self.overlay.stage(there.stage) else { continue };
             let rates = self.monitor.handler(name);
             let overruns = stage.gauges.overruns.get();
+            let timed = stage.gauges.timed_batches.get();
             let seen = std::mem::replace(&mut there.overruns_seen, overruns);
+            let timed_seen = std::mem::replace(&mut there.timed_seen, timed);
+            let (over, of) = (overruns.saturating_sub(seen), timed.saturating_sub(timed_seen));
+            // A few are another process's having had the core. Who was put somewhere stays there.
+            let is_over = over * OVER_OF >= of.max(1)
+                && (there.spec.place.is_none() || there.spec.over_budget == OverBudget::Stop);
             if matches!(there.status, Status::Failed(_)) {
                 continue;
             }
@@ -38,7 +72,7 @@ impl Managers {
                 place: there.spec.place.clone().map_or(Place::Auto, Place::Named),
                 arriving: cost.arriving(rates.msgs_in_per_s),
                 leaving: cost.leaving(rates.msgs_in_per_s),
-                overruns: overruns.saturating_sub(seen) as u32,
+                overruns: if is_over { over as u32 } else { 0 },
                 policy: match there.spec.over_budget {
                     OverBudget::Move => Overrun::Move,
                     OverBudget::Stop => Overrun::Stop,
@@ -108,14 +142,8 @@ impl Managers {
     fn measure_again(&mut self, name: &str) {
         let Some(there) = self.handlers.get(name) else { return };
         let Ok(program) = program(&there.spec) else { return };
-        let names: Vec<String> = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
-        let facts = self.dock.run(move |context| {
-            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
-        });
-        let Ok(facts) = facts else { return };
-        let streams: BTreeMap<String, KnownStream> =
-            facts.into_iter().map(|facts| (facts.name.clone(), KnownStream::from(facts))).collect();
+        let names = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
+        let Ok(streams) = self.known_streams(names) else { return };
         let Some(there) = self.handlers.get_mut(name) else { return };
         for entry in &mut there.entries {
             let Some(stream) = streams.get(&entry.stream) else { continue };

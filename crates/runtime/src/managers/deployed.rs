@@ -7,9 +7,10 @@ use crate::managers::spec::HandlerSpec;
 use crate::platform::StageId;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow};
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Natives, Parameters, Source};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Made, Natives, Parameters, Source};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A stream as handlers see it: published, or made by one of them.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +61,23 @@ pub(crate) struct Entry {
     pub(crate) made: Vec<u8>,
 }
 
+impl Entry {
+    /// One for a format that its program does not fit.
+    pub(crate) fn unfit(stream: &KnownStream, format: &Format, why: String) -> Entry {
+        Entry {
+            stream: stream.name.clone(),
+            input: format.clone(),
+            output: None,
+            form: None,
+            why: Some(why),
+            cost: Cost::default(),
+            parameters: None,
+            state: None,
+            made: Vec::new(),
+        }
+    }
+}
+
 /// A handler compiled for one format.
 pub(crate) struct CompiledEntry {
     pub(crate) entry: Entry,
@@ -94,26 +112,38 @@ pub(crate) fn outputs(entries: &[Entry]) -> Vec<Format> {
     outputs
 }
 
-/// What entries need at their streams' rates. Of a stream's formats the one that costs the most is reckoned with the whole
-/// rate: which of them comes how often is not known.
+/// What entries need at their streams' rates.
 pub(crate) fn need(
     entries: &[Entry],
     spec: &HandlerSpec,
     streams: &BTreeMap<String, KnownStream>,
     is_metered: bool,
 ) -> Need {
+    need_of(entries.iter().map(|entry| (entry, &entry.cost)), spec, streams, is_metered)
+}
+
+/// What entries need that cost this. Of a stream's formats the one that costs the most is reckoned with the whole rate: which
+/// of them comes how often is not known.
+pub(crate) fn need_of<'a>(
+    entries: impl Iterator<Item = (&'a Entry, &'a Cost)>,
+    spec: &HandlerSpec,
+    streams: &BTreeMap<String, KnownStream>,
+    is_metered: bool,
+) -> Need {
+    let mut dearest: BTreeMap<&str, &Cost> = BTreeMap::new();
+    for (entry, cost) in entries.filter(|(entry, _)| entry.output.is_some()) {
+        let known = dearest.entry(entry.stream.as_str()).or_insert(cost);
+        if cost.ns_per_message > known.ns_per_message {
+            *known = cost;
+        }
+    }
+    let shares = dearest.len().max(1) as u64;
     let mut need: Option<Need> = None;
-    let names: std::collections::BTreeSet<&str> = entries.iter().map(|entry| entry.stream.as_str()).collect();
-    let shares = names.len().max(1) as u64;
-    for name in names {
+    for (name, cost) in dearest {
         let seen = streams.get(name).map_or(0, |stream| stream.peak_msgs_per_s);
         let rate = spec.peak_msgs_per_s.map_or(seen, |declared| declared / shares);
-        let of_stream = entries.iter().filter(|entry| entry.stream == name && entry.output.is_some());
-        let dearest = of_stream.max_by(|one, other| one.cost.ns_per_message.total_cmp(&other.cost.ns_per_message));
-        if let Some(entry) = dearest {
-            let of_entry = Need::of(&entry.cost, rate);
-            need = Some(need.map_or(of_entry, |sum| sum.and(of_entry)));
-        }
+        let of_stream = Need::of(cost, rate);
+        need = Some(need.map_or(of_stream, |sum| sum.and(of_stream)));
     }
     let mut need = need.unwrap_or(Need {
         load: Default::default(),
@@ -134,6 +164,12 @@ pub(crate) fn leaving(entries: &[Entry], need: &Need) -> Flow {
     let flows =
         entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.cost.leaving(need.rate_msgs_per_s));
     flows.max_by_key(|flow| flow.bytes_per_s).unwrap_or_default()
+}
+
+/// Makes a handler. What a user's own kind does meanwhile is not to be the managers' end.
+fn make(program: &HandlerProgram, natives: &Natives, format: &Format) -> Result<Made, String> {
+    let made = catch_unwind(AssertUnwindSafe(|| program.make(natives, format)));
+    made.map_err(|_| "it panicked when it was made".to_owned())?.map_err(|error| error.to_string())
 }
 
 /// What a specification makes its handler from.
@@ -200,6 +236,30 @@ impl Workshop {
         Ok(compiled)
     }
 
+    /// What a handler's entries cost with its parameters' values as they are to be.
+    ///
+    /// # Errors
+    /// The handler panicked, or did not return, when it was measured.
+    pub(crate) fn weigh_again(
+        &mut self,
+        spec: &HandlerSpec,
+        entries: &[Entry],
+        streams: &BTreeMap<String, KnownStream>,
+    ) -> Result<Vec<Cost>, String> {
+        let program = program(spec)?;
+        let mut costs = Vec::new();
+        for entry in entries {
+            let stream = streams.get(&entry.stream);
+            let sample = stream.and_then(|stream| stream.formats.iter().find(|(format, _)| *format == entry.input));
+            let sample = sample.map(|(_, sample)| sample.as_slice()).unwrap_or_default();
+            let batch = entry.cost.messages_per_batch;
+            let Workshop { natives, scales } = self;
+            // Measured aside, since nobody knows what the new values make it do.
+            costs.push(scales.weigh(&program, natives, &entry.input, sample, batch, false)?.cost);
+        }
+        Ok(costs)
+    }
+
     /// The entry for one format.
     ///
     /// # Errors
@@ -211,27 +271,18 @@ impl Workshop {
         format: &Format,
         sample: &[u8],
     ) -> Result<CompiledEntry, String> {
-        let mut entry = Entry {
-            stream: stream.name.clone(),
-            input: format.clone(),
-            output: None,
-            form: None,
-            why: None,
-            cost: Cost::default(),
-            parameters: None,
-            state: None,
-            made: Vec::new(),
-        };
-        let made = match program.make(&self.natives, format) {
+        let mut entry = Entry::unfit(stream, format, String::new());
+        let made = match make(program, &self.natives, format) {
             Ok(made) => made,
             Err(error) => {
-                entry.why = Some(error.to_string());
+                entry.why = Some(error);
                 return Ok(CompiledEntry { entry, handler: None, is_metered: true });
             }
         };
         let Workshop { natives, scales } = self;
         let outcome = scales.weigh(program, natives, format, sample, stream.records_per_batch, made.is_metered)?;
         (entry.cost, entry.made) = (outcome.cost, outcome.made);
+        entry.why = None;
         entry.output = Some(made.output);
         entry.form = Some(made.form);
         entry.parameters = Some(made.parameters);
@@ -272,6 +323,7 @@ pub(crate) struct Deployed {
     /// Faults that were seen, and when the latest were, in s since the start.
     pub(crate) faults_seen: u64,
     pub(crate) overruns_seen: u64,
+    pub(crate) timed_seen: u64,
     pub(crate) fault_times_s: Vec<u64>,
     /// One record in so many is let through now.
     pub(crate) one_in: u32,

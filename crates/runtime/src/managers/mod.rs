@@ -23,8 +23,9 @@ use crate::managers::handle::Ask;
 use crate::managers::keep::Kept;
 use crate::managers::measure::Scales;
 use crate::managers::monitor::Monitor;
+use crate::managers::spec::HandlerSpec;
 use crate::managers::watch::Watch;
-use crate::platform::overlay::{Overlay, Unanswered};
+use crate::platform::overlay::{Overlay, Unanswered, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ pub(crate) struct Managers {
     config: PlatformConfig,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
+    /// Kept handlers that could not be deployed at the start.
+    unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
     balance: Balance,
     /// The second that was last looked at as a whole.
@@ -86,6 +89,7 @@ impl Managers {
             config,
             kept,
             handlers: BTreeMap::new(),
+            unrestored: Vec::new(),
             monitor,
             balance: Balance::new(rules),
             last_s: 0,
@@ -140,6 +144,7 @@ impl Managers {
         if now_s > self.last_s {
             self.last_s = now_s;
             self.measure_provisional();
+            self.reckon();
             self.balance();
         }
     }
@@ -153,12 +158,16 @@ impl Managers {
         if specs.is_empty() {
             return;
         }
+        // It is written down already, and stays so whatever comes of it.
+        if self.make(&handle::Wish::All(specs.clone()), true, false).is_ok() {
+            return;
+        }
         // One that no longer fits must not keep the others away.
         for spec in specs {
-            let name = spec.name.clone();
-            if let Err(plan) = self.change(&handle::Wish::Deploy(spec), true) {
-                let about = About { handler: Some(&name), context: None };
+            if let Err(plan) = self.make(&handle::Wish::Deploy(spec.clone()), true, false) {
+                let about = About { handler: Some(&spec.name), context: None };
                 self.events.note("not_restored", about, plan.refusals.join("; "));
+                self.unrestored.push(spec);
             }
         }
     }
@@ -169,8 +178,23 @@ impl Managers {
         work: impl FnOnce(&mut Overlay, crate::platform::overlay::Wait<'_>) -> Result<T, Unanswered>,
     ) -> Result<T, String> {
         let Managers { overlay, watch, .. } = self;
-        let since = Instant::now();
-        let done = work(overlay, &mut || watch.wait(since));
-        done.map_err(|Unanswered(at)| format!("context {} does not answer", watch.name(at)))
+        let done = work(overlay, &mut Patience { watch, since: Instant::now() });
+        done.map_err(|Unanswered(at)| format!("context {} does not answer", self.watch.name(at)))
+    }
+}
+
+/// Waits for contexts, and sees to those that are in a handler that does not return.
+struct Patience<'a> {
+    watch: &'a mut Watch,
+    since: Instant,
+}
+
+impl Waiting for Patience<'_> {
+    fn begin(&mut self) {
+        self.since = Instant::now();
+    }
+
+    fn wait(&mut self) -> bool {
+        self.watch.wait(self.since)
     }
 }

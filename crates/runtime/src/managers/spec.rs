@@ -88,6 +88,28 @@ pub enum OnFault {
 }
 
 impl HandlerSpec {
+    /// Whether its figures are within their bounds.
+    ///
+    /// # Errors
+    /// Which is not, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("weight", self.weight.map(u64::from), 1000),
+            ("may_sample", self.may_sample.map(u64::from), 1 << 20),
+            ("budget_ns", self.budget_ns, 60_000_000_000),
+            ("peak_msgs_per_s", self.peak_msgs_per_s, 1_000_000_000_000),
+        ];
+        for (name, value, most) in bounds {
+            if value.is_some_and(|value| value < 1 || value > most) {
+                return Err(format!("its {name} is {}: give 1 to {most}", value.unwrap_or(0)));
+            }
+        }
+        match self.reserve_ns_per_s {
+            Some(ns) if ns > 1_000_000_000 => Err(format!("it reserves {ns} ns/s: a core has 1000000000")),
+            _ => Ok(()),
+        }
+    }
+
     /// The derived stream that it makes.
     #[must_use]
     pub fn derived(&self) -> &str {

@@ -5,6 +5,7 @@ use crate::platform::stage::{Instance, Output, Stage, Work, retarget};
 use crate::platform::table::{Source, Table};
 use crate::platform::{Origin, StageId};
 use crossdock_engine::ParameterValues;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Table {
     /// Wakes the contexts whose rings something was put into.
@@ -170,7 +171,7 @@ impl Table {
             Op::Limit(batches) => self.limit_queues(*batches),
             Op::Fail { stage } => {
                 if let Some(stage) = self.stage_mut(*stage) {
-                    stage.has_failed = true;
+                    (stage.has_failed, stage.is_held) = (true, false);
                 }
             }
             Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
@@ -270,11 +271,11 @@ fn exchange(stage: &mut Stage, instances: &mut Vec<Instance>, keeps_state: bool)
         let after = old.iter_mut().find(|instance| instance.format == before.format);
         let handlers = before.handler.as_mut().zip(after.and_then(|after| after.handler.as_mut()));
         let Some((before, after)) = handlers.filter(|_| keeps_state) else { continue };
-        if let Some(state) = before.hand_over() {
-            lost += u32::from(after.take_over(state).is_err());
-        }
+        // What a handler of a user's does when it is asked for its state is not to be the context's end.
+        let handed = catch_unwind(AssertUnwindSafe(|| before.hand_over().map(|state| after.take_over(state).is_ok())));
+        lost += u32::from(!matches!(handed, Ok(None | Some(true))));
     }
-    stage.has_failed = false;
+    (stage.has_failed, stage.is_held) = (false, false);
     lost
 }
 

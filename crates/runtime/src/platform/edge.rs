@@ -2,7 +2,7 @@
 //! allocated.
 
 use crate::platform::gauges::{Loss, StageGauges};
-use crate::platform::{ContextIndex, StageId};
+use crate::platform::{ContextIndex, END, StageId};
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ impl Sender {
             true => self.ring.push(batch).err()?,
             false => batch,
         };
-        if self.drops {
+        if self.drops && refused.format != END {
             self.gauges.lose(Loss::QueueFull, refused.len() as u64);
             refused.clear();
             return Some(refused);

@@ -1,4 +1,5 @@
-//! What stages and contexts count for the resource monitor: each has one writer, the context that has it now; anybody reads.
+//! What stages and contexts count for the resource monitor: each has one writer, the context that has it now, but for losses;
+//! anybody reads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -99,7 +100,8 @@ impl Default for StageGauges {
 impl StageGauges {
     #[inline]
     pub(crate) fn lose(&self, why: Loss, records: u64) {
-        self.dropped[why as usize].add(records);
+        // Also who feeds it counts what it has no room for.
+        self.dropped[why as usize].0.fetch_add(records, Ordering::Relaxed);
     }
 
     pub(crate) fn lost(&self, why: Loss) -> u64 {

@@ -7,6 +7,9 @@ use crossdock_mailbox::{Batch, BufferMut, Pool, Slice, Span};
 /// The smallest buffer that is asked for.
 const LEAST_BYTES: usize = 512;
 
+/// What a g-core's handler may make of one batch, in bytes: one that makes on and on must not take all memory.
+const MAX_ROWS_BYTES: usize = 16 << 20;
+
 /// What a context's handlers are making; one at a time does.
 #[derive(Debug, Default)]
 pub(crate) struct Making {
@@ -115,12 +118,15 @@ impl Sink for Maker<'_> {
 pub(crate) struct Rows {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Records for which there was no room.
+    pub(crate) refused: u64,
 }
 
 impl Rows {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.refused = 0;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -132,6 +138,10 @@ impl Rows {
 impl Sink for Rows {
     #[inline]
     fn push(&mut self, record: &[u8]) {
+        if self.bytes.len() + record.len() > MAX_ROWS_BYTES {
+            self.refused += 1;
+            return;
+        }
         self.bytes.extend_from_slice(record);
         self.ends.push(self.bytes.len());
     }

@@ -23,8 +23,20 @@ const CHANGES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered(pub(crate) ContextIndex);
 
-/// How the overlay waits until contexts have done what it sent them: for a moment each time it is called. `false`: no longer.
-pub(crate) type Wait<'a> = &'a mut dyn FnMut() -> bool;
+/// How the overlay waits until contexts have done what it sent them.
+pub(crate) trait Waiting {
+    /// Something new is waited for.
+    fn begin(&mut self);
+
+    /// Waits a moment. `false`: it has had its time.
+    fn wait(&mut self) -> bool;
+}
+
+/// Whoever waits for the overlay.
+pub(crate) type Wait<'a> = &'a mut dyn Waiting;
+
+/// Looks at a stage that is to work on what has come for it, before it is taken out.
+const LAST_LOOKS: u32 = 20_000;
 
 /// A context as the overlay sees it.
 #[derive(Debug)]
@@ -143,13 +155,15 @@ impl Overlay {
         let number = self.changes;
         let port = self.ports.get_mut(usize::from(at.0)).ok_or(Unanswered(at))?;
         let mut change = Change { number, ops };
+        wait.begin();
         while let Err(refused) = port.changes.push(change) {
             change = refused;
-            if !wait() {
+            if !wait.wait() {
                 return Err(Unanswered(at));
             }
         }
         port.doorbell.iter().for_each(Doorbell::ring);
+        let mut in_time = true;
         loop {
             while let Some(done) = port.done.pop() {
                 // What was not waited for is dropped here, off the core.
@@ -157,9 +171,10 @@ impl Overlay {
                     return Ok(done.ops);
                 }
             }
-            if !wait() {
+            if !in_time {
                 return Err(Unanswered(at));
             }
+            in_time = wait.wait();
         }
     }
 
@@ -216,7 +231,7 @@ impl Overlay {
             self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait)?;
             self.links.remove(&(from, id));
         }
-        let mut only_idle = true;
+        let (mut only_idle, mut looks) = (true, 0);
         let taken = loop {
             let ops = self.carry_out(at, vec![Op::Take { stage: id, only_idle, taken: None }], wait)?;
             if let Some(Op::Take { taken: Some(taken), .. }) = ops.into_iter().next() {
@@ -225,7 +240,8 @@ impl Overlay {
             if !only_idle {
                 break None;
             }
-            only_idle = wait();
+            looks += 1;
+            only_idle = wait.wait() && looks < LAST_LOOKS;
         };
         self.stages.remove(&id);
         let readers: Vec<StageId> = self.readers(Origin::Stage(id)).map(|(to, _)| to).collect();

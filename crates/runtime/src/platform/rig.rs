@@ -2,7 +2,7 @@
 //! the daemon's. Streams come in at the first context, and are delivered there.
 
 use crate::platform::context::{LoopSettings, Threads};
-use crate::platform::overlay::{Overlay, Port, signal_queue};
+use crate::platform::overlay::{Overlay, Port, Waiting, signal_queue};
 use crate::platform::stage::{self, Terms, Work};
 use crate::platform::start::pool;
 use crate::platform::table::Table;
@@ -21,6 +21,17 @@ const SPIN_US: u32 = 200;
 
 /// How a change waits for contexts: called again and again until they have taken it; `false` when it should no longer.
 pub type Wait<'a> = &'a mut dyn FnMut() -> bool;
+
+/// The same as the overlay calls it.
+struct Given<'a>(Wait<'a>);
+
+impl Waiting for Given<'_> {
+    fn begin(&mut self) {}
+
+    fn wait(&mut self) -> bool {
+        (self.0)()
+    }
+}
 
 /// Whence a stage's batches come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +211,7 @@ impl Rig {
             Source::Stream(number) => Origin::Stream(number),
             Source::Stage(number) => Origin::Stage(StageId(number)),
         };
-        let put = self.overlay.put(stage, ContextIndex(at as u8), &BTreeSet::from([from]), wait);
+        let put = self.overlay.put(stage, ContextIndex(at as u8), &BTreeSet::from([from]), &mut Given(wait));
         put.map(|()| id.0).map_err(|_| Unanswered)
     }
 
@@ -210,7 +221,7 @@ impl Rig {
     /// [`Unanswered`].
     pub fn swap(&mut self, stage: u32, entries: Vec<Entry>, wait: Wait<'_>) -> Result<u32, Unanswered> {
         let instances = entries.into_iter().map(instance).collect();
-        self.overlay.swap(StageId(stage), instances, true, wait).map_err(|_| Unanswered)
+        self.overlay.swap(StageId(stage), instances, true, &mut Given(wait)).map_err(|_| Unanswered)
     }
 
     /// Stops a stage, or has it go on.
@@ -218,7 +229,7 @@ impl Rig {
     /// # Errors
     /// [`Unanswered`].
     pub fn hold(&mut self, stage: u32, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
-        self.overlay.hold(StageId(stage), is_held, wait).map_err(|_| Unanswered)
+        self.overlay.hold(StageId(stage), is_held, &mut Given(wait)).map_err(|_| Unanswered)
     }
 
     /// What a stage has counted.

@@ -70,13 +70,15 @@ pub(crate) struct Terms {
     pub(crate) one_in: u32,
     /// Whether what its queue has no room for is dropped.
     pub(crate) drops: bool,
+    /// Whether what comes after a fault waits for a new instance, rather than being dropped.
+    pub(crate) restarts: bool,
     /// How many streams it reads: only when all have ended, its own has.
     pub(crate) reads: u32,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, drops: false, reads: 1 }
+        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, drops: false, restarts: false, reads: 1 }
     }
 }
 
@@ -89,8 +91,10 @@ pub(crate) struct Stage {
     pub(crate) makes: u32,
     /// From other contexts.
     pub(crate) inputs: Vec<Receiver>,
-    /// From streams that come in at this context, and what came before the handler fitted its format.
+    /// From streams that come in at this context.
     pub(crate) inbox: VecDeque<Batch>,
+    /// From stages of this context, before there was an instance for its format; these stages wait meanwhile.
+    pub(crate) calls: VecDeque<Batch>,
     /// Taken out of a queue before there was an instance for its format.
     pub(crate) parked: Option<Batch>,
     pub(crate) outputs: Vec<Output>,
@@ -120,6 +124,7 @@ impl Stage {
             makes,
             inputs: Vec::new(),
             inbox: VecDeque::new(),
+            calls: VecDeque::new(),
             parked: None,
             outputs: Vec::new(),
             terms: Terms::default(),
@@ -152,13 +157,27 @@ impl Stage {
         }
     }
 
+    /// A handler panicked or did not return. What comes waits if it is to be restarted, and else is dropped.
+    #[cold]
+    pub(crate) fn note_fault(&mut self) {
+        self.has_failed = true;
+        self.is_held |= self.terms.restarts;
+        self.gauges.faults.add(1);
+    }
+
+    /// Whether what stages of this context have made for it may wait here still.
+    #[inline]
+    pub(crate) fn has_called(&self) -> bool {
+        !self.calls.is_empty() || self.parked.is_some()
+    }
+
     /// The next batch that waits for it, in the order of arrival for each of its queues.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<(Batch, Option<usize>)> {
         if let Some(parked) = self.parked.take() {
             return Some((parked, None));
         }
-        if let Some(batch) = self.inbox.pop_front() {
+        if let Some(batch) = self.calls.pop_front().or_else(|| self.inbox.pop_front()) {
             return Some((batch, None));
         }
         // A queue whose other end is gone was before one that took its place.
@@ -178,12 +197,13 @@ impl Stage {
     /// Batches that wait for it.
     pub(crate) fn waiting(&mut self) -> usize {
         let in_rings: usize = self.inputs.iter_mut().map(Receiver::waiting).sum();
-        in_rings + self.inbox.len() + usize::from(self.parked.is_some())
+        in_rings + self.calls.len() + self.inbox.len() + usize::from(self.parked.is_some())
     }
 
     /// Whether all that was to come for it has come, and nothing of it waits here or behind it.
     pub(crate) fn is_done(&mut self) -> bool {
         self.inbox.is_empty()
+            && self.calls.is_empty()
             && self.parked.is_none()
             && self.inputs.iter_mut().all(Receiver::is_done)
             && !self.outputs.iter().any(Output::is_full)

@@ -9,7 +9,7 @@ use crate::platform::gauges::{ContextGauges, Loss};
 use crate::platform::making::Making;
 use crate::platform::ops::Signals;
 use crate::platform::stage::{Output, Stage};
-use crate::platform::{ContextIndex, MAX_CONTEXTS, Origin, StageId};
+use crate::platform::{ContextIndex, END, MAX_CONTEXTS, Origin, StageId};
 use crossdock_device::Doorbell;
 use crossdock_mailbox::{Batch, Pool, Selection};
 use std::collections::VecDeque;
@@ -141,7 +141,7 @@ impl Table {
                     copy.select_all();
                     let Some(stage) = self.stages.get_mut(to.0 as usize).and_then(Option::as_mut) else { continue };
                     let is_full = stage.inbox.len() >= self.inbox_batches;
-                    if is_full && stage.terms.drops {
+                    if is_full && stage.terms.drops && batch.format != END {
                         stage.gauges.lose(Loss::QueueFull, batch.len() as u64);
                         self.making.keep(copy);
                         continue;
@@ -262,7 +262,8 @@ impl Table {
     fn is_stalled(&self, id: StageId) -> bool {
         let Some(stage) = self.stage(id) else { return false };
         let on = |output: &Output| match output {
-            Output::Local(to) => self.is_stalled(*to),
+            // What was called before it is ready goes first.
+            Output::Local(to) => self.is_stalled(*to) || self.stage(*to).is_some_and(Stage::has_called),
             Output::Edge(sender) => sender.is_full(),
         };
         stage.is_held

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::platform::making::Rows;
-use crate::platform::overlay::{Overlay, Port, Wait, signal_queue};
+use crate::platform::overlay::{Overlay, Port, Wait, Waiting, signal_queue};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::table::Table;
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
@@ -172,6 +172,24 @@ impl World {
     }
 }
 
+/// Lets the world go on while something is waited for.
+struct Steps<'a> {
+    world: &'a mut World,
+    tries: u32,
+}
+
+impl Waiting for Steps<'_> {
+    fn begin(&mut self) {
+        self.tries = 0;
+    }
+
+    fn wait(&mut self) -> bool {
+        self.tries += 1;
+        self.world.step();
+        self.tries < 100_000
+    }
+}
+
 /// A handler that is there, and its delivery.
 struct Known {
     id: StageId,
@@ -225,12 +243,7 @@ fn random_changes(seed: u64, changes: usize) {
     let mut next_stream = STREAMS;
     for _ in 0..changes {
         (0..rng.u32(0..30)).for_each(|_| world.step());
-        let mut tries = 0u32;
-        let mut wait = || {
-            tries += 1;
-            world.step();
-            tries < 100_000
-        };
+        let mut wait = Steps { world: &mut world, tries: 0 };
         let context = ContextIndex(rng.u8(0..contexts as u8));
         match rng.u32(0..10) {
             0..3 if known.len() < 12 => {

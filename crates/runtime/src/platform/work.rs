@@ -66,7 +66,7 @@ impl Table {
         };
         if !stage.knows(batch.format) {
             // It waits, and who sent it with it, until there is an instance for its format.
-            stage.inbox.push_back(batch);
+            stage.calls.push_back(batch);
             self.put_back(stage);
             return 0.0;
         }
@@ -121,15 +121,17 @@ impl Table {
     /// Has a stage's handler work on a batch, and sends on what comes of it.
     fn work(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>) -> f32 {
         let id = stage.id;
+        if stage.has_failed {
+            return self.lose(stage, batch, input, Loss::Failed);
+        }
         choose(stage, &batch, &mut self.selection);
         let gauges = Arc::clone(&stage.gauges);
         let times = times_this(stage, batch.len());
         let mut ns = stage.ns_per_record * batch.len() as f32;
-        let why = if stage.has_failed { Loss::Failed } else { Loss::Unreadable };
         let instance = stage.instance(batch.format);
         let Some((handler, output)) = instance.and_then(|i| i.handler.as_mut().map(|handler| (handler, i.output)))
         else {
-            return self.lose(stage, batch, input, why);
+            return self.lose(stage, batch, input, Loss::Unreadable);
         };
         self.gauges.running.set(u64::from(id.0) + 1);
         self.making.begin(batch.payload_bytes());
@@ -163,8 +165,7 @@ impl Table {
         if let Some(instance) = stage.instance(batch.format) {
             instance.handler = None;
         }
-        stage.has_failed = true;
-        stage.gauges.faults.add(1);
+        stage.note_fault();
         self.lose(stage, batch, input, Loss::Failed)
     }
 
@@ -224,7 +225,7 @@ impl Table {
                 continue;
             };
             if !stage.knows(batch.format) {
-                stage.inbox.push_back(batch);
+                stage.calls.push_back(batch);
                 self.put_back(stage);
                 continue;
             }
@@ -235,7 +236,9 @@ impl Table {
             }
             self.note_arrival(&stage, &batch);
             let why = if stage.has_failed { Loss::Failed } else { Loss::Unreadable };
-            let handler = stage.instance(batch.format).and_then(|instance| instance.handler.take());
+            let takes = !stage.has_failed;
+            let instance = stage.instance(batch.format).filter(|_| takes);
+            let handler = instance.and_then(|instance| instance.handler.take());
             let job = match handler {
                 Some(handler) => {
                     let mut selection = std::mem::take(&mut self.selection);
@@ -277,6 +280,7 @@ impl Table {
         self.making.begin(batch.payload_bytes());
         let mut maker = Maker { making: &mut self.making, pool: &mut self.pool };
         rows.iter().for_each(|row| maker.push(row));
+        self.making.no_buffer += rows.refused;
         self.send_on(&mut stage, batch, input, outcome == Outcome::Whole, output);
         self.put_back(stage);
     }
@@ -285,8 +289,7 @@ impl Table {
     pub(crate) fn give_up(&mut self, id: StageId, records: u64) {
         self.gauges.running.set(0);
         if let Some(stage) = self.stage_mut(id) {
-            stage.has_failed = true;
-            stage.gauges.faults.add(1);
+            stage.note_fault();
             stage.gauges.lose(Loss::Failed, records);
         }
     }

@@ -9,7 +9,7 @@ use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
-use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, outputs, reads};
+use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, need_of, outputs, reads};
 use crate::managers::events::About;
 use crate::managers::handle::Wish;
 use crate::managers::spec::HandlerSpec;
@@ -17,7 +17,7 @@ use crate::platform::ContextIndex;
 use crate::platform::stage::{Instance, Terms};
 use crate::platform::start::Seat;
 use crossdock_control::admission::{Need, Place};
-use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Flow, Load};
+use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Cost, Flow, Load};
 use crossdock_control::plan::{self as control, Action, Note, State};
 use crossdock_engine::ParameterValues;
 use crossdock_format::{Format, FormatId};
@@ -33,8 +33,8 @@ const LEAST_BUDGET_NS: u64 = 1000;
 enum Step {
     Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
     Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
-    SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)> },
-    Respecify { spec: HandlerSpec },
+    SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
+    Respecify { spec: HandlerSpec, need: Need },
     Move { handler: String, spec: HandlerSpec, to: ContextIndex },
     Remove { handler: String },
 }
@@ -70,6 +70,11 @@ impl Managers {
     /// # Errors
     /// The plan with why it is refused.
     pub(crate) fn change(&mut self, wish: &Wish, discard_state: bool) -> Result<AppliedInfo, PlanInfo> {
+        self.make(wish, discard_state, true)
+    }
+
+    /// The same; what is restored is written down already.
+    pub(crate) fn make(&mut self, wish: &Wish, discard_state: bool, writes: bool) -> Result<AppliedInfo, PlanInfo> {
         let since = Instant::now();
         let prepared = self.prepare(wish, discard_state);
         let mut told = prepared.told;
@@ -90,8 +95,9 @@ impl Managers {
             }
         };
         // Written down before it is carried out: a daemon that dies from here on comes back with what was wanted.
-        if !prepared.steps.is_empty()
-            && let Err(why) = self.kept.write(prepared.wanted.into_values().collect())
+        if writes
+            && !prepared.steps.is_empty()
+            && let Err(why) = self.write_down(prepared.wanted.into_values().collect())
         {
             self.give_back(&reserved);
             told.refusals.push(format!("it could not be written down: {why}"));
@@ -105,14 +111,22 @@ impl Managers {
         }
         if !told.refusals.is_empty() {
             // A context does not answer. What was done stands, and what is kept is what is there.
+            self.give_back(&reserved);
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
-            if let Err(why) = self.kept.write(specs) {
+            if let Err(why) = self.write_down(specs) {
                 told.refusals.push(format!("and what is there now could not be written down: {why}"));
             }
             return Err(told);
         }
         let took_us = since.elapsed().as_micros() as u64;
         Ok(AppliedInfo { plan: told, took_us })
+    }
+
+    /// Writes down what is wanted; with what could not be restored and was not deployed anew, which a later start may be able to.
+    fn write_down(&mut self, mut specs: Vec<HandlerSpec>) -> Result<(), String> {
+        self.unrestored.retain(|lost| specs.iter().all(|spec| spec.name != lost.name));
+        specs.extend(self.unrestored.iter().cloned());
+        self.kept.write(specs)
     }
 
     /// All contexts with what system work takes, as measured.
@@ -235,6 +249,7 @@ impl Managers {
             if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
                 refusals.push("a handler's name has 1 to 255 bytes and no control characters".to_owned());
             }
+            refusals.extend(spec.check().err().map(|why| format!("handler `{name}`: {why}")));
             match reads(spec, &self.workshop.natives) {
                 Ok(reads) => drop(left.insert(name.clone(), reads)),
                 Err(why) => refusals.push(format!("handler `{name}`: {why}")),
@@ -281,6 +296,10 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<Becoming, String> {
+        if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
+            let made = there.spec.derived();
+            return Err(format!("it makes stream `{made}`, which cannot be changed: remove it and deploy it anew"));
+        }
         let inputs: Vec<KnownStream> = reads.iter().filter_map(|name| streams.get(name).cloned()).collect();
         let inputs: Vec<&KnownStream> = inputs.iter().collect();
         let there = self.handlers.get(&spec.name);
@@ -300,8 +319,11 @@ impl Managers {
             (None, None) => return Err("there is nothing to make it from".to_owned()),
         };
         let mut need = need(entries, spec, streams, is_metered);
-        if let (None, Some(there)) = (&compiled, there) {
-            need.load = there.need.load;
+        let mut costs = Vec::new();
+        if let (Some(_), Some(there)) = (&values, there) {
+            // Another value may cost more: it is measured like another program.
+            costs = self.workshop.weigh_again(spec, &there.entries, streams)?;
+            need = need_of(there.entries.iter().zip(&costs), spec, streams, is_metered);
         }
         let formats = |formats: Vec<FormatId>| formats.into_iter().collect::<BTreeSet<FormatId>>();
         let takes = entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
@@ -328,7 +350,7 @@ impl Managers {
             discard_state,
         };
         streams.insert(spec.derived().to_owned(), derived(spec, entries, &need, streams));
-        Ok(Becoming { spec: spec.clone(), reads, wanted, compiled, values })
+        Ok(Becoming { spec: spec.clone(), reads, wanted, compiled, values, costs })
     }
 
     /// What there is, as planning sees it.
@@ -389,7 +411,7 @@ impl Managers {
                 continue;
             }
             let Some(becomes) = becoming.remove(&name) else { continue };
-            let Becoming { spec, reads, wanted, compiled, values } = becomes;
+            let Becoming { spec, reads, wanted, compiled, values, costs } = becomes;
             let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
             match (change.action, compiled, values) {
                 (Action::Deploy, Some(compiled), _) => {
@@ -411,16 +433,16 @@ impl Managers {
                 }
                 (Action::SetParameters, _, Some(values)) => {
                     let what = format!("to {}", parameters_text(&spec.parameters));
-                    prepared.step("set_parameters", &name, what, Step::SetParameters { spec, values });
+                    prepared.step("set_parameters", &name, what, Step::SetParameters { spec, values, costs, need });
                 }
                 (Action::Move { from }, compiled, values) => {
                     let what = format!("from {from} to {at_name}: {}", change.why);
                     let handler = name.clone();
                     prepared.step("move", &name, what, Step::Move { handler, spec: spec.clone(), to: at });
                     // What else is to change of it follows.
-                    becoming.insert(name, Becoming { spec, reads, wanted, compiled, values });
+                    becoming.insert(name, Becoming { spec, reads, wanted, compiled, values, costs });
                 }
-                (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec }),
+                (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec, need }),
             }
         }
         for (name, becomes) in becoming {
@@ -428,20 +450,30 @@ impl Managers {
             let is_told = prepared.told.changes.iter().any(|change| change.handler == name);
             if there.is_some_and(|there| there.spec != becomes.spec) && !is_told {
                 let what = "how it is served changes".to_owned();
-                prepared.step("respecify", &name, what, Step::Respecify { spec: becomes.spec });
+                prepared.step(
+                    "respecify",
+                    &name,
+                    what,
+                    Step::Respecify { spec: becomes.spec, need: becomes.wanted.need },
+                );
             }
         }
-        let waiting = prepared.steps.iter().filter_map(|step| match step {
-            Step::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
-                Some(&spec.name)
-            }
-            _ => None,
-        });
-        let notes = waiting
-            .map(|name| format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
-        let notes: Vec<String> = notes.collect();
-        prepared.told.notes.extend(notes);
+        note_provisional(prepared);
     }
+}
+
+/// Says which handlers were measured on records that are not their streams'.
+fn note_provisional(prepared: &mut Prepared) {
+    let waiting = prepared.steps.iter().filter_map(|step| match step {
+        Step::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
+            Some(&spec.name)
+        }
+        _ => None,
+    });
+    let notes =
+        waiting.map(|name| format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
+    let notes: Vec<String> = notes.collect();
+    prepared.told.notes.extend(notes);
 }
 
 /// What a handler is to become, and what it takes.
@@ -451,8 +483,9 @@ struct Becoming {
     wanted: control::WantedHandler,
     /// Where its program changes, or it is new.
     compiled: Option<Compiled>,
-    /// Where nothing but its parameters' values changes.
+    /// Where nothing but its parameters' values changes, and what its entries then cost.
     values: Option<Vec<(u64, ParameterValues)>>,
+    costs: Vec<Cost>,
 }
 
 /// Whether a handler that is there need not be compiled anew.
@@ -545,7 +578,10 @@ fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
     let reads = reads.max(1) as u32;
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
-    Terms { weight: spec.weight.unwrap_or(1).max(1), budget_ns, one_in, drops, reads }
+    let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
+    // Who may not be sampled any more is not.
+    let one_in = one_in.min(spec.may_sample.unwrap_or(1)).max(1);
+    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, drops, restarts, reads }
 }
 
 /// The instances of what was compiled.

@@ -1,6 +1,6 @@
 //! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
 
-use super::{Step, dearest_ns, instances, need, parameters_text, terms};
+use super::{Step, dearest_ns, instances, parameters_text, terms};
 use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
 use crate::managers::events::About;
@@ -9,6 +9,8 @@ use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
+use crossdock_engine::HandlerProgram;
+use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Faults within so many seconds that stop a handler that is to be restarted.
@@ -34,7 +36,7 @@ impl Managers {
                 let numbers = reserved.remove(&spec.name).unwrap_or_default();
                 self.swap(spec, &reads, compiled, need, (keeps_state, numbers))
             }
-            Step::SetParameters { spec, values } => {
+            Step::SetParameters { spec, values, costs, need } => {
                 let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
                 let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait))?;
                 self.note(
@@ -42,19 +44,25 @@ impl Managers {
                     &spec.name,
                     format!("parameters are {} now", parameters_text(&spec.parameters)),
                 );
-                self.record(spec, |_| ());
+                self.record(spec, |there| {
+                    there.need = need;
+                    there.entries.iter_mut().zip(costs).for_each(|(entry, cost)| entry.cost = cost);
+                });
                 if refused > 0 {
                     Err(format!("{refused} of its instances did not take the parameters"))
                 } else {
                     Ok(())
                 }
             }
-            Step::Respecify { spec } => {
+            Step::Respecify { spec, need } => {
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
                 let (stage, terms) =
                     (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in, there.reads.len()));
                 self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
-                self.record(spec, |_| ());
+                self.record(spec, |there| {
+                    there.need = need;
+                    there.one_in = terms.one_in;
+                });
                 Ok(())
             }
             Step::Move { handler, spec, to } => {
@@ -118,6 +126,7 @@ impl Managers {
             changes: 0,
             faults_seen: 0,
             overruns_seen: 0,
+            timed_seen: 0,
             fault_times_s: Vec::new(),
             one_in: 1,
             spec,
@@ -313,32 +322,26 @@ impl Managers {
     /// Compiles a handler for those formats of a stream that it has no entry for.
     fn fit(&mut self, name: &str, stream: &KnownStream) -> Result<(), String> {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let (program, stage, makes) = (program(&there.spec)?, there.stage, there.spec.derived().to_owned());
+        let (program, stage, there_spec) = (program(&there.spec)?, there.stage, there.spec.clone());
         let is_new =
             |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
             let CompiledEntry { entry, handler, is_metered } =
-                self.workshop.compile_entry(&program, stream, &format, &sample)?;
-            if let Some(output) = entry.output.clone() {
-                let (makes, name) = (makes.clone(), name.to_owned());
-                let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));
-                declared.map_err(|stopped| stopped.to_string())?.map_err(|refusal| refusal.message)?;
-            }
+                self.fitted(&program, &there_spec, stream, (&format, &sample))?;
             if let Some(why) = &entry.why {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             let instance = Instance { format: format.id().0, handler, output };
             self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait))?;
-            let streams = BTreeMap::from([(stream.name.clone(), stream.clone())]);
             if let Some(there) = self.handlers.get_mut(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
-                there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
                 there.status = Status::Running;
             }
         }
+        self.reckon();
         // What it makes may be new to its own readers.
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
         let made = super::derived(&there.spec, &there.entries, &there.need, &BTreeMap::new());
@@ -349,6 +352,32 @@ impl Managers {
             .map(|(name, _)| name.clone())
             .collect();
         readers.iter().try_for_each(|reader| self.fit(reader, &made))
+    }
+
+    /// The entry for a format that has come; one without a handler where it cannot be had, so that its records are counted and
+    /// nobody waits for them.
+    fn fitted(
+        &mut self,
+        program: &HandlerProgram,
+        spec: &HandlerSpec,
+        stream: &KnownStream,
+        (format, sample): (&Format, &[u8]),
+    ) -> Result<CompiledEntry, String> {
+        let unfit = |why: String| {
+            let entry = Entry::unfit(stream, format, why);
+            CompiledEntry { entry, handler: None, is_metered: true }
+        };
+        let compiled = match self.workshop.compile_entry(program, stream, format, sample) {
+            Ok(compiled) => compiled,
+            Err(why) => return Ok(unfit(why)),
+        };
+        let Some(output) = compiled.entry.output.clone() else { return Ok(compiled) };
+        let (makes, name) = (spec.derived().to_owned(), spec.name.clone());
+        let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));
+        match declared.map_err(|stopped| stopped.to_string())? {
+            Ok(()) => Ok(compiled),
+            Err(refusal) => Ok(unfit(refusal.message)),
+        }
     }
 
     /// Looks after handlers that panicked or did not return.
