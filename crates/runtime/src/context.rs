@@ -44,7 +44,7 @@ const FULL_SLEEP_NS: u64 = 50_000;
 const MAX_CONTROL_BYTES: u64 = 1 << 20;
 /// Large buffers that must be free before data is taken in, besides two for each subscription; at
 /// most a quarter of all.
-const SPARE_BUFFERS: usize = 16;
+pub(crate) const SPARE_BUFFERS: usize = 16;
 
 /// What a turn uses and the next one uses again, so that turns allocate nothing.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit,
 //! so that a full mailbox or a slow reader holds up nothing else of its session.
 
-use crate::context::Context;
+use crate::context::{Context, SPARE_BUFFERS};
 use crate::counters::Drop;
 use crate::mailboxes::implementation_of;
 use crate::output::Payload;
@@ -225,7 +225,9 @@ impl Context {
                 self.host.free(message);
                 continue;
             }
-            let Some(mut buffer) = self.pool.alloc(len) else {
+            // A reader that takes nothing must not hold what acks arrive in.
+            let has_room = self.pool.has_free(MAX_SUPER_BYTES, SPARE_BUFFERS.min(self.large_buffers / 4));
+            let Some(mut buffer) = has_room.then(|| self.pool.alloc(len)).flatten() else {
                 side.waiting.push_front(Waiting::Got(message));
                 break;
             };

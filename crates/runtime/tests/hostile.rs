@@ -4,8 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_nectarine::{Error, Event, Publisher, Subscriber, Transport};
+use crossdock_nectarine::{Error, Event, MailboxOptions, Node, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle};
+use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, Welcome};
@@ -385,4 +386,24 @@ fn few_buffers_and_many_subscriptions_still_let_data_in() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_reader_that_takes_nothing_leaves_buffers_to_others() {
+    let (_context, addr) = start_with(|c| (c.buffer_bytes, c.idle_timeout_ms) = (4 << 20, 600_000));
+    let connect = || Node::builder(&addr).transport(Transport::Udp).connect().unwrap();
+    let node = connect();
+    node.create_mailbox("M", MailboxOptions { bound_messages: Some(8), ..MailboxOptions::default() }).unwrap();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let (id, name, side, ahead) = (1, "M".to_owned(), Side::Read, Some(u32::MAX));
+    let reply = raw.ask(Request::OpenMailbox { id, name, side, message_bytes: None, ahead });
+    assert!(matches!(reply, Reply::MailboxOpened { .. }), "{reply:?}");
+    let mut writer = node.writer("M").unwrap();
+    let mut put = 0;
+    while writer.begin_put_timeout(8, Duration::from_millis(200)).unwrap().is_some_and(|m| writer.end_put(m).is_ok()) {
+        put += 1;
+        assert!(put < 100_000, "no bound holds");
+    }
+    connect().create_mailbox("another", MailboxOptions::default()).unwrap();
 }
