@@ -26,7 +26,6 @@ mod managers;
 mod morph;
 mod output;
 mod peers;
-#[allow(dead_code)]
 mod platform;
 mod remote;
 mod requests;

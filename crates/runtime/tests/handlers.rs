@@ -254,6 +254,24 @@ fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
     context.stop();
 }
 
+#[test]
+fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    let taken = HandlerSpec { makes: Some("N".into()), ..sql("other", "SELECT * FROM M") };
+    let refused = context.manager().change(Wish::Deploy(taken), false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].contains("which is published"), "{refused:?}");
+    publish(&mut publisher, 0, 10);
+    publisher.finish().unwrap();
+    // What a handler makes nobody publishes, as long as it is there.
+    change(&context, Wish::Deploy(sql("made", "SELECT * FROM N")));
+    let publishing = Publisher::builder(&addr).stream("made").format(&numbers()).connect();
+    assert!(publishing.is_err_and(|error| error.to_string().contains("made by handler `made`")));
+    change(&context, Wish::Remove { handler: "made".into() });
+    Publisher::builder(&addr).stream("made").format(&numbers()).connect().unwrap();
+    context.stop();
+}
+
 /// One that is stopped runs no more, and holds nobody up.
 #[test]
 fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {

@@ -32,7 +32,7 @@ impl Managers {
     }
 
     /// What is known of some streams.
-    fn known_streams(&self, names: BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+    pub(crate) fn known_streams(&self, names: BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let facts = self.dock.run(move |context| {
             let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
             names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()

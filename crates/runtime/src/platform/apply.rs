@@ -174,6 +174,7 @@ impl Table {
                     (stage.has_failed, stage.is_held) = (true, false);
                 }
             }
+            #[cfg(feature = "bench")]
             Op::Hold { stage, is_held } => self.hold(*stage, *is_held),
             Op::Output { .. }
             | Op::NoOutput { .. }

@@ -138,17 +138,14 @@ fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSetting
                 for table in &mut tables {
                     table.note_queues();
                     table.gauges.sleeps.add(1);
-                    table.gauges.is_away.store(true, Ordering::Relaxed);
                 }
                 // A failed wait (a signal) is a short one.
                 let by_arrival =
                     poller.wait(Some(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })).is_ok_and(|r| !r.is_empty());
-                tables.iter().for_each(|table| table.gauges.is_away.store(false, Ordering::Relaxed));
                 idler.slept(now_ns, clock.now_ns(), by_arrival);
             }
         }
     }
-    tables.iter().for_each(|table| table.gauges.is_away.store(true, Ordering::Relaxed));
 }
 
 impl Table {
@@ -277,10 +274,8 @@ impl Seat {
     fn sleep(&mut self) {
         self.table.note_queues();
         self.table.gauges.sleeps.add(1);
-        self.table.gauges.is_away.store(true, Ordering::Relaxed);
         let time = if self.table.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(time));
-        self.table.gauges.is_away.store(false, Ordering::Relaxed);
     }
 }

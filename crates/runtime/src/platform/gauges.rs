@@ -1,7 +1,7 @@
 //! What stages and contexts count for the resource monitor: each has one writer, the context that has it now, but for losses;
 //! anybody reads.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buckets of a histogram of times: the n-th holds those of 2^n up to 2^(n+1) ns, in quarters.
 const BUCKETS: usize = 4 * 40;
@@ -104,10 +104,6 @@ impl StageGauges {
         self.dropped[why as usize].0.fetch_add(records, Ordering::Relaxed);
     }
 
-    pub(crate) fn lost(&self, why: Loss) -> u64 {
-        self.dropped[why as usize].get()
-    }
-
     /// The reasons that occurred.
     pub(crate) fn losses(&self) -> Vec<(String, u64)> {
         let mut losses: Vec<(String, u64)> = LOSSES
@@ -179,8 +175,6 @@ pub(crate) struct ContextGauges {
     pub(crate) replaced: Gauge,
     /// One more than the stage whose handler runs now; 0: none.
     pub(crate) running: Gauge,
-    /// Whether it sleeps, or has ended.
-    pub(crate) is_away: AtomicBool,
 }
 
 #[cfg(test)]

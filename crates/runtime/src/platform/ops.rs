@@ -39,6 +39,7 @@ pub(crate) enum Op {
     /// What comes for a stage is dropped and counted, until its instances are replaced.
     Fail { stage: StageId },
     /// Whether a stage may be served.
+    #[cfg(feature = "bench")]
     Hold { stage: StageId, is_held: bool },
 }
 

@@ -372,10 +372,11 @@ impl Overlay {
         self.carry_out(placed.at, vec![Op::Fail { stage: id }], wait).map(drop)
     }
 
-    /// Holds a stage back, or no longer.
+    /// Holds a stage back, or no longer; a context without standby does that while it loads what comes next.
     ///
     /// # Errors
     /// The context did not answer.
+    #[cfg(feature = "bench")]
     pub(crate) fn hold(&mut self, id: StageId, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get(&id) else { return Ok(()) };
         self.carry_out(placed.at, vec![Op::Hold { stage: id, is_held }], wait).map(drop)

@@ -218,11 +218,6 @@ impl Stage {
         self.gauges.lose(Loss::Removed, records);
         records
     }
-
-    /// The way to a stage, if it has one.
-    pub(crate) fn output_mut(&mut self, to: StageId) -> Option<&mut Output> {
-        self.outputs.iter_mut().find(|output| output.to() == to)
-    }
 }
 
 /// Notes that the stage that a way leads to is at another context from now on.

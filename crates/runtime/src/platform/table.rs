@@ -327,14 +327,6 @@ impl Table {
         }
     }
 
-    /// Whether something waits that can be worked on at once.
-    pub(crate) fn has_work(&mut self) -> bool {
-        (0..self.here.len()).any(|at| {
-            let id = self.here[at];
-            !self.is_stalled(id) && self.stage_mut(id).is_some_and(|stage| stage.waiting() > 0)
-        })
-    }
-
     /// Whether something waits for room elsewhere, so that the context should look again soon though nobody rings.
     pub(crate) fn is_full(&self) -> bool {
         !self.full.is_empty() || !self.leaving.is_empty() || self.is_short

@@ -5,7 +5,6 @@
 //! cannot but succeed, as long as the contexts answer.
 
 use crate::config::PlatformConfig;
-use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
@@ -161,10 +160,11 @@ impl Managers {
             return prepared;
         }
         let order = self.order(&mut prepared);
-        let Ok(mut streams) = self.published(&order) else {
+        let Ok(mut streams) = self.published(&order, &prepared.wanted) else {
             prepared.refuse(Stopped.to_string());
             return prepared;
         };
+        let current = self.current(&streams);
         let mut wanted = control::Wanted::new();
         let mut becoming = BTreeMap::new();
         for (name, reads) in order {
@@ -180,7 +180,6 @@ impl Managers {
         if !prepared.told.refusals.is_empty() {
             return prepared;
         }
-        let current = self.current(&streams);
         match control::plan(&current, &wanted) {
             Ok(plan) => self.take_plan(plan, becoming, &mut prepared),
             Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
@@ -273,19 +272,14 @@ impl Managers {
         order
     }
 
-    /// What is known of the streams that handlers read or make, and nobody of them makes.
-    fn published(&self, order: &[(String, Vec<String>)]) -> Result<BTreeMap<String, KnownStream>, Stopped> {
-        let mut names: BTreeSet<String> = order.iter().flat_map(|(_, reads)| reads.iter().cloned()).collect();
-        names.extend(
-            order.iter().filter_map(|(name, _)| self.handlers.get(name)).map(|there| there.spec.derived().to_owned()),
-        );
-        names.extend(order.iter().map(|(name, _)| name.clone()));
-        let facts = self.dock.run(move |context| {
-            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
-        })?;
-        let known = |facts: StreamFacts| (facts.name.clone(), KnownStream::from(facts));
-        Ok(facts.into_iter().map(known).collect())
+    /// What is known of the streams that handlers are to read or make.
+    fn published(
+        &self,
+        order: &[(String, Vec<String>)],
+        wanted: &BTreeMap<String, HandlerSpec>,
+    ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+        let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
+        self.known_streams(reads.chain(wanted.values().map(|spec| spec.derived().to_owned())).collect())
     }
 
     /// What a handler is to become, compiled and measured unless it is that already. What it will make is among the streams then.

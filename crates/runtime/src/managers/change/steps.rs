@@ -290,12 +290,14 @@ impl Managers {
         let origin = |(name, number): &(String, u32)| {
             makers.get(name.as_str()).map_or(Origin::Stream(*number), |maker| Origin::Stage(*maker))
         };
-        let wanted: Vec<(StageId, BTreeSet<Origin>)> = self
+        let mut wanted: Vec<(StageId, BTreeSet<Origin>)> = self
             .handlers
             .values()
             .map(|handler| (handler.stage, handler.reads.iter().map(origin).collect()))
             .filter(|(stage, reads)| self.overlay.stage(*stage).is_some_and(|placed| placed.reads != *reads))
             .collect();
+        // Who reads what others make before those begin to make it.
+        wanted.sort_by_key(|(_, reads)| !reads.iter().any(|origin| matches!(origin, Origin::Stage(_))));
         for (stage, reads) in wanted {
             self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait))?;
         }
