@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Scales {
     remembered: BTreeMap<(String, FormatId), (Outcome, Instant)>,
-    /// How long a handler that is not known to take bounded steps may take for the sample.
+    /// How long a handler may take for the sample.
     patience: Duration,
 }
 
@@ -49,7 +49,6 @@ impl Scales {
         format: &Format,
         sample: &[u8],
         records_per_batch: f64,
-        is_metered: bool,
     ) -> Result<Outcome, String> {
         let key = (format!("{program:?}"), format.id());
         if let Some((outcome, at)) = self.remembered.get(&key)
@@ -66,10 +65,7 @@ impl Scales {
             records_per_batch,
             is_provisional: sample.is_empty(),
         };
-        let outcome = match is_metered {
-            true => caught(|| weighed.run()),
-            false => self.aside(weighed),
-        }?;
+        let outcome = self.aside(weighed)?;
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
         }
@@ -79,10 +75,14 @@ impl Scales {
         Ok(outcome)
     }
 
-    /// Measures on a thread of its own, which is left behind if it does not come back.
+    /// Measures on a thread of its own, which gives way to contexts and is left behind if it does not come back.
     fn aside(&self, weighed: Weighed) -> Result<Outcome, String> {
         let (done, wait) = sync_channel(1);
-        let run = move || drop(done.send(caught(|| weighed.run())));
+        let run = move || {
+            // Where it is refused it goes as all others do.
+            let _ = crossdock_device::give_way();
+            drop(done.send(caught(|| weighed.run())));
+        };
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
         let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
         match wait.recv_timeout(self.patience) {
