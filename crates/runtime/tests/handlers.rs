@@ -394,3 +394,33 @@ fn changes_at_once_are_made_one_after_the_other() {
     assert_eq!(count("deployed"), count("removed") + there.len());
     context.stop();
 }
+
+/// What many subscribers make of a backlog takes more buffers than there are: it waits, and is not dropped.
+#[test]
+fn a_derived_stream_waits_while_buffers_are_short() {
+    // So few that each subscriber can have one or two.
+    let (context, addr) = start(|config| config.buffer_bytes = 1 << 20);
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("made", "SELECT * FROM N") }));
+    let subscribe =
+        |_| Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT number FROM made").connect().unwrap();
+    let subscribers: Vec<Subscriber> = (0..80).map(subscribe).collect();
+    let publishing = std::thread::spawn(move || {
+        publish(&mut publisher, 0, 200_000);
+        publisher.finish().unwrap();
+    });
+    // Nobody takes anything until publishers are held back.
+    while context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
+        std::thread::yield_now();
+    }
+    let readers: Vec<_> =
+        subscribers.into_iter().map(|mut subscriber| std::thread::spawn(move || collect(&mut subscriber))).collect();
+    publishing.join().unwrap();
+    for reader in readers {
+        let found = reader.join().unwrap();
+        assert_same(&found, &(0..200_000).collect::<Vec<_>>(), &[]);
+    }
+    let made = &context.manager().handlers().unwrap()[0];
+    assert!(made.dropped.is_empty(), "{made:?}");
+    context.stop();
+}

@@ -136,7 +136,7 @@ impl Table {
                 }
             }
             Op::Take { stage: id, only_idle, taken } => {
-                if *only_idle && self.stage_mut(*id).is_some_and(|stage| !stage.is_done()) {
+                if *only_idle && !self.is_done(*id) {
                     return;
                 }
                 *taken = self.lift(*id);
@@ -229,6 +229,13 @@ impl Table {
             Op::Join { from, to } => self.joining.push((*from, *to)),
             _ => {}
         }
+    }
+
+    /// Whether all that was to come for a stage has come, and nothing of it waits here.
+    fn is_done(&mut self, id: StageId) -> bool {
+        let Some(stage) = self.stages.get_mut(id.0 as usize).and_then(Option::as_mut) else { return true };
+        let delivers = matches!(stage.work, Work::Deliver);
+        stage.is_done() && !(delivers && self.delivered.iter().any(|batch| batch.stream == stage.makes))
     }
 
     fn put(&mut self, stage: Box<Stage>) {

@@ -114,7 +114,7 @@ impl Table {
         if let Some(receiver) = input.and_then(|input| stage.inputs.get_mut(input)) {
             receiver.give_back(self.making.spare());
         }
-        self.delivered.push(batch);
+        self.delivered.push_back(batch);
         BATCH_NS
     }
 
