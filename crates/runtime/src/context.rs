@@ -360,7 +360,7 @@ impl Context {
         if publishers == 0 && self.platform.takes(number) {
             // Behind all records of the stream, to the subscriptions of what is made of them.
             let mut end = self.scratch.spare.pop().unwrap_or_default();
-            end.format = END;
+            (end.stream, end.format) = (number, END);
             self.platform.offer(number, &end);
             self.recycle(end);
         }

@@ -163,9 +163,13 @@ impl Table {
                 let stage = self.stage_mut(*stage);
                 *refused = stage.map_or(0, |stage| set_parameters(stage, values));
             }
-            Op::Terms { stage, terms } => {
+            Op::Terms { stage, terms, reads } => {
                 if let Some(stage) = self.stage_mut(*stage) {
                     stage.terms = *terms;
+                    if let Some(reads) = reads {
+                        std::mem::swap(&mut stage.reads, reads);
+                        stage.ended.retain(|ended| stage.reads.contains(ended));
+                    }
                 }
             }
             Op::Limit(batches) => self.limit_queues(*batches),

@@ -32,8 +32,8 @@ pub(crate) enum Op {
     Input { stage: StageId, receiver: Option<Receiver> },
     /// A queue within this context becomes a direct call, once it is empty.
     Join { from: Origin, to: StageId },
-    /// How it is served.
-    Terms { stage: StageId, terms: Terms },
+    /// How it is served, and with it, if that changes, which streams it reads.
+    Terms { stage: StageId, terms: Terms, reads: Option<Vec<u32>> },
     /// How many batches may wait in each queue that leads away.
     Limit(usize),
     /// What comes for a stage is dropped and counted, until its instances are replaced.

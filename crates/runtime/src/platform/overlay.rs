@@ -352,15 +352,21 @@ impl Overlay {
         Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
     }
 
-    /// Sets how a stage is served.
+    /// Sets how a stage is served; and, if that changes, the numbers of the streams that it reads.
     ///
     /// # Errors
     /// The context did not answer.
-    pub(crate) fn set_terms(&mut self, id: StageId, terms: Terms, wait: Wait<'_>) -> Result<(), Unanswered> {
+    pub(crate) fn set_terms(
+        &mut self,
+        id: StageId,
+        terms: Terms,
+        reads: Option<Vec<u32>>,
+        wait: Wait<'_>,
+    ) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
         placed.terms = terms;
         let at = placed.at;
-        self.carry_out(at, vec![Op::Terms { stage: id, terms }], wait).map(drop)
+        self.carry_out(at, vec![Op::Terms { stage: id, terms, reads }], wait).map(drop)
     }
 
     /// Has a stage drop and count what comes for it, until it is swapped.

@@ -80,6 +80,8 @@ struct World {
     blocked: Vec<bool>,
     /// The number that comes next of each delivered stream, and how many came.
     delivered: BTreeMap<u32, (u64, u64)>,
+    /// Delivered streams that have ended.
+    ended: Vec<u32>,
     wrong: u64,
     rows: Rows,
     rng: Rng,
@@ -99,8 +101,8 @@ impl World {
         let streams = STREAMS as usize;
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
-        let world =
-            World { tables, pool, next, blocked, delivered: BTreeMap::new(), wrong: 0, rows: Rows::default(), rng };
+        let (delivered, ended, rows) = (BTreeMap::new(), Vec::new(), Rows::default());
+        let world = World { tables, pool, next, blocked, delivered, ended, wrong: 0, rows, rng };
         (world, Overlay::new(ports, queue, 4 * queue))
     }
 
@@ -111,7 +113,7 @@ impl World {
         let records = self.rng.u64(1..20);
         let Some(mut buffer) = self.pool.alloc(512) else { return };
         let mut batch = Batch::new();
-        batch.format = FORMAT;
+        (batch.stream, batch.format) = (stream, FORMAT);
         for at in 0..records as usize {
             let number = &mut self.next[stream as usize];
             buffer[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
@@ -153,6 +155,9 @@ impl World {
             self.blocked[stream as usize] = is_blocked;
         }
         for batch in std::mem::take(&mut table.delivered) {
+            if batch.format == END {
+                self.ended.push(batch.stream);
+            }
             for record in batch.selected() {
                 let number = u64::from_le_bytes(record.try_into().unwrap());
                 let (next, count) = self.delivered.entry(batch.stream).or_insert((number, 0));
@@ -298,4 +303,35 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         Some(seed) => random_changes(seed, 300),
         None => (0..60).for_each(|seed| random_changes(seed, 120)),
     }
+}
+
+/// A stream of one that reads two ends with both, however often one of them does.
+#[test]
+fn what_reads_two_streams_ends_when_both_have_ended() {
+    let (mut world, mut overlay) = World::new(2, 1, 64);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+    let id = stage.id;
+    stage.reads = vec![0, 1];
+    let mut wait = Steps { world: &mut world, tries: 0 };
+    overlay.put(stage, ContextIndex(1), &BTreeSet::from([0, 1].map(Origin::Stream)), &mut wait).unwrap();
+    let delivery = overlay.make_stage(Work::Deliver, 9, Terms::default());
+    overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(id)]), &mut wait).unwrap();
+    let mut ends = |end: Option<u32>, records: Option<u32>| {
+        if let Some(stream) = end {
+            let mut batch = Batch::new();
+            (batch.stream, batch.format) = (stream, END);
+            world.tables[0].offer(stream, &batch);
+        }
+        records.into_iter().for_each(|stream| world.offer(stream));
+        world.ended.clear();
+        world.settle();
+        world.ended == [9]
+    };
+    assert!(!ends(Some(0), None));
+    assert!(!ends(Some(0), None), "one that ends twice is one");
+    assert!(ends(Some(1), None));
+    assert!(!ends(None, Some(0)));
+    assert!(!ends(Some(1), None), "the other one goes on again");
+    assert!(ends(Some(0), None));
 }

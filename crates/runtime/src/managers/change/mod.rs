@@ -568,14 +568,13 @@ fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMa
 }
 
 /// How a handler's stage is served.
-fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
-    let reads = reads.max(1) as u32;
+fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32) -> Terms {
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
     // Who may not be sampled any more is not.
     let one_in = one_in.min(spec.may_sample.unwrap_or(1)).max(1);
-    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, drops, restarts, reads }
+    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, drops, restarts }
 }
 
 /// The instances of what was compiled.

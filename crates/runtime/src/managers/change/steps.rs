@@ -56,9 +56,8 @@ impl Managers {
             }
             Step::Respecify { spec, need } => {
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
-                let (stage, terms) =
-                    (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in, there.reads.len()));
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+                let (stage, terms) = (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in));
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait))?;
                 self.record(spec, |there| {
                     there.need = need;
                     there.one_in = terms.one_in;
@@ -99,9 +98,10 @@ impl Managers {
         (at, (numbers, makes)): (ContextIndex, (Vec<u32>, u32)),
     ) -> Result<(), String> {
         let name = spec.name.clone();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), 1, reads.len());
+        let terms = terms(&spec, dearest_ns(&compiled.entries), 1);
         let instances = instances(&mut compiled);
-        let handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
+        let mut handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
+        handler_stage.reads.clone_from(&numbers);
         let stage = handler_stage.id;
         self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait))?;
         let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, Terms::default());
@@ -222,15 +222,16 @@ impl Managers {
             there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number).collect();
         let kept = there.reads.clone();
         let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, reads.len());
+        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in);
         let instances = instances(&mut compiled);
         let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait))?;
-        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+        let reads: Vec<(String, u32)> =
+            reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
+        let read = reads.iter().map(|(_, number)| *number).collect();
+        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, Some(read), wait))?;
         if !gone.is_empty() {
             let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
         }
-        let reads: Vec<(String, u32)> =
-            reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
         self.record(spec, |there| {
             there.version = version;
             there.entries = compiled.entries;
