@@ -103,7 +103,7 @@ impl Managers {
                 let stage = there.stage;
                 let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) else { return Ok(()) };
                 terms.one_in = one_in;
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait))?;
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
                 let (kind, what) = match one_in {
                     1 => ("restored", "all of its records are let through again".to_owned()),
                     some => ("degraded", format!("one of {some} of its records is let through")),
@@ -115,7 +115,7 @@ impl Managers {
                 let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
                 there.status = Status::Failed(why.clone());
                 let stage = there.stage;
-                self.on_overlay(|overlay, wait| overlay.fail(stage, wait))?;
+                self.on_overlay(|overlay, wait| overlay.fail(stage, wait));
                 self.note(
                     "stopped",
                     &handler,

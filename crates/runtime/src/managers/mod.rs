@@ -25,7 +25,7 @@ use crate::managers::measure::Scales;
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::watch::Watch;
-use crate::platform::overlay::{Overlay, Unanswered, Waiting};
+use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
 use std::collections::BTreeMap;
@@ -138,6 +138,7 @@ impl Managers {
     /// Takes in what the platform counted, and mends what has to be.
     fn look_after(&mut self) {
         self.watch.look();
+        self.resume();
         self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());
         self.mend();
         let now_s = self.started.elapsed().as_secs();
@@ -145,7 +146,9 @@ impl Managers {
             self.last_s = now_s;
             self.measure_provisional();
             self.reckon();
-            self.balance();
+            if self.overlay.unanswered().is_none() {
+                self.balance();
+            }
         }
     }
 
@@ -172,14 +175,37 @@ impl Managers {
         }
     }
 
-    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up.
-    fn on_overlay<T>(
-        &mut self,
-        work: impl FnOnce(&mut Overlay, crate::platform::overlay::Wait<'_>) -> Result<T, Unanswered>,
-    ) -> Result<T, String> {
+    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up. Where a
+    /// context does not answer, it is finished when that does, and nothing comes back of it now.
+    fn on_overlay<T: Default>(&mut self, work: impl FnOnce(&mut Overlay, Wait<'_>) -> Result<T, Unanswered>) -> T {
         let Managers { overlay, watch, .. } = self;
+        let was_finished = overlay.unanswered().is_none();
         let done = work(overlay, &mut Patience { watch, since: Instant::now() });
-        done.map_err(|Unanswered(at)| format!("context {} does not answer", self.watch.name(at)))
+        if let (Err(Unanswered(at)), true) = (&done, was_finished) {
+            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished().unwrap_or_default());
+            self.events.note("unanswered", About { handler: None, context: Some(&name) }, text);
+        }
+        done.unwrap_or_default()
+    }
+
+    /// Why nothing can be changed now, if a change is unfinished.
+    fn unfinished(&self) -> Option<String> {
+        let name = self.watch.name(self.overlay.unanswered()?);
+        Some(format!(
+            "context {name} does not answer: the change that waits for it is finished when it does, and no other is made until \
+             then (if it never does, restart the daemon: what was wanted is kept)"
+        ))
+    }
+
+    /// Goes on with a change that waits for a context.
+    fn resume(&mut self) {
+        let Some(at) = self.overlay.unanswered() else { return };
+        let Managers { overlay, watch, .. } = self;
+        if overlay.resume(&mut Patience { watch, since: Instant::now() }) {
+            let name = self.watch.name(at).to_owned();
+            let text = "it answers again, and the change that waited for it is finished";
+            self.events.note("answered", About { handler: None, context: Some(&name) }, text);
+        }
     }
 }
 

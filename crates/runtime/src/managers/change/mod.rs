@@ -2,7 +2,7 @@
 //!
 //! A plan is made with everything slow done already: programs are compiled and measured for every format that their streams
 //! have. Nothing has changed until then. What is wanted is then written down, and the steps are carried out, each of which
-//! cannot but succeed, as long as the contexts answer.
+//! cannot but succeed; those for which a context does not answer are carried out when it does.
 
 use crate::config::PlatformConfig;
 use crate::handle::Stopped;
@@ -75,7 +75,9 @@ impl Managers {
     /// The same; what is restored is written down already.
     pub(crate) fn make(&mut self, wish: &Wish, discard_state: bool, writes: bool) -> Result<AppliedInfo, PlanInfo> {
         let since = Instant::now();
-        let prepared = self.prepare(wish, discard_state);
+        self.resume();
+        let mut prepared = self.prepare(wish, discard_state);
+        prepared.told.refusals.extend(self.unfinished());
         let mut told = prepared.told;
         if !told.refusals.is_empty() {
             let about = told.changes.first().map(|change| change.handler.clone());
@@ -109,12 +111,17 @@ impl Managers {
             }
         }
         if !told.refusals.is_empty() {
-            // A context does not answer. What was done stands, and what is kept is what is there.
+            // What was done stands, and what is kept is what is there.
             self.give_back(&reserved);
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
             if let Err(why) = self.write_down(specs) {
                 told.refusals.push(format!("and what is there now could not be written down: {why}"));
             }
+            return Err(told);
+        }
+        if let Some(why) = self.unfinished() {
+            // It is what is wanted from now on, and what is kept.
+            told.refusals.push(why);
             return Err(told);
         }
         let took_us = since.elapsed().as_micros() as u64;

@@ -38,7 +38,7 @@ impl Managers {
             }
             Step::SetParameters { spec, values, costs, need } => {
                 let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
-                let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait))?;
+                let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait));
                 self.note(
                     "set_parameters",
                     &spec.name,
@@ -57,7 +57,7 @@ impl Managers {
             Step::Respecify { spec, need } => {
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
                 let (stage, terms) = (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in));
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait))?;
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
                 self.record(spec, |there| {
                     there.need = need;
                     there.one_in = terms.one_in;
@@ -103,11 +103,11 @@ impl Managers {
         let mut handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
         handler_stage.reads.clone_from(&numbers);
         let stage = handler_stage.id;
-        self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait))?;
+        self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait));
         let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, Terms::default());
         let delivery = delivery_stage.id;
         let from = BTreeSet::from([Origin::Stage(stage)]);
-        self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait))?;
+        self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait));
         let _ = self.dock.run(move |context| context.deliver_by(makes, Some(delivery)));
         let status = match compiled.entries.is_empty() {
             true => Status::Waiting(format!("for stream `{}`", reads.join("`, `"))),
@@ -224,11 +224,11 @@ impl Managers {
         let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
         let terms = terms(&spec, dearest_ns(&compiled.entries), one_in);
         let instances = instances(&mut compiled);
-        let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait))?;
+        let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait));
         let reads: Vec<(String, u32)> =
             reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
         let read = reads.iter().map(|(_, number)| *number).collect();
-        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, Some(read), wait))?;
+        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, Some(read), wait));
         if !gone.is_empty() {
             let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
         }
@@ -253,7 +253,7 @@ impl Managers {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
         let stage = there.stage;
         let from = self.overlay.stage(stage).map(|stage| self.watch.name(stage.at).to_owned()).unwrap_or_default();
-        self.on_overlay(|overlay, wait| overlay.move_to(stage, to, wait))?;
+        self.on_overlay(|overlay, wait| overlay.move_to(stage, to, wait));
         if let Some(there) = self.handlers.get_mut(name) {
             there.changes += 1;
         }
@@ -266,9 +266,9 @@ impl Managers {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
         let (stage, delivery, makes) = (there.stage, there.delivery, there.makes);
         let reads: Vec<u32> = there.reads.iter().map(|(_, number)| *number).collect();
-        let taken = self.on_overlay(|overlay, wait| overlay.take(stage, wait))?;
+        let taken = self.on_overlay(|overlay, wait| overlay.take(stage, wait));
         let left = taken.map_or(0, |mut stage| stage.drop_waiting());
-        self.on_overlay(|overlay, wait| overlay.take(delivery, wait))?;
+        self.on_overlay(|overlay, wait| overlay.take(delivery, wait));
         let _ = self.dock.run(move |context| {
             context.underive(makes);
             reads.iter().for_each(|number| context.disclaim(*number));
@@ -300,7 +300,7 @@ impl Managers {
         // Who reads what others make before those begin to make it.
         wanted.sort_by_key(|(_, reads)| !reads.iter().any(|origin| matches!(origin, Origin::Stage(_))));
         for (stage, reads) in wanted {
-            self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait))?;
+            self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait));
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl Managers {
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             let instance = Instance { format: format.id().0, handler, output };
-            self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait))?;
+            self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait));
             if let Some(there) = self.handlers.get_mut(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
@@ -398,6 +398,9 @@ impl Managers {
             };
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
+        if self.overlay.unanswered().is_some() {
+            return;
+        }
         let failed: Vec<(String, u64)> = self
             .handlers
             .iter()
@@ -434,11 +437,8 @@ impl Managers {
         let (spec, stage) = (there.spec.clone(), there.stage);
         match self.again(&spec) {
             Ok(instances) => {
-                let swapped = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
-                match swapped {
-                    Ok(_) => self.note("restarted", name, "it panicked or did not return: it goes on with new state"),
-                    Err(why) => self.note("failed", name, why),
-                }
+                self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
+                self.note("restarted", name, "it panicked or did not return: it goes on with new state");
             }
             Err(why) => self.note("failed", name, why),
         }
