@@ -220,6 +220,85 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     context.stop();
 }
 
+static LET_GO_C_CORE: AtomicBool = AtomicBool::new(false);
+
+/// A c-core cannot be replaced: it is noticed, and what needs it is refused at once until it is back.
+#[test]
+fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 200);
+    let stuck: fn(u64) = |_| {
+        // Where it is measured it comes back.
+        let is_there = std::thread::current().name() == Some("c-core-1");
+        while is_there && !LET_GO_C_CORE.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    };
+    context.manager().add_native(troubled("stuck_there", 7, stuck).metered()).unwrap();
+    let on_c_core = |spec: HandlerSpec| HandlerSpec { place: Some("c-core-1".into()), ..spec };
+    change(&context, Wish::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    let lost = || context.manager().contexts().unwrap()[2].lost.clone();
+    let why = loop {
+        match lost() {
+            Some(why) => break why,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(why, "context c-core-1 does not answer: its thread has not come back from handler `bad`");
+    let is_told = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+    while !is_told("lost") {
+        std::thread::yield_now();
+    }
+    let remove = Wish::Remove { handler: "bad".into() };
+    let refused = context.manager().change(remove.clone(), false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].starts_with(&why), "{refused:?}");
+    // Others need not wait for it.
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    LET_GO_C_CORE.store(true, Ordering::Release);
+    while lost().is_some() || !is_told("returned") {
+        std::thread::yield_now();
+    }
+    change(&context, remove);
+    context.stop();
+}
+
+/// Panics where nobody expects it.
+struct Unsound(Troubled);
+
+impl Handler for Unsound {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, sink: &mut dyn Sink) -> Verdict {
+        self.0.process(batch, selection, sink)
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        assert!(self.0.counters.records_in < 1_000_000, "as the test wants");
+        self.0.counters
+    }
+}
+
+#[test]
+fn a_c_core_whose_thread_has_ended_is_told_of() {
+    let (context, addr) = start(|_| {});
+    let kind = NativeKind::new("unsound", "ends its context", &[], |format, _| {
+        let counters = HandlerCounters { records_in: 999_000, ..HandlerCounters::default() };
+        Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
+    });
+    context.manager().add_native(kind.metered()).unwrap();
+    let spec = HandlerSpec { place: Some("c-core-1".into()), ..native("bad", "unsound", "N", &[]) };
+    change(&context, Wish::Deploy(spec));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 2000);
+    while context.manager().contexts().unwrap()[2].lost.is_none() {
+        std::thread::yield_now();
+    }
+    let moved = Wish::Move { handler: "bad".into(), place: Some("g-core-0".into()) };
+    let refused = context.manager().change(moved, false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
+    context.stop();
+}
+
 /// A publisher of a wider format comes while one of the first goes on; handlers are compiled for it while its records wait.
 #[test]
 fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {

@@ -92,6 +92,13 @@ impl Managers {
     }
 
     fn decide(&mut self, decision: Decision) -> Result<(), String> {
+        let (Decision::Move { handler, .. }
+        | Decision::Sample { stream: handler, .. }
+        | Decision::Stop { handler, .. }) = &decision;
+        let placed = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage));
+        if placed.is_some_and(|placed| self.watch.lost(placed.at).is_some()) {
+            return Ok(());
+        }
         match decision {
             Decision::Move { handler, to, why, .. } => match self.watch.find(&to) {
                 Some(to) => self.move_handler(&handler, to, &why),

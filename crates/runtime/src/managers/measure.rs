@@ -1,5 +1,6 @@
 //! What a handler costs on records of its stream, measured before it is let in; and the records that it makes of them.
 
+use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
@@ -7,6 +8,7 @@ use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long what was measured counts, for the same program on the same format.
@@ -31,11 +33,13 @@ pub(crate) struct Scales {
     remembered: BTreeMap<(String, FormatId), (Outcome, Instant)>,
     /// How long a handler that is not known to take bounded steps may take for the sample.
     patience: Duration,
+    /// Threads that were left behind.
+    left: Vec<JoinHandle<()>>,
 }
 
 impl Scales {
     pub(crate) fn new(patience: Duration) -> Scales {
-        Scales { remembered: BTreeMap::new(), patience }
+        Scales { remembered: BTreeMap::new(), patience, left: Vec::new() }
     }
 
     /// What a program costs for records of a format, of which these are some; made-up ones are taken if there are none.
@@ -80,7 +84,14 @@ impl Scales {
     }
 
     /// Measures on a thread of its own, which is left behind if it does not come back.
-    fn aside(&self, weighed: Weighed) -> Result<Outcome, String> {
+    fn aside(&mut self, weighed: Weighed) -> Result<Outcome, String> {
+        self.left.retain(|thread| !thread.is_finished());
+        if self.left.len() >= MAX_ABANDONED {
+            return Err(format!(
+                "it cannot be measured: {MAX_ABANDONED} handlers have not returned from being measured, and no more are tried \
+                 until one does"
+            ));
+        }
         let (done, wait) = sync_channel(1);
         let run = move || drop(done.send(caught(|| weighed.run())));
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
@@ -92,6 +103,7 @@ impl Scales {
                 outcome
             }
             Err(_) => {
+                self.left.push(thread);
                 let ms = self.patience.as_millis();
                 Err(format!("it did not return within {ms} ms from records of the stream, on which it was measured"))
             }

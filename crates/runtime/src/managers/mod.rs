@@ -9,6 +9,7 @@ pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod keep;
+mod lost;
 mod measure;
 pub(crate) mod monitor;
 pub(crate) mod spec;
@@ -28,7 +29,7 @@ use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -64,6 +65,8 @@ pub(crate) struct Managers {
     last_s: u64,
     events: Events,
     started: Instant,
+    /// Streams that got a format while a context did not answer.
+    late_formats: BTreeSet<u32>,
 }
 
 impl Managers {
@@ -95,6 +98,7 @@ impl Managers {
             last_s: 0,
             events: Events::default(),
             started: Instant::now(),
+            late_formats: BTreeSet::new(),
         }
     }
 
@@ -186,26 +190,6 @@ impl Managers {
             self.events.note("unanswered", About { handler: None, context: Some(&name) }, text);
         }
         done.unwrap_or_default()
-    }
-
-    /// Why nothing can be changed now, if a change is unfinished.
-    fn unfinished(&self) -> Option<String> {
-        let name = self.watch.name(self.overlay.unanswered()?);
-        Some(format!(
-            "context {name} does not answer: the change that waits for it is finished when it does, and no other is made until \
-             then (if it never does, restart the daemon: what was wanted is kept)"
-        ))
-    }
-
-    /// Goes on with a change that waits for a context.
-    fn resume(&mut self) {
-        let Some(at) = self.overlay.unanswered() else { return };
-        let Managers { overlay, watch, .. } = self;
-        if overlay.resume(&mut Patience { watch, since: Instant::now() }) {
-            let name = self.watch.name(at).to_owned();
-            let text = "it answers again, and the change that waited for it is finished";
-            self.events.note("answered", About { handler: None, context: Some(&name) }, text);
-        }
     }
 }
 

@@ -113,6 +113,7 @@ impl Managers {
                     turns: port.gauges.turns.get(),
                     sleeps: port.gauges.sleeps.get(),
                     replaced: port.gauges.replaced.get(),
+                    lost: self.lost_text(ContextIndex(at as u8)),
                 }
             })
             .collect()

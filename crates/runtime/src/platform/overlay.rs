@@ -48,6 +48,9 @@ pub(crate) struct Port {
     done: Consumer<Change>,
     doorbell: Option<Doorbell>,
     pub(crate) gauges: Arc<ContextGauges>,
+    /// Batches that may wait in each of its queues, as it was told.
+    limit: usize,
+    is_lost: bool,
 }
 
 /// Both sides of a context's signal queue.
@@ -73,7 +76,7 @@ impl Port {
         doorbell: Option<Doorbell>,
         gauges: Arc<ContextGauges>,
     ) -> Port {
-        Port { changes, done, doorbell, gauges }
+        Port { changes, done, doorbell, gauges, limit: 0, is_lost: false }
     }
 }
 
@@ -131,7 +134,8 @@ pub(crate) struct Overlay {
 impl Overlay {
     /// Contexts with nothing in them; the first is the one at which streams come in. A queue holds so many batches at most, and
     /// all of them no more of one context's buffers than that, so that enough are left to work with.
-    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
+    pub(crate) fn new(mut ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
+        ports.iter_mut().for_each(|port| port.limit = queue_batches);
         let (stages, links) = (BTreeMap::new(), BTreeMap::new());
         Overlay {
             ports,
@@ -151,12 +155,19 @@ impl Overlay {
     /// done for twice as many queues each time, so that it is rare.
     fn share_buffers(&mut self, wait: Wait<'_>) {
         let edges = self.links.values().filter(|link| **link == Link::Edge).count();
-        let limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
-        if limit == std::mem::replace(&mut self.limit, limit) {
-            return;
-        }
+        self.limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
         for at in 0..self.ports.len() {
-            self.carry_out(ContextIndex(at as u8), vec![Op::Limit(limit)], wait);
+            let (limit, port) = (self.limit, &mut self.ports[at]);
+            if !port.is_lost && std::mem::replace(&mut port.limit, limit) != limit {
+                self.carry_out(ContextIndex(at as u8), vec![Op::Limit(limit)], wait);
+            }
+        }
+    }
+
+    /// A context does not answer, or does so again. What others need not wait for, it is told later.
+    pub(crate) fn set_lost(&mut self, at: ContextIndex, is_lost: bool) {
+        if let Some(port) = self.ports.get_mut(usize::from(at.0)) {
+            port.is_lost = is_lost;
         }
     }
 

@@ -29,13 +29,26 @@ const BUDGET_TIMES: f64 = 10.0;
 const LEAST_BUDGET_NS: u64 = 1000;
 
 /// One step from what runs to what is wanted.
-enum Step {
+pub(super) enum Step {
     Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
     Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
     SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
     Respecify { spec: HandlerSpec, need: Need },
     Move { handler: String, spec: HandlerSpec, to: ContextIndex },
     Remove { handler: String },
+}
+
+impl Step {
+    /// The handler that it is about, what that is to read, and where it is to go, as far as the step says so.
+    pub(super) fn about(&self) -> (&str, &[String], Option<ContextIndex>) {
+        match self {
+            Step::Deploy { spec, reads, at, .. } => (&spec.name, reads, Some(*at)),
+            Step::Swap { spec, reads, .. } => (&spec.name, reads, None),
+            Step::SetParameters { spec, .. } | Step::Respecify { spec, .. } => (&spec.name, &[], None),
+            Step::Move { handler, to, .. } => (handler, &[], Some(*to)),
+            Step::Remove { handler } => (handler, &[], None),
+        }
+    }
 }
 
 /// A plan with all that it takes.
@@ -77,7 +90,8 @@ impl Managers {
         let since = Instant::now();
         self.resume();
         let mut prepared = self.prepare(wish, discard_state);
-        prepared.told.refusals.extend(self.unfinished());
+        let hindered = self.unfinished().or_else(|| self.lost_for(&prepared.steps));
+        prepared.told.refusals.extend(hindered);
         let mut told = prepared.told;
         if !told.refusals.is_empty() {
             let about = told.changes.first().map(|change| change.handler.clone());
@@ -145,7 +159,10 @@ impl Managers {
                 // Where there are fewer CPUs than contexts, these take turns.
                 capacity.most.time_ns_per_s = (capacity.most.time_ns_per_s as f64 * share) as u64;
             }
-            capacity.margin_percent = self.config.margin_percent as u8;
+            capacity.margin_percent = match self.watch.lost(ContextIndex(at as u8)) {
+                Some(_) => 100,
+                None => self.config.margin_percent as u8,
+            };
             capacity.slice_ns = u64::from(self.config.slice_us) * 1000;
             let rates = self.monitor.context(at);
             let time_ns_per_s = rates.busy_ns_per_s.saturating_sub(rates.handler_ns_per_s);

@@ -308,6 +308,11 @@ impl Managers {
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
+        if self.is_anything_lost() {
+            // Once all contexts answer again.
+            self.late_formats.insert(number);
+            return;
+        }
         let stream = KnownStream::from(facts);
         let readers: Vec<String> = self
             .handlers
@@ -390,14 +395,10 @@ impl Managers {
             let context = self.watch.name(one.context).to_owned();
             let handler =
                 self.handlers.iter().find(|(_, there)| there.stage == one.stage).map(|(name, _)| name.clone());
-            let text = match one.goes_on {
-                true => {
-                    "a handler did not return: the context goes on with another thread, and with what waited for it"
-                }
-                false => "a handler did not return, as too many before it: the context is not replaced any more",
-            };
+            let text = "a handler did not return: the context goes on with another thread, and with what waited for it";
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
+        self.note_turned();
         if self.overlay.unanswered().is_some() {
             return;
         }
@@ -405,8 +406,9 @@ impl Managers {
             .handlers
             .iter()
             .filter_map(|(name, there)| {
-                let faults = self.overlay.stage(there.stage)?.gauges.faults.get();
-                (faults > there.faults_seen).then(|| (name.clone(), faults))
+                let placed = self.overlay.stage(there.stage)?;
+                let faults = placed.gauges.faults.get();
+                (self.watch.lost(placed.at).is_none() && faults > there.faults_seen).then(|| (name.clone(), faults))
             })
             .collect();
         for (name, faults) in failed {
