@@ -264,6 +264,48 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
     context.stop();
 }
 
+static LET_GO_MANY: AtomicBool = AtomicBool::new(false);
+
+/// Threads that come back from their handlers are none that were lost.
+#[test]
+fn as_many_g_cores_as_ever_are_replaced_if_handlers_come_back() {
+    let (context, addr) = start(|config| {
+        config.platform.contexts.truncate(1);
+        config.platform.stuck_after_ms = 100;
+    });
+    let stuck: fn(u64) = |number| {
+        let is_there = std::thread::current().name() == Some("g-core-0");
+        while is_there && (number == 1 || !LET_GO_MANY.load(Ordering::Acquire)) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    context.manager().add_native(troubled("stuck_once", 0, stuck)).unwrap();
+    context.manager().add_native(troubled("stuck_more", 1, stuck)).unwrap();
+    let deploy = |name: &str, kind: &str| {
+        change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native(name, kind, "N", &[]) }));
+    };
+    let mut publisher = connect(&addr);
+    (0..17).for_each(|number| deploy(&format!("once{number}"), "stuck_once"));
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    let g_core = || context.manager().contexts().unwrap()[1].clone();
+    while g_core().replaced < 16 || g_core().lost.is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(g_core().replaced, 16, "no more than that at a time");
+    LET_GO_MANY.store(true, Ordering::Release);
+    while g_core().lost.is_some() {
+        std::thread::yield_now();
+    }
+    deploy("more", "stuck_more");
+    publish(&mut publisher, 1, 2);
+    publisher.flush().unwrap();
+    while g_core().replaced < 17 {
+        std::thread::yield_now();
+    }
+    context.stop();
+}
+
 /// Panics where nobody expects it.
 struct Unsound(Troubled);
 

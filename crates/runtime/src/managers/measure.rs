@@ -237,3 +237,38 @@ fn batch(format: &Format, records: &[u8]) -> Option<Batch> {
     batch.select_all();
     (found > 0).then_some(batch)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+    use crossdock_engine::NativeKind;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn handlers_that_do_not_return_are_measured_up_to_a_bound_until_they_return() {
+        let let_go = Arc::new(AtomicBool::new(false));
+        let mut natives = Natives::built_in();
+        let seen = Arc::clone(&let_go);
+        natives.add(NativeKind::new("stuck", "does not return", &[], move |format, _| {
+            while !seen.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            Ok((Box::new(Nothing), format.clone()))
+        }));
+        let mut scales = Scales::new(Duration::ZERO);
+        let (program, format) = (HandlerProgram::native("stuck"), Format::parse_schema("n i64").unwrap());
+        let mut weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0, false);
+        for _ in 0..MAX_ABANDONED {
+            assert!(weigh(&mut scales).unwrap_err().contains("did not return"));
+        }
+        assert!(weigh(&mut scales).unwrap_err().contains("16 handlers have not returned"));
+        let_go.store(true, Ordering::Release);
+        while !scales.left.iter().all(JoinHandle::is_finished) {
+            std::thread::yield_now();
+        }
+        scales.patience = Duration::from_secs(60);
+        assert!(weigh(&mut scales).is_ok());
+    }
+}
