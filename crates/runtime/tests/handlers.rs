@@ -306,6 +306,40 @@ fn as_many_g_cores_as_ever_are_replaced_if_handlers_come_back() {
     context.stop();
 }
 
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+static LET_GO_MEASURED: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn what_there_is_is_told_while_a_change_is_being_made() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 30_000);
+    let slow: fn(u64) = |_| {
+        IS_MEASURED.store(true, Ordering::Release);
+        while !LET_GO_MEASURED.load(Ordering::Acquire) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    context.manager().add_native(troubled("slow", 0, slow)).unwrap();
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    change(&context, Wish::Deploy(sql("first", "SELECT * FROM N")));
+    let changing = context.clone();
+    let changed =
+        std::thread::spawn(move || changing.manager().change(Wish::Deploy(native("slow", "slow", "N", &[])), false));
+    while !IS_MEASURED.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    let manager = context.manager();
+    assert_eq!((manager.handlers().unwrap().len(), manager.specs().unwrap().len()), (1, 1));
+    assert_eq!(manager.contexts().unwrap().len(), 4);
+    assert!(manager.events(0).unwrap().iter().any(|event| event.kind == "deployed"));
+    assert!(!changed.is_finished(), "it waits for its handler still");
+    LET_GO_MEASURED.store(true, Ordering::Release);
+    changed.join().unwrap().unwrap().unwrap();
+    assert_eq!(manager.handlers().unwrap().len(), 2, "who made a change sees it");
+    context.stop();
+}
+
 /// Panics where nobody expects it.
 struct Unsound(Troubled);
 

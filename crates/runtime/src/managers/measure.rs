@@ -259,7 +259,7 @@ mod tests {
         }));
         let mut scales = Scales::new(Duration::ZERO);
         let (program, format) = (HandlerProgram::native("stuck"), Format::parse_schema("n i64").unwrap());
-        let mut weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0, false);
+        let weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0, false);
         for _ in 0..MAX_ABANDONED {
             assert!(weigh(&mut scales).unwrap_err().contains("did not return"));
         }
