@@ -184,6 +184,7 @@ impl Table {
             | Op::NoOutput { .. }
             | Op::Part { .. }
             | Op::Target { .. }
+            | Op::Drops { .. }
             | Op::Input { .. }
             | Op::Join { .. } => self.change_way(op),
         }
@@ -222,6 +223,11 @@ impl Table {
             Op::Target { from, to, context } => {
                 if let Some(output) = self.output_of(*from, *to) {
                     retarget(output, *context);
+                }
+            }
+            Op::Drops { from, to, drops } => {
+                if let Some(Output::Edge(sender)) = self.output_of(*from, *to) {
+                    sender.drops = *drops;
                 }
             }
             Op::Input { stage, receiver } => {

@@ -28,6 +28,8 @@ pub(crate) enum Op {
     Part { from: Origin, to: StageId, context: ContextIndex, ends: Option<(Output, Receiver)> },
     /// A way's stage is at another context from now on.
     Target { from: Origin, to: StageId, context: ContextIndex },
+    /// Whether what finds no room in a way is dropped.
+    Drops { from: Origin, to: StageId, drops: bool },
     /// One more queue of a stage.
     Input { stage: StageId, receiver: Option<Receiver> },
     /// A queue within this context becomes a direct call, once it is empty.

@@ -479,9 +479,14 @@ impl Overlay {
         wait: Wait<'_>,
     ) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
-        placed.terms = terms;
-        let at = placed.at;
+        let (before, at, origins) = (std::mem::replace(&mut placed.terms, terms), placed.at, placed.reads.clone());
         self.carry_out(at, vec![Op::Terms { stage: id, terms, reads }], wait);
+        if before.drops != terms.drops {
+            // Queues that were made before go by it too.
+            for from in origins {
+                self.carry_out(self.home(from), vec![Op::Drops { from, to: id, drops: terms.drops }], wait);
+            }
+        }
         self.finished(())
     }
 

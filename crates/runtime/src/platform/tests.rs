@@ -348,3 +348,29 @@ fn what_reads_two_streams_ends_when_both_have_ended() {
     assert!(!ends(Some(1), None), "the other one goes on again");
     assert!(ends(Some(0), None));
 }
+
+/// How a full queue is treated may change while it is there.
+#[test]
+fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
+    let (mut world, mut overlay) = World::new(2, 1, 2);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+    let id = stage.id;
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    overlay.put(stage, ContextIndex(1), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
+    let gauges = Arc::clone(&overlay.stage(id).unwrap().gauges);
+    for drops in [false, true, false] {
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        overlay.set_terms(id, Terms { drops, ..Terms::default() }, None, &mut wait).unwrap();
+        world.settle();
+        let lost = || gauges.losses().iter().filter(|(why, _)| why == "queue_full").map(|(_, lost)| lost).sum::<u64>();
+        let before = lost();
+        // Nobody takes anything out.
+        for _ in 0..10 {
+            world.offer(0);
+            world.turn(0);
+        }
+        assert_eq!((world.blocked[0], lost() > before), (!drops, drops));
+        world.settle();
+    }
+}
