@@ -103,9 +103,10 @@ const CONTEXT_HEADINGS: [(&str, Side); 7] = [
 
 fn context_row(context: &HandlerContextInfo) -> Vec<String> {
     let others = context.shares.iter().filter(|other| **other != context.name);
+    let lost = if context.lost.is_some() { " (does not answer)" } else { "" };
     let shares = others.fold(String::new(), |shares, other| format!("{shares} (with {other})"));
     vec![
-        context.name.clone() + &shares,
+        context.name.clone() + &shares + lost,
         context.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
         if context.handlers.is_empty() { "-".to_owned() } else { context.handlers.join(", ") },
         format!("{:.0} %", context.busy_share * 100.0),

@@ -18,10 +18,15 @@ use std::os::fd::BorrowedFd;
 const WINDOW_PACKETS: u32 = 256;
 /// Bytes of a receive buffer that one packet over loopback takes, about: twice its length.
 const CHARGED_BYTES: usize = 16 << 10;
+const _: () = assert!(LARGE_BUFFERS >= WINDOW_PACKETS as usize + SPARE_BUFFERS + 8, "8 are posted for what arrives");
 /// A daemon that was silent for so long, though asked, is gone.
 pub(crate) const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
+/// Large buffers: one for each packet that the daemon may send ahead, since a record may be as long as that, and what the
+/// application is slow to take or what is ahead of a hole must leave some to what comes next; and some being filled or in flight.
+/// Only what is used is ever touched.
+const LARGE_BUFFERS: usize = WINDOW_PACKETS as usize + 64;
 /// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
 const SPARE_BUFFERS: usize = 32;
 
@@ -61,8 +66,7 @@ impl Udp {
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
         let holds = u32::try_from(device.info().receive_buffer_bytes / CHARGED_BYTES).unwrap_or(u32::MAX);
         let window_packets = WINDOW_PACKETS.min(holds).max(8);
-        // 32 super-packets each way in flight, some being filled and some in the application's hands; the rest for acks.
-        let classes = vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, 160)];
+        let classes = vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
         let pool = Pool::new(PoolConfig { classes }).map_err(Error::system("cannot allocate buffers"))?;
         Ok(Udp {
             device,

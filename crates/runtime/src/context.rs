@@ -10,9 +10,10 @@ use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::handle::Command;
+use crate::late::Late;
 use crate::managers::handle::Ask;
 use crate::morph::Morph;
-use crate::output::{Arrived, Payload};
+use crate::output::Payload;
 use crate::peers::{Carrier, Peers};
 use crate::platform::END;
 use crate::platform::table::Table;
@@ -26,7 +27,7 @@ use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice};
+use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -52,7 +53,6 @@ pub(crate) struct Scratch {
     pub(crate) frames: Vec<Frame>,
     pub(crate) spans: Vec<PayloadSpan>,
     pub(crate) runs: Vec<Run>,
-    pub(crate) ready: Vec<(Arrived, usize)>,
     pub(crate) dirty: Vec<usize>,
     pub(crate) whole: Vec<usize>,
     pub(crate) checked: Vec<usize>,
@@ -62,6 +62,8 @@ pub(crate) struct Scratch {
     pub(crate) converted: Vec<(usize, usize)>,
     /// Keys of subscriptions with an open super-packet.
     pub(crate) opened: Vec<usize>,
+    /// Keys of subscriptions that have to wait for buffers.
+    pub(crate) late: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
     pub(crate) released: Vec<Payload>,
     /// Subscriptions that take an attached publisher's packet by reference, and those that take it in part.
@@ -109,6 +111,8 @@ pub(crate) struct Context {
     pub(crate) morph: Morph,
     pub(crate) platform: Table,
     pub(crate) news: Sender<Ask>,
+    /// What some subscriptions have still to see.
+    pub(crate) late: Option<Late>,
     /// Attached peers to be looked after each turn, until they have caught up.
     pub(crate) stragglers: Vec<usize>,
     /// When the rings last brought something, and when the ends of clients were last looked for.
@@ -154,6 +158,7 @@ impl Context {
             morph: Morph::new(morph_pool),
             platform,
             news,
+            late: None,
             stragglers: Vec::new(),
             rings_ns: 0,
             ends_ns: 0,
@@ -172,6 +177,7 @@ impl Context {
     pub(crate) fn run(mut self) {
         loop {
             self.now_ns = self.clock.now_ns();
+            self.serve_late(false);
             let (frames, taken) = (self.dock(), self.host.taken());
             let mut again = self.take_rings();
             self.look_after_stragglers();
@@ -227,8 +233,9 @@ impl Context {
             Idle::Spin => std::thread::yield_now(),
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
-                // Nobody rings when there is room again in the queue to another context.
-                let longest_ns = if self.platform.is_full() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
+                // Nobody rings when there is room again in the queue to another context, or a buffer.
+                let longest_ns =
+                    if self.platform.is_full() || self.late.is_some() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);
@@ -237,11 +244,26 @@ impl Context {
         }
     }
 
+    /// Large buffers that must be free before data is taken in. What is ahead of a hole is kept only while twice as many are, so
+    /// that it leaves some to what fills the hole.
+    #[inline]
+    pub(crate) fn buffers_needed(&self) -> usize {
+        (SPARE_BUFFERS + 2 * self.subscriptions.len()).min(self.large_buffers / 4)
+    }
+
     /// Whether so few buffers are free that data is better sent again later.
     #[inline]
     pub(crate) fn is_short_of_buffers(&mut self) -> bool {
-        let needed = (SPARE_BUFFERS + 2 * self.subscriptions.len()).min(self.large_buffers / 4);
-        !self.pool.has_free(MAX_SUPER_BYTES, needed)
+        let needed = self.buffers_needed();
+        self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
+    }
+
+    /// Whether so few are free that what handlers have made is better delivered later. Half as many as for what comes in, which
+    /// handlers hold: were it more, they could wait for each other for ever.
+    #[inline]
+    pub(crate) fn cannot_deliver(&mut self) -> bool {
+        let needed = self.buffers_needed() / 2;
+        self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
     }
 
     /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.
@@ -338,7 +360,7 @@ impl Context {
         if publishers == 0 && self.platform.takes(number) {
             // Behind all records of the stream, to the subscriptions of what is made of them.
             let mut end = self.scratch.spare.pop().unwrap_or_default();
-            end.format = END;
+            (end.stream, end.format) = (number, END);
             self.platform.offer(number, &end);
             self.recycle(end);
         }
@@ -350,13 +372,9 @@ impl Context {
                 accept.untold_end = true;
                 continue;
             }
-            self.flush_subscription(key);
-            self.settle_queue(key);
-            self.tell_dropped(key, true);
-            let Some(subscription) = self.subscriptions.get(key) else { continue };
-            let notice = Notice::StreamEnded { subscription: subscription.number, publishers };
-            let peer = subscription.peer;
-            self.tell(peer, &ControlMessage::Notice(notice));
+            if !self.is_told_late(key, publishers) {
+                self.tell_end(key, publishers);
+            }
         }
     }
 

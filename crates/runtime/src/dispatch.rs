@@ -14,7 +14,7 @@ use crossdock_mailbox::{Batch, Buffer, Selection, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
-use crossdock_transport::{ControlMessage, Header, Kind, Notice, PacketError};
+use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice, PacketError};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -86,37 +86,47 @@ impl Context {
             self.counters.drop(Drop::NoBuffer, run.packets.into());
             return;
         }
+        let needed = self.buffers_needed();
         let Some(link) = self.peers.link_mut(key) else { return };
         let receiver = &mut link.session.receiver;
-        let handle = if run.header.seq <= receiver.next_seq() {
-            Arrived::Here
-        } else {
+        let is_ahead = run.header.seq > receiver.next_seq();
+        if is_ahead && run.header.kind == Kind::Data && !self.pool.has_free(MAX_SUPER_BYTES, 2 * needed) {
+            // What fills the hole must find buffers.
+            self.counters.drop(Drop::NoBuffer, run.packets.into());
+            return;
+        }
+        let handle = if is_ahead {
             Arrived::Kept { buffer: buffer.clone(), header: run.header, spans: run.spans(spans).to_vec(), stride }
+        } else {
+            Arrived::Here
         };
-        let mut ready = std::mem::take(&mut self.scratch.ready);
-        let arrival = receiver.arrive(run.header.seq, run.packets, handle, self.now_ns, |handle, skip| {
-            ready.push((handle, skip as usize));
+        let mut first_skip = None;
+        let arrival = receiver.arrive_alone(run.header.seq, run.packets, handle, self.now_ns, |_, skip| {
+            first_skip = Some(skip as usize);
         });
         match arrival {
             Arrival::Delivered | Arrival::Held => {}
             Arrival::Duplicate => self.counters.drop(Drop::Duplicate, run.packets.into()),
             Arrival::Beyond => self.counters.drop(Drop::BeyondCredit, run.packets.into()),
         }
-        for (handle, skip) in ready.drain(..) {
-            match &handle {
-                Arrived::Here => {
-                    let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
-                    self.deliver(key, data, skip);
-                }
-                Arrived::Kept { buffer, header, spans, stride } => {
-                    let data = Data { buffer: buffer.clone(), header: *header, spans, stride: *stride };
-                    self.deliver(key, data, skip);
-                }
-            }
+        if let Some(skip) = first_skip {
+            let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
+            self.deliver(key, data, skip);
+            self.deliver_kept(key);
         }
-        self.scratch.ready = ready;
         self.grant_credit(key);
         self.peers.touch(key);
+    }
+
+    /// What was kept ahead of a hole that is filled now, as far as there are buffers for what comes of it; the rest is asked for
+    /// again.
+    fn deliver_kept(&mut self, key: usize) {
+        while !self.is_short_of_buffers()
+            && let Some((kept, skip)) = self.peers.link_mut(key).and_then(|link| link.session.receiver.next_kept())
+        {
+            let Arrived::Kept { buffer, header, spans, stride } = kept else { continue };
+            self.deliver(key, Data { buffer, header, spans: &spans, stride }, skip as usize);
+        }
     }
 
     /// In-order packets of a peer: control messages are carried out, records become a batch.
@@ -193,14 +203,21 @@ impl Context {
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);
         let mut converted = std::mem::take(&mut self.scratch.converted);
+        let mut late = std::mem::take(&mut self.scratch.late);
         for &key in subscribers {
             match self.subscriptions.get(key).map(|subscription| subscription.way(batch.format)) {
+                Some(Way::AsTheyAre | Way::Chain(_)) if self.must_wait(key) => late.push(key),
                 Some(Way::AsTheyAre) if self.serve(key, &batch, stride) => whole.push(key),
                 Some(Way::Chain(chain)) => converted.push((chain, key)),
                 Some(Way::None) => self.put_aside(key, &batch),
                 Some(Way::AsTheyAre) | None => {}
             }
         }
+        if !late.is_empty() {
+            self.make_late(&batch, stream, &late);
+            late.clear();
+        }
+        self.scratch.late = late;
         // Once for all that take the same chain.
         converted.sort_unstable();
         for group in converted.chunk_by(|one, other| one.0 == other.0) {

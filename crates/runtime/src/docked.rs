@@ -6,7 +6,6 @@ use crate::platform::{END, StageId};
 use crate::requests::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
-use crossdock_transport::{ControlMessage, Notice};
 
 /// What is known of a stream that handlers read.
 #[derive(Clone, Debug)]
@@ -36,6 +35,8 @@ impl Context {
                 return false;
             }
         }
+        // What subscriptions make of a batch takes buffers: without them it waits, and whoever makes it with it.
+        self.platform.holds_deliveries = self.cannot_deliver();
         let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000));
         let has_turned = !self.platform.turned.is_empty();
         if has_turned {
@@ -43,15 +44,31 @@ impl Context {
                 if is_blocked { self.block(stream as usize) } else { self.unblock(stream as usize) }
             }
         }
-        if self.platform.delivered.is_empty() {
+        if !self.dispatch_delivered(false) {
             if has_turned {
                 // Credit that was kept back goes out now: nothing else may come that would take it along.
                 self.service_peers();
             }
             return more || changed || has_turned;
         }
-        let mut delivered = std::mem::take(&mut self.platform.delivered);
-        for batch in delivered.drain(..) {
+        self.flush_opened(self.idler.is_heavy(self.now_ns));
+        self.service_peers();
+        true
+    }
+
+    /// Gives what was delivered to the subscriptions of its streams, as far as there are buffers for what they make of it, or
+    /// `all`. Whether there was any.
+    fn dispatch_delivered(&mut self, all: bool) -> bool {
+        let mut any = false;
+        while !self.platform.delivered.is_empty() {
+            if self.cannot_deliver() {
+                if !all {
+                    self.platform.holds_deliveries = true;
+                    break;
+                }
+                self.serve_late(true);
+            }
+            let Some(batch) = self.platform.delivered.pop_front() else { break };
             let stream = batch.stream as usize;
             if batch.format == END {
                 self.recycle(batch);
@@ -59,11 +76,9 @@ impl Context {
             } else {
                 self.dispatch(batch, stream, usize::MAX);
             }
+            any = true;
         }
-        self.platform.delivered = delivered;
-        self.flush_opened(self.idler.is_heavy(self.now_ns));
-        self.service_peers();
-        true
+        any
     }
 
     /// Counts a turn, and the time that it took if it was busy.
@@ -171,11 +186,16 @@ impl Context {
 
     /// Nothing makes a stream any more: its subscribers are told, after the records that came.
     pub(crate) fn underive(&mut self, number: u32) {
-        let Some(stream) = self.streams.get_mut(number as usize) else { return };
-        if stream.made_by.take().is_none() {
+        let Some(stream) = self.streams.get(number as usize) else { return };
+        if stream.made_by.is_none() {
             return;
         }
-        stream.delivery = None;
+        if self.platform.delivered.iter().any(|batch| batch.stream == number) {
+            self.dispatch_delivered(true);
+        }
+        if let Some(stream) = self.streams.get_mut(number as usize) {
+            (stream.made_by, stream.delivery) = (None, None);
+        }
         self.tell_ended(number as usize);
         self.disclaim(number);
     }
@@ -184,13 +204,9 @@ impl Context {
     fn tell_ended(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.get(stream_key) else { return };
         for key in stream.subscriptions.clone() {
-            self.flush_subscription(key);
-            self.settle_queue(key);
-            self.tell_dropped(key, true);
-            let Some(subscription) = self.subscriptions.get(key) else { continue };
-            let notice = Notice::StreamEnded { subscription: subscription.number, publishers: 0 };
-            let peer = subscription.peer;
-            self.tell(peer, &ControlMessage::Notice(notice));
+            if !self.is_told_late(key, 0) {
+                self.tell_end(key, 0);
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::info::{
 use crate::managers::dock::Dock;
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
+use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
 use crate::platform::start::{Started as Platform, start as start_platform};
@@ -228,8 +229,11 @@ impl ContextHandle {
         let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
         complaints.append(&mut refused.recv().unwrap_or_default());
         let state = Mutex::new(state_thread);
+        let views = Views::new(platform_config.history_s as usize);
+        let manager = ManagerHandle::new(asks, views.clone());
         let dock = Dock::new(commands.clone(), doorbell.clone());
-        let parts = ManagerParts { dock, overlay, watch, natives: Natives::built_in(), config: platform_config, kept };
+        let parts =
+            ManagerParts { dock, overlay, watch, natives: Natives::built_in(), config: platform_config, kept, views };
         let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
@@ -241,7 +245,7 @@ impl ContextHandle {
             attach,
             services,
             state,
-            manager: ManagerHandle::new(asks),
+            manager,
             manager_thread: Mutex::new(Some(manager_thread)),
             complaints,
         };

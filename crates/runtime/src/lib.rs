@@ -20,6 +20,7 @@ mod drafts;
 mod explain;
 mod handle;
 pub mod info;
+mod late;
 mod local;
 mod mailboxes;
 mod managers;

@@ -228,7 +228,9 @@ impl Packer<'_> {
         self.flush();
         // When the large buffers are used up, no new data is let in; what was let in is finished in smaller ones.
         let pool = &mut *self.pool;
-        let Some(buffer) = [MAX_SUPER_BYTES, 16 << 10, 8 << 10].into_iter().find_map(|bytes| pool.alloc(bytes)) else {
+        let long_enough = |bytes: &usize| *bytes == MAX_SUPER_BYTES || HEADER_BYTES + record.len() <= *bytes;
+        let mut sizes = [MAX_SUPER_BYTES, 16 << 10, 8 << 10].into_iter().filter(long_enough);
+        let Some(buffer) = sizes.find_map(|bytes| pool.alloc(bytes)) else {
             self.counters.drop(Drop::NoBuffer, 1);
             self.lost += 1;
             return;

@@ -220,6 +220,161 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     context.stop();
 }
 
+static LET_GO_C_CORE: AtomicBool = AtomicBool::new(false);
+
+/// A c-core cannot be replaced: it is noticed, and what needs it is refused at once until it is back.
+#[test]
+fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 200);
+    let stuck: fn(u64) = |_| {
+        // Where it is measured it comes back.
+        let is_there = std::thread::current().name() == Some("c-core-1");
+        while is_there && !LET_GO_C_CORE.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    };
+    context.manager().add_native(troubled("stuck_there", 7, stuck).metered()).unwrap();
+    let on_c_core = |spec: HandlerSpec| HandlerSpec { place: Some("c-core-1".into()), ..spec };
+    change(&context, Wish::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    let lost = || context.manager().contexts().unwrap()[2].lost.clone();
+    let why = loop {
+        match lost() {
+            Some(why) => break why,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(why, "context c-core-1 does not answer: its thread has not come back from handler `bad`");
+    let is_told = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+    while !is_told("lost") {
+        std::thread::yield_now();
+    }
+    let remove = Wish::Remove { handler: "bad".into() };
+    let refused = context.manager().change(remove.clone(), false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].starts_with(&why), "{refused:?}");
+    // Others need not wait for it.
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    LET_GO_C_CORE.store(true, Ordering::Release);
+    while lost().is_some() || !is_told("returned") {
+        std::thread::yield_now();
+    }
+    change(&context, remove);
+    context.stop();
+}
+
+static LET_GO_MANY: AtomicBool = AtomicBool::new(false);
+
+/// Threads that come back from their handlers are none that were lost.
+#[test]
+fn as_many_g_cores_as_ever_are_replaced_if_handlers_come_back() {
+    let (context, addr) = start(|config| {
+        config.platform.contexts.truncate(1);
+        config.platform.stuck_after_ms = 100;
+    });
+    let stuck: fn(u64) = |number| {
+        let is_there = std::thread::current().name() == Some("g-core-0");
+        while is_there && (number == 1 || !LET_GO_MANY.load(Ordering::Acquire)) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    context.manager().add_native(troubled("stuck_once", 0, stuck)).unwrap();
+    context.manager().add_native(troubled("stuck_more", 1, stuck)).unwrap();
+    let deploy = |name: &str, kind: &str| {
+        change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native(name, kind, "N", &[]) }));
+    };
+    let mut publisher = connect(&addr);
+    (0..17).for_each(|number| deploy(&format!("once{number}"), "stuck_once"));
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    let g_core = || context.manager().contexts().unwrap()[1].clone();
+    while g_core().replaced < 16 || g_core().lost.is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(g_core().replaced, 16, "no more than that at a time");
+    LET_GO_MANY.store(true, Ordering::Release);
+    while g_core().lost.is_some() {
+        std::thread::yield_now();
+    }
+    deploy("more", "stuck_more");
+    publish(&mut publisher, 1, 2);
+    publisher.flush().unwrap();
+    while g_core().replaced < 17 {
+        std::thread::yield_now();
+    }
+    context.stop();
+}
+
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+static LET_GO_MEASURED: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn what_there_is_is_told_while_a_change_is_being_made() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 30_000);
+    let slow: fn(u64) = |_| {
+        IS_MEASURED.store(true, Ordering::Release);
+        while !LET_GO_MEASURED.load(Ordering::Acquire) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    context.manager().add_native(troubled("slow", 0, slow)).unwrap();
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    change(&context, Wish::Deploy(sql("first", "SELECT * FROM N")));
+    let changing = context.clone();
+    let changed =
+        std::thread::spawn(move || changing.manager().change(Wish::Deploy(native("slow", "slow", "N", &[])), false));
+    while !IS_MEASURED.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    let manager = context.manager();
+    assert_eq!((manager.handlers().unwrap().len(), manager.specs().unwrap().len()), (1, 1));
+    assert_eq!(manager.contexts().unwrap().len(), 4);
+    assert!(manager.events(0).unwrap().iter().any(|event| event.kind == "deployed"));
+    assert!(!changed.is_finished(), "it waits for its handler still");
+    LET_GO_MEASURED.store(true, Ordering::Release);
+    changed.join().unwrap().unwrap().unwrap();
+    assert_eq!(manager.handlers().unwrap().len(), 2, "who made a change sees it");
+    context.stop();
+}
+
+/// Panics where nobody expects it.
+struct Unsound(Troubled);
+
+impl Handler for Unsound {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, sink: &mut dyn Sink) -> Verdict {
+        self.0.process(batch, selection, sink)
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        assert!(self.0.counters.records_in < 1_000_000, "as the test wants");
+        self.0.counters
+    }
+}
+
+#[test]
+fn a_c_core_whose_thread_has_ended_is_told_of() {
+    let (context, addr) = start(|_| {});
+    let kind = NativeKind::new("unsound", "ends its context", &[], |format, _| {
+        let counters = HandlerCounters { records_in: 999_000, ..HandlerCounters::default() };
+        Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
+    });
+    context.manager().add_native(kind.metered()).unwrap();
+    let spec = HandlerSpec { place: Some("c-core-1".into()), ..native("bad", "unsound", "N", &[]) };
+    change(&context, Wish::Deploy(spec));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 2000);
+    while context.manager().contexts().unwrap()[2].lost.is_none() {
+        std::thread::yield_now();
+    }
+    let moved = Wish::Move { handler: "bad".into(), place: Some("g-core-0".into()) };
+    let refused = context.manager().change(moved, false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
+    context.stop();
+}
+
 /// A publisher of a wider format comes while one of the first goes on; handlers are compiled for it while its records wait.
 #[test]
 fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
@@ -392,5 +547,35 @@ fn changes_at_once_are_made_one_after_the_other() {
     let events = context.manager().events(0).unwrap();
     let count = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
     assert_eq!(count("deployed"), count("removed") + there.len());
+    context.stop();
+}
+
+/// What many subscribers make of a backlog takes more buffers than there are: it waits, and is not dropped.
+#[test]
+fn a_derived_stream_waits_while_buffers_are_short() {
+    // So few that each subscriber can have one or two.
+    let (context, addr) = start(|config| config.buffer_bytes = 1 << 20);
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("made", "SELECT * FROM N") }));
+    let subscribe =
+        |_| Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT number FROM made").connect().unwrap();
+    let subscribers: Vec<Subscriber> = (0..80).map(subscribe).collect();
+    let publishing = std::thread::spawn(move || {
+        publish(&mut publisher, 0, 200_000);
+        publisher.finish().unwrap();
+    });
+    // Nobody takes anything until publishers are held back.
+    while context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
+        std::thread::yield_now();
+    }
+    let readers: Vec<_> =
+        subscribers.into_iter().map(|mut subscriber| std::thread::spawn(move || collect(&mut subscriber))).collect();
+    publishing.join().unwrap();
+    for reader in readers {
+        let found = reader.join().unwrap();
+        assert_same(&found, &(0..200_000).collect::<Vec<_>>(), &[]);
+    }
+    let made = &context.manager().handlers().unwrap()[0];
+    assert!(made.dropped.is_empty(), "{made:?}");
     context.stop();
 }

@@ -177,6 +177,44 @@ impl<R> Receiver<R> {
         now_ns: u64,
         mut deliver: impl FnMut(R, u32),
     ) -> Arrival {
+        let arrival = self.arrive_alone(first_seq, packets, handle, now_ns, &mut deliver);
+        while let Some((handle, skip)) = self.next_kept() {
+            deliver(handle, skip);
+        }
+        arrival
+    }
+
+    /// The next run that was kept and is in order by now, with how many packets at its front must be left out. What is not taken
+    /// counts as not arrived: the sender sends it again, and so asks again.
+    pub fn next_kept(&mut self) -> Option<(R, u32)> {
+        loop {
+            let entry = self.held.first_entry()?;
+            let (&first, &(packets, _)) = (entry.key(), entry.get());
+            if first > self.next_seq {
+                return None;
+            }
+            let (_, handle) = entry.remove();
+            self.held_packets -= u64::from(packets);
+            self.ack_now = true;
+            let end = first + u64::from(packets);
+            if end > self.next_seq {
+                let skip = (self.next_seq - first) as u32;
+                self.next_seq = end;
+                self.forget_ranges();
+                return Some((handle, skip));
+            }
+        }
+    }
+
+    /// The same as [`Receiver::arrive`], but what was kept stays until [`Receiver::next_kept`] takes it.
+    pub fn arrive_alone(
+        &mut self,
+        first_seq: u64,
+        packets: u32,
+        handle: R,
+        now_ns: u64,
+        mut deliver: impl FnMut(R, u32),
+    ) -> Arrival {
         let Some(end) = first_seq.checked_add(packets.into()) else {
             return Arrival::Beyond;
         };
@@ -194,23 +232,7 @@ impl<R> Receiver<R> {
         self.note_highest(end, now_ns);
         deliver(handle, (self.next_seq - first_seq) as u32);
         self.next_seq = end;
-        while let Some(entry) = self.held.first_entry() {
-            let (&first, &(packets, _)) = (entry.key(), entry.get());
-            if first > self.next_seq {
-                break;
-            }
-            let (_, handle) = entry.remove();
-            self.held_packets -= u64::from(packets);
-            let end = first + u64::from(packets);
-            if end > self.next_seq {
-                deliver(handle, (self.next_seq - first) as u32);
-                self.next_seq = end;
-            }
-            self.ack_now = true;
-        }
-        while self.ranges.first_key_value().is_some_and(|(&start, _)| start <= self.next_seq) {
-            self.ranges.pop_first();
-        }
+        self.forget_ranges();
         if self.next_seq - self.acked_seq >= (self.window / 4).min(ACK_PACKETS) || !self.held.is_empty() {
             self.ack_now = true;
         }
@@ -246,6 +268,22 @@ impl<R> Receiver<R> {
         }
         self.ranges.insert(start, end);
         Arrival::Held
+    }
+
+    /// What is in order is not ahead of a hole.
+    fn forget_ranges(&mut self) {
+        while let Some((&start, &end)) = self.ranges.first_key_value()
+            && start <= self.next_seq
+        {
+            self.ranges.pop_first();
+            if end > self.next_seq {
+                // Kept still: one packet of it is missed, so that the sender asks again with that.
+                if end > self.next_seq + 1 {
+                    self.ranges.insert(self.next_seq + 1, end);
+                }
+                break;
+            }
+        }
     }
 
     fn note_highest(&mut self, end: u64, now_ns: u64) {
@@ -320,6 +358,27 @@ impl<R> Receiver<R> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_in_order_and_not_taken_is_asked_for_again() {
+        let mut receiver = Receiver::new(100);
+        let mut out = Vec::new();
+        for (first, packets, c) in [(2, 3, 'b'), (5, 1, 'c'), (8, 2, 'd')] {
+            assert_eq!(receiver.arrive_alone(first, packets, c, 0, |_, _| ()), Arrival::Held);
+        }
+        receiver.arrive_alone(0, 2, 'a', 0, |c, skip| out.push((c, skip)));
+        assert_eq!((receiver.next_seq(), receiver.held()), (2, 3));
+        // As if packet 2 were missing: the rest of what is kept need not come again.
+        assert_eq!(receiver.poll_ack(0), Some(Ack::new(2, 100).with_ranges([3..6, 8..10])));
+        assert_eq!(receiver.arrive_alone(5, 1, 'x', 0, |_, _| ()), Arrival::Duplicate);
+        receiver.arrive_alone(2, 1, 'e', 0, |c, skip| out.push((c, skip)));
+        out.extend(receiver.next_kept());
+        assert_eq!(receiver.poll_ack(0), Some(Ack::new(5, 100).with_ranges([8..10])));
+        receiver.arrive(5, 3, 'f', 0, |c, skip| out.push((c, skip)));
+        assert_eq!(out, [('a', 0), ('e', 0), ('b', 1), ('f', 0), ('d', 0)]);
+        assert_eq!((receiver.next_seq(), receiver.held()), (10, 0));
+        assert_eq!(receiver.poll_ack(0), Some(Ack::new(10, 100)));
+    }
 
     #[test]
     fn runs_come_out_in_order_once() {

@@ -126,13 +126,14 @@ fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
 }
 
 fn context_row(context: &HandlerContextInfo) -> Vec<String> {
+    let lost = if context.lost.is_some() { "does not answer; " } else { "" };
     vec![
         context.name.clone(),
         format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0),
         per_mille_of_core(context.headroom_ns_per_s),
         format!("{}/{}", count(context.queued), count(context.queue_bound)),
         count(context.rate_msgs_per_s),
-        context.handlers.join(", "),
+        lost.to_owned() + &context.handlers.join(", "),
     ]
 }
 

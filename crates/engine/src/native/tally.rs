@@ -10,7 +10,7 @@ use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crate::kernel::Records;
 use crate::program::MakeError;
 
-/// The most keys that a handler keeps something for. Each takes 64 to 72 bytes, so this is some 70 MB.
+/// The most keys that a handler keeps something for. Each takes 64 to 72 bytes, so this is some 70 MB; there is room for a power of two.
 pub const MAX_KEYS: u64 = 1 << 20;
 
 /// How many keys a handler keeps something for, unless it is said.

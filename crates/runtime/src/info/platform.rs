@@ -144,6 +144,9 @@ pub struct HandlerContextInfo {
     pub sleeps: u64,
     /// Times that it was replaced since a handler did not return.
     pub replaced: u64,
+    /// Why it does not answer, if it does not: nothing that needs it is changed meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// What a context or handler was like in one second.

@@ -92,6 +92,13 @@ impl Managers {
     }
 
     fn decide(&mut self, decision: Decision) -> Result<(), String> {
+        let (Decision::Move { handler, .. }
+        | Decision::Sample { stream: handler, .. }
+        | Decision::Stop { handler, .. }) = &decision;
+        let placed = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage));
+        if placed.is_some_and(|placed| self.watch.lost(placed.at).is_some()) {
+            return Ok(());
+        }
         match decision {
             Decision::Move { handler, to, why, .. } => match self.watch.find(&to) {
                 Some(to) => self.move_handler(&handler, to, &why),
@@ -103,7 +110,7 @@ impl Managers {
                 let stage = there.stage;
                 let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) else { return Ok(()) };
                 terms.one_in = one_in;
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
                 let (kind, what) = match one_in {
                     1 => ("restored", "all of its records are let through again".to_owned()),
                     some => ("degraded", format!("one of {some} of its records is let through")),
@@ -115,7 +122,7 @@ impl Managers {
                 let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
                 there.status = Status::Failed(why.clone());
                 let stage = there.stage;
-                self.on_overlay(|overlay, wait| overlay.fail(stage, wait))?;
+                self.on_overlay(|overlay, wait| overlay.fail(stage, wait));
                 self.note(
                     "stopped",
                     &handler,

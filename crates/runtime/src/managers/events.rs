@@ -2,14 +2,18 @@
 
 use crate::info::EventInfo;
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Events that are kept; older ones go.
 const MAX_EVENTS: usize = 1000;
 
-/// The latest events.
+/// The latest events. Cheap to clone: all clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Events(Arc<Mutex<Log>>);
+
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+struct Log {
     kept: VecDeque<EventInfo>,
     last: u64,
 }
@@ -23,19 +27,27 @@ pub(crate) struct About<'a> {
 
 impl Events {
     /// Notes that something happened now.
-    pub(crate) fn note(&mut self, kind: &str, about: About<'_>, text: impl Into<String>) {
-        self.last += 1;
+    pub(crate) fn note(&self, kind: &str, about: About<'_>, text: impl Into<String>) {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.last += 1;
+        let number = log.last;
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let owned = |name: Option<&str>| name.map(str::to_owned);
         let (kind, handler, context) = (kind.to_owned(), owned(about.handler), owned(about.context));
-        if self.kept.len() == MAX_EVENTS {
-            self.kept.pop_front();
+        if log.kept.len() == MAX_EVENTS {
+            log.kept.pop_front();
         }
-        self.kept.push_back(EventInfo { number: self.last, at_ms, kind, handler, context, text: text.into() });
+        log.kept.push_back(EventInfo { number, at_ms, kind, handler, context, text: text.into() });
+    }
+
+    /// The number of the latest.
+    pub(crate) fn last(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
     /// Those after a number, oldest first.
     pub(crate) fn after(&self, number: u64) -> Vec<EventInfo> {
-        self.kept.iter().filter(|event| event.number > number).cloned().collect()
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.kept.iter().filter(|event| event.number > number).cloned().collect()
     }
 }

@@ -3,6 +3,7 @@
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
 use crate::managers::spec::HandlerSpec;
+use crate::managers::view::Views;
 use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,14 +53,6 @@ pub(crate) enum Ask {
         discard_state: bool,
         to: SyncSender<PlanInfo>,
     },
-    Handlers(SyncSender<Vec<HandlerInfo>>),
-    Specs(SyncSender<Vec<HandlerSpec>>),
-    Contexts(SyncSender<Vec<HandlerContextInfo>>),
-    Events {
-        after: u64,
-        to: SyncSender<Vec<EventInfo>>,
-    },
-    History(SyncSender<Vec<HistoryInfo>>),
     /// From the context: a stream that handlers read has a format more.
     NewFormat {
         stream: u32,
@@ -72,15 +65,17 @@ pub(crate) enum Ask {
     Stop,
 }
 
-/// A handle to the managers of a daemon. Cheap to clone.
+/// A handle to the managers of a daemon. Cheap to clone. What there is is told at once, also while a change is being made; who
+/// changed something sees it with the next question.
 #[derive(Clone, Debug)]
 pub struct ManagerHandle {
     asks: Sender<Ask>,
+    views: Views,
 }
 
 impl ManagerHandle {
-    pub(crate) fn new(asks: Sender<Ask>) -> ManagerHandle {
-        ManagerHandle { asks }
+    pub(crate) fn new(asks: Sender<Ask>, views: Views) -> ManagerHandle {
+        ManagerHandle { asks, views }
     }
 
     fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, Stopped> {
@@ -112,7 +107,7 @@ impl ManagerHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
-        self.ask(Ask::Handlers)
+        self.views.handlers()
     }
 
     /// What is wanted now: all handlers' specifications, by name.
@@ -120,7 +115,7 @@ impl ManagerHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn specs(&self) -> Result<Vec<HandlerSpec>, Stopped> {
-        self.ask(Ask::Specs)
+        self.views.latest().map(|view| view.specs.clone())
     }
 
     /// All contexts, the one with the device first.
@@ -128,7 +123,7 @@ impl ManagerHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn contexts(&self) -> Result<Vec<HandlerContextInfo>, Stopped> {
-        self.ask(Ask::Contexts)
+        self.views.contexts()
     }
 
     /// What happened after the event of this number, oldest first; the last thousand events are kept.
@@ -136,7 +131,7 @@ impl ManagerHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn events(&self, after: u64) -> Result<Vec<EventInfo>, Stopped> {
-        self.ask(|to| Ask::Events { after, to })
+        self.views.latest().map(|_| self.views.events.after(after))
     }
 
     /// The last minutes of every context and handler.
@@ -144,7 +139,7 @@ impl ManagerHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn history(&self) -> Result<Vec<HistoryInfo>, Stopped> {
-        self.ask(Ask::History)
+        self.views.histories()
     }
 
     /// Makes a kind of native handler known, in the place of one of the same name. Handlers that run go on as they are.

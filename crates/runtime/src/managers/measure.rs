@@ -1,5 +1,6 @@
 //! What a handler costs on records of its stream, measured before it is let in; and the records that it makes of them.
 
+use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
@@ -7,6 +8,7 @@ use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long what was measured counts, for the same program on the same format.
@@ -31,11 +33,13 @@ pub(crate) struct Scales {
     remembered: BTreeMap<(String, FormatId), (Outcome, Instant)>,
     /// How long a handler may take for the sample.
     patience: Duration,
+    /// Threads that were left behind.
+    left: Vec<JoinHandle<()>>,
 }
 
 impl Scales {
     pub(crate) fn new(patience: Duration) -> Scales {
-        Scales { remembered: BTreeMap::new(), patience }
+        Scales { remembered: BTreeMap::new(), patience, left: Vec::new() }
     }
 
     /// What a program costs for records of a format, of which these are some; made-up ones are taken if there are none.
@@ -76,7 +80,14 @@ impl Scales {
     }
 
     /// Measures on a thread of its own, which gives way to contexts and is left behind if it does not come back.
-    fn aside(&self, weighed: Weighed) -> Result<Outcome, String> {
+    fn aside(&mut self, weighed: Weighed) -> Result<Outcome, String> {
+        self.left.retain(|thread| !thread.is_finished());
+        if self.left.len() >= MAX_ABANDONED {
+            return Err(format!(
+                "it cannot be measured: {MAX_ABANDONED} handlers have not returned from being measured, and no more are tried \
+                 until one does"
+            ));
+        }
         let (done, wait) = sync_channel(1);
         let run = move || {
             // Where it is refused it goes as all others do.
@@ -92,6 +103,7 @@ impl Scales {
                 outcome
             }
             Err(_) => {
+                self.left.push(thread);
                 let ms = self.patience.as_millis();
                 Err(format!("it did not return within {ms} ms from records of the stream, on which it was measured"))
             }
@@ -224,4 +236,39 @@ fn batch(format: &Format, records: &[u8]) -> Option<Batch> {
     batch.push_slice(slice).ok()?;
     batch.select_all();
     (found > 0).then_some(batch)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+    use crossdock_engine::NativeKind;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn handlers_that_do_not_return_are_measured_up_to_a_bound_until_they_return() {
+        let let_go = Arc::new(AtomicBool::new(false));
+        let mut natives = Natives::built_in();
+        let seen = Arc::clone(&let_go);
+        natives.add(NativeKind::new("stuck", "does not return", &[], move |format, _| {
+            while !seen.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            Ok((Box::new(Nothing), format.clone()))
+        }));
+        let mut scales = Scales::new(Duration::ZERO);
+        let (program, format) = (HandlerProgram::native("stuck"), Format::parse_schema("n i64").unwrap());
+        let weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0);
+        for _ in 0..MAX_ABANDONED {
+            assert!(weigh(&mut scales).unwrap_err().contains("did not return"));
+        }
+        assert!(weigh(&mut scales).unwrap_err().contains("16 handlers have not returned"));
+        let_go.store(true, Ordering::Release);
+        while !scales.left.iter().all(JoinHandle::is_finished) {
+            std::thread::yield_now();
+        }
+        scales.patience = Duration::from_secs(60);
+        assert!(weigh(&mut scales).is_ok());
+    }
 }

@@ -9,10 +9,12 @@ pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod keep;
+mod lost;
 mod measure;
 pub(crate) mod monitor;
 pub(crate) mod spec;
 mod tell;
+pub(crate) mod view;
 pub(crate) mod watch;
 
 use crate::config::PlatformConfig;
@@ -24,11 +26,12 @@ use crate::managers::keep::Kept;
 use crate::managers::measure::Scales;
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
+use crate::managers::view::Views;
 use crate::managers::watch::Watch;
-use crate::platform::overlay::{Overlay, Unanswered, Waiting};
+use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -45,6 +48,7 @@ pub(crate) struct Parts {
     pub(crate) natives: Natives,
     pub(crate) config: PlatformConfig,
     pub(crate) kept: Kept,
+    pub(crate) views: Views,
 }
 
 /// What the managers know and do.
@@ -63,7 +67,12 @@ pub(crate) struct Managers {
     /// The second that was last looked at as a whole.
     last_s: u64,
     events: Events,
+    views: Views,
+    /// The latest event when a view was last left.
+    viewed: u64,
     started: Instant,
+    /// Streams that got a format while a context did not answer.
+    late_formats: BTreeSet<u32>,
 }
 
 impl Managers {
@@ -77,10 +86,10 @@ impl Managers {
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { dock, overlay, watch, natives, config, kept } = parts;
+        let Parts { dock, overlay, watch, natives, config, kept, views } = parts;
+        let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let scales = Scales::new(Duration::from_millis(config.stuck_after_ms.into()));
         let rules = Rules { sample_percent: 100u32.saturating_sub(config.shed_at_percent) as u8, ..Rules::default() };
-        let monitor = Monitor::new(config.history_s as usize);
         Managers {
             dock,
             overlay,
@@ -93,14 +102,18 @@ impl Managers {
             monitor,
             balance: Balance::new(rules),
             last_s: 0,
-            events: Events::default(),
+            events,
+            views,
+            viewed: 0,
             started: Instant::now(),
+            late_formats: BTreeSet::new(),
         }
     }
 
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
     fn run(mut self, asks: &Receiver<Ask>) {
         self.restore();
+        self.leave_view();
         let mut next = Instant::now() + TICK;
         loop {
             match asks.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -119,18 +132,21 @@ impl Managers {
     /// Answers one question; who asked may have gone, then the answer is nobody's.
     fn answer(&mut self, ask: Ask) {
         match ask {
-            Ask::Change { wish, discard_state, to } => drop(to.send(self.change(&wish, discard_state))),
+            Ask::Change { wish, discard_state, to } => {
+                let answer = self.change(&wish, discard_state);
+                // Whoever is answered sees what came of it.
+                self.leave_view();
+                let _ = to.send(answer);
+            }
             Ask::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
-            Ask::Handlers(to) => drop(to.send(self.handler_infos())),
-            Ask::Specs(to) => drop(to.send(self.handlers.values().map(|handler| handler.spec.clone()).collect())),
-            Ask::Contexts(to) => drop(to.send(self.context_infos())),
-            Ask::Events { after, to } => drop(to.send(self.events.after(after))),
-            Ask::History(to) => drop(to.send(self.monitor.histories(&self.watch.seats))),
             Ask::AddNative { kind, to } => {
                 self.workshop.natives.add(*kind);
                 let _ = to.send(());
             }
-            Ask::NewFormat { stream } => self.take_new_format(stream),
+            Ask::NewFormat { stream } => {
+                self.take_new_format(stream);
+                self.leave_view();
+            }
             Ask::Stop => {}
         }
     }
@@ -138,6 +154,7 @@ impl Managers {
     /// Takes in what the platform counted, and mends what has to be.
     fn look_after(&mut self) {
         self.watch.look();
+        self.resume();
         self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());
         self.mend();
         let now_s = self.started.elapsed().as_secs();
@@ -145,7 +162,13 @@ impl Managers {
             self.last_s = now_s;
             self.measure_provisional();
             self.reckon();
-            self.balance();
+            if self.overlay.unanswered().is_none() {
+                self.balance();
+            }
+            self.leave_view();
+        } else if self.events.last() > self.viewed {
+            // Whatever happened was told as an event.
+            self.leave_view();
         }
     }
 
@@ -172,14 +195,23 @@ impl Managers {
         }
     }
 
-    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up.
-    fn on_overlay<T>(
-        &mut self,
-        work: impl FnOnce(&mut Overlay, crate::platform::overlay::Wait<'_>) -> Result<T, Unanswered>,
-    ) -> Result<T, String> {
+    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up. Where a
+    /// context does not answer, it is finished when that does, and nothing comes back of it now.
+    fn on_overlay<T: Default>(&mut self, work: impl FnOnce(&mut Overlay, Wait<'_>) -> Result<T, Unanswered>) -> T {
         let Managers { overlay, watch, .. } = self;
+        let was_finished = overlay.unanswered().is_none();
         let done = work(overlay, &mut Patience { watch, since: Instant::now() });
-        done.map_err(|Unanswered(at)| format!("context {} does not answer", self.watch.name(at)))
+        if let (Err(Unanswered(at)), true) = (&done, was_finished) {
+            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished().unwrap_or_default());
+            self.events.note("unanswered", About { handler: None, context: Some(&name) }, text);
+        }
+        done.unwrap_or_default()
+    }
+}
+
+impl Drop for Managers {
+    fn drop(&mut self) {
+        self.views.leave(None);
     }
 }
 

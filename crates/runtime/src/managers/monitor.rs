@@ -6,7 +6,7 @@ use crate::platform::gauges::StageGauges;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::Seat;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Readings that are kept for the figures of the last second: one each time the managers look.
@@ -104,9 +104,12 @@ impl Track {
     }
 }
 
-/// The resource monitor.
-#[derive(Debug)]
-pub(crate) struct Monitor {
+/// The resource monitor. Cheap to clone: all clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Monitor(Arc<Mutex<Tracks>>);
+
+#[derive(Debug, Default)]
+struct Tracks {
     contexts: Vec<Track>,
     handlers: BTreeMap<String, Track>,
     kept: usize,
@@ -115,20 +118,26 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// Keeps a history of so many seconds.
     pub(crate) fn new(kept: usize) -> Monitor {
-        Monitor { contexts: Vec::new(), handlers: BTreeMap::new(), kept }
+        Monitor(Arc::new(Mutex::new(Tracks { kept, ..Tracks::default() })))
+    }
+
+    fn tracks(&self) -> MutexGuard<'_, Tracks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads all gauges.
     pub(crate) fn take(
-        &mut self,
+        &self,
         overlay: &Overlay,
         seats: &[Seat],
         handlers: &BTreeMap<String, Deployed>,
         since: Duration,
     ) {
         let at_ns = since.as_nanos() as u64;
-        self.contexts.resize_with(seats.len(), Track::default);
-        for (track, port) in self.contexts.iter_mut().zip(&overlay.ports) {
+        let mut tracks = self.tracks();
+        let Tracks { contexts: of_contexts, handlers: of_handlers, kept } = &mut *tracks;
+        of_contexts.resize_with(seats.len(), Track::default);
+        for (track, port) in of_contexts.iter_mut().zip(&overlay.ports) {
             let gauges = &port.gauges;
             let reading = Reading {
                 at_ns,
@@ -139,13 +148,13 @@ impl Monitor {
                 bytes_out: gauges.bytes_out.get(),
                 ..Reading::default()
             };
-            track.take(reading, gauges.queued.get(), true, self.kept);
+            track.take(reading, gauges.queued.get(), true, *kept);
         }
-        self.handlers.retain(|name, _| handlers.contains_key(name));
+        of_handlers.retain(|name, _| handlers.contains_key(name));
         for (name, handler) in handlers {
             let Some(stage) = overlay.stage(handler.stage) else { continue };
             let gauges = &stage.gauges;
-            let track = self.handlers.entry(name.clone()).or_default();
+            let track = of_handlers.entry(name.clone()).or_default();
             if !track.gauges.as_ref().is_some_and(|read| Arc::ptr_eq(read, gauges)) {
                 *track = Track { gauges: Some(Arc::clone(gauges)), ..Track::default() };
             }
@@ -162,28 +171,29 @@ impl Monitor {
                 timed_records,
                 timed_ns,
             };
-            track.take(reading, gauges.queued.get(), false, self.kept);
+            track.take(reading, gauges.queued.get(), false, *kept);
         }
     }
 
     /// What a context did over the last second.
     pub(crate) fn context(&self, at: usize) -> Rates {
-        self.contexts.get(at).map(Track::rates).unwrap_or_default()
+        self.tracks().contexts.get(at).map(Track::rates).unwrap_or_default()
     }
 
     /// What a handler did over the last second.
     pub(crate) fn handler(&self, name: &str) -> Rates {
-        self.handlers.get(name).map(Track::rates).unwrap_or_default()
+        self.tracks().handlers.get(name).map(Track::rates).unwrap_or_default()
     }
 
-    /// The last minutes of all.
-    pub(crate) fn histories(&self, seats: &[Seat]) -> Vec<HistoryInfo> {
+    /// The last minutes of all; the contexts' names in their order.
+    pub(crate) fn histories<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<HistoryInfo> {
+        let tracks = self.tracks();
         let history = |name: &str, kind: &str, track: &Track| HistoryInfo {
             name: name.to_owned(),
             kind: kind.to_owned(),
             moments: track.moments.iter().copied().collect(),
         };
-        let contexts = seats.iter().zip(&self.contexts).map(|(seat, track)| history(&seat.name, "context", track));
-        contexts.chain(self.handlers.iter().map(|(name, track)| history(name, "handler", track))).collect()
+        let contexts = names.zip(&tracks.contexts).map(|(name, track)| history(name, "context", track));
+        contexts.chain(tracks.handlers.iter().map(|(name, track)| history(name, "handler", track))).collect()
     }
 }

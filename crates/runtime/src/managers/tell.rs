@@ -4,9 +4,13 @@ use crate::config::ContextKind;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
+use crate::managers::monitor::Rates;
+use crate::managers::view::View;
 use crate::platform::ContextIndex;
+use crate::platform::gauges::{ContextGauges, StageGauges};
 use crossdock_control::admission::Class;
 use crossdock_control::load::Load;
+use std::sync::Arc;
 
 /// A load as it is told.
 pub(crate) fn load_info(load: Load) -> LoadInfo {
@@ -14,20 +18,29 @@ pub(crate) fn load_info(load: Load) -> LoadInfo {
 }
 
 impl Managers {
-    pub(crate) fn handler_infos(&self) -> Vec<HandlerInfo> {
-        self.handlers.iter().map(|(name, handler)| self.handler_info(name, handler)).collect()
+    /// Leaves a view of what there is, for those who ask.
+    pub(super) fn leave_view(&mut self) {
+        self.viewed = self.events.last();
+        let gauges = |handler: &Deployed| self.overlay.stage(handler.stage).map(|placed| Arc::clone(&placed.gauges));
+        let handlers = self.handlers.iter().map(|(name, handler)| (self.handler_info(name, handler), gauges(handler)));
+        let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
+        let view = View {
+            handlers: handlers.collect(),
+            contexts: self.context_infos().into_iter().zip(ports).collect(),
+            specs: self.handlers.values().map(|handler| handler.spec.clone()).collect(),
+        };
+        self.views.leave(Some(view));
     }
 
     fn handler_info(&self, name: &str, handler: &Deployed) -> HandlerInfo {
         let spec = &handler.spec;
         let placed = self.overlay.stage(handler.stage);
-        let rates = self.monitor.handler(name);
         let (status, why) = match &handler.status {
             Status::Running => ("running", None),
             Status::Waiting(why) => ("waiting", Some(why.clone())),
             Status::Failed(why) => ("failed", Some(why.clone())),
         };
-        let mut info = HandlerInfo {
+        HandlerInfo {
             name: name.to_owned(),
             version: handler.version,
             program: match (&spec.sql, &spec.native) {
@@ -50,36 +63,18 @@ impl Managers {
             inputs: handler.entries.iter().map(input_info).collect(),
             predicted: load_info(handler.need.load),
             reserved: spec.reserve_ns_per_s.map(|ns| LoadInfo { time_ns_per_s: ns, ..LoadInfo::default() }),
-            rate_msgs_per_s: rates.msgs_in_per_s,
-            ns_per_record: rates.ns_per_record,
             queue_bound: u64::from(self.config.queue_batches),
             sampled: handler.one_in,
             changes: handler.changes,
             ..HandlerInfo::default()
-        };
-        if let Some(placed) = placed {
-            let gauges = &placed.gauges;
-            info.measured = LoadInfo {
-                time_ns_per_s: rates.busy_ns_per_s,
-                buffers: gauges.queued.get(),
-                bytes_per_s: rates.bytes_out_per_s,
-            };
-            (info.records_in, info.records_out) = (gauges.records_in.get(), gauges.records_out.get());
-            (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
-            (info.row_errors, info.dropped) = (gauges.row_errors.get(), gauges.losses());
-            info.p99_ns_per_record = gauges.quantile_ns(0.99);
-            (info.overruns, info.faults) = (gauges.overruns.get(), gauges.faults.get());
-            info.queued = gauges.queued.get();
         }
-        info
     }
 
-    pub(crate) fn context_infos(&self) -> Vec<HandlerContextInfo> {
-        let seats = self.watch.seats.iter().zip(&self.overlay.ports).enumerate();
+    fn context_infos(&self) -> Vec<HandlerContextInfo> {
+        let seats = self.watch.seats.iter().enumerate();
         let contexts = self.contexts();
         seats
-            .map(|(at, (seat, port))| {
-                let rates = self.monitor.context(at);
+            .map(|(at, seat)| {
                 let here = |handler: &&(&String, &Deployed)| {
                     self.overlay.stage(handler.1.stage).is_some_and(|stage| stage.at == ContextIndex(at as u8))
                 };
@@ -101,22 +96,41 @@ impl Managers {
                     shares: self.watch.sharing(at),
                     queue_bound: u64::from(self.config.queue_batches) * handlers.len() as u64,
                     handlers,
-                    busy_share: rates.busy_ns_per_s as f64 / 1e9,
                     capacity_ns_per_s: contexts.list().get(at).map_or(0, |c| c.capacity.most.time_ns_per_s),
                     headroom_ns_per_s: contexts.headroom(at).time_ns_per_s,
-                    queued: port.gauges.queued.get(),
-                    buffers_in_use: port.gauges.buffers_in_use.get(),
                     buffers: seat.buffers,
-                    rate_msgs_per_s: rates.msgs_in_per_s,
-                    bytes_in_per_s: rates.bytes_in_per_s,
-                    bytes_out_per_s: rates.bytes_out_per_s,
-                    turns: port.gauges.turns.get(),
-                    sleeps: port.gauges.sleeps.get(),
-                    replaced: port.gauges.replaced.get(),
+                    lost: self.lost_text(ContextIndex(at as u8)),
+                    ..HandlerContextInfo::default()
                 }
             })
             .collect()
     }
+}
+
+/// Reads off a handler's figures.
+pub(super) fn read_handler(info: &mut HandlerInfo, gauges: Option<&StageGauges>, rates: Rates) {
+    (info.rate_msgs_per_s, info.ns_per_record) = (rates.msgs_in_per_s, rates.ns_per_record);
+    let Some(gauges) = gauges else { return };
+    info.measured = LoadInfo {
+        time_ns_per_s: rates.busy_ns_per_s,
+        buffers: gauges.queued.get(),
+        bytes_per_s: rates.bytes_out_per_s,
+    };
+    (info.records_in, info.records_out) = (gauges.records_in.get(), gauges.records_out.get());
+    (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
+    (info.row_errors, info.dropped) = (gauges.row_errors.get(), gauges.losses());
+    info.p99_ns_per_record = gauges.quantile_ns(0.99);
+    (info.overruns, info.faults) = (gauges.overruns.get(), gauges.faults.get());
+    info.queued = gauges.queued.get();
+}
+
+/// Reads off a context's figures.
+pub(super) fn read_context(info: &mut HandlerContextInfo, gauges: &ContextGauges, rates: Rates) {
+    info.busy_share = rates.busy_ns_per_s as f64 / 1e9;
+    (info.queued, info.buffers_in_use) = (gauges.queued.get(), gauges.buffers_in_use.get());
+    info.rate_msgs_per_s = rates.msgs_in_per_s;
+    (info.bytes_in_per_s, info.bytes_out_per_s) = (rates.bytes_in_per_s, rates.bytes_out_per_s);
+    (info.turns, info.sleeps, info.replaced) = (gauges.turns.get(), gauges.sleeps.get(), gauges.replaced.get());
 }
 
 fn class_name(class: Class) -> &'static str {

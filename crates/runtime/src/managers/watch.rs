@@ -10,16 +10,33 @@ use std::time::{Duration, Instant};
 const GLANCE: Duration = Duration::from_micros(20);
 /// How long a context may take to answer, beside the time after which a handler counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Threads that may be left in handlers that do not return; a g-core that would be one more is not replaced.
-const MAX_ABANDONED: usize = 16;
+/// Threads that may be in handlers that do not return; a g-core that would be one more is not replaced. As many may be in
+/// handlers that are measured.
+pub(super) const MAX_ABANDONED: usize = 16;
 
 /// A handler that was given up.
 #[derive(Clone, Debug)]
 pub(crate) struct GivenUp {
     pub(crate) stage: StageId,
     pub(crate) context: ContextIndex,
-    /// Whether the context goes on, on another thread.
-    pub(crate) goes_on: bool,
+}
+
+/// Why a context does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// Its thread has not come back from a step for a while; from this stage's handler, where it is in one.
+    Stuck(Option<StageId>),
+    /// Its thread has ended.
+    Ended,
+}
+
+/// What was last seen of a context.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The turn that it was in, and since when.
+    turns: u64,
+    since: Instant,
+    lost: Option<Lost>,
 }
 
 /// The contexts' seats and threads.
@@ -28,17 +45,17 @@ pub(crate) struct Watch {
     pub(crate) seats: Vec<Seat>,
     threads: Threads,
     stuck_after: Duration,
-    /// Of each context: the turn that it was in, and since when.
-    seen: Vec<(u64, Instant)>,
+    seen: Vec<Seen>,
     /// Handlers that were given up since this was last looked at.
     pub(crate) given_up: Vec<GivenUp>,
-    abandoned: usize,
+    /// Contexts that were lost or came back since this was last looked at.
+    pub(crate) turned: Vec<ContextIndex>,
 }
 
 impl Watch {
     pub(crate) fn new(seats: Vec<Seat>, threads: Threads, stuck_after: Duration) -> Watch {
-        let seen = vec![(0, Instant::now()); seats.len()];
-        Watch { seats, threads, stuck_after, seen, given_up: Vec::new(), abandoned: 0 }
+        let seen = vec![Seen { turns: 0, since: Instant::now(), lost: None }; seats.len()];
+        Watch { seats, threads, stuck_after, seen, given_up: Vec::new(), turned: Vec::new() }
     }
 
     /// Waits a moment for a context, from `since` on. `false`: it has had its time.
@@ -56,30 +73,52 @@ impl Watch {
         waited < self.stuck_after + PATIENCE
     }
 
-    /// Looks whether a g-core is in a handler that does not return.
+    /// Looks which contexts do not come back from a step. A g-core that is in a handler is given another thread; any other is
+    /// lost until it does come back. The one with the device is not looked at: nothing is asked or told without it.
     pub(crate) fn look(&mut self) {
-        for at in 0..self.seats.len() {
-            let Some(core) = self.seats[at].g_core.clone() else { continue };
-            let turns = core.gauges().turns.get();
-            let is_away = core.gauges().running.get() == 0;
-            if is_away || turns != self.seen[at].0 {
-                self.seen[at] = (turns, Instant::now());
-                continue;
+        for at in 1..self.seats.len() {
+            let (gauges, seen) = (&self.seats[at].gauges, self.seen[at]);
+            let turns = gauges.turns.get();
+            if self.threads.has_ended(at) {
+                self.set_lost(at, Some(Lost::Ended));
+            } else if turns != seen.turns || gauges.asleep.get() > 0 {
+                self.seen[at] = Seen { turns, since: Instant::now(), ..seen };
+                self.set_lost(at, None);
+            } else if seen.since.elapsed() >= self.stuck_after && !self.replace(at) {
+                let stage = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(StageId);
+                self.set_lost(at, Some(Lost::Stuck(stage)));
             }
-            if self.seen[at].1.elapsed() < self.stuck_after || self.abandoned > MAX_ABANDONED {
-                continue;
-            }
-            let Some(stage) = core.take_over() else { continue };
-            self.abandoned += 1;
-            let goes_on = self.abandoned <= MAX_ABANDONED && self.threads.replace(&core).is_ok();
-            self.given_up.push(GivenUp { stage, context: ContextIndex(at as u8), goes_on });
-            self.seen[at] = (turns, Instant::now());
         }
+    }
+
+    /// Gives a g-core that is in a handler another thread, if it may be; whether it need not be looked at for a while.
+    fn replace(&mut self, at: usize) -> bool {
+        let Some(core) = self.seats[at].g_core.clone() else { return false };
+        if core.gauges().running.get() == 0 || self.threads.in_handlers() >= MAX_ABANDONED {
+            return false;
+        }
+        let Some(stage) = core.take_over() else { return false };
+        self.given_up.push(GivenUp { stage, context: ContextIndex(at as u8) });
+        self.seen[at].since = Instant::now();
+        // Without a thread it is lost.
+        self.threads.replace(&core).is_ok()
+    }
+
+    fn set_lost(&mut self, at: usize, lost: Option<Lost>) {
+        let was = std::mem::replace(&mut self.seen[at].lost, lost);
+        if was.is_some() != lost.is_some() {
+            self.turned.push(ContextIndex(at as u8));
+        }
+    }
+
+    /// Why a context does not answer, if it does not.
+    pub(crate) fn lost(&self, at: ContextIndex) -> Option<Lost> {
+        self.seen.get(usize::from(at.0)).and_then(|seen| seen.lost)
     }
 
     /// Ends the contexts' threads.
     pub(crate) fn stop(&mut self) {
-        self.threads.stop(self.abandoned);
+        self.threads.stop();
     }
 
     /// The contexts with which one shares its thread, itself included.

@@ -1,6 +1,6 @@
 //! A change to what a context runs, carried out between two batches; and the queues between contexts, as they fill and empty.
 
-use crate::platform::ops::{Change, Op, Step};
+use crate::platform::ops::{Change, Op, Progress};
 use crate::platform::stage::{Instance, Output, Stage, Work, retarget};
 use crate::platform::table::{Source, Table};
 use crate::platform::{Origin, StageId};
@@ -108,24 +108,24 @@ impl Table {
         if !self.ready.is_empty() {
             return false;
         }
-        let step = match std::mem::take(&mut self.signals.step) {
-            Step::None => self.signals.changes.pop().map(Step::Fetched),
-            Step::Fetched(change) => {
+        let step = match std::mem::take(&mut self.signals.progress) {
+            Progress::None => self.signals.changes.pop().map(Progress::Fetched),
+            Progress::Fetched(change) => {
                 change.warm();
-                Some(Step::Warmed(change))
+                Some(Progress::Warmed(change))
             }
-            Step::Warmed(mut change) => {
+            Progress::Warmed(mut change) => {
                 self.apply(&mut change);
-                Some(Step::CarriedOut(change))
+                Some(Progress::CarriedOut(change))
             }
-            Step::CarriedOut(change) => {
+            Progress::CarriedOut(change) => {
                 // As many may be under way as there are places, so there is one.
                 drop(self.signals.done.push(change));
-                Some(Step::None)
+                Some(Progress::None)
             }
         };
         let any = step.is_some();
-        self.signals.step = step.unwrap_or_default();
+        self.signals.progress = step.unwrap_or_default();
         any
     }
 
@@ -149,7 +149,7 @@ impl Table {
                 }
             }
             Op::Take { stage: id, only_idle, taken } => {
-                if *only_idle && self.stage_mut(*id).is_some_and(|stage| !stage.is_done()) {
+                if *only_idle && !self.is_done(*id) {
                     return;
                 }
                 *taken = self.lift(*id);
@@ -176,9 +176,13 @@ impl Table {
                 let stage = self.stage_mut(*stage);
                 *refused = stage.map_or(0, |stage| set_parameters(stage, values));
             }
-            Op::Terms { stage, terms } => {
+            Op::Terms { stage, terms, reads } => {
                 if let Some(stage) = self.stage_mut(*stage) {
                     stage.terms = *terms;
+                    if let Some(reads) = reads {
+                        std::mem::swap(&mut stage.reads, reads);
+                        stage.ended.retain(|ended| stage.reads.contains(ended));
+                    }
                 }
             }
             Op::Limit(batches) => self.limit_queues(*batches),
@@ -193,6 +197,7 @@ impl Table {
             | Op::NoOutput { .. }
             | Op::Part { .. }
             | Op::Target { .. }
+            | Op::Drops { .. }
             | Op::Input { .. }
             | Op::Join { .. } => self.change_way(op),
         }
@@ -233,6 +238,11 @@ impl Table {
                     retarget(output, *context);
                 }
             }
+            Op::Drops { from, to, drops } => {
+                if let Some(Output::Edge(sender)) = self.output_of(*from, *to) {
+                    sender.drops = *drops;
+                }
+            }
             Op::Input { stage, receiver } => {
                 if let (Some(stage), Some(receiver)) = (self.stage_mut(*stage), receiver.take()) {
                     stage.inputs.retain_mut(|receiver| !receiver.is_done());
@@ -242,6 +252,13 @@ impl Table {
             Op::Join { from, to } => self.joining.push((*from, *to)),
             _ => {}
         }
+    }
+
+    /// Whether all that was to come for a stage has come, and nothing of it waits here.
+    fn is_done(&mut self, id: StageId) -> bool {
+        let Some(stage) = self.stages.get_mut(id.0 as usize).and_then(Option::as_mut) else { return true };
+        let delivers = matches!(stage.work, Work::Deliver);
+        stage.is_done() && !(delivers && self.delivered.iter().any(|batch| batch.stream == stage.makes))
     }
 
     fn put(&mut self, stage: Box<Stage>) {

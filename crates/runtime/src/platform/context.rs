@@ -25,7 +25,16 @@ const NOTED_TURNS: u64 = 1024;
 pub(crate) struct Threads {
     stop: Arc<AtomicBool>,
     doorbells: Vec<Doorbell>,
-    running: Vec<JoinHandle<()>>,
+    running: Vec<Running>,
+    /// Threads that were replaced since their handler did not return.
+    left: Vec<JoinHandle<()>>,
+}
+
+/// A thread, and the contexts that it serves, by their numbers.
+#[derive(Debug)]
+struct Running {
+    thread: JoinHandle<()>,
+    contexts: Vec<usize>,
 }
 
 impl Threads {
@@ -42,6 +51,7 @@ impl Threads {
     ) -> io::Result<()> {
         let stop = Arc::clone(&self.stop);
         self.doorbells.push(poller.doorbell());
+        let contexts = tables.iter().map(|table| usize::from(table.index.0)).collect();
         let run = move || {
             if let Some(cpu) = settings.cpu {
                 // It was tried when the contexts were made; should the CPU have gone since, they run where the system puts them.
@@ -49,7 +59,8 @@ impl Threads {
             }
             run_c_cores(tables, poller, settings, &stop);
         };
-        self.running.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        self.running.push(Running { thread, contexts });
         Ok(())
     }
 
@@ -60,7 +71,7 @@ impl Threads {
     pub(crate) fn start_g_core(&mut self, core: &Arc<GCore>) -> io::Result<()> {
         self.doorbells.push(core.doorbell.clone());
         let thread = core.start(Arc::clone(&self.stop))?;
-        self.running.push(thread);
+        self.running.push(Running { thread, contexts: vec![core.index] });
         Ok(())
     }
 
@@ -69,36 +80,50 @@ impl Threads {
     /// # Errors
     /// The system's.
     pub(crate) fn replace(&mut self, core: &Arc<GCore>) -> io::Result<()> {
-        let thread = core.start(Arc::clone(&self.stop))?;
-        self.running.push(thread);
+        let new = core.start(Arc::clone(&self.stop))?;
+        match self.running.iter_mut().find(|running| running.contexts == [core.index]) {
+            Some(running) => self.left.push(std::mem::replace(&mut running.thread, new)),
+            None => self.running.push(Running { thread: new, contexts: vec![core.index] }),
+        }
         Ok(())
     }
 
+    /// Threads that were replaced and are in their handlers still.
+    pub(crate) fn in_handlers(&mut self) -> usize {
+        self.left.retain(|thread| !thread.is_finished());
+        self.left.len()
+    }
+
+    /// Whether the thread of a context has ended though nobody told it to.
+    pub(crate) fn has_ended(&self, context: usize) -> bool {
+        self.running.iter().any(|running| running.contexts.contains(&context) && running.thread.is_finished())
+    }
+
     /// Ends all threads but those that are in a handler that does not return, which are left to it.
-    pub(crate) fn stop(&mut self, stuck: usize) {
+    pub(crate) fn stop(&mut self) {
         if self.running.is_empty() {
             return;
         }
         self.stop.store(true, Ordering::Release);
         self.doorbells.iter().for_each(Doorbell::ring);
-        let mut ended: Vec<JoinHandle<()>> = Vec::new();
         let mut tries = 0;
-        while self.running.len() > stuck && tries < 10_000 {
-            let (done, left): (Vec<_>, Vec<_>) = self.running.drain(..).partition(JoinHandle::is_finished);
-            ended.extend(done);
-            self.running = left;
+        while !self.running.is_empty() && tries < 10_000 {
+            for ended in self.running.extract_if(.., |running| running.thread.is_finished()) {
+                // One that panicked has said so.
+                drop(ended.thread.join());
+            }
             crossdock_device::nap(Duration::from_micros(100));
             tries += 1;
         }
         // Those that are left end with the process, or with their handler.
         self.running.clear();
-        ended.into_iter().for_each(|thread| drop(thread.join()));
+        self.left.clear();
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.stop(0);
+        self.stop();
     }
 }
 
@@ -138,10 +163,12 @@ fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSetting
                 for table in &mut tables {
                     table.note_queues();
                     table.gauges.sleeps.add(1);
+                    table.gauges.asleep.set(1);
                 }
                 // A failed wait (a signal) is a short one.
                 let by_arrival =
                     poller.wait(Some(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })).is_ok_and(|r| !r.is_empty());
+                tables.iter().for_each(|table| table.gauges.asleep.set(0));
                 idler.slept(now_ns, clock.now_ns(), by_arrival);
             }
         }
@@ -169,6 +196,8 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct GCore {
     name: String,
+    /// Its context's number.
+    index: usize,
     settings: LoopSettings,
     doorbell: Doorbell,
     /// Which thread has it: the one that was started as the n-th.
@@ -193,9 +222,9 @@ impl std::fmt::Debug for Seat {
 impl GCore {
     pub(crate) fn new(name: String, table: Table, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
         let doorbell = poller.doorbell();
-        let gauges = Arc::clone(&table.gauges);
+        let (gauges, index) = (Arc::clone(&table.gauges), usize::from(table.index.0));
         let seat = Mutex::new(Seat { table, poller, out: None });
-        Arc::new(GCore { name, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
+        Arc::new(GCore { name, index, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
     }
 
     /// What it counts.
@@ -279,7 +308,9 @@ impl Seat {
         self.table.note_queues();
         self.table.gauges.sleeps.add(1);
         let time = if self.table.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
+        self.table.gauges.asleep.set(1);
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(time));
+        self.table.gauges.asleep.set(0);
     }
 }

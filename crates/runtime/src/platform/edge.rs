@@ -57,11 +57,7 @@ impl Sender {
     /// Puts a batch in behind all that were; what is dropped comes back empty.
     #[inline]
     pub(crate) fn push(&mut self, batch: Batch) -> Option<Batch> {
-        if !self.pending.is_empty() {
-            self.pending.push_back(batch);
-            return None;
-        }
-        let mut refused = match self.ring.is_below(self.limit) {
+        let mut refused = match self.pending.is_empty() && self.ring.is_below(self.limit) {
             true => self.ring.push(batch).err()?,
             false => batch,
         };

@@ -28,12 +28,14 @@ pub(crate) enum Op {
     Part { from: Origin, to: StageId, context: ContextIndex, ends: Option<(Output, Receiver)> },
     /// A way's stage is at another context from now on.
     Target { from: Origin, to: StageId, context: ContextIndex },
+    /// Whether what finds no room in a way is dropped.
+    Drops { from: Origin, to: StageId, drops: bool },
     /// One more queue of a stage.
     Input { stage: StageId, receiver: Option<Receiver> },
     /// A queue within this context becomes a direct call, once it is empty.
     Join { from: Origin, to: StageId },
-    /// How it is served.
-    Terms { stage: StageId, terms: Terms },
+    /// How it is served, and with it, if that changes, which streams it reads.
+    Terms { stage: StageId, terms: Terms, reads: Option<Vec<u32>> },
     /// How many batches may wait in each queue that leads away.
     Limit(usize),
     /// What comes for a stage is dropped and counted, until its instances are replaced.
@@ -56,12 +58,12 @@ pub(crate) struct Signals {
     /// Changes that were carried out, with what they took out.
     pub(crate) done: Producer<Change>,
     /// How far the change is that is under way.
-    pub(crate) step: Step,
+    pub(crate) progress: Progress,
 }
 
 /// How far a context is with a change.
 #[derive(Debug, Default)]
-pub(crate) enum Step {
+pub(crate) enum Progress {
     #[default]
     None,
     Fetched(Change),

@@ -4,16 +4,19 @@
 //! Stages move with the ends of their queues. A stage that leaves a context is taken out of it with its state, its receivers
 //! and its senders, and put in elsewhere; until then what comes for it waits in its rings, in order. Direct calls become rings
 //! before it leaves, and rings that then lie within one context become direct calls once they are empty.
+//!
+//! What is known here of stages is what will be once all steps are carried out. A context that does not answer in time leaves a
+//! change unfinished: that step and all behind it are kept, in order, and carried out once it answers.
 
 use crate::platform::edge::edge;
 use crate::platform::gauges::{ContextGauges, StageGauges};
-use crate::platform::ops::{Change, Op, Signals, Step};
+use crate::platform::ops::{Change, Op, Progress, Signals};
 use crate::platform::stage::{Instance, Output, Stage, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_device::Doorbell;
 use crossdock_engine::ParameterValues;
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Changes that may be under way to one context.
@@ -45,21 +48,35 @@ pub(crate) struct Port {
     done: Consumer<Change>,
     doorbell: Option<Doorbell>,
     pub(crate) gauges: Arc<ContextGauges>,
+    /// Batches that may wait in each of its queues, as it was told.
+    limit: usize,
+    is_lost: bool,
 }
 
 /// Both sides of a context's signal queue.
 pub(crate) fn signal_queue() -> (Signals, (Producer<Change>, Consumer<Change>)) {
     let ((changes, taken), (done, returned)) = (ring(CHANGES), ring(CHANGES));
-    (Signals { changes: taken, done, step: Step::None }, (changes, returned))
+    (Signals { changes: taken, done, progress: Progress::None }, (changes, returned))
 }
 
 impl Port {
+    /// What came of the steps of this number, if they were carried out.
+    fn answer(&mut self, number: u64) -> Option<Vec<Op>> {
+        while let Some(done) = self.done.pop() {
+            // What was not waited for is dropped here, off the core.
+            if done.number == number {
+                return Some(done.ops);
+            }
+        }
+        None
+    }
+
     pub(crate) fn new(
         (changes, done): (Producer<Change>, Consumer<Change>),
         doorbell: Option<Doorbell>,
         gauges: Arc<ContextGauges>,
     ) -> Port {
-        Port { changes, done, doorbell, gauges }
+        Port { changes, done, doorbell, gauges, limit: 0, is_lost: false }
     }
 }
 
@@ -81,6 +98,21 @@ enum Link {
     Edge,
 }
 
+/// A step of a change that a context has not answered.
+#[derive(Debug)]
+struct Unfinished {
+    at: ContextIndex,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The context has it, under this number.
+    Sent(u64),
+    /// It is to get it when what is before is done.
+    Kept(Change),
+}
+
 /// The contexts, and what is where.
 #[derive(Debug)]
 pub(crate) struct Overlay {
@@ -93,32 +125,50 @@ pub(crate) struct Overlay {
     /// Batches that may wait in each queue now.
     limit: usize,
     changes: u64,
+    /// Steps that were not answered, and those behind them.
+    unfinished: VecDeque<Unfinished>,
+    /// What such a step took out.
+    taken: Option<Box<Stage>>,
 }
 
 impl Overlay {
     /// Contexts with nothing in them; the first is the one at which streams come in. A queue holds so many batches at most, and
     /// all of them no more of one context's buffers than that, so that enough are left to work with.
-    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
+    pub(crate) fn new(mut ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
+        ports.iter_mut().for_each(|port| port.limit = queue_batches);
         let (stages, links) = (BTreeMap::new(), BTreeMap::new());
-        Overlay { ports, stages, links, queue_batches, queued_buffers, limit: queue_batches, changes: 0 }
+        Overlay {
+            ports,
+            stages,
+            links,
+            queue_batches,
+            queued_buffers,
+            limit: queue_batches,
+            changes: 0,
+            unfinished: VecDeque::new(),
+            taken: None,
+        }
     }
 
     /// Shares the buffers out anew among the queues: a batch that is handed on holds buffers of the context where it was made
     /// in whatever queue it is, so each queue may hold as much as all together may have of one context, by their number. It is
     /// done for twice as many queues each time, so that it is rare.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    fn share_buffers(&mut self, wait: Wait<'_>) -> Result<(), Unanswered> {
+    fn share_buffers(&mut self, wait: Wait<'_>) {
         let edges = self.links.values().filter(|link| **link == Link::Edge).count();
-        let limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
-        if limit == std::mem::replace(&mut self.limit, limit) {
-            return Ok(());
-        }
+        self.limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
         for at in 0..self.ports.len() {
-            self.carry_out(ContextIndex(at as u8), vec![Op::Limit(limit)], wait)?;
+            let (limit, port) = (self.limit, &mut self.ports[at]);
+            if !port.is_lost && std::mem::replace(&mut port.limit, limit) != limit {
+                self.carry_out(ContextIndex(at as u8), vec![Op::Limit(limit)], wait);
+            }
         }
-        Ok(())
+    }
+
+    /// A context does not answer, or does so again. What others need not wait for, it is told later.
+    pub(crate) fn set_lost(&mut self, at: ContextIndex, is_lost: bool) {
+        if let Some(port) = self.ports.get_mut(usize::from(at.0)) {
+            port.is_lost = is_lost;
+        }
     }
 
     /// A number for a new stage.
@@ -146,36 +196,93 @@ impl Overlay {
         self.links.range(range).map(|((_, to), link)| (*to, *link))
     }
 
-    /// Has a context carry out some steps, and waits until it has.
-    ///
-    /// # Errors
-    /// It did not answer; the steps may be carried out still.
-    fn carry_out(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Result<Vec<Op>, Unanswered> {
+    /// Has a context carry out some steps, and waits until it has. One that does not answer in time leaves these and all further
+    /// steps unfinished; nothing comes back of them then.
+    fn carry_out(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Vec<Op> {
         self.changes += 1;
-        let number = self.changes;
-        let port = self.ports.get_mut(usize::from(at.0)).ok_or(Unanswered(at))?;
-        let mut change = Change { number, ops };
+        let change = Change { number: self.changes, ops };
+        if self.unfinished.is_empty() {
+            match self.ask(at, change, wait) {
+                Ok(ops) => return ops,
+                Err(step) => self.unfinished.push_back(step),
+            }
+        } else {
+            self.unfinished.push_back(Unfinished { at, step: Step::Kept(change) });
+        }
+        Vec::new()
+    }
+
+    /// Sends a context some steps, and waits for them.
+    fn ask(&mut self, at: ContextIndex, change: Change, wait: Wait<'_>) -> Result<Vec<Op>, Unfinished> {
+        let kept = |change| Unfinished { at, step: Step::Kept(change) };
+        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return Err(kept(change)) };
+        let number = change.number;
+        let mut change = change;
         wait.begin();
         while let Err(refused) = port.changes.push(change) {
             change = refused;
             if !wait.wait() {
-                return Err(Unanswered(at));
+                return Err(kept(change));
             }
         }
         port.doorbell.iter().for_each(Doorbell::ring);
         let mut in_time = true;
         loop {
-            while let Some(done) = port.done.pop() {
-                // What was not waited for is dropped here, off the core.
-                if done.number == number {
-                    return Ok(done.ops);
-                }
+            if let Some(ops) = port.answer(number) {
+                return Ok(ops);
             }
             if !in_time {
-                return Err(Unanswered(at));
+                return Err(Unfinished { at, step: Step::Sent(number) });
             }
             in_time = wait.wait();
         }
+    }
+
+    /// The context for which an unfinished change waits, if there is one.
+    pub(crate) fn unanswered(&self) -> Option<ContextIndex> {
+        self.unfinished.front().map(|step| step.at)
+    }
+
+    /// What came of a change, if it is finished.
+    fn finished<T>(&self, of_it: T) -> Result<T, Unanswered> {
+        self.unanswered().map_or(Ok(of_it), |at| Err(Unanswered(at)))
+    }
+
+    /// Goes on with an unfinished change, as far as contexts answer by now. Whether it is finished.
+    pub(crate) fn resume(&mut self, wait: Wait<'_>) -> bool {
+        while let Some(Unfinished { at, step }) = self.unfinished.pop_front() {
+            let done = match step {
+                Step::Sent(number) => {
+                    let port = self.ports.get_mut(usize::from(at.0));
+                    port.and_then(|port| port.answer(number)).ok_or(Unfinished { at, step: Step::Sent(number) })
+                }
+                Step::Kept(mut change) => {
+                    // A stage that was taken out goes where it was to go.
+                    if let Some(Op::Put(stage @ None)) = change.ops.first_mut() {
+                        *stage = self.taken.take();
+                    }
+                    self.ask(at, change, wait)
+                }
+            };
+            match done {
+                Ok(ops) => {
+                    let taken =
+                        ops.into_iter().find_map(|op| if let Op::Take { taken, .. } = op { taken } else { None });
+                    // One that was to go has nobody who waits for it any more.
+                    if let Some(mut gone) = std::mem::replace(&mut self.taken, taken) {
+                        gone.drop_waiting();
+                    }
+                }
+                Err(step) => {
+                    self.unfinished.push_front(step);
+                    return false;
+                }
+            }
+        }
+        if let Some(mut gone) = self.taken.take() {
+            gone.drop_waiting();
+        }
+        true
     }
 
     /// The way from an origin to a stage: what the origin's context is to be given, and the stage, unless it is called directly.
@@ -212,11 +319,12 @@ impl Overlay {
         // It is there before anything comes for it.
         let mut ops = vec![Op::Put(Some(stage))];
         ops.extend(outputs.remove(&at).unwrap_or_default());
-        self.carry_out(at, ops, wait)?;
+        self.carry_out(at, ops, wait);
         for (home, ops) in outputs {
-            self.carry_out(home, ops, wait)?;
+            self.carry_out(home, ops, wait);
         }
-        self.share_buffers(wait)
+        self.share_buffers(wait);
+        self.finished(())
     }
 
     /// Takes a stage out, once it has worked on all that had come for it; or, when that is no longer waited for, with what waits.
@@ -228,16 +336,21 @@ impl Overlay {
         let Some(placed) = self.stages.get(&id) else { return Ok(None) };
         let (at, reads) = (placed.at, placed.reads.clone());
         for from in reads {
-            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait)?;
+            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait);
             self.links.remove(&(from, id));
         }
         let (mut only_idle, mut looks) = (true, 0);
         let taken = loop {
-            let ops = self.carry_out(at, vec![Op::Take { stage: id, only_idle, taken: None }], wait)?;
+            if self.unanswered().is_some() {
+                // It is not waited for again: with what waits for it then, counted.
+                self.carry_out(at, vec![Op::Take { stage: id, only_idle: false, taken: None }], wait);
+                break None;
+            }
+            let ops = self.carry_out(at, vec![Op::Take { stage: id, only_idle, taken: None }], wait);
             if let Some(Op::Take { taken: Some(taken), .. }) = ops.into_iter().next() {
                 break Some(taken);
             }
-            if !only_idle {
+            if !only_idle && self.unanswered().is_none() {
                 break None;
             }
             looks += 1;
@@ -251,7 +364,7 @@ impl Overlay {
                 reader.reads.remove(&Origin::Stage(id));
             }
         }
-        Ok(taken)
+        self.finished(taken)
     }
 
     /// Moves a stage to another context, with its state and all that waits for it.
@@ -276,7 +389,7 @@ impl Overlay {
                 self.links.insert((from, id), Link::Edge);
             } else {
                 // Who feeds it rings at its new context from now on: at worst a little too early.
-                self.carry_out(home, vec![Op::Target { from, to: id, context: to }], wait)?;
+                self.carry_out(home, vec![Op::Target { from, to: id, context: to }], wait);
             }
             if home == to {
                 there.push(Op::Join { from, to: id });
@@ -299,14 +412,15 @@ impl Overlay {
             }
         }
         ops.push(Op::Take { stage: id, only_idle: false, taken: None });
-        let done = self.carry_out(at, ops, wait)?;
+        let done = self.carry_out(at, ops, wait);
         let taken = done.into_iter().find_map(|op| if let Op::Take { taken, .. } = op { taken } else { None });
         there.insert(0, Op::Put(taken));
         if let Some(placed) = self.stages.get_mut(&id) {
             placed.at = to;
         }
-        self.carry_out(to, there, wait)?;
-        self.share_buffers(wait)
+        self.carry_out(to, there, wait);
+        self.share_buffers(wait);
+        self.finished(())
     }
 
     /// Replaces a stage's instances between two batches: hot-swap. How many states could not be taken over.
@@ -322,8 +436,8 @@ impl Overlay {
     ) -> Result<u32, Unanswered> {
         let Some(placed) = self.stages.get(&id) else { return Ok(0) };
         let op = Op::Instances { stage: id, instances, keeps_state, lost: 0 };
-        let done = self.carry_out(placed.at, vec![op], wait)?;
-        Ok(done.iter().map(|op| if let Op::Instances { lost, .. } = op { *lost } else { 0 }).sum())
+        let done = self.carry_out(placed.at, vec![op], wait);
+        self.finished(done.iter().map(|op| if let Op::Instances { lost, .. } = op { *lost } else { 0 }).sum())
     }
 
     /// Says what is to be done with one more format.
@@ -333,7 +447,8 @@ impl Overlay {
     pub(crate) fn add_instance(&mut self, id: StageId, instance: Instance, wait: Wait<'_>) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get(&id) else { return Ok(()) };
         let op = Op::Instance { stage: id, instance: Some(instance) };
-        self.carry_out(placed.at, vec![op], wait).map(drop)
+        self.carry_out(placed.at, vec![op], wait);
+        self.finished(())
     }
 
     /// Exchanges parameters' values; how many instances did not take theirs.
@@ -348,19 +463,31 @@ impl Overlay {
     ) -> Result<u32, Unanswered> {
         let Some(placed) = self.stages.get(&id) else { return Ok(0) };
         let op = Op::Parameters { stage: id, values, refused: 0 };
-        let done = self.carry_out(placed.at, vec![op], wait)?;
-        Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
+        let done = self.carry_out(placed.at, vec![op], wait);
+        self.finished(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
     }
 
-    /// Sets how a stage is served.
+    /// Sets how a stage is served; and, if that changes, the numbers of the streams that it reads.
     ///
     /// # Errors
     /// The context did not answer.
-    pub(crate) fn set_terms(&mut self, id: StageId, terms: Terms, wait: Wait<'_>) -> Result<(), Unanswered> {
+    pub(crate) fn set_terms(
+        &mut self,
+        id: StageId,
+        terms: Terms,
+        reads: Option<Vec<u32>>,
+        wait: Wait<'_>,
+    ) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
-        placed.terms = terms;
-        let at = placed.at;
-        self.carry_out(at, vec![Op::Terms { stage: id, terms }], wait).map(drop)
+        let (before, at, origins) = (std::mem::replace(&mut placed.terms, terms), placed.at, placed.reads.clone());
+        self.carry_out(at, vec![Op::Terms { stage: id, terms, reads }], wait);
+        if before.drops != terms.drops {
+            // Queues that were made before go by it too.
+            for from in origins {
+                self.carry_out(self.home(from), vec![Op::Drops { from, to: id, drops: terms.drops }], wait);
+            }
+        }
+        self.finished(())
     }
 
     /// Has a stage drop and count what comes for it, until it is swapped.
@@ -369,7 +496,8 @@ impl Overlay {
     /// The context did not answer.
     pub(crate) fn fail(&mut self, id: StageId, wait: Wait<'_>) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get(&id) else { return Ok(()) };
-        self.carry_out(placed.at, vec![Op::Fail { stage: id }], wait).map(drop)
+        self.carry_out(placed.at, vec![Op::Fail { stage: id }], wait);
+        self.finished(())
     }
 
     /// Holds a stage back, or no longer; a context without standby does that while it loads what comes next.
@@ -379,7 +507,8 @@ impl Overlay {
     #[cfg(feature = "bench")]
     pub(crate) fn hold(&mut self, id: StageId, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get(&id) else { return Ok(()) };
-        self.carry_out(placed.at, vec![Op::Hold { stage: id, is_held }], wait).map(drop)
+        self.carry_out(placed.at, vec![Op::Hold { stage: id, is_held }], wait);
+        self.finished(())
     }
 
     /// Has a stage read from other origins than before.
@@ -391,17 +520,18 @@ impl Overlay {
         let before = std::mem::replace(&mut placed.reads, reads.clone());
         let (at, terms, gauges) = (placed.at, placed.terms, Arc::clone(&placed.gauges));
         for &from in before.difference(reads) {
-            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait)?;
+            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait);
             self.links.remove(&(from, id));
         }
         for &from in reads.difference(&before) {
             let Way { output, receiver } = self.way(from, id, at, terms, &gauges);
             if receiver.is_some() {
-                self.carry_out(at, vec![Op::Input { stage: id, receiver }], wait)?;
+                self.carry_out(at, vec![Op::Input { stage: id, receiver }], wait);
             }
-            self.carry_out(self.home(from), vec![Op::Output { from, output: Some(output) }], wait)?;
+            self.carry_out(self.home(from), vec![Op::Output { from, output: Some(output) }], wait);
         }
-        self.share_buffers(wait)
+        self.share_buffers(wait);
+        self.finished(())
     }
 
     /// A stage with nothing leading to it or from it yet.

@@ -247,7 +247,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.threads.stop(0);
+        self.threads.stop();
     }
 }
 

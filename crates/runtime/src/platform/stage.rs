@@ -74,13 +74,11 @@ pub(crate) struct Terms {
     pub(crate) drops: bool,
     /// Whether what comes after a fault waits for a new instance, rather than being dropped.
     pub(crate) restarts: bool,
-    /// How many streams it reads: only when all have ended, its own has.
-    pub(crate) reads: u32,
 }
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, may_sample: 1, drops: false, restarts: false, reads: 1 }
+        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, may_sample: 1, drops: false, restarts: false }
     }
 }
 
@@ -112,8 +110,10 @@ pub(crate) struct Stage {
     pub(crate) ns_per_record: f32,
     /// Batches until the next whose time is taken.
     pub(crate) until_timed: u32,
-    /// Streams that have ended since its own last did.
-    pub(crate) ended: u32,
+    /// The numbers of the streams that it reads, where it reads several: only when all have ended, its own has.
+    pub(crate) reads: Vec<u32>,
+    /// Those that have ended and brought nothing since.
+    pub(crate) ended: Vec<u32>,
     /// Which input is served next.
     next_input: usize,
 }
@@ -136,7 +136,8 @@ impl Stage {
             gauges,
             ns_per_record: 0.0,
             until_timed: 0,
-            ended: 0,
+            reads: Vec::new(),
+            ended: Vec::new(),
             next_input: 0,
         }
     }
@@ -165,6 +166,15 @@ impl Stage {
         self.has_failed = true;
         self.is_held |= self.terms.restarts;
         self.gauges.faults.add(1);
+    }
+
+    /// A stream that it reads has ended; whether its own has with it.
+    #[cold]
+    pub(crate) fn note_end(&mut self, stream: u32) -> bool {
+        if !self.ended.contains(&stream) && self.reads.contains(&stream) {
+            self.ended.push(stream);
+        }
+        self.reads.iter().all(|read| self.ended.contains(read))
     }
 
     /// Whether what stages of this context have made for it may wait here still.

@@ -2,6 +2,7 @@
 
 use crate::config::{ContextKind, PlatformConfig};
 use crate::platform::context::{GCore, LoopSettings, Threads};
+use crate::platform::gauges::ContextGauges;
 use crate::platform::overlay::{Overlay, Port, signal_queue};
 use crate::platform::table::Table;
 use crate::platform::{ContextIndex, ops::Signals};
@@ -19,6 +20,8 @@ pub(crate) struct Seat {
     pub(crate) cpu: Option<usize>,
     /// Buffers of its pool.
     pub(crate) buffers: u64,
+    /// What it counts.
+    pub(crate) gauges: Arc<ContextGauges>,
     /// What can replace its thread.
     pub(crate) g_core: Option<Arc<GCore>>,
 }
@@ -76,7 +79,7 @@ pub(crate) fn start(
     for (at, seat) in seats.iter_mut().enumerate() {
         let (signals, ends): (Signals, _) = signal_queue();
         let table = Table::new(ContextIndex(at as u8), pool()?, signals, doorbells.clone());
-        seat.buffers = table.buffers();
+        (seat.buffers, seat.gauges) = (table.buffers(), Arc::clone(&table.gauges));
         ports.push(Port::new(ends, doorbells.get(at).cloned(), Arc::clone(&table.gauges)));
         tables.push(Some(table));
     }
@@ -107,7 +110,7 @@ pub(crate) fn start(
 }
 
 fn seat(name: &str, kind: ContextKind, cpu: Option<usize>) -> Seat {
-    Seat { name: name.to_owned(), kind, cpu, buffers: 0, g_core: None }
+    Seat { name: name.to_owned(), kind, cpu, buffers: 0, gauges: Arc::default(), g_core: None }
 }
 
 /// The contexts of one thread.

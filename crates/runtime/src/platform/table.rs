@@ -8,7 +8,7 @@ use crate::morph::chain::PIECE_BYTES;
 use crate::platform::gauges::{ContextGauges, Loss};
 use crate::platform::making::Making;
 use crate::platform::ops::Signals;
-use crate::platform::stage::{Output, Stage};
+use crate::platform::stage::{Output, Stage, Work};
 use crate::platform::{ContextIndex, END, MAX_CONTEXTS, Origin, StageId};
 use crossdock_device::Doorbell;
 use crossdock_mailbox::{Batch, Pool, Selection};
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// Batches from streams of this context that may wait for one stage before their publishers get no more credit.
 const INBOX_BATCHES: usize = 64;
+
+/// Batches that may wait for the subscriptions of their streams, beside what comes of one batch more.
+const DELIVERED_BATCHES: usize = 64;
 
 /// Large buffers that are free before a batch is begun: what comes of it may be many times as long.
 const SPARE_BUFFERS: usize = 16;
@@ -47,8 +50,10 @@ pub(crate) struct Table {
     pub(super) sources: Vec<Source>,
     /// Batches on their way from stage to stage; empty between two turns.
     pub(super) ready: VecDeque<(StageId, Batch)>,
-    /// Batches for the subscriptions of their streams.
-    pub(crate) delivered: Vec<Batch>,
+    /// Batches for the subscriptions of their streams, in order.
+    pub(crate) delivered: VecDeque<Batch>,
+    /// Whether nothing more is delivered now, since the context has no buffers for what subscriptions make of it.
+    pub(crate) holds_deliveries: bool,
     pub(super) making: Making,
     pub(super) pool: Pool,
     pub(super) selection: Selection,
@@ -90,7 +95,8 @@ impl Table {
             left: 0,
             sources: Vec::new(),
             ready: VecDeque::new(),
-            delivered: Vec::new(),
+            delivered: VecDeque::new(),
+            holds_deliveries: false,
             making: Making::default(),
             pool,
             selection: Selection::default(),
@@ -290,8 +296,14 @@ impl Table {
             Output::Edge(sender) => sender.is_full(),
         };
         stage.is_held
+            || matches!(stage.work, Work::Deliver) && self.delivers_no_more()
             || stage.parked.as_ref().is_some_and(|batch| !stage.knows(batch.format))
             || stage.outputs.iter().any(on)
+    }
+
+    /// Whether what is to be delivered waits with its stage, and who makes it with it.
+    fn delivers_no_more(&self) -> bool {
+        self.holds_deliveries || self.delivered.len() >= DELIVERED_BATCHES
     }
 
     /// A stage, taken out to be worked with.
@@ -352,7 +364,7 @@ impl Table {
 
     /// Whether something waits for room elsewhere, so that the context should look again soon though nobody rings.
     pub(crate) fn is_full(&self) -> bool {
-        !self.full.is_empty() || !self.leaving.is_empty() || self.is_short
+        !self.full.is_empty() || !self.leaving.is_empty() || self.is_short || self.holds_deliveries
     }
 
     /// Writes down how much waits.

@@ -75,7 +75,7 @@ impl Table {
             self.put_back(stage);
             return 0.0;
         }
-        self.note_arrival(&stage, &batch);
+        self.note_arrival(&mut stage, &batch);
         let ns = match stage.work {
             Work::Deliver => self.deliver(&mut stage, batch, input),
             Work::Handler(_) => self.work(&mut stage, batch, input),
@@ -87,16 +87,17 @@ impl Table {
     /// A stream has ended: with the last of those that it reads, so has the one that the stage makes.
     #[cold]
     fn end(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>) {
-        stage.ended += 1;
-        if stage.ended < stage.terms.reads {
+        if !stage.note_end(batch.stream) {
             return self.spend(stage, batch, input);
         }
-        stage.ended = 0;
         batch.stream = stage.makes;
         self.hand_on(stage, batch);
     }
 
-    fn note_arrival(&self, stage: &Stage, batch: &Batch) {
+    fn note_arrival(&self, stage: &mut Stage, batch: &Batch) {
+        if !stage.ended.is_empty() {
+            stage.ended.retain(|ended| *ended != batch.stream);
+        }
         let (records, bytes) = (batch.len() as u64, batch.payload_bytes() as u64);
         stage.gauges.records_in.add(records);
         stage.gauges.batches_in.add(1);
@@ -114,7 +115,7 @@ impl Table {
         if let Some(receiver) = input.and_then(|input| stage.inputs.get_mut(input)) {
             receiver.give_back(self.making.spare());
         }
-        self.delivered.push(batch);
+        self.delivered.push_back(batch);
         BATCH_NS
     }
 
@@ -240,7 +241,7 @@ impl Table {
                 self.put_back(stage);
                 continue;
             }
-            self.note_arrival(&stage, &batch);
+            self.note_arrival(&mut stage, &batch);
             let why = if stage.has_failed { Loss::Failed } else { Loss::Unreadable };
             let takes = !stage.has_failed;
             let instance = stage.instance(batch.format).filter(|_| takes);

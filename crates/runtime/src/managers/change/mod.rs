@@ -2,7 +2,7 @@
 //!
 //! A plan is made with everything slow done already: programs are compiled and measured for every format that their streams
 //! have. Nothing has changed until then. What is wanted is then written down, and the steps are carried out, each of which
-//! cannot but succeed, as long as the contexts answer.
+//! cannot but succeed; those for which a context does not answer are carried out when it does.
 
 use crate::config::PlatformConfig;
 use crate::handle::Stopped;
@@ -29,13 +29,26 @@ const BUDGET_TIMES: f64 = 10.0;
 const LEAST_BUDGET_NS: u64 = 1000;
 
 /// One step from what runs to what is wanted.
-enum Step {
+pub(super) enum Step {
     Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
     Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
     SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
     Respecify { spec: HandlerSpec, need: Need },
     Move { handler: String, spec: HandlerSpec, to: ContextIndex },
     Remove { handler: String },
+}
+
+impl Step {
+    /// The handler that it is about, what that is to read, and where it is to go, as far as the step says so.
+    pub(super) fn about(&self) -> (&str, &[String], Option<ContextIndex>) {
+        match self {
+            Step::Deploy { spec, reads, at, .. } => (&spec.name, reads, Some(*at)),
+            Step::Swap { spec, reads, .. } => (&spec.name, reads, None),
+            Step::SetParameters { spec, .. } | Step::Respecify { spec, .. } => (&spec.name, &[], None),
+            Step::Move { handler, to, .. } => (handler, &[], Some(*to)),
+            Step::Remove { handler } => (handler, &[], None),
+        }
+    }
 }
 
 /// A plan with all that it takes.
@@ -75,7 +88,10 @@ impl Managers {
     /// The same; what is restored is written down already.
     pub(crate) fn make(&mut self, wish: &Wish, discard_state: bool, writes: bool) -> Result<AppliedInfo, PlanInfo> {
         let since = Instant::now();
-        let prepared = self.prepare(wish, discard_state);
+        self.resume();
+        let mut prepared = self.prepare(wish, discard_state);
+        let hindered = self.unfinished().or_else(|| self.lost_for(&prepared.steps));
+        prepared.told.refusals.extend(hindered);
         let mut told = prepared.told;
         if !told.refusals.is_empty() {
             let about = told.changes.first().map(|change| change.handler.clone());
@@ -109,12 +125,17 @@ impl Managers {
             }
         }
         if !told.refusals.is_empty() {
-            // A context does not answer. What was done stands, and what is kept is what is there.
+            // What was done stands, and what is kept is what is there.
             self.give_back(&reserved);
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
             if let Err(why) = self.write_down(specs) {
                 told.refusals.push(format!("and what is there now could not be written down: {why}"));
             }
+            return Err(told);
+        }
+        if let Some(why) = self.unfinished() {
+            // It is what is wanted from now on, and what is kept.
+            told.refusals.push(why);
             return Err(told);
         }
         let took_us = since.elapsed().as_micros() as u64;
@@ -138,7 +159,10 @@ impl Managers {
                 // Where there are fewer CPUs than contexts, these take turns.
                 capacity.most.time_ns_per_s = (capacity.most.time_ns_per_s as f64 * share) as u64;
             }
-            capacity.margin_percent = self.config.margin_percent as u8;
+            capacity.margin_percent = match self.watch.lost(ContextIndex(at as u8)) {
+                Some(_) => 100,
+                None => self.config.margin_percent as u8,
+            };
             capacity.slice_ns = u64::from(self.config.slice_us) * 1000;
             let rates = self.monitor.context(at);
             let time_ns_per_s = rates.busy_ns_per_s.saturating_sub(rates.handler_ns_per_s);
@@ -568,15 +592,14 @@ fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMa
 }
 
 /// How a handler's stage is served.
-fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, reads: usize) -> Terms {
-    let reads = reads.max(1) as u32;
+fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32) -> Terms {
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
     // Who may not be sampled any more is not.
     let may_sample = spec.may_sample.unwrap_or(1).max(1);
     let one_in = one_in.clamp(1, may_sample);
-    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts, reads }
+    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts }
 }
 
 /// The instances of what was compiled.

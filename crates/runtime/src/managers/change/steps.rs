@@ -38,7 +38,7 @@ impl Managers {
             }
             Step::SetParameters { spec, values, costs, need } => {
                 let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
-                let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait))?;
+                let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait));
                 self.note(
                     "set_parameters",
                     &spec.name,
@@ -56,9 +56,8 @@ impl Managers {
             }
             Step::Respecify { spec, need } => {
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
-                let (stage, terms) =
-                    (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in, there.reads.len()));
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+                let (stage, terms) = (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in));
+                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
                 self.record(spec, |there| {
                     there.need = need;
                     there.one_in = terms.one_in;
@@ -99,15 +98,16 @@ impl Managers {
         (at, (numbers, makes)): (ContextIndex, (Vec<u32>, u32)),
     ) -> Result<(), String> {
         let name = spec.name.clone();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), 1, reads.len());
+        let terms = terms(&spec, dearest_ns(&compiled.entries), 1);
         let instances = instances(&mut compiled);
-        let handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
+        let mut handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
+        handler_stage.reads.clone_from(&numbers);
         let stage = handler_stage.id;
-        self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait))?;
+        self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait));
         let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, Terms::default());
         let delivery = delivery_stage.id;
         let from = BTreeSet::from([Origin::Stage(stage)]);
-        self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait))?;
+        self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait));
         let _ = self.dock.run(move |context| context.deliver_by(makes, Some(delivery)));
         let status = match compiled.entries.is_empty() {
             true => Status::Waiting(format!("for stream `{}`", reads.join("`, `"))),
@@ -222,15 +222,16 @@ impl Managers {
             there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number).collect();
         let kept = there.reads.clone();
         let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, reads.len());
+        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in);
         let instances = instances(&mut compiled);
-        let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait))?;
-        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, wait))?;
+        let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait));
+        let reads: Vec<(String, u32)> =
+            reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
+        let read = reads.iter().map(|(_, number)| *number).collect();
+        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, Some(read), wait));
         if !gone.is_empty() {
             let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
         }
-        let reads: Vec<(String, u32)> =
-            reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
         self.record(spec, |there| {
             there.version = version;
             there.entries = compiled.entries;
@@ -252,7 +253,7 @@ impl Managers {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
         let stage = there.stage;
         let from = self.overlay.stage(stage).map(|stage| self.watch.name(stage.at).to_owned()).unwrap_or_default();
-        self.on_overlay(|overlay, wait| overlay.move_to(stage, to, wait))?;
+        self.on_overlay(|overlay, wait| overlay.move_to(stage, to, wait));
         if let Some(there) = self.handlers.get_mut(name) {
             there.changes += 1;
         }
@@ -265,9 +266,9 @@ impl Managers {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
         let (stage, delivery, makes) = (there.stage, there.delivery, there.makes);
         let reads: Vec<u32> = there.reads.iter().map(|(_, number)| *number).collect();
-        let taken = self.on_overlay(|overlay, wait| overlay.take(stage, wait))?;
+        let taken = self.on_overlay(|overlay, wait| overlay.take(stage, wait));
         let left = taken.map_or(0, |mut stage| stage.drop_waiting());
-        self.on_overlay(|overlay, wait| overlay.take(delivery, wait))?;
+        self.on_overlay(|overlay, wait| overlay.take(delivery, wait));
         let _ = self.dock.run(move |context| {
             context.underive(makes);
             reads.iter().for_each(|number| context.disclaim(*number));
@@ -299,7 +300,7 @@ impl Managers {
         // Who reads what others make before those begin to make it.
         wanted.sort_by_key(|(_, reads)| !reads.iter().any(|origin| matches!(origin, Origin::Stage(_))));
         for (stage, reads) in wanted {
-            self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait))?;
+            self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait));
         }
         Ok(())
     }
@@ -307,6 +308,11 @@ impl Managers {
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
+        if self.is_anything_lost() {
+            // Once all contexts answer again.
+            self.late_formats.insert(number);
+            return;
+        }
         let stream = KnownStream::from(facts);
         let readers: Vec<String> = self
             .handlers
@@ -336,7 +342,7 @@ impl Managers {
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             let instance = Instance { format: format.id().0, handler, output };
-            self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait))?;
+            self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait));
             if let Some(there) = self.handlers.get_mut(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
@@ -389,20 +395,20 @@ impl Managers {
             let context = self.watch.name(one.context).to_owned();
             let handler =
                 self.handlers.iter().find(|(_, there)| there.stage == one.stage).map(|(name, _)| name.clone());
-            let text = match one.goes_on {
-                true => {
-                    "a handler did not return: the context goes on with another thread, and with what waited for it"
-                }
-                false => "a handler did not return, as too many before it: the context is not replaced any more",
-            };
+            let text = "a handler did not return: the context goes on with another thread, and with what waited for it";
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
+        }
+        self.note_turned();
+        if self.overlay.unanswered().is_some() {
+            return;
         }
         let failed: Vec<(String, u64)> = self
             .handlers
             .iter()
             .filter_map(|(name, there)| {
-                let faults = self.overlay.stage(there.stage)?.gauges.faults.get();
-                (faults > there.faults_seen).then(|| (name.clone(), faults))
+                let placed = self.overlay.stage(there.stage)?;
+                let faults = placed.gauges.faults.get();
+                (self.watch.lost(placed.at).is_none() && faults > there.faults_seen).then(|| (name.clone(), faults))
             })
             .collect();
         for (name, faults) in failed {
@@ -433,11 +439,8 @@ impl Managers {
         let (spec, stage) = (there.spec.clone(), there.stage);
         match self.again(&spec) {
             Ok(instances) => {
-                let swapped = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
-                match swapped {
-                    Ok(_) => self.note("restarted", name, "it panicked or did not return: it goes on with new state"),
-                    Err(why) => self.note("failed", name, why),
-                }
+                self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
+                self.note("restarted", name, "it panicked or did not return: it goes on with new state");
             }
             Err(why) => self.note("failed", name, why),
         }

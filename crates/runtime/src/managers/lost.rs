@@ -1,0 +1,92 @@
+//! Contexts that do not answer: what is told of them, and what is not done meanwhile.
+
+use super::change::Step;
+use crate::managers::Managers;
+use crate::managers::events::About;
+use crate::managers::watch::Lost;
+use crate::platform::ContextIndex;
+use std::collections::BTreeSet;
+
+impl Managers {
+    /// Why nothing can be changed now, if a change is unfinished.
+    pub(super) fn unfinished(&self) -> Option<String> {
+        let name = self.watch.name(self.overlay.unanswered()?);
+        Some(format!(
+            "context {name} does not answer: the change that waits for it is finished when it does, and no other is made until \
+             then (if it never does, restart the daemon: what was wanted is kept)"
+        ))
+    }
+
+    /// Goes on with a change that waits for a context.
+    pub(super) fn resume(&mut self) {
+        let Some(at) = self.overlay.unanswered() else { return };
+        let Managers { overlay, watch, .. } = self;
+        if overlay.resume(&mut super::Patience { watch, since: std::time::Instant::now() }) {
+            let name = self.watch.name(at).to_owned();
+            let text = "it answers again, and the change that waited for it is finished";
+            self.events.note("answered", About { handler: None, context: Some(&name) }, text);
+        }
+    }
+
+    /// Why a context does not answer, in words, if it does not.
+    pub(super) fn lost_text(&self, at: ContextIndex) -> Option<String> {
+        let why = match self.watch.lost(at)? {
+            Lost::Ended => "its thread has ended, which is a mistake of Crossdock's: restart the daemon".to_owned(),
+            Lost::Stuck(stage) => {
+                let handler = self.handlers.iter().find(|(_, there)| Some(there.stage) == stage).map(|(name, _)| name);
+                let from = handler.map_or_else(|| "a step".to_owned(), |name| format!("handler `{name}`"));
+                format!("its thread has not come back from {from}")
+            }
+        };
+        Some(format!("context {} does not answer: {why}", self.watch.name(at)))
+    }
+
+    /// Whether any context does not answer.
+    pub(super) fn is_anything_lost(&self) -> bool {
+        (0..self.watch.seats.len()).any(|at| self.watch.lost(ContextIndex(at as u8)).is_some())
+    }
+
+    /// Why some steps cannot be carried out now, if they need a context that does not answer.
+    pub(super) fn lost_for(&self, steps: &[Step]) -> Option<String> {
+        if !self.is_anything_lost() {
+            return None;
+        }
+        let touched: BTreeSet<ContextIndex> = steps.iter().flat_map(|step| self.touched(step)).collect();
+        let why = touched.into_iter().find_map(|at| self.lost_text(at))?;
+        Some(format!("{why}; nothing that needs it is changed until it does"))
+    }
+
+    /// The contexts that a step needs: those of its handler, and of its neighbours.
+    fn touched(&self, step: &Step) -> Vec<ContextIndex> {
+        let (name, reads, to) = step.about();
+        let there = self.handlers.get(name);
+        let makes = there.map(|there| there.spec.derived());
+        let is_near = |(other, handler): &(&String, &crate::managers::deployed::Deployed)| {
+            let feeds = |stream: &str| handler.spec.derived() == stream;
+            let is_fed = handler.reads.iter().any(|(stream, _)| Some(stream.as_str()) == makes);
+            let reads_now = there.is_some_and(|there| there.reads.iter().any(|(stream, _)| feeds(stream)));
+            *other == name || is_fed || reads_now || reads.iter().any(|stream| feeds(stream))
+        };
+        let near = self.handlers.iter().filter(is_near).filter_map(|(_, handler)| self.overlay.stage(handler.stage));
+        near.map(|placed| placed.at).chain(to).collect()
+    }
+
+    /// Tells which contexts were lost or came back since it was last asked.
+    pub(super) fn note_turned(&mut self) {
+        for at in std::mem::take(&mut self.watch.turned) {
+            let name = self.watch.name(at).to_owned();
+            let lost = self.lost_text(at);
+            self.overlay.set_lost(at, lost.is_some());
+            let (kind, text) = match lost {
+                Some(why) => ("lost", why),
+                None => ("returned", format!("context {name} answers again")),
+            };
+            self.events.note(kind, About { handler: None, context: Some(&name) }, text);
+        }
+        if !self.is_anything_lost() {
+            for stream in std::mem::take(&mut self.late_formats) {
+                self.take_new_format(stream);
+            }
+        }
+    }
+}

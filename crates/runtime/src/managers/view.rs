@@ -1,0 +1,105 @@
+//! What is told of handlers and contexts without the managers being asked, who may be busy with a change: the managers leave a
+//! view of what there is whenever that has changed, and before who changed it is answered; figures are read off as they are.
+
+use crate::handle::Stopped;
+use crate::info::{HandlerContextInfo, HandlerInfo, HistoryInfo};
+use crate::managers::events::Events;
+use crate::managers::monitor::Monitor;
+use crate::managers::spec::HandlerSpec;
+use crate::managers::tell::{read_context, read_handler};
+use crate::platform::gauges::{ContextGauges, StageGauges};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// What there is, as last left.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(crate) handlers: Vec<(HandlerInfo, Option<Arc<StageGauges>>)>,
+    pub(crate) contexts: Vec<(HandlerContextInfo, Arc<ContextGauges>)>,
+    pub(crate) specs: Vec<HandlerSpec>,
+}
+
+/// How far the managers are.
+#[derive(Debug, Default)]
+enum State {
+    /// What was kept is not restored yet.
+    #[default]
+    Starting,
+    There(Arc<View>),
+    Stopped,
+}
+
+/// Where the managers leave it, and others take it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Views {
+    latest: Arc<(Mutex<State>, Condvar)>,
+    pub(crate) monitor: Monitor,
+    pub(crate) events: Events,
+}
+
+impl Views {
+    /// Keeps a history of so many seconds.
+    pub(crate) fn new(history: usize) -> Views {
+        Views { monitor: Monitor::new(history), ..Views::default() }
+    }
+
+    /// Leaves what there is now; nothing: the managers have stopped.
+    pub(crate) fn leave(&self, view: Option<View>) {
+        let (latest, has_come) = &*self.latest;
+        *latest.lock().unwrap_or_else(PoisonError::into_inner) =
+            view.map_or(State::Stopped, |view| State::There(Arc::new(view)));
+        has_come.notify_all();
+    }
+
+    /// What there is; waits for the first.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn latest(&self) -> Result<Arc<View>, Stopped> {
+        let (latest, has_come) = &*self.latest;
+        let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match &*latest {
+                State::There(view) => return Ok(Arc::clone(view)),
+                State::Stopped => return Err(Stopped),
+                State::Starting => latest = has_come.wait(latest).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// All handlers, with their figures as they are.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
+        let read = |(info, gauges): &(HandlerInfo, Option<Arc<StageGauges>>)| {
+            let mut info = info.clone();
+            let rates = self.monitor.handler(&info.name);
+            read_handler(&mut info, gauges.as_deref(), rates);
+            info
+        };
+        Ok(self.latest()?.handlers.iter().map(read).collect())
+    }
+
+    /// All contexts, likewise.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn contexts(&self) -> Result<Vec<HandlerContextInfo>, Stopped> {
+        let read = |(at, (info, gauges)): (usize, &(HandlerContextInfo, Arc<ContextGauges>))| {
+            let mut info = info.clone();
+            read_context(&mut info, gauges, self.monitor.context(at));
+            info
+        };
+        Ok(self.latest()?.contexts.iter().enumerate().map(read).collect())
+    }
+
+    /// The last minutes of all.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn histories(&self) -> Result<Vec<HistoryInfo>, Stopped> {
+        let view = self.latest()?;
+        let names = view.contexts.iter().map(|(info, _)| info.name.as_str());
+        Ok(self.monitor.histories(names))
+    }
+}
