@@ -86,6 +86,16 @@ pub(crate) fn bytes(number: u64) -> String {
     indicatif::BinaryBytes(number).to_string()
 }
 
+/// Bytes a second, as bandwidth is given: `80 MB/s`.
+pub(crate) fn bandwidth(bytes_per_s: u64) -> String {
+    match bytes_per_s as f64 {
+        bytes @ 9.95e8.. => format!("{:.1} GB/s", bytes / 1e9),
+        bytes @ 9.95e5.. => format!("{:.1} MB/s", bytes / 1e6),
+        bytes @ 9.95e2.. => format!("{:.1} kB/s", bytes / 1e3),
+        bytes => format!("{bytes} B/s"),
+    }
+}
+
 /// A count a second; `-` where there was no time to speak of.
 pub(crate) fn rate(number: u64, time: Duration) -> String {
     if time < Duration::from_micros(1) {
@@ -165,6 +175,7 @@ mod tests {
         assert_eq!([0, 999, 1000, 336_776].map(count), ["0", "999", "1,000", "336,776"]);
         assert_eq!(counted(1, "record"), "1 record");
         assert_eq!(counted(0, "record"), "0 records");
+        assert_eq!([0, 80_000_000, 2_500_000_000].map(bandwidth), ["0 B/s", "80.0 MB/s", "2.5 GB/s"]);
         assert_eq!(rate(500, Duration::from_secs(1)), "500 /s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.50 M/s");
         assert_eq!(rate(9_999, Duration::from_secs(1)), "9,999 /s");

@@ -18,7 +18,7 @@ const WAYS: [Transport; 2] = [Transport::Udp, Transport::Shm];
 
 fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
-    let context = |kind| ContextSpec { name: None, kind, cpu: None };
+    let context = ContextSpec::new;
     config.platform.contexts =
         vec![context(ContextKind::GCore), context(ContextKind::CCore), context(ContextKind::GCore)];
     change(&mut config);
@@ -269,6 +269,45 @@ fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     assert!(publishing.is_err_and(|error| error.to_string().contains("made by handler `made`")));
     change(&context, Wish::Remove { handler: "made".into() });
     Publisher::builder(&addr).stream("made").format(&numbers()).connect().unwrap();
+    context.stop();
+}
+
+/// Bandwidth binds like time: what the network takes of it is not there for handlers, and what fits goes elsewhere.
+#[test]
+fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
+    let (context, addr) = start(|config| {
+        config.platform.bandwidth_mbit_per_s = Some(8);
+        config.platform.contexts.truncate(2);
+        config.platform.contexts[1].bandwidth_mbit_per_s = Some(80);
+    });
+    let mut publisher = Publisher::builder(&addr).transport(Transport::Udp).stream("N").format(&numbers()).connect();
+    let publisher = publisher.as_mut().unwrap();
+    publish(publisher, 0, 1000);
+    publisher.flush().unwrap();
+    // Records of 24 bytes and what frames them: 1.2 MB a second at the least, where all but one have 0.8 to give.
+    let wide = |name: &str, peak| HandlerSpec { peak_msgs_per_s: Some(peak), ..sql(name, "SELECT * FROM N") };
+    change(&context, Wish::Deploy(wide("some", 50_000)));
+    assert_eq!(until(&context, "some", |_| true).context.as_deref(), Some("c-core-1"));
+    let refused = context.manager().change(Wish::Deploy(wide("more", 1_000_000)), false).unwrap().unwrap_err();
+    let why = &refused.refusals[0];
+    assert!(why.contains("c-core-1 has ") && why.contains("MB/s that it makes"), "{refused:?}");
+    let bandwidths = context.manager().contexts().unwrap();
+    let capacities: Vec<_> = bandwidths.iter().map(|context| context.capacity_bytes_per_s).collect();
+    assert_eq!(capacities, [Some(1_000_000), Some(1_000_000), Some(10_000_000)]);
+    let left = bandwidths[2].headroom_bytes_per_s.unwrap();
+    assert!((1..8_000_000 - 1_000_000).contains(&left), "{left}");
+    // What the device receives and sends is not there for handlers. Of nothing there is 0.8 MB/s.
+    let mut next = 1000;
+    loop {
+        publish(publisher, next, next + 1000);
+        publisher.flush().unwrap();
+        next += 1000;
+        let dock = context.manager().contexts().unwrap().swap_remove(0);
+        assert!(dock.headroom_bytes_per_s.unwrap() <= 800_000, "{dock:?}");
+        if dock.network_bytes_per_s > 100_000 && dock.headroom_bytes_per_s.unwrap() < 700_000 {
+            break;
+        }
+    }
     context.stop();
 }
 

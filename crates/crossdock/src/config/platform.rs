@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crossdock_runtime::{ContextKind, ContextSpec, HandlerSpec, OnFault, OverBudget, PlatformConfig, WhenFull};
 use serde::Deserialize;
 
-use super::values::{in_words, name, none_or_cpu, perhaps_within, scalars, within};
+use super::values::{in_words, name, none_or_cpu, none_or_mbit, perhaps_within, scalars, within};
 use crate::quantity::{parse_budget, parse_peak, parse_reserve};
 
 /// `[platform]`: the settings of [`PlatformConfig`], under the same names.
@@ -24,6 +24,8 @@ pub(crate) struct PlatformSection {
     shed_at_percent: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     history_s: u32,
+    #[serde(deserialize_with = "none_or_mbit")]
+    bandwidth_mbit_per_s: Option<u32>,
     context: Vec<PlatformContext>,
 }
 
@@ -36,6 +38,8 @@ struct PlatformContext {
     name: Option<String>,
     #[serde(default, deserialize_with = "none_or_cpu")]
     cpu: Option<usize>,
+    #[serde(default, deserialize_with = "none_or_mbit")]
+    bandwidth_mbit_per_s: Option<u32>,
 }
 
 fn perhaps_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -45,7 +49,12 @@ fn perhaps_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Opt
 impl Default for PlatformSection {
     fn default() -> PlatformSection {
         let defaults = PlatformConfig::default();
-        let own = |context: ContextSpec| PlatformContext { kind: context.kind, name: context.name, cpu: context.cpu };
+        let own = |context: ContextSpec| PlatformContext {
+            kind: context.kind,
+            name: context.name,
+            cpu: context.cpu,
+            bandwidth_mbit_per_s: context.bandwidth_mbit_per_s,
+        };
         PlatformSection {
             margin_percent: defaults.margin_percent,
             slice_us: defaults.slice_us,
@@ -53,6 +62,7 @@ impl Default for PlatformSection {
             stuck_after_ms: defaults.stuck_after_ms,
             shed_at_percent: defaults.shed_at_percent,
             history_s: defaults.history_s,
+            bandwidth_mbit_per_s: defaults.bandwidth_mbit_per_s,
             context: defaults.contexts.into_iter().map(own).collect(),
         }
     }
@@ -65,6 +75,7 @@ impl PlatformSection {
             name: context.name.clone(),
             kind: context.kind,
             cpu: context.cpu,
+            bandwidth_mbit_per_s: context.bandwidth_mbit_per_s,
         };
         PlatformConfig {
             contexts: self.context.iter().map(spec).collect(),
@@ -74,6 +85,7 @@ impl PlatformSection {
             stuck_after_ms: self.stuck_after_ms,
             shed_at_percent: self.shed_at_percent,
             history_s: self.history_s,
+            bandwidth_mbit_per_s: self.bandwidth_mbit_per_s,
         }
     }
 

@@ -80,6 +80,7 @@ impl Managers {
         seats
             .map(|(at, (seat, port))| {
                 let rates = self.monitor.context(at);
+                let headroom = contexts.headroom(at);
                 let here = |handler: &&(&String, &Deployed)| {
                     self.overlay.stage(handler.1.stage).is_some_and(|stage| stage.at == ContextIndex(at as u8))
                 };
@@ -103,13 +104,17 @@ impl Managers {
                     handlers,
                     busy_share: rates.busy_ns_per_s as f64 / 1e9,
                     capacity_ns_per_s: contexts.list().get(at).map_or(0, |c| c.capacity.most.time_ns_per_s),
-                    headroom_ns_per_s: contexts.headroom(at).time_ns_per_s,
+                    headroom_ns_per_s: headroom.time_ns_per_s,
+                    headroom_buffers: headroom.buffers,
+                    capacity_bytes_per_s: seat.bandwidth_bytes_per_s,
+                    headroom_bytes_per_s: seat.bandwidth_bytes_per_s.map(|_| headroom.bytes_per_s),
                     queued: port.gauges.queued.get(),
                     buffers_in_use: port.gauges.buffers_in_use.get(),
                     buffers: seat.buffers,
                     rate_msgs_per_s: rates.msgs_in_per_s,
                     bytes_in_per_s: rates.bytes_in_per_s,
                     bytes_out_per_s: rates.bytes_out_per_s,
+                    network_bytes_per_s: rates.network_bytes_per_s,
                     turns: port.gauges.turns.get(),
                     sleeps: port.gauges.sleeps.get(),
                     replaced: port.gauges.replaced.get(),

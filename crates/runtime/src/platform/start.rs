@@ -1,6 +1,6 @@
 //! The contexts of a platform, made and started as they are configured.
 
-use crate::config::{ContextKind, PlatformConfig};
+use crate::config::{ContextKind, ContextSpec, PlatformConfig};
 use crate::platform::context::{GCore, LoopSettings, Threads};
 use crate::platform::overlay::{Overlay, Port, signal_queue};
 use crate::platform::table::Table;
@@ -19,6 +19,8 @@ pub(crate) struct Seat {
     pub(crate) cpu: Option<usize>,
     /// Buffers of its pool.
     pub(crate) buffers: u64,
+    /// What it may carry, in bytes a second, if that is bounded.
+    pub(crate) bandwidth_bytes_per_s: Option<u64>,
     /// What can replace its thread.
     pub(crate) g_core: Option<Arc<GCore>>,
 }
@@ -55,8 +57,9 @@ pub(crate) fn start(
     spin_us: u32,
 ) -> io::Result<Started> {
     let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-    let mut seats = vec![seat(PlatformConfig::DOCK, ContextKind::CCore, dock_cpu)];
-    seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(name, spec.kind, spec.cpu)));
+    let own = ContextSpec { cpu: dock_cpu, ..ContextSpec::new(ContextKind::CCore) };
+    let mut seats = vec![seat(config, PlatformConfig::DOCK, &own)];
+    seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(config, name, spec)));
 
     // Contexts of one thread have one poller.
     let mut pollers: BTreeMap<Group, (Poller, Vec<usize>)> = BTreeMap::new();
@@ -106,8 +109,9 @@ pub(crate) fn start(
     Ok(Started { dock, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
 }
 
-fn seat(name: &str, kind: ContextKind, cpu: Option<usize>) -> Seat {
-    Seat { name: name.to_owned(), kind, cpu, buffers: 0, g_core: None }
+fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {
+    let bandwidth_bytes_per_s = config.bandwidth_bytes_per_s(spec);
+    Seat { name: name.to_owned(), kind: spec.kind, cpu: spec.cpu, buffers: 0, bandwidth_bytes_per_s, g_core: None }
 }
 
 /// The contexts of one thread.

@@ -138,11 +138,13 @@ impl Managers {
                 // Where there are fewer CPUs than contexts, these take turns.
                 capacity.most.time_ns_per_s = (capacity.most.time_ns_per_s as f64 * share) as u64;
             }
+            capacity.most.bytes_per_s = seat.bandwidth_bytes_per_s.unwrap_or(u64::MAX);
             capacity.margin_percent = self.config.margin_percent as u8;
             capacity.slice_ns = u64::from(self.config.slice_us) * 1000;
             let rates = self.monitor.context(at);
             let time_ns_per_s = rates.busy_ns_per_s.saturating_sub(rates.handler_ns_per_s);
-            ControlContext { name: seat.name.clone(), capacity, system: Load { time_ns_per_s, ..Load::default() } }
+            let system = Load { time_ns_per_s, bytes_per_s: rates.network_bytes_per_s, ..Load::default() };
+            ControlContext { name: seat.name.clone(), capacity, system }
         };
         self.watch.seats.iter().enumerate().map(context).collect()
     }
