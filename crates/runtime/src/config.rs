@@ -43,6 +43,8 @@ pub struct ContextConfig {
     pub gso: bool,
     /// The CPU to pin the context to; it goes where the system puts it when absent.
     pub pin_cpu: Option<usize>,
+    /// The priority of the context's thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent.
+    pub nice: Option<i32>,
     /// Socket buffers to ask for, in bytes, each way.
     pub socket_buffer_bytes: u32,
     /// Memory for buffers, in bytes; only what is used is ever touched.
@@ -96,13 +98,16 @@ pub struct ContextSpec {
     pub cpu: Option<usize>,
     /// What it may carry, in Mbit a second; as [`PlatformConfig::bandwidth_mbit_per_s`] says when absent.
     pub bandwidth_mbit_per_s: Option<u32>,
+    /// The priority of its thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent. Of c-cores that
+    /// share a thread the highest counts.
+    pub nice: Option<i32>,
 }
 
 impl ContextSpec {
     /// One of a kind, with nothing else said of it.
     #[must_use]
     pub fn new(kind: ContextKind) -> ContextSpec {
-        ContextSpec { name: None, kind, cpu: None, bandwidth_mbit_per_s: None }
+        ContextSpec { name: None, kind, cpu: None, bandwidth_mbit_per_s: None, nice: None }
     }
 }
 
@@ -295,6 +300,7 @@ impl Default for ContextConfig {
             loopback_packet_bytes: 8184,
             gso: true,
             pin_cpu: None,
+            nice: None,
             socket_buffer_bytes: 4 << 20,
             buffer_bytes: 128 << 20,
             node: String::new(),

@@ -89,6 +89,8 @@ pub(super) fn whole(handler: &HandlerInfo) -> String {
     add("over its budget", format!("{} batches", count(handler.overruns)));
     add("faults", count(handler.faults));
     add("batches waiting", format!("{} of {}", count(handler.queued), count(handler.queue_bound)));
+    let degraded: Vec<String> = handler.degraded.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    add("degraded to", degraded.join(", "));
     if handler.sampled > 1 {
         add("sampled", format!("one record in {}", handler.sampled));
     }
@@ -236,6 +238,7 @@ B
             ..HandlerInputInfo::default()
         }];
         (late.dropped, late.sampled) = (vec![("full".into(), 7)], 8);
+        late.degraded = [("m".to_owned(), "60".to_owned())].into();
         let text = whole(&late);
         for told in [
             "running: it went over its budget",
@@ -243,6 +246,7 @@ B
             "made-up",
             "dropped: full",
             "one record in 8",
+            "m=60",
         ] {
             assert!(text.contains(told), "no `{told}` in {text}");
         }

@@ -317,10 +317,13 @@ impl Told {
             handler.dropped.iter().map(move |(reason, number)| by_reason(of(), reason, *number))
         });
         families.counter("crossdock_handler_dropped", "Records dropped", NO_UNIT, dropped)?;
-        let gauges: [Row; 3] = [
+        let gauges: [Row; 4] = [
             ("queued_batches", "Batches that wait for it", |of| of.queued as f64),
             ("queued_batches_bound", "The bound on them", |of| of.queue_bound as f64),
             ("one_record_in", "One record in so many is let through", |of| f64::from(of.sampled)),
+            ("degraded", "Whether it does with less, by its own rule", |of| {
+                f64::from(u8::from(!of.degraded.is_empty()))
+            }),
         ];
         for (name, help, value) in gauges {
             families.gauge(&format!("crossdock_handler_{name}"), help, NO_UNIT, rows(value))?;

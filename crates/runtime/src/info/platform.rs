@@ -49,7 +49,7 @@ pub struct HandlerInfo {
     pub inputs: Vec<HandlerInputInfo>,
     /// What it was reckoned to take when it was let in, at the stream's peak rate.
     pub predicted: LoadInfo,
-    /// What is reserved for it, if anything.
+    /// What is kept for it, if anything: what it reserves, or the paths that it lies on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<LoadInfo>,
     /// What it took in the last second.
@@ -82,6 +82,9 @@ pub struct HandlerInfo {
     pub queue_bound: u64,
     /// One record in so many is let through now, since its core is near its limit; 1: all.
     pub sampled: u32,
+    /// Values that some of its parameters have now in the place of their own, since its core is near its limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub degraded: BTreeMap<String, String>,
     /// Times that it was replaced, re-parameterised or moved.
     pub changes: u64,
 }

@@ -11,6 +11,8 @@ pub(crate) mod handle;
 pub(crate) mod keep;
 mod measure;
 pub(crate) mod monitor;
+mod paths;
+mod rule;
 pub(crate) mod spec;
 mod tell;
 pub(crate) mod watch;
@@ -144,6 +146,7 @@ impl Managers {
         if now_s > self.last_s {
             self.last_s = now_s;
             self.measure_provisional();
+            self.measure_rules();
             self.reckon();
             self.balance();
         }

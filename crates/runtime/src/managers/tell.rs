@@ -49,11 +49,12 @@ impl Managers {
             state: handler.entries.iter().find_map(|entry| entry.state.clone()),
             inputs: handler.entries.iter().map(input_info).collect(),
             predicted: load_info(handler.need.load),
-            reserved: spec.reserve_ns_per_s.map(|ns| LoadInfo { time_ns_per_s: ns, ..LoadInfo::default() }),
+            reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             rate_msgs_per_s: rates.msgs_in_per_s,
             ns_per_record: rates.ns_per_record,
             queue_bound: u64::from(self.config.queue_batches),
             sampled: handler.one_in,
+            degraded: if handler.is_degraded { spec.degrade.clone() } else { Default::default() },
             changes: handler.changes,
             ..HandlerInfo::default()
         };

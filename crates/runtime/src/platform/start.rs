@@ -87,7 +87,8 @@ pub(crate) fn start(
     let own = tables.iter().flatten().map(Table::large_buffers).min().unwrap_or(0);
     let mut threads = Threads::default();
     for (group, (poller, members)) in pollers {
-        let settings = LoopSettings { cpu: group.cpu(), spin_us, slice_us: config.slice_us };
+        let nice = members.iter().filter_map(|at| config.contexts.get(at.checked_sub(1)?)?.nice).min();
+        let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us };
         let mut of_group: Vec<Table> = members.iter().filter_map(|at| tables.get_mut(*at)?.take()).collect();
         let Some(name) = members.first().map(|at| seats[*at].name.clone()) else { continue };
         match group {

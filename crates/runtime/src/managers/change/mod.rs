@@ -11,6 +11,8 @@ use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, need_of, outputs, reads};
 use crate::managers::events::About;
 use crate::managers::handle::Wish;
+use crate::managers::paths::{Station, reserves};
+use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::ContextIndex;
 use crate::platform::stage::{Instance, Terms};
@@ -167,26 +169,46 @@ impl Managers {
             return prepared;
         };
         let current = self.current(&streams);
-        let mut wanted = control::Wanted::new();
         let mut becoming = BTreeMap::new();
         for (name, reads) in order {
             let Some(spec) = prepared.wanted.get(&name).cloned() else { continue };
             match self.becoming(&spec, reads, &mut streams, discard_state) {
-                Ok(handler) => {
-                    wanted.insert(name.clone(), handler.wanted.clone());
-                    becoming.insert(name, handler);
-                }
+                Ok(handler) => drop(becoming.insert(name, handler)),
                 Err(why) => prepared.refuse(format!("handler `{name}`: {why}")),
             }
         }
         if !prepared.told.refusals.is_empty() {
             return prepared;
         }
+        self.reserve_paths_of(&mut becoming);
+        let wanted = becoming.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
         match control::plan(&current, &wanted) {
             Ok(plan) => self.take_plan(plan, becoming, &mut prepared),
             Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
         }
         prepared
+    }
+
+    /// Has handlers need what the paths reserve that they are to lie on.
+    fn reserve_paths_of(&self, becoming: &mut BTreeMap<String, Becoming>) {
+        let mut stations = BTreeMap::new();
+        for (name, handler) in becoming.iter() {
+            let there = self.handlers.get(name).map_or(&[][..], |there| &there.entries);
+            let entries = handler.compiled.as_ref().map_or(there, |compiled| &compiled.entries);
+            let entries = entries.iter().enumerate();
+            let station = Station {
+                reads: handler.reads.iter().map(String::as_str).collect(),
+                makes: handler.spec.derived(),
+                entries: entries.map(|(at, entry)| (entry, handler.costs.get(at).unwrap_or(&entry.cost))).collect(),
+                path_msgs_per_s: handler.spec.reserve_path_msgs_per_s,
+            };
+            stations.insert(name.as_str(), station);
+        }
+        for (name, load) in reserves(&stations) {
+            if let Some(handler) = becoming.get_mut(&name) {
+                handler.wanted.need.reserve = handler.wanted.need.reserve.max(load);
+            }
+        }
     }
 
     /// All handlers as they are to be.
@@ -314,6 +336,7 @@ impl Managers {
             (None, Some(there)) => (&there.entries, there.is_metered),
             (None, None) => return Err("there is nothing to make it from".to_owned()),
         };
+        rule::check(spec, entries, &self.workshop.natives)?;
         let mut need = need(entries, spec, streams, is_metered);
         let mut costs = Vec::new();
         if let (Some(_), Some(there)) = (&values, there) {
@@ -542,7 +565,7 @@ fn note_text(note: &Note) -> String {
 }
 
 /// Parameters for people.
-fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
+pub(crate) fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
     let each: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
     each.join(", ")
 }
