@@ -366,7 +366,7 @@ fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
 /// Handlers at a context that is near its limit, one of which has a rule for that.
 #[test]
 fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit() {
-    let (context, addr) = start(|_| {});
+    let (context, addr) = start(|config| config.platform.queue_batches = 8);
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();

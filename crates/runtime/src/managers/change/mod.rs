@@ -80,19 +80,14 @@ impl Managers {
         let prepared = self.prepare(wish, discard_state);
         let mut told = prepared.told;
         if !told.refusals.is_empty() {
-            let about = told.changes.first().map(|change| change.handler.clone());
-            // A query's error has the query with it, on lines of its own.
-            let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
-            let text: Vec<String> = told.refusals.iter().map(short).collect();
-            self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
-            return Err(told);
+            return Err(self.refused(told));
         }
         // What others may be against, before anything is done.
         let mut reserved = match self.reserve(&prepared.steps) {
             Ok(reserved) => reserved,
             Err(why) => {
                 told.refusals.push(why);
-                return Err(told);
+                return Err(self.refused(told));
             }
         };
         // Written down before it is carried out: a daemon that dies from here on comes back with what was wanted.
@@ -102,7 +97,7 @@ impl Managers {
         {
             self.give_back(&reserved);
             told.refusals.push(format!("it could not be written down: {why}"));
-            return Err(told);
+            return Err(self.refused(told));
         }
         for step in prepared.steps {
             if let Err(why) = self.carry_out(step, &mut reserved) {
@@ -121,6 +116,16 @@ impl Managers {
         }
         let took_us = since.elapsed().as_micros() as u64;
         Ok(AppliedInfo { plan: told, took_us })
+    }
+
+    /// Notes that a plan was refused, and nothing has changed.
+    fn refused(&mut self, told: PlanInfo) -> PlanInfo {
+        let about = told.changes.first().map(|change| change.handler.clone());
+        // A query's error has the query with it, on lines of its own.
+        let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
+        let text: Vec<String> = told.refusals.iter().map(short).collect();
+        self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
+        told
     }
 
     /// Writes down what is wanted; with what could not be restored and was not deployed anew, which a later start may be able to.
@@ -356,6 +361,7 @@ impl Managers {
             definition: control::Definition {
                 version: version.into(),
                 parameters: spec.parameters.clone(),
+                peak_msgs_per_s: spec.peak_msgs_per_s,
                 reads: reads.iter().cloned().collect(),
                 makes: spec.derived().to_owned(),
                 takes: (!entries.is_empty()).then(|| formats(takes)),
@@ -394,6 +400,7 @@ impl Managers {
                 definition: control::Definition {
                     version: there.version.into(),
                     parameters: there.spec.parameters.clone(),
+                    peak_msgs_per_s: there.spec.peak_msgs_per_s,
                     reads: there.reads.iter().map(|(name, _)| name.clone()).collect(),
                     makes: there.spec.derived().to_owned(),
                     takes: (!there.entries.is_empty()).then_some(takes),
