@@ -444,6 +444,40 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     context.stop();
 }
 
+/// A thread's name and priority, from what the kernel tells of it.
+fn name_and_nice(stat: &str) -> Option<(&str, i32)> {
+    let (head, fields) = stat.rsplit_once(") ")?;
+    // The 19th of all: two are in front.
+    Some((head.split_once('(')?.1, fields.split(' ').nth(16)?.parse().ok()?))
+}
+
+fn has_thread(name: &str, nice: i32) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let mut stats = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    stats.any(|stat| name_and_nice(&stat) == Some((name, nice)))
+}
+
+#[test]
+fn contexts_have_the_priorities_that_they_are_to_have_or_it_is_said_which_have_not() {
+    let own = name_and_nice(&std::fs::read_to_string("/proc/self/stat").unwrap()).unwrap().1;
+    let [dock, g_core, c_core] = [11, 12, 13].map(|nice: i32| nice.max(own));
+    let (context, _) = start(|config| {
+        config.nice = Some(dock);
+        let contexts = &mut config.platform.contexts;
+        (contexts[0].nice, contexts[1].nice) = (Some(g_core), Some(c_core));
+        (contexts[2].nice, contexts[2].name) = (Some(-20), Some("first".into()));
+    });
+    let refused = context.not_restored();
+    assert!(refused.iter().all(|why| why.starts_with("context first ") && why.contains("nice = -20")), "{refused:?}");
+    let first = if refused.is_empty() { -20 } else { own };
+    for (name, nice) in [("c-core-0", dock), ("g-core-0", g_core), ("c-core-1", c_core), ("first", first)] {
+        while !has_thread(name, nice) {
+            std::thread::yield_now();
+        }
+    }
+    context.stop();
+}
+
 /// One that is stopped runs no more, and holds nobody up.
 #[test]
 fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {

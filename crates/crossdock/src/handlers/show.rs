@@ -23,7 +23,10 @@ pub(super) const HEADINGS: [(&str, Side); 8] = [
 pub(super) fn row(handler: &HandlerInfo) -> Vec<String> {
     vec![
         format!("{} v{}", handler.name, handler.version),
-        handler.status.clone(),
+        match (&*handler.status, handler.degraded.is_empty()) {
+            ("running", false) => "degraded".to_owned(),
+            (status, _) => status.to_owned(),
+        },
         handler.context.clone().unwrap_or_else(|| "-".to_owned()),
         format!("{} → {}", handler.reads.join(", "), handler.makes),
         count(handler.rate_msgs_per_s),
@@ -239,6 +242,7 @@ B
         }];
         (late.dropped, late.sampled) = (vec![("full".into(), 7)], 8);
         late.degraded = [("m".to_owned(), "60".to_owned())].into();
+        assert_eq!(row(&late)[1], "degraded");
         let text = whole(&late);
         for told in [
             "running: it went over its budget",

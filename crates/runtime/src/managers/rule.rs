@@ -40,15 +40,11 @@ fn values(entries: &[Entry], parameters: &BTreeMap<String, String>) -> Vec<(u64,
 
 /// A handler's rule as balancing sees it, where its messages took this in the last second.
 pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Option<RuleSecond> {
-    let of = |costs: &mut dyn Iterator<Item = &Cost>| {
-        let dearest = costs.max_by(|one, other| one.ns_per_message.total_cmp(&other.ns_per_message));
-        dearest.map(|cost| cost.load(rate_msgs_per_s))
-    };
     if there.spec.degrade.is_empty() {
         return None;
     }
-    let degraded = of(&mut there.degraded_costs.iter())?;
-    let whole = of(&mut there.entries.iter().map(|entry| &entry.cost))?;
+    let degraded = dearest(there.degraded_costs.iter())?.load(rate_msgs_per_s);
+    let whole = dearest(there.entries.iter().map(|entry| &entry.cost))?.load(rate_msgs_per_s);
     let (now, otherwise) = if there.is_degraded { (degraded, whole) } else { (whole, degraded) };
     // What was measured on a sample says how the two stand to each other; how much it is now, the last second says.
     let scaled = |load: u64, now: u64, otherwise: u64| match now {
@@ -61,6 +57,10 @@ pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Opti
         bytes_per_s: scaled(load.bytes_per_s, now.bytes_per_s, otherwise.bytes_per_s),
     };
     Some(RuleSecond { is_applied: there.is_degraded, otherwise })
+}
+
+fn dearest<'a>(costs: impl Iterator<Item = &'a Cost>) -> Option<&'a Cost> {
+    costs.max_by(|one, other| one.ns_per_message.total_cmp(&other.ns_per_message))
 }
 
 impl Managers {

@@ -263,7 +263,7 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
         }
     }
     books.world.settle();
-    let in_use = |pool: &Pool| pool.stats().classes.iter().map(|class| class.in_use()).sum::<usize>();
+    let in_use = |pool: &Pool| pool.stats().classes.iter().map(crossdock_mailbox::ClassStats::in_use).sum::<usize>();
     assert_eq!(in_use(&books.world.pool), 0, "seed {seed}");
     losses
 }
