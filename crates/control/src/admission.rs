@@ -237,9 +237,7 @@ pub enum Refused {
 }
 
 fn no_room(need: &Need, tried: &[Tried]) -> String {
-    let provisional = if need.is_provisional { " (measured on made-up messages)" } else { "" };
-    let needs = Time(need.committed(Load::default()).time_ns_per_s);
-    let mut text = format!("needs {needs} at {}{provisional}", Rate(need.rate_msgs_per_s));
+    let mut text = needs(need) + if need.is_provisional { " (measured on made-up messages)" } else { "" };
     for one in tried {
         // Where nothing else is in the way, the two figures to compare are this one and the one above.
         match one.obstacle {
@@ -252,7 +250,17 @@ fn no_room(need: &Need, tried: &[Tried]) -> String {
     if tried.is_empty() {
         text += ", and there is no context";
     }
-    text + ": remove or move a handler, declare a lower rate, or add a context"
+    let less = if need.reserve.is_within(need.load) { "declare a lower rate" } else { "reserve less" };
+    text + &format!(": remove or move a handler, {less}, or add a context")
+}
+
+/// What it needs, and at which rate or since it is reserved.
+fn needs(need: &Need) -> String {
+    let time = Time(need.committed(Load::default()).time_ns_per_s);
+    match need.reserve.time_ns_per_s > need.load.time_ns_per_s {
+        true => format!("needs {time} as reserved"),
+        false => format!("needs {time} at {}", Rate(need.rate_msgs_per_s)),
+    }
 }
 
 /// Whether a handler fits at a context.
@@ -331,9 +339,8 @@ pub fn admit(need: &Need, contexts: &Contexts, wish: &Wish) -> Result<Admitted, 
 
 fn why(need: &Need, contexts: &Contexts, at: usize, nearest: Option<usize>, tried: &[Tried], place: &Place) -> String {
     let name = &contexts.list()[at].name;
-    let needs = Time(need.committed(Load::default()).time_ns_per_s);
     let has = Time(contexts.headroom(at).time_ns_per_s);
-    let mut text = format!("{}, needs {needs} at {}: {name} has {has}", need.class, Rate(need.rate_msgs_per_s));
+    let mut text = format!("{}, {}: {name} has {has}", need.class, needs(need));
     match place {
         Place::Named(_) => text += " and is the one named",
         Place::Auto if nearest == Some(at) => text += " and its input comes from there",

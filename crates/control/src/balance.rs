@@ -9,8 +9,9 @@
 //!   gives handlers away: computation-centric ones first, no more than it takes.
 //! - They come back when there is room for them again with a wider margin and for longer. Between the two margins nothing
 //!   happens, and whoever has to leave again soon waits twice as long the next time: so nothing flaps.
-//! - A context that nears its capacity all the same has streams sampled that allow it, one message of 2, of 4 and so on, and
-//!   whole again when there is room; before that no handler comes back there.
+//! - A context that nears its capacity all the same has handlers do with less that have a rule for it, other values of their
+//!   parameters. Where that is not enough it has streams sampled that allow it, one message of 2, of 4 and so on. When there is
+//!   room they are whole again, in the opposite order; before that no handler comes back there.
 //! - A handler over its budget goes to a g-core or is stopped, as its policy says, and does not come back by itself.
 //!
 //! It has no clock: who calls it every second, with what was measured in that second, makes time pass.
@@ -102,6 +103,17 @@ pub struct StreamSecond {
     pub one_in: u32,
     /// Of so many at most, as the stream allows: 1 if all of its messages are wanted.
     pub one_in_most: u32,
+    /// What its handler does with less, if it has a rule for that.
+    pub rule: Option<RuleSecond>,
+}
+
+/// A handler's own rule for when its context nears its capacity, in one second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSecond {
+    /// Whether it goes by it.
+    pub is_applied: bool,
+    /// What its messages would take if that were the other way round.
+    pub otherwise: Load,
 }
 
 /// What was measured in one second.
@@ -111,7 +123,7 @@ pub struct Second<'a> {
     pub contexts: &'a Contexts,
     /// All handlers.
     pub handlers: &'a [HandlerSecond],
-    /// All streams that may be sampled.
+    /// All streams that may be sampled, or whose handlers have rules of their own.
     pub streams: &'a [StreamSecond],
 }
 
@@ -135,6 +147,15 @@ pub enum Decision {
         stream: String,
         /// 1: all of them again.
         one_in: u32,
+        /// Why, for people.
+        why: String,
+    },
+    /// A handler goes by its own rule for doing with less, or no longer.
+    Degrade {
+        /// Its stream.
+        stream: String,
+        /// Whether it goes by it from now on.
+        applies: bool,
         /// Why, for people.
         why: String,
     },
@@ -312,8 +333,8 @@ impl Balance {
                 return false;
             }
             // First the streams there are to be whole again.
-            let is_whole =
-                !streams.iter().any(|stream| stream.one_in > 1 && now.contexts.is_same_cpu(stream.context, home));
+            let is_less = |stream: &&&StreamSecond| stream.one_in > 1 || stream.is_degraded();
+            let is_whole = !streams.iter().filter(is_less).any(|stream| now.contexts.is_same_cpu(stream.context, home));
             let has_room = is_whole && now.has_room(handler, home, rules.return_percent);
             trip.for_s = if has_room { trip.for_s } else { 0 };
             let waits_s = rules.return_s.saturating_mul(1 << trip.times.saturating_sub(1).min(rules.doublings.min(31)));
@@ -343,7 +364,8 @@ impl Balance {
                 continue;
             }
             let before = now.decisions.len();
-            for stream in &streams {
+            let degraded = self.degrade(now, at, &streams);
+            for stream in streams.iter().filter(|stream| !degraded.contains(&stream.name.as_str())) {
                 let doubled = stream.one_in.max(1).saturating_mul(2);
                 let is_there = now.contexts.is_same_cpu(at, stream.context);
                 let excess = now.contexts.excess(at);
@@ -360,22 +382,55 @@ impl Balance {
             }
         }
         streams.reverse();
-        streams.iter().filter(|stream| stream.one_in > 1).for_each(|stream| self.let_through(now, stream));
+        let is_less = |stream: &&&StreamSecond| stream.one_in > 1 || stream.is_degraded();
+        streams.iter().filter(is_less).for_each(|stream| self.let_through(now, stream));
     }
 
-    /// Twice as much of a stream, if there has been room for it.
+    /// Has those handlers of a context, and of those on its CPU, go by their own rules that gain something by it. Their streams.
+    fn degrade<'a>(&mut self, now: &mut Now<'_>, at: usize, streams: &[&'a StreamSecond]) -> Vec<&'a str> {
+        let mut degraded = Vec::new();
+        let name = now.contexts.list()[at].name.clone();
+        for stream in streams {
+            let Some(rule) = stream.rule.filter(|rule| !rule.is_applied) else { continue };
+            let (excess, gain) = (now.contexts.excess(at), stream.load - rule.otherwise);
+            if now.contexts.is_same_cpu(at, stream.context) && excess.min(gain) != Load::default() {
+                now.contexts.release(stream.context, gain);
+                let why = format!("{name} has {} more to do than it should", too_much(excess));
+                now.decisions.push(Decision::Degrade { stream: stream.name.clone(), applies: true, why });
+                self.roomy_s.remove(&stream.name);
+                degraded.push(stream.name.as_str());
+            }
+        }
+        degraded
+    }
+
+    /// Twice as much of a stream, or else its handler as it was meant, if there has been room for it.
     fn let_through(&mut self, now: &mut Now<'_>, stream: &StreamSecond) {
         let extra = self.rules.return_percent;
-        let has_room = stream.load.is_within(now.headroom(stream.context, extra));
+        let more = match stream.rule {
+            Some(rule) if stream.one_in <= 1 => rule.otherwise - stream.load,
+            _ => stream.load,
+        };
+        let has_room = more.is_within(now.headroom(stream.context, extra));
         let roomy_s = self.roomy_s.entry(stream.name.clone()).or_default();
         *roomy_s = if has_room { roomy_s.saturating_add(1) } else { 0 };
         if *roomy_s >= self.rules.return_s {
-            now.contexts.commit(stream.context, stream.load);
+            now.contexts.commit(stream.context, more);
             let context = &now.contexts.list()[stream.context].name;
             let why = format!("{context} has had room for more of it for {roomy_s} s");
-            now.decisions.push(Decision::Sample { stream: stream.name.clone(), one_in: stream.one_in / 2, why });
+            now.decisions.push(match stream.one_in {
+                2.. => Decision::Sample { stream: stream.name.clone(), one_in: stream.one_in / 2, why },
+                _ => Decision::Degrade { stream: stream.name.clone(), applies: false, why },
+            });
             *roomy_s = 0;
         }
+    }
+}
+
+impl StreamSecond {
+    /// Whether its handler does with less, by its own rule.
+    fn is_degraded(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.is_applied)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::handlers::per_mille_of_core;
 use crate::http::ExplainRequest;
 use crate::http::client::Client;
-use crate::quantity::{bytes, count, counted};
+use crate::quantity::{bandwidth, bytes, count, counted};
 use crate::table::{Side, Width, render};
 use crate::{http, out};
 
@@ -86,26 +86,33 @@ pub(crate) fn contexts(arguments: &List) -> Outcome {
     }
     let mut texts: Vec<String> = contexts.iter().map(context_text).collect();
     if !platform.is_empty() {
-        texts.insert(0, render(&CONTEXT_HEADINGS, platform.iter().map(context_row), Width::of_stdout()));
+        let is_bounded = platform.iter().any(|context| context.capacity_bytes_per_s.is_some());
+        let headings: Vec<(&str, Side)> =
+            CONTEXT_HEADINGS.into_iter().filter(|(name, _)| is_bounded || *name != BANDWIDTH).collect();
+        let rows = platform.iter().map(|context| context_row(context, is_bounded));
+        texts.insert(0, render(&headings, rows, Width::of_stdout()));
     }
     out::print(texts.join("\n"))
 }
 
-const CONTEXT_HEADINGS: [(&str, Side); 7] = [
+const BANDWIDTH: &str = "bandwidth left";
+/// Bandwidth is shown where it is bounded.
+const CONTEXT_HEADINGS: [(&str, Side); 8] = [
     ("context", Side::Left),
     ("cpu", Side::Right),
     ("handlers", Side::Left),
     ("busy", Side::Right),
     ("headroom", Side::Right),
+    (BANDWIDTH, Side::Right),
     ("queued", Side::Right),
     ("records/s", Side::Right),
 ];
 
-fn context_row(context: &HandlerContextInfo) -> Vec<String> {
+fn context_row(context: &HandlerContextInfo, has_bandwidth: bool) -> Vec<String> {
     let others = context.shares.iter().filter(|other| **other != context.name);
     let lost = if context.lost.is_some() { " (does not answer)" } else { "" };
     let shares = others.fold(String::new(), |shares, other| format!("{shares} (with {other})"));
-    vec![
+    let mut row = vec![
         context.name.clone() + &shares + lost,
         context.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
         if context.handlers.is_empty() { "-".to_owned() } else { context.handlers.join(", ") },
@@ -113,7 +120,12 @@ fn context_row(context: &HandlerContextInfo) -> Vec<String> {
         per_mille_of_core(context.headroom_ns_per_s),
         format!("{} of {}", count(context.queued), count(context.queue_bound)),
         count(context.rate_msgs_per_s),
-    ]
+    ];
+    if has_bandwidth {
+        let [left, of] = [context.headroom_bytes_per_s, context.capacity_bytes_per_s].map(|bytes| bytes.map(bandwidth));
+        row.insert(5, left.zip(of).map_or_else(|| "-".to_owned(), |(left, of)| format!("{left} of {of}")));
+    }
+    row
 }
 
 /// `crossdock clients`.
@@ -353,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_context_shows_what_runs_there_and_what_room_it_has() {
-        let context = HandlerContextInfo {
+        let mut context = HandlerContextInfo {
             name: "c-core-1".into(),
             shares: vec!["c-core-1".into(), "c-core-2".into()],
             handlers: vec!["late".into(), "totals".into()],
@@ -364,9 +376,12 @@ mod tests {
             rate_msgs_per_s: 2_100_000,
             ..HandlerContextInfo::default()
         };
-        let row = context_row(&context);
         let wanted = ["c-core-1 (with c-core-2)", "-", "late, totals", "26 %", "544 ms/s", "3 of 256", "2,100,000"];
-        assert_eq!(row, wanted);
+        assert_eq!(context_row(&context, false), wanted);
+        assert_eq!(context_row(&context, true)[5], "-");
+        (context.capacity_bytes_per_s, context.headroom_bytes_per_s) = (Some(125_000_000), Some(12_000_000));
+        let row = context_row(&context, true);
+        assert_eq!((&*row[5], row.len()), ("12.0 MB/s of 125.0 MB/s", CONTEXT_HEADINGS.len()));
         lines(&CONTEXT_HEADINGS, row);
     }
 

@@ -52,14 +52,43 @@ pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Time of a core that is kept, in ns a second: `50ms/s`.
-pub(crate) fn parse_reserve(text: &str) -> Result<u64, String> {
-    let wanted = "what is reserved is time of a core in each second, such as 50ms/s";
-    let time = text.strip_suffix("/s").and_then(|time| parse_duration(time).ok()).ok_or_else(|| wanted.to_owned())?;
-    match u64::try_from(time.as_nanos()) {
-        Ok(ns @ 1..=1_000_000_000) => Ok(ns),
-        _ => Err(format!("{wanted}; it is from 1ns/s to 1s/s, which is all of a core")),
+/// What is kept for a handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reserve {
+    /// Time of a core, in ns a second.
+    pub(crate) ns_per_s: Option<u64>,
+    pub(crate) buffers: Option<u64>,
+    pub(crate) bytes_per_s: Option<u64>,
+}
+
+/// What is kept for a handler, one, two or all three of: `50ms/s`, `64 buffers`, `12MB/s`, with commas in between.
+pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
+    let wanted =
+        "what is reserved is time of a core, buffers or bandwidth, such as `50ms/s` or `50ms/s, 64 buffers, 12MB/s`";
+    let mut reserve = Reserve::default();
+    for part in text.split(',').map(str::trim) {
+        let (place, value) = if let Some(buffers) = part.strip_suffix("buffers") {
+            let buffers = buffers.trim_end().parse().ok().filter(|buffers| (1..=1 << 32).contains(buffers));
+            (&mut reserve.buffers, buffers.ok_or_else(|| format!("{wanted}; of buffers it is 1 to {}", 1u64 << 32))?)
+        } else if let Some(bytes) = part.strip_suffix("B/s") {
+            let bytes = match bytes.strip_suffix('G') {
+                Some(number) => number.parse::<f64>().ok().map(|number| number * 1e9),
+                None => parse_rate(bytes).ok(),
+            };
+            let bytes = bytes.filter(|bytes| (1.0..=1e12).contains(bytes)).map(|bytes| bytes.ceil() as u64);
+            (&mut reserve.bytes_per_s, bytes.ok_or_else(|| format!("{wanted}; of bandwidth it is 1B/s to 1000GB/s"))?)
+        } else {
+            let time = part.strip_suffix("/s").and_then(|time| parse_duration(time).ok());
+            let ns = time.ok_or_else(|| wanted.to_owned())?.as_nanos();
+            let ns = u64::try_from(ns).ok().filter(|ns| (1..=1_000_000_000).contains(ns));
+            let most = "of time it is from 1ns/s to 1s/s, which is all of a core";
+            (&mut reserve.ns_per_s, ns.ok_or_else(|| format!("{wanted}; {most}"))?)
+        };
+        if place.replace(value).is_some() {
+            return Err(format!("{wanted}: each once"));
+        }
     }
+    Ok(reserve)
 }
 
 /// `1,234,567`.
@@ -84,6 +113,16 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
 /// `1.5 MiB`.
 pub(crate) fn bytes(number: u64) -> String {
     indicatif::BinaryBytes(number).to_string()
+}
+
+/// Bytes a second, as bandwidth is given: `80 MB/s`.
+pub(crate) fn bandwidth(bytes_per_s: u64) -> String {
+    match bytes_per_s as f64 {
+        bytes @ 9.95e8.. => format!("{:.1} GB/s", bytes / 1e9),
+        bytes @ 9.95e5.. => format!("{:.1} MB/s", bytes / 1e6),
+        bytes @ 9.95e2.. => format!("{:.1} kB/s", bytes / 1e3),
+        bytes => format!("{bytes} B/s"),
+    }
 }
 
 /// A count a second; `-` where there was no time to speak of.
@@ -154,8 +193,16 @@ mod tests {
         for text in ["5", "", "0ns", "11s", "us"] {
             assert!(parse_budget(text).is_err_and(|why| why.contains("5us")), "{text}");
         }
-        assert_eq!([parse_reserve("50ms/s"), parse_reserve("1s/s")], [Ok(50_000_000), Ok(1_000_000_000)]);
-        for text in ["50ms", "2s/s", "/s", "0s/s", "50/s"] {
+        let time = |ns| Ok(Reserve { ns_per_s: Some(ns), ..Reserve::default() });
+        assert_eq!([parse_reserve("50ms/s"), parse_reserve("1s/s")], [time(50_000_000), time(1_000_000_000)]);
+        let all = Reserve { ns_per_s: Some(1_000_000), buffers: Some(64), bytes_per_s: Some(12_500_000) };
+        assert_eq!(
+            [parse_reserve("12.5MB/s,64 buffers , 1ms/s"), parse_reserve("1ms/s,64buffers,12.5MB/s")].map(Result::ok),
+            [Some(all); 2]
+        );
+        for text in
+            ["50ms", "2s/s", "/s", "0s/s", "50/s", "", "50ms/s,", "1ms/s, 2ms/s", "0 buffers", "x buffers", "xB/s"]
+        {
             assert!(parse_reserve(text).is_err_and(|why| why.contains("50ms/s")), "{text}");
         }
     }
@@ -165,6 +212,7 @@ mod tests {
         assert_eq!([0, 999, 1000, 336_776].map(count), ["0", "999", "1,000", "336,776"]);
         assert_eq!(counted(1, "record"), "1 record");
         assert_eq!(counted(0, "record"), "0 records");
+        assert_eq!([0, 80_000_000, 2_500_000_000].map(bandwidth), ["0 B/s", "80.0 MB/s", "2.5 GB/s"]);
         assert_eq!(rate(500, Duration::from_secs(1)), "500 /s");
         assert_eq!(rate(3_000_000, Duration::from_secs(2)), "1.50 M/s");
         assert_eq!(rate(9_999, Duration::from_secs(1)), "9,999 /s");

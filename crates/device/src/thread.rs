@@ -58,20 +58,18 @@ const HIGHEST: i32 = -20;
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_NICE, or a limit that allows it (`ulimit -e`); nothing has changed then.
 pub fn go_first() -> io::Result<()> {
-    // On Linux a priority is a thread's, and none named is this one.
-    Ok(setpriority_process(None, HIGHEST)?)
+    set_nice(HIGHEST)
 }
 
-/// The niceness of a thread that [gives way](give_way): a tenth of an ordinary one's share.
-const GIVING_WAY: i32 = 10;
-
-/// Has this thread, and those that it starts, give way to ordinary ones: they go first wherever both have work. Cannot be taken
-/// back without privileges.
+/// Gives this thread a priority among ordinary ones, from -20, the highest, to 19: how large its share of a core is that others
+/// want too.
 ///
 /// # Errors
-/// The system's; nothing has changed then.
-pub fn give_way() -> io::Result<()> {
-    Ok(setpriority_process(None, GIVING_WAY)?)
+/// `PermissionDenied` for a higher one than it has without CAP_SYS_NICE, or a limit that allows it (`ulimit -e`); nothing has
+/// changed then.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // On Linux a priority is a thread's, and none named is this one.
+    Ok(setpriority_process(None, nice)?)
 }
 
 #[cfg(test)]
@@ -82,6 +80,16 @@ mod tests {
     fn a_core_that_is_not_there_is_refused() {
         assert_eq!(pin_to_cpu(CpuSet::MAX_CPU).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(pin_to_cpu(CpuSet::MAX_CPU - 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_thread_has_a_priority_of_its_own() {
+        let nice = || rustix::process::getpriority_process(None).unwrap();
+        let before = nice();
+        let set = move || (set_nice(nice().max(7)), nice());
+        let (done, of_thread) = std::thread::spawn(set).join().unwrap();
+        done.unwrap();
+        assert_eq!((of_thread, nice()), (before.max(7), before));
     }
 
     #[test]

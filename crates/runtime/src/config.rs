@@ -43,6 +43,8 @@ pub struct ContextConfig {
     pub gso: bool,
     /// The CPU to pin the context to; it goes where the system puts it when absent.
     pub pin_cpu: Option<usize>,
+    /// The priority of the context's thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent.
+    pub nice: Option<i32>,
     /// Socket buffers to ask for, in bytes, each way.
     pub socket_buffer_bytes: u32,
     /// Memory for buffers, in bytes; only what is used is ever touched.
@@ -80,6 +82,9 @@ pub struct PlatformConfig {
     pub shed_at_percent: u32,
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     pub history_s: u32,
+    /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the network
+    /// brings and takes. Not bounded when absent.
+    pub bandwidth_mbit_per_s: Option<u32>,
 }
 
 /// A further context.
@@ -91,6 +96,19 @@ pub struct ContextSpec {
     pub kind: ContextKind,
     /// The CPU that it is pinned to; it goes where the system puts it when absent. c-cores of the same CPU share a thread.
     pub cpu: Option<usize>,
+    /// What it may carry, in Mbit a second; as [`PlatformConfig::bandwidth_mbit_per_s`] says when absent.
+    pub bandwidth_mbit_per_s: Option<u32>,
+    /// The priority of its thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent. Of c-cores that
+    /// share a thread the highest counts.
+    pub nice: Option<i32>,
+}
+
+impl ContextSpec {
+    /// One of a kind, with nothing else said of it.
+    #[must_use]
+    pub fn new(kind: ContextKind) -> ContextSpec {
+        ContextSpec { name: None, kind, cpu: None, bandwidth_mbit_per_s: None, nice: None }
+    }
 }
 
 /// What a context is for.
@@ -119,6 +137,12 @@ impl PlatformConfig {
     pub const DOCK: &'static str = "c-core-0";
     /// Most further contexts.
     pub const MAX_CONTEXTS: usize = 63;
+
+    /// What a context may carry, in bytes a second, if that is bounded: what is said of it, or of all.
+    #[must_use]
+    pub fn bandwidth_bytes_per_s(&self, context: &ContextSpec) -> Option<u64> {
+        context.bandwidth_mbit_per_s.or(self.bandwidth_mbit_per_s).map(|mbit| u64::from(mbit) * 125_000)
+    }
 
     /// The contexts' names, in their order. Those that were given none are numbered by their kind: c-cores from 1, g-cores
     /// from 0, past the names that others were given.
@@ -150,13 +174,14 @@ impl PlatformConfig {
 impl Default for PlatformConfig {
     fn default() -> PlatformConfig {
         PlatformConfig {
-            contexts: vec![ContextSpec { name: None, kind: ContextKind::GCore, cpu: None }],
+            contexts: vec![ContextSpec::new(ContextKind::GCore)],
             margin_percent: 20,
             slice_us: 200,
             queue_batches: 256,
             stuck_after_ms: 1000,
             shed_at_percent: 90,
             history_s: 300,
+            bandwidth_mbit_per_s: None,
         }
     }
 }
@@ -275,6 +300,7 @@ impl Default for ContextConfig {
             loopback_packet_bytes: 8184,
             gso: true,
             pin_cpu: None,
+            nice: None,
             socket_buffer_bytes: 4 << 20,
             buffer_bytes: 128 << 20,
             node: String::new(),
@@ -294,7 +320,8 @@ mod tests {
 
     #[test]
     fn contexts_are_named_by_kind_and_number_past_the_names_that_were_given() {
-        let context = |name: Option<&str>, kind| ContextSpec { name: name.map(str::to_owned), kind, cpu: None };
+        let context =
+            |name: Option<&str>, kind| ContextSpec { name: name.map(str::to_owned), ..ContextSpec::new(kind) };
         let (c, g) = (ContextKind::CCore, ContextKind::GCore);
         let mut config = PlatformConfig::default();
         assert_eq!(config.names(), Ok(vec!["g-core-0".to_owned()]));

@@ -90,6 +90,8 @@ impl Context {
         }
         self.counters.busy_turns += 1;
         self.platform.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
+        let device = self.device.counters();
+        self.platform.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if self.counters.busy_turns.is_multiple_of(256) {
             self.platform.note_queues();
         }

@@ -1,7 +1,7 @@
 //! The rest of the daemon's side of a context: start it, ask it, stop it.
 
 use crate::attach::{AttachParts, AttachThread};
-use crate::config::ContextConfig;
+use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts, SOCKET};
 use crate::explain::Explained;
 use crate::info::{
@@ -18,7 +18,7 @@ use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::tasks::TaskFactory;
-use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
+use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
 use crossdock_engine::Natives;
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
@@ -193,7 +193,7 @@ impl ContextHandle {
         let doorbell = poller.doorbell();
         let (commands, receiver) = sync_channel(COMMANDS);
         let local_addr = device.local_addr();
-        let pin_cpu = config.pin_cpu;
+        let (pin_cpu, nice) = (config.pin_cpu, config.nice);
         check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
         let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
@@ -202,6 +202,7 @@ impl ContextHandle {
             .map_err(system("the services of tasks ([services])"))?;
         // As above: the thread ends with its side.
         let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
+        complaints.append(&mut refused_priorities(&config));
         let attach = attach(&config, local_addr, bell, &commands, &doorbell)?;
         let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
@@ -216,6 +217,7 @@ impl ContextHandle {
         let run = move || {
             // Checked above; should the CPU have gone since, the context runs where the system puts it.
             let _ = pin_cpu.map(pin_to_cpu);
+            let _ = nice.map(set_nice);
             let device = Box::new(device);
             let parts =
                 Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services, platform, news };
@@ -282,7 +284,7 @@ impl ContextHandle {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// What was kept by an earlier daemon and could not be restored, and why; in words.
+    /// What was kept by an earlier daemon and could not be restored, which priorities the system refuses, and why; in words.
     #[must_use]
     pub fn not_restored(&self) -> &[String] {
         &self.shared.complaints
@@ -514,6 +516,24 @@ fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
     }
     let mut cpus = config.platform.contexts.iter().filter_map(|context| context.cpu);
     cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[context]])")))
+}
+
+/// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads of their
+/// own.
+fn refused_priorities(config: &ContextConfig) -> Vec<String> {
+    let names = config.platform.names().unwrap_or_default();
+    let further = names.into_iter().zip(&config.platform.contexts).map(|(name, context)| (name, context.nice));
+    let wanted = std::iter::once((PlatformConfig::DOCK.to_owned(), config.nice)).chain(further);
+    let refused = |(name, nice): (String, Option<i32>)| {
+        let nice = nice?;
+        let tried = std::thread::spawn(move || set_nice(nice)).join();
+        let why = tried.unwrap_or_else(|_| Err(io::Error::other("the try failed"))).err()?;
+        Some(format!(
+            "context {name} has the daemon's own priority, since nice = {nice} is refused: {why}; it takes CAP_SYS_NICE, or a \
+             limit that allows it (`ulimit -e`)"
+        ))
+    };
+    wanted.filter_map(refused).collect()
 }
 
 /// How the socket is to be.

@@ -45,6 +45,7 @@ pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
 pub use managers::handle::{ManagerHandle, Wish};
+pub use managers::keep::{read_kept, write_kept};
 pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 #[cfg(feature = "bench")]
 pub use platform::rig;

@@ -28,6 +28,8 @@ pub struct Definition {
     pub version: u64,
     /// Values of its parameters, by name.
     pub parameters: BTreeMap<String, String>,
+    /// The rate that it was declared to have to bear, in messages per s.
+    pub peak_msgs_per_s: Option<u64>,
     /// The streams that it reads.
     pub reads: BTreeSet<String>,
     /// The derived stream that it makes.
@@ -147,6 +149,8 @@ pub enum Action {
     SetParameters,
     /// It reads or makes other streams.
     Rewire,
+    /// It is to bear another rate.
+    Declare,
     /// More or less is kept for it.
     Reserve,
     /// It goes to another context, with its state and its queues.
@@ -342,6 +346,7 @@ struct Difference {
     is_new: bool,
     version: bool,
     parameters: bool,
+    rate: bool,
     wiring: bool,
     reserve: bool,
     place: bool,
@@ -359,15 +364,16 @@ impl Difference {
             is_new: false,
             version: is.version != to_be.version,
             parameters: is.parameters != to_be.parameters,
+            rate: is.peak_msgs_per_s != to_be.peak_msgs_per_s,
             wiring: is.reads != to_be.reads || is.makes != to_be.makes,
             reserve: deployed.reserve != wanted.need.reserve,
             place: is_elsewhere,
         }
     }
 
-    /// Whether it will do something else, so that what it takes has to be predicted anew.
+    /// Whether it will do something else, or more or less of it, so that what it takes has to be predicted anew.
     fn is_of_content(self) -> bool {
-        self.is_of_streams() || self.parameters
+        self.is_of_streams() || self.parameters || self.rate
     }
 
     /// Whether it may read or make something else.

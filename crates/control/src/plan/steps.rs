@@ -101,6 +101,10 @@ fn of(
         now.definition.parameters.clone_from(&to_be.parameters);
         changes.push(change(name, Action::SetParameters, &now, &texts::parameters(is, to_be)));
     }
+    if difference.rate && !difference.version {
+        now.definition.peak_msgs_per_s = to_be.peak_msgs_per_s;
+        changes.push(change(name, Action::Declare, &now, &target.why));
+    }
     if difference.wiring {
         now.definition = to_be.clone();
         changes.push(change(name, Action::Rewire, &now, &texts::wiring(is, to_be)));

@@ -77,6 +77,7 @@ impl Display for Change {
             Action::Swap(_) => write!(f, "swap {handler} on {context}")?,
             Action::SetParameters => write!(f, "set parameters of {handler}")?,
             Action::Rewire => write!(f, "rewire {handler}")?,
+            Action::Declare => write!(f, "declare another rate of {handler}")?,
             Action::Reserve => write!(f, "reserve for {handler} on {context}")?,
             Action::Move { from } => write!(f, "move {handler} from {from} to {context}")?,
             Action::Remove => write!(f, "remove {handler}")?,

@@ -2,7 +2,7 @@
 
 use crate::random::{self, MS, time};
 use crossdock_control::admission::{Class, Need, Place};
-use crossdock_control::balance::{Balance, Decision, HandlerSecond, Overrun, Rules, Second, StreamSecond};
+use crossdock_control::balance::{Balance, Decision, HandlerSecond, Overrun, RuleSecond, Rules, Second, StreamSecond};
 use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -45,7 +45,13 @@ fn handler(name: &str, ms: u64, class: Class) -> HandlerSecond {
 }
 
 fn stream(name: &str, ms: u64, one_in_most: u32) -> StreamSecond {
-    StreamSecond { name: name.to_owned(), context: 0, load: time(ms), one_in: 1, one_in_most }
+    StreamSecond { name: name.to_owned(), context: 0, load: time(ms), one_in: 1, one_in_most, rule: None }
+}
+
+/// One whose handler's own rule makes its messages take less.
+fn ruled(name: &str, ms: u64, degraded_ms: u64, one_in_most: u32) -> StreamSecond {
+    let rule = Some(RuleSecond { is_applied: false, otherwise: time(degraded_ms) });
+    StreamSecond { rule, ..stream(name, ms, one_in_most) }
 }
 
 impl World {
@@ -72,6 +78,12 @@ impl World {
                 }
                 Decision::Sample { stream, one_in, .. } => {
                     self.streams.iter_mut().find(|s| s.name == *stream).unwrap().one_in = *one_in;
+                }
+                Decision::Degrade { stream, applies, .. } => {
+                    let stream = self.streams.iter_mut().find(|s| s.name == *stream).unwrap();
+                    let rule = stream.rule.as_mut().expect("one that it has");
+                    assert_ne!(rule.is_applied, *applies);
+                    rule.is_applied = *applies;
                 }
                 Decision::Stop { handler, .. } => self.handlers.retain(|h| h.name != *handler),
             }
@@ -110,16 +122,28 @@ impl World {
     }
 }
 
+/// A stream as it is measured: the world has what it takes whole, and what it takes by its handler's rule.
 fn sampled(stream: &StreamSecond) -> StreamSecond {
     let part = u64::from(stream.one_in.max(1));
-    let load = Load { time_ns_per_s: stream.load.time_ns_per_s / part, ..stream.load };
-    StreamSecond { load, ..stream.clone() }
+    let of = |load: Load| Load { time_ns_per_s: load.time_ns_per_s / part, ..load };
+    match stream.rule {
+        Some(rule) if rule.is_applied => {
+            let otherwise = of(stream.load);
+            StreamSecond { load: of(rule.otherwise), rule: Some(RuleSecond { otherwise, ..rule }), ..stream.clone() }
+        }
+        rule => {
+            let rule = rule.map(|rule| RuleSecond { otherwise: of(rule.otherwise), ..rule });
+            StreamSecond { load: of(stream.load), rule, ..stream.clone() }
+        }
+    }
 }
 
 fn short(decision: &Decision) -> String {
     match decision {
         Decision::Move { handler, to, .. } => format!("{handler} to {to}"),
         Decision::Sample { stream, one_in, .. } => format!("{stream} one in {one_in}"),
+        Decision::Degrade { stream, applies: true, .. } => format!("{stream} by its rule"),
+        Decision::Degrade { stream, .. } => format!("{stream} whole"),
         Decision::Stop { handler, .. } => format!("stop {handler}"),
     }
 }
@@ -379,6 +403,39 @@ fn streams_that_allow_it_are_sampled_before_anything_is_dropped() {
 }
 
 #[test]
+fn a_handlers_own_rule_comes_before_sampling_and_goes_after_it() {
+    let contexts = platform(&[("c-core-0", 800)]);
+    let streams = vec![ruled("own", 400, 300, 4), ruled("useless", 300, 300, 1), stream("some", 300, 2)];
+    let mut world = World::new(contexts, Vec::new(), streams);
+    // 1000 of 800. What gains nothing by its rule is left alone; sampling comes when the rule has shown not to be enough.
+    assert_eq!(world.pass_for(2), []);
+    let decided = world.pass();
+    let why = "c-core-0 has 200 ms/s more to do than it should".to_owned();
+    assert_eq!(decided[0], Decision::Degrade { stream: "own".to_owned(), applies: true, why });
+    assert_eq!(decided.iter().map(short).collect::<Vec<_>>(), ["own by its rule", "some one in 2"]);
+    assert_eq!(world.pass_for(100), [], "750 is too much to come back from, and too little to go on");
+    world.streams[1].load = time(600);
+    world.streams[1].rule = None;
+    assert_eq!(world.pass_for(10), [at(105, "own one in 2")], "no further than one in 2, and one by its rule already");
+    (world.streams[1].load, world.streams[2].load) = (time(0), time(200));
+    let back = [at(142, "some one in 1"), at(142, "own one in 1"), at(172, "own whole")];
+    assert_eq!(world.pass_for(200), back);
+}
+
+#[test]
+fn no_handler_comes_back_to_where_another_goes_by_its_rule() {
+    let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
+    let handlers = vec![handler("a", 300, Class::Computation)];
+    let mut world = World::new(contexts, handlers, vec![ruled("own", 700, 600, 1)]);
+    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
+    world.streams[0].load = time(1000);
+    assert_eq!(world.pass_for(20), [at(5, "own by its rule")]);
+    world.streams[0].load = time(200);
+    world.streams[0].rule = Some(RuleSecond { is_applied: true, otherwise: time(100) });
+    assert_eq!(world.pass_for(200), [at(52, "own whole"), at(82, "a to c-core-0")]);
+}
+
+#[test]
 fn moving_comes_before_sampling() {
     let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
     let world = |ms| {
@@ -425,7 +482,8 @@ fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSecond> {
 /// Handlers on three c-cores and two g-cores, or all on the first.
 fn world(all_on: Option<usize>) -> impl Strategy<Value = World> {
     let free = prop::collection::vec(300..800u64, 5);
-    let streams = prop::collection::vec((0..300u64, 0..5usize, 0..4u32), 0..3);
+    let rule = prop::option::of(0..=100u64);
+    let streams = prop::collection::vec((0..300u64, 0..5usize, 0..4u32, rule), 0..3);
     (free, prop::collection::vec(any_handler(5), 0..10), streams).prop_map(move |(free, handlers, streams)| {
         let names = ["c-core-0", "c-core-1", "c-core-2", "g-core-0", "g-core-1"];
         let contexts = platform(&names.into_iter().zip(free).collect::<Vec<_>>());
@@ -434,8 +492,10 @@ fn world(all_on: Option<usize>) -> impl Strategy<Value = World> {
             HandlerSecond { name: format!("h{number}"), context, ..handler }
         };
         let handlers = handlers.into_iter().enumerate().map(named).collect();
-        let stream = |(number, (ms, context, doublings)): (usize, (u64, usize, u32))| StreamSecond {
+        type Stream = (u64, usize, u32, Option<u64>);
+        let stream = |(number, (ms, context, doublings, percent)): (usize, Stream)| StreamSecond {
             context: all_on.unwrap_or(context),
+            rule: percent.map(|part| RuleSecond { is_applied: false, otherwise: time(ms * part / 100) }),
             ..stream(&format!("s{number}"), ms, 1 << doublings)
         };
         World::new(contexts, handlers, streams.into_iter().enumerate().map(stream).collect())
@@ -470,6 +530,7 @@ proptest! {
                 match decision {
                     Decision::Move { handler, .. } => *moves.entry(handler).or_default() += 1,
                     Decision::Sample { stream, .. } => *moves.entry(format!("{stream} sampled")).or_default() += 1,
+                    Decision::Degrade { stream, .. } => *moves.entry(format!("{stream} degraded")).or_default() += 1,
                     Decision::Stop { .. } => prop_assert!(false, "nobody is over its budget"),
                 }
             }

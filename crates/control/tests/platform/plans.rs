@@ -19,6 +19,7 @@ const MANY: usize = 6;
 struct Draft {
     version: u64,
     parameter: u64,
+    peak_msgs_per_s: Option<u64>,
     reads: Vec<Index>,
     /// Seldom: a stream whose maker may be behind it.
     reads_any: Option<Index>,
@@ -46,6 +47,7 @@ impl Draft {
         let definition = Definition {
             version: self.version,
             parameters: BTreeMap::from([("n".to_owned(), self.parameter.to_string())]),
+            peak_msgs_per_s: self.peak_msgs_per_s,
             reads,
             makes,
             takes: self.takes.clone(),
@@ -72,7 +74,8 @@ fn formats() -> impl Strategy<Value = BTreeSet<FormatId>> {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let what = (1..4u64, 0..3u64, prop::collection::vec(any::<Index>(), 0..3));
+    let peak = prop::option::weighted(0.2, 1..3u64);
+    let what = (1..4u64, 0..3u64, prop::collection::vec(any::<Index>(), 0..3), peak);
     let odd = (prop::option::weighted(0.05, any::<Index>()), prop::option::weighted(0.03, any::<Index>()));
     let takes = prop_oneof![
         8 => Just(None),
@@ -86,6 +89,7 @@ fn draft() -> impl Strategy<Value = Draft> {
         version: what.0,
         parameter: what.1,
         reads: what.2,
+        peak_msgs_per_s: what.3,
         reads_any: odd.0,
         makes_any: odd.1,
         takes,
@@ -298,6 +302,8 @@ fn is_smallest(world: &World, after: &Current, changes: &[Change]) -> Result<(),
             has(&|action| *action == Action::SetParameters),
             usize::from(!swaps && was.parameters != is.parameters)
         );
+        let declared = !swaps && was.peak_msgs_per_s != is.peak_msgs_per_s;
+        prop_assert_eq!(has(&|action| *action == Action::Declare), usize::from(declared));
         let rewired = (&was.reads, &was.makes) != (&is.reads, &is.makes);
         prop_assert_eq!(has(&|action| *action == Action::Rewire), usize::from(rewired));
         prop_assert_eq!(has(&|action| *action == Action::Reserve), usize::from(before.reserve != now.reserve));
@@ -360,7 +366,7 @@ fn is_with_room(World { current, .. }: &World, plan: &Plan) -> Result<(), TestCa
         let before = current.handlers.get(&change.handler).map(Deployed::committed);
         match (&change.action, before, change.after.as_ref().map(Deployed::committed)) {
             (Action::Deploy | Action::Remove, ..) => true,
-            (Action::SetParameters | Action::Reserve, Some(before), Some(after)) => {
+            (Action::SetParameters | Action::Declare | Action::Reserve, Some(before), Some(after)) => {
                 is_within(before, after) || is_within(after, before)
             }
             _ => false,

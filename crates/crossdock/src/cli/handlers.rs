@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use crossdock_runtime::{OnFault, OverBudget, WhenFull};
 
 use super::{Control, List};
-use crate::quantity::{parse_budget, parse_peak, parse_reserve};
+use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve};
 
 /// `crossdock handler`.
 #[derive(Debug, Args)]
@@ -24,6 +24,8 @@ Examples:
   crossdock handler deploy late 'SELECT carrier, flight FROM A WHERE dep_delay > $minutes' --param minutes=15
   crossdock handler deploy late 'SELECT * FROM A' --as late_flights --place g-core-0 --peak 100k
   crossdock handler deploy counted --native tally --on A --param key=carrier --dry-run
+  crossdock handler deploy late 'SELECT * FROM A WHERE dep_delay > $m' --param m=15 --degrade m=60
+  crossdock handler deploy late 'SELECT * FROM A' --reserve '50ms/s, 64 buffers' --reserve-path 2M
 
 It is let in where it fits: its cost is measured on the latest records of its
 stream, and taken times the most records a second that were seen or that --peak
@@ -89,9 +91,12 @@ pub(crate) struct HandlerArguments {
     /// The most records a second that come, such as 2.5k or 1M [default: the most that was seen in 100 ms]
     #[arg(long, value_name = "N", value_parser = parse_peak)]
     pub(crate) peak: Option<u64>,
-    /// Time of a core that is kept for it, such as 50ms/s
-    #[arg(long, value_name = "TIME/s", value_parser = parse_reserve)]
-    pub(crate) reserve: Option<u64>,
+    /// What is kept for it: time of a core, buffers, bandwidth, such as 50ms/s or '50ms/s, 64 buffers, 12MB/s'
+    #[arg(long, value_name = "WHAT", value_parser = parse_reserve)]
+    pub(crate) reserve: Option<Reserve>,
+    /// Records a second that the path to it is to bear where it begins: of each handler on it that is kept which it then takes
+    #[arg(long, value_name = "N", value_parser = parse_peak)]
+    pub(crate) reserve_path: Option<u64>,
     /// How many batches it may take in its turn, where several handlers have something to do
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) weight: Option<u32>,
@@ -99,6 +104,9 @@ pub(crate) struct HandlerArguments {
     /// [default: block]
     #[arg(long, value_name = "WHAT", value_parser = words([("block", WhenFull::Block), ("drop", WhenFull::Drop)]))]
     pub(crate) when_full: Option<WhenFull>,
+    /// A parameter's value while its core is near its limit, before any record is left out; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_parameter)]
+    pub(crate) degrade: Vec<(String, String)>,
     /// When its core nears its limit, at least one record in so many is let through, so that others need not wait
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) may_sample: Option<u32>,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crossdock_runtime::{ContextConfig, Overflow};
 use serde::Deserialize;
 
-use super::values::{auto_or_packet, none_or_cpu, within};
+use super::values::{auto_or_packet, none_or_cpu, none_or_nice, within};
 
 /// `[context]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -35,6 +35,8 @@ pub(crate) struct ContextSection {
     gso: bool,
     #[serde(deserialize_with = "none_or_cpu")]
     pin_cpu: Option<usize>,
+    #[serde(deserialize_with = "none_or_nice")]
+    nice: Option<i32>,
     #[serde(deserialize_with = "within::<_, u32, 65_536, 1_073_741_824>")]
     socket_buffer_bytes: u32,
     #[serde(deserialize_with = "within::<_, u64, 4_194_304, 1_099_511_627_776>")]
@@ -59,6 +61,7 @@ impl Default for ContextSection {
             loopback_packet_bytes: defaults.loopback_packet_bytes,
             gso: defaults.gso,
             pin_cpu: defaults.pin_cpu,
+            nice: defaults.nice,
             socket_buffer_bytes: defaults.socket_buffer_bytes,
             buffer_bytes: defaults.buffer_bytes,
         }
@@ -87,6 +90,7 @@ impl ContextSection {
         config.loopback_packet_bytes = self.loopback_packet_bytes;
         config.gso = self.gso;
         config.pin_cpu = self.pin_cpu;
+        config.nice = self.nice;
         config.socket_buffer_bytes = self.socket_buffer_bytes;
         config.buffer_bytes = self.buffer_bytes;
     }

@@ -297,6 +297,8 @@ mod tests {
             ("[[platform.context]]\nkind = \"c-core\"\ncpu = \"one\"", ":3:7: ", "\"none\""),
             ("[[handler]]\nname = \"a\"\nsqll = \"SELECT * FROM A\"", ":3:1: ", "did you mean `sql`?"),
             ("[[handler]]\nname = \"a\"\nbudget = \"5\"", ":3:10: ", "5us"),
+            ("[platform]\nbandwidth_mbit_per_s = 0", ":2:24: ", "\"none\" or an integer"),
+            ("[[platform.context]]\nkind = \"c-core\"\nnice = 20", ":3:8: ", "from -20"),
             ("[[handler]]\nname = \"a\"\nbudget = 5", ":3:10: ", "string"),
             ("[[handler]]\nname = \"a\"\nreserve = \"2s\"", ":3:11: ", "50ms/s"),
             ("[[handler]]\nname = \"a\"\npeak = \"many\"", ":3:8: ", "2.5k"),
@@ -386,22 +388,28 @@ mod tests {
     }
     #[test]
     fn contexts_and_handlers_are_read() {
-        let text = "[platform]\nmargin_percent = 30\nqueue_batches = 64\n[[platform.context]]\nkind = \"c-core\"\ncpu = 1\n\
+        let text = "[platform]\nmargin_percent = 30\nqueue_batches = 64\nbandwidth_mbit_per_s = 800\n\
+                    [[platform.context]]\nkind = \"c-core\"\ncpu = 1\nbandwidth_mbit_per_s = 8\nnice = -3\n\
                     [[platform.context]]\nkind = \"g-core\"\nname = \"slow\"\n\
                     [[handler]]\nname = \"late\"\nsql = \"SELECT * FROM A WHERE dep_delay > $limit\"\nmakes = \"A.late\"\n\
                     parameters = { limit = 15, word = \"x\", share = 0.5, on = true }\nplace = \"slow\"\npeak = \"2M\"\n\
-                    reserve = \"50ms/s\"\nweight = 2\nwhen_full = \"drop\"\nmay_sample = 8\nbudget = \"5us\"\n\
+                    reserve = \"50ms/s, 8 buffers\"\nreserve_path = \"1k\"\ndegrade = { limit = 60 }\nweight = 2\nwhen_full = \"drop\"\nmay_sample = 8\nbudget = \"5us\"\n\
                     over_budget = \"stop\"\non_fault = \"stop\"\n[[handler]]\nname = \"n\"\nnative = \"count\"\non = [\"A\"]\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
         let platform = config.of_context(Path::new("")).platform;
         assert_eq!((platform.margin_percent, platform.queue_batches, platform.slice_us), (30, 64, 200));
         assert_eq!(platform.names(), Ok(vec!["c-core-1".to_owned(), "slow".to_owned()]));
         assert_eq!((platform.contexts[0].kind, platform.contexts[0].cpu), (ContextKind::CCore, Some(1)));
+        assert_eq!((platform.contexts[0].nice, platform.contexts[1].nice), (Some(-3), None));
+        let bandwidths = platform.contexts.iter().map(|context| platform.bandwidth_bytes_per_s(context));
+        assert_eq!(bandwidths.collect::<Vec<_>>(), [Some(1_000_000), Some(100_000_000)]);
         let spec = config.handler[0].spec();
         assert_eq!((spec.derived(), spec.place.as_deref()), ("A.late", Some("slow")));
         let parameters: Vec<(&str, &str)> = spec.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(parameters, [("limit", "15"), ("on", "true"), ("share", "0.5"), ("word", "x")]);
         assert_eq!((spec.peak_msgs_per_s, spec.reserve_ns_per_s), (Some(2_000_000), Some(50_000_000)));
+        assert_eq!((spec.reserve_buffers, spec.reserve_path_msgs_per_s), (Some(8), Some(1000)));
+        assert_eq!(&*spec.degrade["limit"], "60");
         assert_eq!((spec.weight, spec.may_sample, spec.budget_ns), (Some(2), Some(8), Some(5000)));
         assert_eq!(
             (spec.when_full, spec.over_budget, spec.on_fault),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crossdock_runtime::{ContextKind, ContextSpec, HandlerSpec, OnFault, OverBudget, PlatformConfig, WhenFull};
 use serde::Deserialize;
 
-use super::values::{in_words, name, none_or_cpu, perhaps_within, scalars, within};
-use crate::quantity::{parse_budget, parse_peak, parse_reserve};
+use super::values::{in_words, name, none_or_cpu, none_or_mbit, none_or_nice, perhaps_within, scalars, within};
+use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve};
 
 /// `[platform]`: the settings of [`PlatformConfig`], under the same names.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -24,6 +24,8 @@ pub(crate) struct PlatformSection {
     shed_at_percent: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     history_s: u32,
+    #[serde(deserialize_with = "none_or_mbit")]
+    bandwidth_mbit_per_s: Option<u32>,
     context: Vec<PlatformContext>,
 }
 
@@ -36,6 +38,10 @@ struct PlatformContext {
     name: Option<String>,
     #[serde(default, deserialize_with = "none_or_cpu")]
     cpu: Option<usize>,
+    #[serde(default, deserialize_with = "none_or_mbit")]
+    bandwidth_mbit_per_s: Option<u32>,
+    #[serde(default, deserialize_with = "none_or_nice")]
+    nice: Option<i32>,
 }
 
 fn perhaps_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -45,7 +51,13 @@ fn perhaps_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Opt
 impl Default for PlatformSection {
     fn default() -> PlatformSection {
         let defaults = PlatformConfig::default();
-        let own = |context: ContextSpec| PlatformContext { kind: context.kind, name: context.name, cpu: context.cpu };
+        let own = |context: ContextSpec| PlatformContext {
+            kind: context.kind,
+            name: context.name,
+            cpu: context.cpu,
+            bandwidth_mbit_per_s: context.bandwidth_mbit_per_s,
+            nice: context.nice,
+        };
         PlatformSection {
             margin_percent: defaults.margin_percent,
             slice_us: defaults.slice_us,
@@ -53,6 +65,7 @@ impl Default for PlatformSection {
             stuck_after_ms: defaults.stuck_after_ms,
             shed_at_percent: defaults.shed_at_percent,
             history_s: defaults.history_s,
+            bandwidth_mbit_per_s: defaults.bandwidth_mbit_per_s,
             context: defaults.contexts.into_iter().map(own).collect(),
         }
     }
@@ -65,6 +78,8 @@ impl PlatformSection {
             name: context.name.clone(),
             kind: context.kind,
             cpu: context.cpu,
+            bandwidth_mbit_per_s: context.bandwidth_mbit_per_s,
+            nice: context.nice,
         };
         PlatformConfig {
             contexts: self.context.iter().map(spec).collect(),
@@ -74,6 +89,7 @@ impl PlatformSection {
             stuck_after_ms: self.stuck_after_ms,
             shed_at_percent: self.shed_at_percent,
             history_s: self.history_s,
+            bandwidth_mbit_per_s: self.bandwidth_mbit_per_s,
         }
     }
 
@@ -104,11 +120,15 @@ pub(crate) struct HandlerSection {
     #[serde(default, deserialize_with = "peak")]
     peak: Option<u64>,
     #[serde(default, deserialize_with = "reserve")]
-    reserve: Option<u64>,
+    reserve: Reserve,
+    #[serde(default, deserialize_with = "peak")]
+    reserve_path: Option<u64>,
     #[serde(default, deserialize_with = "perhaps_within::<_, u32, 1, 1000>")]
     weight: Option<u32>,
     #[serde(default)]
     when_full: WhenFull,
+    #[serde(default, deserialize_with = "scalars")]
+    degrade: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "perhaps_within::<_, u32, 1, 1_000_000>")]
     may_sample: Option<u32>,
     #[serde(default, deserialize_with = "budget")]
@@ -123,8 +143,8 @@ fn peak<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>
     in_words(deserializer, parse_peak).map(Some)
 }
 
-fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    in_words(deserializer, parse_reserve).map(Some)
+fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Reserve, D::Error> {
+    in_words(deserializer, parse_reserve)
 }
 
 fn budget<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
@@ -134,7 +154,7 @@ fn budget<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u6
 impl HandlerSection {
     /// What is wanted.
     pub(crate) fn spec(&self) -> HandlerSpec {
-        let HandlerSection { name, sql, native, on, makes, parameters, place, .. } = self.clone();
+        let HandlerSection { name, sql, native, on, makes, parameters, place, degrade, .. } = self.clone();
         HandlerSpec {
             name,
             sql,
@@ -144,9 +164,13 @@ impl HandlerSection {
             parameters,
             place,
             peak_msgs_per_s: self.peak,
-            reserve_ns_per_s: self.reserve,
+            reserve_ns_per_s: self.reserve.ns_per_s,
+            reserve_buffers: self.reserve.buffers,
+            reserve_bytes_per_s: self.reserve.bytes_per_s,
+            reserve_path_msgs_per_s: self.reserve_path,
             weight: self.weight,
             when_full: self.when_full,
+            degrade,
             may_sample: self.may_sample,
             budget_ns: self.budget,
             over_budget: self.over_budget,

@@ -52,6 +52,24 @@ pub(super) fn none_or_cpu<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     }
 }
 
+/// A thread's priority among ordinary ones.
+pub(super) fn none_or_nice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
+    match Scalar::deserialize(deserializer)? {
+        Scalar::Word(word) if word == "none" => Ok(None),
+        Scalar::Number(nice @ -20..=19) => Ok(i32::try_from(nice).ok()),
+        _ => Err(de::Error::custom("expected \"none\" or an integer from -20, the highest priority, to 19")),
+    }
+}
+
+/// A bandwidth in Mbit a second, 1 Tbit/s at most.
+pub(super) fn none_or_mbit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    match Scalar::deserialize(deserializer)? {
+        Scalar::Word(word) if word == "none" => Ok(None),
+        Scalar::Number(mbit @ 1..=1_000_000) => Ok(u32::try_from(mbit).ok()),
+        _ => Err(de::Error::custom("expected \"none\" or an integer from 1 to 1000000, in Mbit a second")),
+    }
+}
+
 pub(super) fn auto_or_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     path_unless("auto", deserializer)
 }

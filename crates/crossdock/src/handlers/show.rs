@@ -23,7 +23,10 @@ pub(super) const HEADINGS: [(&str, Side); 8] = [
 pub(super) fn row(handler: &HandlerInfo) -> Vec<String> {
     vec![
         format!("{} v{}", handler.name, handler.version),
-        handler.status.clone(),
+        match (&*handler.status, handler.degraded.is_empty()) {
+            ("running", false) => "degraded".to_owned(),
+            (status, _) => status.to_owned(),
+        },
         handler.context.clone().unwrap_or_else(|| "-".to_owned()),
         format!("{} → {}", handler.reads.join(", "), handler.makes),
         count(handler.rate_msgs_per_s),
@@ -89,6 +92,8 @@ pub(super) fn whole(handler: &HandlerInfo) -> String {
     add("over its budget", format!("{} batches", count(handler.overruns)));
     add("faults", count(handler.faults));
     add("batches waiting", format!("{} of {}", count(handler.queued), count(handler.queue_bound)));
+    let degraded: Vec<String> = handler.degraded.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    add("degraded to", degraded.join(", "));
     if handler.sampled > 1 {
         add("sampled", format!("one record in {}", handler.sampled));
     }
@@ -236,6 +241,8 @@ B
             ..HandlerInputInfo::default()
         }];
         (late.dropped, late.sampled) = (vec![("full".into(), 7)], 8);
+        late.degraded = [("m".to_owned(), "60".to_owned())].into();
+        assert_eq!(row(&late)[1], "degraded");
         let text = whole(&late);
         for told in [
             "running: it went over its budget",
@@ -243,6 +250,7 @@ B
             "made-up",
             "dropped: full",
             "one record in 8",
+            "m=60",
         ] {
             assert!(text.contains(told), "no `{told}` in {text}");
         }

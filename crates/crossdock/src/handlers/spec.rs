@@ -14,11 +14,13 @@ pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerS
         spec.on.clear();
         spec.native = None;
         spec.parameters.retain(|name, _| is_named(sql, name));
+        spec.degrade.retain(|name, _| is_named(sql, name));
         spec.sql = Some(sql.clone());
     }
     if let Some(native) = &given.native {
         if spec.native.as_ref() != Some(native) {
             spec.parameters.clear();
+            spec.degrade.clear();
         }
         spec.sql = None;
         spec.native = Some(native.clone());
@@ -30,9 +32,14 @@ pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerS
     spec.makes = given.makes.clone().or(spec.makes);
     spec.place = given.place.clone().or(spec.place);
     spec.peak_msgs_per_s = given.peak.or(spec.peak_msgs_per_s);
-    spec.reserve_ns_per_s = given.reserve.or(spec.reserve_ns_per_s);
+    let reserve = given.reserve.unwrap_or_default();
+    spec.reserve_ns_per_s = reserve.ns_per_s.or(spec.reserve_ns_per_s);
+    spec.reserve_buffers = reserve.buffers.or(spec.reserve_buffers);
+    spec.reserve_bytes_per_s = reserve.bytes_per_s.or(spec.reserve_bytes_per_s);
+    spec.reserve_path_msgs_per_s = given.reserve_path.or(spec.reserve_path_msgs_per_s);
     spec.weight = given.weight.or(spec.weight);
     spec.when_full = given.when_full.unwrap_or(spec.when_full);
+    spec.degrade.extend(parameters(&given.degrade)?);
     spec.may_sample = given.may_sample.or(spec.may_sample);
     spec.budget_ns = given.budget.or(spec.budget_ns);
     spec.over_budget = given.over_budget.unwrap_or(spec.over_budget);
@@ -69,7 +76,7 @@ mod tests {
         of(HandlerSpec { name: "late".into(), ..HandlerSpec::default() }, &given(words)).unwrap_or_default()
     }
 
-    const ALL: [&str; 26] = [
+    const ALL: [&str; 30] = [
         "deploy",
         "late",
         "SELECT * FROM A WHERE d > $m AND e < $n",
@@ -84,7 +91,11 @@ mod tests {
         "--peak",
         "100k",
         "--reserve",
-        "50ms/s",
+        "50ms/s, 64 buffers, 12MB/s",
+        "--reserve-path",
+        "2M",
+        "--degrade",
+        "m=60",
         "--weight",
         "3",
         "--when-full",
@@ -105,6 +116,8 @@ mod tests {
         assert_eq!((spec.makes.as_deref(), spec.place.as_deref()), (Some("A.late"), Some("g-core-0")));
         assert_eq!((&*spec.parameters["m"], &*spec.parameters["n"], &spec.on[..]), ("15", "2", &["A".to_owned()][..]));
         assert_eq!((spec.peak_msgs_per_s, spec.reserve_ns_per_s), (Some(100_000), Some(50_000_000)));
+        assert_eq!((spec.reserve_buffers, spec.reserve_bytes_per_s), (Some(64), Some(12_000_000)));
+        assert_eq!((spec.reserve_path_msgs_per_s, &*spec.degrade["m"]), (Some(2_000_000), "60"));
         assert_eq!((spec.weight, spec.may_sample, spec.budget_ns), (Some(3), Some(8), Some(5000)));
         assert_eq!(
             (spec.when_full, spec.over_budget, spec.on_fault),
@@ -122,9 +135,10 @@ mod tests {
         let next = next.unwrap_or_default();
         assert_eq!((next.weight, next.place.as_deref(), next.on.len()), (Some(1), Some("g-core-0"), 0));
         assert_eq!(next.parameters.keys().collect::<Vec<_>>(), ["m"]);
+        assert_eq!(next.degrade.keys().collect::<Vec<_>>(), ["m"]);
         let native = of(before, &given(&["swap", "late", "--native", "count", "--on", "B"])).unwrap_or_default();
         assert_eq!((native.sql, native.native.as_deref(), native.on), (None, Some("count"), vec!["B".to_owned()]));
-        assert!(native.parameters.is_empty());
+        assert!(native.parameters.is_empty() && native.degrade.is_empty());
     }
 
     #[test]

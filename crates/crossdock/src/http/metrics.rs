@@ -250,6 +250,22 @@ impl Told {
         let name = "crossdock_context_headroom";
         let help = "Time that is left for further handlers in a second, of a core's";
         families.gauge(name, help, RATIO, rows(|of| of.headroom_ns_per_s as f64 * OF_A_SECOND))?;
+        let name = "crossdock_context_network";
+        let help = "Bytes a second that its device received and sent, in the last second";
+        families.gauge(name, help, BYTES, rows(|of| of.network_bytes_per_s as f64))?;
+        // Only of those that are bounded.
+        let bandwidth = |value: fn(&HandlerContextInfo) -> Option<u64>| {
+            let value = move |of: &HandlerContextInfo| value(of).map(|bytes| bytes as f64);
+            self.contexts
+                .iter()
+                .filter_map(move |of| value(of).map(|bytes| (vec![("context", &*of.name), ("kind", &*of.kind)], bytes)))
+        };
+        let name = "crossdock_context_bandwidth_capacity";
+        let help = "What it may carry in a second";
+        families.gauge(name, help, BYTES, bandwidth(|of| of.capacity_bytes_per_s))?;
+        let name = "crossdock_context_bandwidth_headroom";
+        let help = "What it may carry more in a second";
+        families.gauge(name, help, BYTES, bandwidth(|of| of.headroom_bytes_per_s))?;
         let name = "crossdock_context_handlers";
         families.gauge(name, "Handlers there", NO_UNIT, rows(|of| of.handlers.len() as f64))?;
         let name = "crossdock_context_queued_batches";
@@ -301,10 +317,13 @@ impl Told {
             handler.dropped.iter().map(move |(reason, number)| by_reason(of(), reason, *number))
         });
         families.counter("crossdock_handler_dropped", "Records dropped", NO_UNIT, dropped)?;
-        let gauges: [Row; 3] = [
+        let gauges: [Row; 4] = [
             ("queued_batches", "Batches that wait for it", |of| of.queued as f64),
             ("queued_batches_bound", "The bound on them", |of| of.queue_bound as f64),
             ("one_record_in", "One record in so many is let through", |of| f64::from(of.sampled)),
+            ("degraded", "Whether it does with less, by its own rule", |of| {
+                f64::from(u8::from(!of.degraded.is_empty()))
+            }),
         ];
         for (name, help, value) in gauges {
             families.gauge(&format!("crossdock_handler_{name}"), help, NO_UNIT, rows(value))?;

@@ -262,7 +262,11 @@ pub(super) mod tests {
                 ..ContextInfo::default()
             },
             platform: vec![
-                context("c-core-0", "c-core", 0.52, &["late", "narrow"]),
+                HandlerContextInfo {
+                    capacity_bytes_per_s: Some(125_000_000),
+                    headroom_bytes_per_s: Some(68_000_000),
+                    ..context("c-core-0", "c-core", 0.52, &["late", "narrow"])
+                },
                 context("c-core-1", "c-core", 0.05, &[]),
                 context("g-core-0", "g-core", 0.99, &["totals"]),
             ],

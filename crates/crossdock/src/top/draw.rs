@@ -11,7 +11,7 @@ use ratatui::widgets::{
 
 use super::app::{App, List, Middle, Snapshot};
 use crate::handlers::per_mille_of_core;
-use crate::quantity::{bytes, count, counted};
+use crate::quantity::{bandwidth, bytes, count, counted};
 
 /// Less than this shows nothing that could be read.
 const LEAST: (u16, u16) = (60, 16);
@@ -19,12 +19,13 @@ const LEAST: (u16, u16) = (60, 16);
 const CONTEXTS: u16 = 6;
 const KEYS: &str = " q quit  Tab list  ↑↓ row  s sort  p pause  ? help";
 const HELP: &str = "\
-busy      share of the last second in which a context worked
-headroom  time in a second that is left for further handlers
-queued    batches that wait, of those that may
-ns        time for a record, the mean of the last second
-takes     time of a core in a second
-peak      the most records a second, over any 100 ms
+busy       share of the last second in which a context worked
+headroom   time in a second that is left for further handlers
+bandwidth  what a bounded context may carry more
+queued     batches that wait, of those that may
+ns         time for a record, the mean of the last second
+takes      time of a core in a second
+peak       the most records a second, over any 100 ms
 
 q, Esc, Ctrl-C  quit             Tab ← →  next list
 ↑ ↓ Home End    choose a row     s        sort: name, rate, load
@@ -112,7 +113,7 @@ fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
     let block = framed(format!(" contexts ({}) ", latest.platform.len()), app.list == List::Contexts);
     let inner = block.inner(area);
     block.render(area, buffer);
-    let columns: [Column; 6] = [
+    let mut columns: Vec<Column> = vec![
         ("context", Constraint::Min(10), false),
         ("busy", Constraint::Length(20), false),
         ("headroom", Constraint::Length(9), true),
@@ -120,7 +121,13 @@ fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
         ("records/s", Constraint::Length(10), true),
         ("handlers", Constraint::Fill(2), false),
     ];
-    let rows = latest.platform.iter().map(context_row).collect();
+    let mut rows: Vec<Vec<String>> = latest.platform.iter().map(context_row).collect();
+    if latest.platform.iter().any(|context| context.capacity_bytes_per_s.is_some()) {
+        columns.insert(3, ("bandwidth", Constraint::Length(10), true));
+        for (row, context) in rows.iter_mut().zip(&latest.platform) {
+            row.insert(3, context.headroom_bytes_per_s.map_or_else(|| "-".to_owned(), bandwidth));
+        }
+    }
     let chosen = (app.list == List::Contexts).then(|| app.chosen(List::Contexts));
     draw_table(&columns, rows, chosen, inner, buffer);
 }
@@ -275,8 +282,9 @@ mod tests {
         for told in [
             "crossdock 127.0.0.1:7440  in 2,100,000/s  out 1,000,000/s",
             "contexts (3)",
-            "c-core-0   ███████░░░░░░░  52 %  280 ms/s",
+            "c-core-0   ███████░░░░░░░  52 %  280 ms/s  68.0 MB/s",
             "g-core-0   ██████████████  99 %",
+            "headroom  bandwidth",
             "handlers (3), by name",
             "A→late_out",
             "2,000,000    123  260 ms/s   3/256",
@@ -322,6 +330,6 @@ mod tests {
         let mut app = app();
         assert!(app.press(KeyCode::Char('p')) && app.press(KeyCode::Char('?')));
         let text = screen(&mut app, 80, 24);
-        assert!(text.contains("paused") && text.contains("headroom  time in a second that is left"), "{text}");
+        assert!(text.contains("paused") && text.contains("headroom   time in a second that is left"), "{text}");
     }
 }

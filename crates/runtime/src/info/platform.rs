@@ -49,7 +49,7 @@ pub struct HandlerInfo {
     pub inputs: Vec<HandlerInputInfo>,
     /// What it was reckoned to take when it was let in, at the stream's peak rate.
     pub predicted: LoadInfo,
-    /// What is reserved for it, if anything.
+    /// What is kept for it, if anything: what it reserves, or the paths that it lies on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<LoadInfo>,
     /// What it took in the last second.
@@ -82,6 +82,9 @@ pub struct HandlerInfo {
     pub queue_bound: u64,
     /// One record in so many is let through now, since its core is near its limit; 1: all.
     pub sampled: u32,
+    /// Values that some of its parameters have now in the place of their own, since its core is near its limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub degraded: BTreeMap<String, String>,
     /// Times that it was replaced, re-parameterised or moved.
     pub changes: u64,
 }
@@ -104,7 +107,7 @@ pub struct HandlerInputInfo {
     pub sample_records: u64,
 }
 
-/// One execution context beside the one that has the device.
+/// One execution context; the first has the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HandlerContextInfo {
@@ -124,6 +127,14 @@ pub struct HandlerContextInfo {
     pub capacity_ns_per_s: u64,
     /// Time that is left for further handlers, in ns a second.
     pub headroom_ns_per_s: u64,
+    /// Buffers that are left for further handlers.
+    pub headroom_buffers: u64,
+    /// What it may carry, in bytes a second, if that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes_per_s: Option<u64>,
+    /// What is left of that for further handlers, in bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom_bytes_per_s: Option<u64>,
     /// Batches that wait in its input queues.
     pub queued: u64,
     /// The bound on them.
@@ -138,6 +149,8 @@ pub struct HandlerContextInfo {
     pub bytes_in_per_s: u64,
     /// Payload bytes that left, in the last second.
     pub bytes_out_per_s: u64,
+    /// Bytes that its device received and sent, in the last second.
+    pub network_bytes_per_s: u64,
     /// Turns of its loop.
     pub turns: u64,
     /// Times that it slept until something came.

@@ -5,6 +5,8 @@ use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
+use crate::managers::paths::{Station, reserves};
+use crate::managers::rule;
 use crate::managers::spec::OverBudget;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
@@ -28,6 +30,16 @@ impl Managers {
             let measured = self.monitor.handler(name).busy_ns_per_s;
             there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
             there.need.load.time_ns_per_s = there.need.load.time_ns_per_s.max(measured);
+        }
+        self.reserve_paths();
+    }
+
+    /// Keeps for handlers what the paths need that they lie on.
+    fn reserve_paths(&mut self) {
+        let reserves =
+            reserves(&self.handlers.iter().map(|(name, there)| (name.as_str(), Station::of(there))).collect());
+        for (name, there) in &mut self.handlers {
+            there.need.reserve = there.spec.reserve().max(reserves.get(name).copied().unwrap_or_default());
         }
     }
 
@@ -78,9 +90,10 @@ impl Managers {
                     OverBudget::Stop => Overrun::Stop,
                 },
             });
-            if let Some(most) = there.spec.may_sample.filter(|most| *most > 1) {
-                let (name, one_in) = (name.clone(), there.one_in);
-                streams.push(StreamSecond { name, context, load, one_in, one_in_most: most });
+            let (one_in, one_in_most) = (there.one_in, there.spec.may_sample.unwrap_or(1));
+            let rule = rule::second(there, load, rates.msgs_in_per_s);
+            if one_in_most > 1 || rule.is_some() {
+                streams.push(StreamSecond { name: name.clone(), context, load, one_in, one_in_most, rule });
             }
         }
         let second = Second { contexts: &contexts, handlers: &handlers, streams: &streams };
@@ -94,6 +107,7 @@ impl Managers {
     fn decide(&mut self, decision: Decision) -> Result<(), String> {
         let (Decision::Move { handler, .. }
         | Decision::Sample { stream: handler, .. }
+        | Decision::Degrade { stream: handler, .. }
         | Decision::Stop { handler, .. }) = &decision;
         let placed = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage));
         if placed.is_some_and(|placed| self.watch.lost(placed.at).is_some()) {
@@ -116,6 +130,10 @@ impl Managers {
                     some => ("degraded", format!("one of {some} of its records is let through")),
                 };
                 self.note(kind, &handler, format!("{what}: {why}"));
+                Ok(())
+            }
+            Decision::Degrade { stream: handler, applies, why } => {
+                self.degrade(&handler, applies, &why);
                 Ok(())
             }
             Decision::Stop { handler, why } => {
@@ -163,6 +181,9 @@ impl Managers {
             }
         }
         there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
+        there.degraded_costs.clear();
+        self.reserve_paths();
+        let Some(there) = self.handlers.get(name) else { return };
         if !there.need.is_provisional {
             let (load, rate) = (there.need.load, there.need.rate_msgs_per_s);
             let text = format!("measured on records of its streams: {} at {}", Time(load.time_ns_per_s), Rate(rate));

@@ -130,13 +130,7 @@ pub(crate) fn need_of<'a>(
     streams: &BTreeMap<String, KnownStream>,
     is_metered: bool,
 ) -> Need {
-    let mut dearest: BTreeMap<&str, &Cost> = BTreeMap::new();
-    for (entry, cost) in entries.filter(|(entry, _)| entry.output.is_some()) {
-        let known = dearest.entry(entry.stream.as_str()).or_insert(cost);
-        if cost.ns_per_message > known.ns_per_message {
-            *known = cost;
-        }
-    }
+    let dearest = dearest(entries);
     let shares = dearest.len().max(1) as u64;
     let mut need: Option<Need> = None;
     for (name, cost) in dearest {
@@ -155,8 +149,20 @@ pub(crate) fn need_of<'a>(
         is_provisional: true,
     });
     need.is_metered = is_metered;
-    need.reserve.time_ns_per_s = spec.reserve_ns_per_s.unwrap_or(0);
+    need.reserve = spec.reserve();
     need
+}
+
+/// Of each stream that entries are for, what the one costs that costs the most.
+pub(crate) fn dearest<'a>(entries: impl Iterator<Item = (&'a Entry, &'a Cost)>) -> BTreeMap<&'a str, &'a Cost> {
+    let mut dearest: BTreeMap<&str, &Cost> = BTreeMap::new();
+    for (entry, cost) in entries.filter(|(entry, _)| entry.output.is_some()) {
+        let known = dearest.entry(entry.stream.as_str()).or_insert(cost);
+        if cost.ns_per_message > known.ns_per_message {
+            *known = cost;
+        }
+    }
+    dearest
 }
 
 /// What entries make at the rates that they need are reckoned for.
@@ -326,6 +332,10 @@ pub(crate) struct Deployed {
     pub(crate) fault_times_s: Vec<u64>,
     /// One record in so many is let through now.
     pub(crate) one_in: u32,
+    /// Whether it goes by its own rule for doing with less now.
+    pub(crate) is_degraded: bool,
+    /// What its entries cost while it does; empty: not measured yet.
+    pub(crate) degraded_costs: Vec<Cost>,
 }
 
 /// `c-core` or `g-core` as planning knows it.

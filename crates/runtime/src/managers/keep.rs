@@ -25,6 +25,22 @@ struct Content {
     handlers: Vec<HandlerSpec>,
 }
 
+/// The handlers of a file in which a daemon keeps what is deployed.
+///
+/// # Errors
+/// It is not such a file; where, and why.
+pub fn read_kept(bytes: &[u8]) -> Result<Vec<HandlerSpec>, serde_json::Error> {
+    serde_json::from_slice(bytes).map(|Content { handlers }| handlers)
+}
+
+/// A file of these handlers.
+///
+/// # Errors
+/// None of a specification that there can be.
+pub fn write_kept(handlers: Vec<HandlerSpec>) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec_pretty(&Content { handlers })
+}
+
 impl Kept {
     pub(crate) fn new(directory: Option<PathBuf>) -> Kept {
         Kept { directory }
@@ -39,8 +55,8 @@ impl Kept {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), None),
             Err(error) => return (Vec::new(), Some(format!("{}: {error}", path.display()))),
         };
-        match serde_json::from_slice::<Content>(&bytes) {
-            Ok(content) => (content.handlers, None),
+        match read_kept(&bytes) {
+            Ok(handlers) => (handlers, None),
             Err(error) => {
                 let unread = directory.join(UNREAD_FILE);
                 let kept = match std::fs::rename(&path, &unread) {
@@ -58,7 +74,7 @@ impl Kept {
     /// In words; what was kept before is kept still.
     pub(crate) fn write(&self, handlers: Vec<HandlerSpec>) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let bytes = serde_json::to_vec_pretty(&Content { handlers }).map_err(|error| error.to_string())?;
+        let bytes = write_kept(handlers).map_err(|error| error.to_string())?;
         replace(directory, &bytes).map_err(|error| format!("{}: {error}", directory.join(FILE).display()))
     }
 }

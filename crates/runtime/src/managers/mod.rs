@@ -12,6 +12,8 @@ pub(crate) mod keep;
 mod lost;
 mod measure;
 pub(crate) mod monitor;
+mod paths;
+mod rule;
 pub(crate) mod spec;
 mod tell;
 pub(crate) mod view;
@@ -161,6 +163,7 @@ impl Managers {
         if now_s > self.last_s {
             self.last_s = now_s;
             self.measure_provisional();
+            self.measure_rules();
             self.reckon();
             if self.overlay.unanswered().is_none() {
                 self.balance();

@@ -22,6 +22,7 @@ struct Reading {
     records_out: u64,
     bytes_in: u64,
     bytes_out: u64,
+    network_bytes: u64,
     timed_records: u64,
     timed_ns: u64,
 }
@@ -37,6 +38,8 @@ pub(crate) struct Rates {
     pub(crate) msgs_out_per_s: u64,
     pub(crate) bytes_in_per_s: u64,
     pub(crate) bytes_out_per_s: u64,
+    /// What the network brought and took.
+    pub(crate) network_bytes_per_s: u64,
     /// Time for a record, in ns: the mean of those measured.
     pub(crate) ns_per_record: f64,
 }
@@ -74,6 +77,7 @@ impl Track {
             msgs_out_per_s: rate(|reading| reading.records_out),
             bytes_in_per_s: rate(|reading| reading.bytes_in),
             bytes_out_per_s: rate(|reading| reading.bytes_out),
+            network_bytes_per_s: rate(|reading| reading.network_bytes),
             ns_per_record: if timed > 0 { timed_ns as f64 / timed as f64 } else { 0.0 },
         }
     }
@@ -146,6 +150,7 @@ impl Monitor {
                 records_in: gauges.records_in.get(),
                 bytes_in: gauges.bytes_in.get(),
                 bytes_out: gauges.bytes_out.get(),
+                network_bytes: gauges.network_bytes.get(),
                 ..Reading::default()
             };
             track.take(reading, gauges.queued.get(), true, *kept);
@@ -162,14 +167,13 @@ impl Monitor {
             let records_in = gauges.records_in.get();
             let reading = Reading {
                 at_ns,
-                busy_ns: 0,
-                handler_ns: 0,
                 records_in,
                 records_out: gauges.records_out.get(),
                 bytes_in: gauges.bytes_in.get(),
                 bytes_out: gauges.bytes_out.get(),
                 timed_records,
                 timed_ns,
+                ..Reading::default()
             };
             track.take(reading, gauges.queued.get(), false, *kept);
         }

@@ -1,5 +1,6 @@
 //! What is wanted of a handler: the `[[handler]]` sections of a configuration, and the bodies of requests.
 
+use crossdock_control::load::Load;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,11 +35,25 @@ pub struct HandlerSpec {
     /// Time that is kept for it whether it uses it or not, in ns a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve_ns_per_s: Option<u64>,
+    /// Buffers that are kept for it whether it uses them or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve_buffers: Option<u64>,
+    /// Bandwidth that is kept for what it makes, in bytes a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve_bytes_per_s: Option<u64>,
+    /// The service path that ends here is to bear so many records a second where it begins: of each handler on it that is kept
+    /// which it takes of those that reach it then, by what was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve_path_msgs_per_s: Option<u64>,
     /// How many batches it may take at a time where several handlers have something to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// What happens when its input queue is full.
     pub when_full: WhenFull,
+    /// Where its core nears its limit, these parameters have other values, before any record is left out; they have their own
+    /// again when there is room.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub degrade: BTreeMap<String, String>,
     /// Where its core nears its limit, at most one record in so many is let through, rather than that others wait; 1: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_sample: Option<u32>,
@@ -98,6 +113,9 @@ impl HandlerSpec {
             ("may_sample", self.may_sample.map(u64::from), 1 << 20),
             ("budget_ns", self.budget_ns, 60_000_000_000),
             ("peak_msgs_per_s", self.peak_msgs_per_s, 1_000_000_000_000),
+            ("reserve_buffers", self.reserve_buffers, 1 << 32),
+            ("reserve_bytes_per_s", self.reserve_bytes_per_s, 1_000_000_000_000),
+            ("reserve_path_msgs_per_s", self.reserve_path_msgs_per_s, 1_000_000_000_000),
         ];
         for (name, value, most) in bounds {
             if value.is_some_and(|value| value < 1 || value > most) {
@@ -108,6 +126,22 @@ impl HandlerSpec {
             Some(ns) if ns > 1_000_000_000 => Err(format!("it reserves {ns} ns/s: a core has 1000000000")),
             _ => Ok(()),
         }
+    }
+
+    /// What is kept for it by what it says of itself.
+    pub(crate) fn reserve(&self) -> Load {
+        Load {
+            time_ns_per_s: self.reserve_ns_per_s.unwrap_or(0),
+            buffers: self.reserve_buffers.unwrap_or(0),
+            bytes_per_s: self.reserve_bytes_per_s.unwrap_or(0),
+        }
+    }
+
+    /// The values of its parameters while it goes by its rule for doing with less.
+    pub(crate) fn degraded_parameters(&self) -> BTreeMap<String, String> {
+        let mut parameters = self.parameters.clone();
+        parameters.extend(self.degrade.clone());
+        parameters
     }
 
     /// The derived stream that it makes.

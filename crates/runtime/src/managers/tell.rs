@@ -62,9 +62,10 @@ impl Managers {
             state: handler.entries.iter().find_map(|entry| entry.state.clone()),
             inputs: handler.entries.iter().map(input_info).collect(),
             predicted: load_info(handler.need.load),
-            reserved: spec.reserve_ns_per_s.map(|ns| LoadInfo { time_ns_per_s: ns, ..LoadInfo::default() }),
+            reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             queue_bound: u64::from(self.config.queue_batches),
             sampled: handler.one_in,
+            degraded: if handler.is_degraded { spec.degrade.clone() } else { Default::default() },
             changes: handler.changes,
             ..HandlerInfo::default()
         }
@@ -75,6 +76,7 @@ impl Managers {
         let contexts = self.contexts();
         seats
             .map(|(at, seat)| {
+                let headroom = contexts.headroom(at);
                 let here = |handler: &&(&String, &Deployed)| {
                     self.overlay.stage(handler.1.stage).is_some_and(|stage| stage.at == ContextIndex(at as u8))
                 };
@@ -97,7 +99,10 @@ impl Managers {
                     queue_bound: u64::from(self.config.queue_batches) * handlers.len() as u64,
                     handlers,
                     capacity_ns_per_s: contexts.list().get(at).map_or(0, |c| c.capacity.most.time_ns_per_s),
-                    headroom_ns_per_s: contexts.headroom(at).time_ns_per_s,
+                    headroom_ns_per_s: headroom.time_ns_per_s,
+                    headroom_buffers: headroom.buffers,
+                    capacity_bytes_per_s: seat.bandwidth_bytes_per_s,
+                    headroom_bytes_per_s: seat.bandwidth_bytes_per_s.map(|_| headroom.bytes_per_s),
                     buffers: seat.buffers,
                     lost: self.lost_text(ContextIndex(at as u8)),
                     ..HandlerContextInfo::default()
@@ -130,6 +135,7 @@ pub(super) fn read_context(info: &mut HandlerContextInfo, gauges: &ContextGauges
     (info.queued, info.buffers_in_use) = (gauges.queued.get(), gauges.buffers_in_use.get());
     info.rate_msgs_per_s = rates.msgs_in_per_s;
     (info.bytes_in_per_s, info.bytes_out_per_s) = (rates.bytes_in_per_s, rates.bytes_out_per_s);
+    info.network_bytes_per_s = rates.network_bytes_per_s;
     (info.turns, info.sleeps, info.replaced) = (gauges.turns.get(), gauges.sleeps.get(), gauges.replaced.get());
 }
 

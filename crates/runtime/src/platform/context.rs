@@ -6,7 +6,7 @@ use crate::platform::StageId;
 use crate::platform::gauges::ContextGauges;
 use crate::platform::making::Rows;
 use crate::platform::table::Table;
-use crossdock_device::{Doorbell, Idle, Idler, Poller, pin_to_cpu};
+use crossdock_device::{Doorbell, Idle, Idler, Poller, pin_to_cpu, set_nice};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,10 +53,7 @@ impl Threads {
         self.doorbells.push(poller.doorbell());
         let contexts = tables.iter().map(|table| usize::from(table.index.0)).collect();
         let run = move || {
-            if let Some(cpu) = settings.cpu {
-                // It was tried when the contexts were made; should the CPU have gone since, they run where the system puts them.
-                let _ = pin_to_cpu(cpu);
-            }
+            settings.settle();
             run_c_cores(tables, poller, settings, &stop);
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
@@ -131,8 +128,18 @@ impl Drop for Threads {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopSettings {
     pub(crate) cpu: Option<usize>,
+    pub(crate) nice: Option<i32>,
     pub(crate) spin_us: u32,
     pub(crate) slice_us: u32,
+}
+
+impl LoopSettings {
+    /// Puts this thread where it is to run, with the priority that it is to have.
+    fn settle(self) {
+        // Both were tried when the contexts were made; should the CPU have gone since, it runs where the system puts it.
+        let _ = self.cpu.map(pin_to_cpu);
+        let _ = self.nice.map(set_nice);
+    }
 }
 
 /// The one visible loop of c-cores without a device: changes, then work, for each context in turn.
@@ -236,9 +243,7 @@ impl GCore {
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         let core = Arc::clone(self);
         let run = move || {
-            if let Some(cpu) = core.settings.cpu {
-                let _ = pin_to_cpu(cpu);
-            }
+            core.settings.settle();
             core.run(generation, &stop);
         };
         std::thread::Builder::new().name(self.name.clone()).spawn(run)

@@ -170,6 +170,8 @@ pub(crate) struct ContextGauges {
     pub(crate) records_in: Gauge,
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,
+    /// Bytes that the device received and sent, at the context that has it.
+    pub(crate) network_bytes: Gauge,
     pub(crate) queued: Gauge,
     pub(crate) buffers_in_use: Gauge,
     pub(crate) replaced: Gauge,

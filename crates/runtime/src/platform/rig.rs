@@ -122,7 +122,7 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         if cpu.is_none() {
             here = Some(Cores { tables, is_blocked: false, _poller: poller });
         } else {
-            let settings = LoopSettings { cpu, spin_us: SPIN_US, slice_us: SLICE_NS / 1000 };
+            let settings = LoopSettings { cpu, spin_us: SPIN_US, slice_us: SLICE_NS / 1000, nice: None };
             threads.start_c_cores("rig", tables, poller, settings)?;
         }
     }

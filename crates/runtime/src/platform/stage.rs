@@ -101,6 +101,8 @@ pub(crate) struct Stage {
     pub(crate) terms: Terms,
     /// Records that came in while that was not all, so that the choice goes on from batch to batch.
     pub(crate) chosen_from: u32,
+    /// Records of the batch that is worked on that were left out of it.
+    pub(crate) left_out: u32,
     /// Whether a handler panicked or did not return: what comes in is dropped and counted until it is replaced.
     pub(crate) has_failed: bool,
     /// Whether it may not be served now.
@@ -131,6 +133,7 @@ impl Stage {
             outputs: Vec::new(),
             terms: Terms::default(),
             chosen_from: 0,
+            left_out: 0,
             has_failed: false,
             is_held: false,
             gauges,

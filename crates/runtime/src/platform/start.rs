@@ -1,6 +1,6 @@
 //! The contexts of a platform, made and started as they are configured.
 
-use crate::config::{ContextKind, PlatformConfig};
+use crate::config::{ContextKind, ContextSpec, PlatformConfig};
 use crate::platform::context::{GCore, LoopSettings, Threads};
 use crate::platform::gauges::ContextGauges;
 use crate::platform::overlay::{Overlay, Port, signal_queue};
@@ -20,6 +20,8 @@ pub(crate) struct Seat {
     pub(crate) cpu: Option<usize>,
     /// Buffers of its pool.
     pub(crate) buffers: u64,
+    /// What it may carry, in bytes a second, if that is bounded.
+    pub(crate) bandwidth_bytes_per_s: Option<u64>,
     /// What it counts.
     pub(crate) gauges: Arc<ContextGauges>,
     /// What can replace its thread.
@@ -58,8 +60,9 @@ pub(crate) fn start(
     spin_us: u32,
 ) -> io::Result<Started> {
     let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-    let mut seats = vec![seat(PlatformConfig::DOCK, ContextKind::CCore, dock_cpu)];
-    seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(name, spec.kind, spec.cpu)));
+    let own = ContextSpec { cpu: dock_cpu, ..ContextSpec::new(ContextKind::CCore) };
+    let mut seats = vec![seat(config, PlatformConfig::DOCK, &own)];
+    seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(config, name, spec)));
 
     // Contexts of one thread have one poller.
     let mut pollers: BTreeMap<Group, (Poller, Vec<usize>)> = BTreeMap::new();
@@ -87,7 +90,8 @@ pub(crate) fn start(
     let own = tables.iter().flatten().map(Table::large_buffers).min().unwrap_or(0);
     let mut threads = Threads::default();
     for (group, (poller, members)) in pollers {
-        let settings = LoopSettings { cpu: group.cpu(), spin_us, slice_us: config.slice_us };
+        let nice = members.iter().filter_map(|at| config.contexts.get(at.checked_sub(1)?)?.nice).min();
+        let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us };
         let mut of_group: Vec<Table> = members.iter().filter_map(|at| tables.get_mut(*at)?.take()).collect();
         let Some(name) = members.first().map(|at| seats[*at].name.clone()) else { continue };
         match group {
@@ -109,8 +113,16 @@ pub(crate) fn start(
     Ok(Started { dock, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
 }
 
-fn seat(name: &str, kind: ContextKind, cpu: Option<usize>) -> Seat {
-    Seat { name: name.to_owned(), kind, cpu, buffers: 0, gauges: Arc::default(), g_core: None }
+fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {
+    Seat {
+        name: name.to_owned(),
+        kind: spec.kind,
+        cpu: spec.cpu,
+        buffers: 0,
+        bandwidth_bytes_per_s: config.bandwidth_bytes_per_s(spec),
+        gauges: Arc::default(),
+        g_core: None,
+    }
 }
 
 /// The contexts of one thread.

@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod accounts;
+
 const FORMAT: u64 = 7;
 const STREAMS: u32 = 2;
 
@@ -107,13 +109,17 @@ impl World {
     }
 
     fn offer(&mut self, stream: u32) {
+        self.offer_as(stream, FORMAT);
+    }
+
+    fn offer_as(&mut self, stream: u32, format: u64) {
         if self.blocked[stream as usize] {
             return;
         }
         let records = self.rng.u64(1..20);
         let Some(mut buffer) = self.pool.alloc(512) else { return };
         let mut batch = Batch::new();
-        (batch.stream, batch.format) = (stream, FORMAT);
+        (batch.stream, batch.format) = (stream, format);
         for at in 0..records as usize {
             let number = &mut self.next[stream as usize];
             buffer[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());

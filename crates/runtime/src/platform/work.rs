@@ -193,6 +193,10 @@ impl Table {
     /// Sends on what came of a batch: the batch itself, or what was made.
     fn send_on(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>, is_whole: bool, output: u64) {
         self.making.close();
+        if stage.left_out > 0 {
+            // Now that the others were worked on: where that fails all of the batch is lost by that.
+            stage.gauges.lose(Loss::Sampled, std::mem::take(&mut stage.left_out).into());
+        }
         if self.making.no_buffer + self.making.too_long > 0 {
             stage.gauges.lose(Loss::NoBuffer, self.making.no_buffer);
             stage.gauges.lose(Loss::TooLong, self.making.too_long);
@@ -322,12 +326,13 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
 #[inline]
 fn choose(stage: &mut Stage, behind: u32, batch: &Batch, selection: &mut Selection) {
     selection.select_all(batch.len());
+    stage.left_out = 0;
     let one_in = stage.terms.one_in.max(behind.min(stage.terms.may_sample));
     if one_in > 1 {
         let from = stage.chosen_from;
         selection.narrow(|index| (from as usize + index).is_multiple_of(one_in as usize));
         stage.chosen_from = ((from as usize + batch.len()) % one_in as usize) as u32;
-        stage.gauges.lose(Loss::Sampled, (batch.len() - selection.len()) as u64);
+        stage.left_out = (batch.len() - selection.len()) as u32;
     }
 }
 

@@ -11,6 +11,8 @@ use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, need_of, outputs, reads};
 use crate::managers::events::About;
 use crate::managers::handle::Wish;
+use crate::managers::paths::{Station, reserves};
+use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::ContextIndex;
 use crate::platform::stage::{Instance, Terms};
@@ -94,19 +96,14 @@ impl Managers {
         prepared.told.refusals.extend(hindered);
         let mut told = prepared.told;
         if !told.refusals.is_empty() {
-            let about = told.changes.first().map(|change| change.handler.clone());
-            // A query's error has the query with it, on lines of its own.
-            let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
-            let text: Vec<String> = told.refusals.iter().map(short).collect();
-            self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
-            return Err(told);
+            return Err(self.refused(told));
         }
         // What others may be against, before anything is done.
         let mut reserved = match self.reserve(&prepared.steps) {
             Ok(reserved) => reserved,
             Err(why) => {
                 told.refusals.push(why);
-                return Err(told);
+                return Err(self.refused(told));
             }
         };
         // Written down before it is carried out: a daemon that dies from here on comes back with what was wanted.
@@ -116,7 +113,7 @@ impl Managers {
         {
             self.give_back(&reserved);
             told.refusals.push(format!("it could not be written down: {why}"));
-            return Err(told);
+            return Err(self.refused(told));
         }
         for step in prepared.steps {
             if let Err(why) = self.carry_out(step, &mut reserved) {
@@ -142,6 +139,16 @@ impl Managers {
         Ok(AppliedInfo { plan: told, took_us })
     }
 
+    /// Notes that a plan was refused, and nothing has changed.
+    fn refused(&mut self, told: PlanInfo) -> PlanInfo {
+        let about = told.changes.first().map(|change| change.handler.clone());
+        // A query's error has the query with it, on lines of its own.
+        let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
+        let text: Vec<String> = told.refusals.iter().map(short).collect();
+        self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
+        told
+    }
+
     /// Writes down what is wanted; with what could not be restored and was not deployed anew, which a later start may be able to.
     fn write_down(&mut self, mut specs: Vec<HandlerSpec>) -> Result<(), String> {
         self.unrestored.retain(|lost| specs.iter().all(|spec| spec.name != lost.name));
@@ -159,6 +166,7 @@ impl Managers {
                 // Where there are fewer CPUs than contexts, these take turns.
                 capacity.most.time_ns_per_s = (capacity.most.time_ns_per_s as f64 * share) as u64;
             }
+            capacity.most.bytes_per_s = seat.bandwidth_bytes_per_s.unwrap_or(u64::MAX);
             capacity.margin_percent = match self.watch.lost(ContextIndex(at as u8)) {
                 Some(_) => 100,
                 None => self.config.margin_percent as u8,
@@ -166,7 +174,8 @@ impl Managers {
             capacity.slice_ns = u64::from(self.config.slice_us) * 1000;
             let rates = self.monitor.context(at);
             let time_ns_per_s = rates.busy_ns_per_s.saturating_sub(rates.handler_ns_per_s);
-            ControlContext { name: seat.name.clone(), capacity, system: Load { time_ns_per_s, ..Load::default() } }
+            let system = Load { time_ns_per_s, bytes_per_s: rates.network_bytes_per_s, ..Load::default() };
+            ControlContext { name: seat.name.clone(), capacity, system }
         };
         self.watch.seats.iter().enumerate().map(context).collect()
     }
@@ -189,26 +198,46 @@ impl Managers {
             return prepared;
         };
         let current = self.current(&streams);
-        let mut wanted = control::Wanted::new();
         let mut becoming = BTreeMap::new();
         for (name, reads) in order {
             let Some(spec) = prepared.wanted.get(&name).cloned() else { continue };
             match self.becoming(&spec, reads, &mut streams, discard_state) {
-                Ok(handler) => {
-                    wanted.insert(name.clone(), handler.wanted.clone());
-                    becoming.insert(name, handler);
-                }
+                Ok(handler) => drop(becoming.insert(name, handler)),
                 Err(why) => prepared.refuse(format!("handler `{name}`: {why}")),
             }
         }
         if !prepared.told.refusals.is_empty() {
             return prepared;
         }
+        self.reserve_paths_of(&mut becoming);
+        let wanted = becoming.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
         match control::plan(&current, &wanted) {
             Ok(plan) => self.take_plan(plan, becoming, &mut prepared),
             Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
         }
         prepared
+    }
+
+    /// Has handlers need what the paths reserve that they are to lie on.
+    fn reserve_paths_of(&self, becoming: &mut BTreeMap<String, Becoming>) {
+        let mut stations = BTreeMap::new();
+        for (name, handler) in becoming.iter() {
+            let there = self.handlers.get(name).map_or(&[][..], |there| &there.entries);
+            let entries = handler.compiled.as_ref().map_or(there, |compiled| &compiled.entries);
+            let entries = entries.iter().enumerate();
+            let station = Station {
+                reads: handler.reads.iter().map(String::as_str).collect(),
+                makes: handler.spec.derived(),
+                entries: entries.map(|(at, entry)| (entry, handler.costs.get(at).unwrap_or(&entry.cost))).collect(),
+                path_msgs_per_s: handler.spec.reserve_path_msgs_per_s,
+            };
+            stations.insert(name.as_str(), station);
+        }
+        for (name, load) in reserves(&stations) {
+            if let Some(handler) = becoming.get_mut(&name) {
+                handler.wanted.need.reserve = handler.wanted.need.reserve.max(load);
+            }
+        }
     }
 
     /// All handlers as they are to be.
@@ -336,6 +365,7 @@ impl Managers {
             (None, Some(there)) => (&there.entries, there.is_metered),
             (None, None) => return Err("there is nothing to make it from".to_owned()),
         };
+        rule::check(spec, entries, &self.workshop.natives)?;
         let mut need = need(entries, spec, streams, is_metered);
         let mut costs = Vec::new();
         if let (Some(_), Some(there)) = (&values, there) {
@@ -355,6 +385,7 @@ impl Managers {
             definition: control::Definition {
                 version: version.into(),
                 parameters: spec.parameters.clone(),
+                peak_msgs_per_s: spec.peak_msgs_per_s,
                 reads: reads.iter().cloned().collect(),
                 makes: spec.derived().to_owned(),
                 takes: (!entries.is_empty()).then(|| formats(takes)),
@@ -393,6 +424,7 @@ impl Managers {
                 definition: control::Definition {
                     version: there.version.into(),
                     parameters: there.spec.parameters.clone(),
+                    peak_msgs_per_s: there.spec.peak_msgs_per_s,
                     reads: there.reads.iter().map(|(name, _)| name.clone()).collect(),
                     makes: there.spec.derived().to_owned(),
                     takes: (!there.entries.is_empty()).then_some(takes),
@@ -564,7 +596,7 @@ fn note_text(note: &Note) -> String {
 }
 
 /// Parameters for people.
-fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
+pub(crate) fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
     let each: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
     each.join(", ")
 }

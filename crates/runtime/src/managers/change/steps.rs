@@ -37,6 +37,7 @@ impl Managers {
                 self.swap(spec, &reads, compiled, need, (keeps_state, numbers))
             }
             Step::SetParameters { spec, values, costs, need } => {
+                let name = spec.name.clone();
                 let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
                 let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait));
                 self.note(
@@ -48,6 +49,7 @@ impl Managers {
                     there.need = need;
                     there.entries.iter_mut().zip(costs).for_each(|(entry, cost)| entry.cost = cost);
                 });
+                self.hold_if_degraded(&name);
                 if refused > 0 {
                     Err(format!("{refused} of its instances did not take the parameters"))
                 } else {
@@ -55,6 +57,7 @@ impl Managers {
                 }
             }
             Step::Respecify { spec, need } => {
+                let name = spec.name.clone();
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
                 let (stage, terms) = (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in));
                 self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
@@ -62,6 +65,7 @@ impl Managers {
                     there.need = need;
                     there.one_in = terms.one_in;
                 });
+                self.hold_if_degraded(&name);
                 Ok(())
             }
             Step::Move { handler, spec, to } => {
@@ -85,6 +89,7 @@ impl Managers {
         if let Some(there) = self.handlers.get_mut(&spec.name) {
             there.changes += 1;
             there.spec = spec;
+            there.degraded_costs.clear();
             change(there);
         }
     }
@@ -129,6 +134,8 @@ impl Managers {
             timed_seen: 0,
             fault_times_s: Vec::new(),
             one_in: 1,
+            is_degraded: false,
+            degraded_costs: Vec::new(),
             spec,
         };
         self.handlers.insert(name.clone(), deployed);
@@ -242,6 +249,7 @@ impl Managers {
                 there.status = Status::Running;
             }
         });
+        self.hold_if_degraded(&name);
         self.rewire()?;
         let state = if lost > 0 { format!("; {lost} states were lost") } else { String::new() };
         self.note("swapped", &name, format!("version {version}, {}{state}", self.load_text(&need)));
@@ -349,6 +357,7 @@ impl Managers {
                 there.status = Status::Running;
             }
         }
+        self.hold_if_degraded(name);
         self.reckon();
         // What it makes may be new to its own readers.
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
@@ -440,6 +449,7 @@ impl Managers {
         match self.again(&spec) {
             Ok(instances) => {
                 self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
+                self.hold_if_degraded(name);
                 self.note("restarted", name, "it panicked or did not return: it goes on with new state");
             }
             Err(why) => self.note("failed", name, why),

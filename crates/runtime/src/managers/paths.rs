@@ -1,0 +1,150 @@
+//! Service paths that reserve what they need. The rate at which records come in at a path's beginning is given at its last
+//! handler; each handler on the way keeps what it takes of those that then reach it, by what was measured of it and of those
+//! before it.
+
+use crate::managers::deployed::{Deployed, Entry, dearest};
+use crossdock_control::load::{Cost, Load};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A handler as far as paths are concerned.
+pub(crate) struct Station<'a> {
+    /// The streams that it reads.
+    pub(crate) reads: Vec<&'a str>,
+    /// The stream that it makes.
+    pub(crate) makes: &'a str,
+    /// What it does with each format, and what that costs.
+    pub(crate) entries: Vec<(&'a Entry, &'a Cost)>,
+    /// The rate that the path which ends here reserves for, in messages per s, if it does.
+    pub(crate) path_msgs_per_s: Option<u64>,
+}
+
+impl<'a> Station<'a> {
+    /// A handler that is there.
+    pub(crate) fn of(there: &'a Deployed) -> Station<'a> {
+        Station {
+            reads: there.reads.iter().map(|(stream, _)| stream.as_str()).collect(),
+            makes: there.spec.derived(),
+            entries: there.entries.iter().map(|entry| (entry, &entry.cost)).collect(),
+            path_msgs_per_s: there.spec.reserve_path_msgs_per_s,
+        }
+    }
+}
+
+/// What is kept for each handler that lies on a path that reserves, by name; of several paths the one with the highest rate
+/// counts, since they carry the same records there.
+pub(crate) fn reserves(stations: &BTreeMap<&str, Station<'_>>) -> BTreeMap<String, Load> {
+    let makers: BTreeMap<&str, &str> = stations.iter().map(|(name, station)| (station.makes, *name)).collect();
+    let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
+    for (last, station) in stations {
+        let Some(rate) = station.path_msgs_per_s else { continue };
+        // Back to the streams that no handler makes.
+        let (mut left, mut seen) = (vec![*last], BTreeSet::from([*last]));
+        while let Some(name) = left.pop() {
+            let most = rates.entry(name).or_default();
+            *most = rate.max(*most);
+            let before = stations.get(name).into_iter().flat_map(|station| &station.reads);
+            left.extend(before.filter_map(|stream| makers.get(stream).copied()).filter(|maker| seen.insert(*maker)));
+        }
+    }
+    let mut shares = Shares { stations, makers: &makers, known: BTreeMap::new() };
+    rates.into_iter().map(|(name, rate)| (name.to_owned(), shares.load(name, rate))).collect()
+}
+
+/// How many messages handlers make of one that comes in at the beginning.
+struct Shares<'s, 'a> {
+    stations: &'s BTreeMap<&'a str, Station<'a>>,
+    makers: &'s BTreeMap<&'a str, &'a str>,
+    known: BTreeMap<&'s str, f64>,
+}
+
+impl<'s> Shares<'s, '_> {
+    /// What a handler takes where so many messages a second come in at the beginning.
+    fn load(&mut self, name: &str, rate_msgs_per_s: u64) -> Load {
+        let Some(station) = self.stations.get(name) else { return Load::default() };
+        let costs = dearest(station.entries.iter().copied());
+        let mut sum = Load::default();
+        for stream in &station.reads {
+            // A format that two of its streams have is the business of one entry.
+            let Some(cost) = costs.get(stream).or_else(|| costs.values().next()) else { continue };
+            let rate = rate_msgs_per_s as f64 * self.of_stream(stream);
+            sum = sum + cost.load(rate.ceil() as u64);
+        }
+        sum
+    }
+
+    fn of_stream(&mut self, stream: &str) -> f64 {
+        let Some((name, station)) = self.makers.get(stream).and_then(|maker| self.stations.get_key_value(maker)) else {
+            return 1.0;
+        };
+        if let Some(known) = self.known.get(name) {
+            return *known;
+        }
+        // A circle is refused when it is planned; here it has to come to an end.
+        self.known.insert(name, 0.0);
+        let incoming: f64 = station.reads.iter().map(|stream| self.of_stream(stream)).sum();
+        let makes = station.entries.iter().map(|(_, cost)| cost.messages_out_per_message).fold(0.0, f64::max);
+        self.known.insert(name, incoming * makes);
+        incoming * makes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::managers::deployed::KnownStream;
+    use crossdock_format::{FieldSpec, FieldType, Format};
+
+    fn entry(stream: &str, ns_per_message: f64, makes: f64) -> Entry {
+        let format = Format::natural([FieldSpec::new("n", FieldType::U64)]).unwrap();
+        let stream = KnownStream { name: stream.into(), ..KnownStream::default() };
+        let cost = Cost { ns_per_message, messages_out_per_message: makes, ..Cost::default() };
+        Entry { output: Some(format.clone()), cost, ..Entry::unfit(&stream, &format, String::new()) }
+    }
+
+    fn station<'a>(entries: &'a [Entry], makes: &'a str, path_msgs_per_s: Option<u64>) -> Station<'a> {
+        let reads = entries.iter().map(|entry| entry.stream.as_str()).collect();
+        Station { reads, makes, entries: entries.iter().map(|entry| (entry, &entry.cost)).collect(), path_msgs_per_s }
+    }
+
+    fn times(stations: &[(&'static str, Station<'_>)]) -> BTreeMap<String, u64> {
+        let stations = stations.iter().map(|(name, of)| {
+            let Station { reads, makes, entries, path_msgs_per_s } = of;
+            let (reads, entries) = (reads.clone(), entries.clone());
+            (*name, Station { reads, makes, entries, path_msgs_per_s: *path_msgs_per_s })
+        });
+        reserves(&stations.collect()).into_iter().map(|(name, load)| (name, load.time_ns_per_s)).collect()
+    }
+
+    #[test]
+    fn each_handler_on_a_path_keeps_what_it_takes_of_what_reaches_it() {
+        let (first, second, both) =
+            ([entry("A", 100.0, 0.5)], [entry("a", 200.0, 0.1)], [entry("b", 10.0, 1.0), entry("A", 30.0, 1.0)]);
+        let other = [entry("A", 1000.0, 1.0)];
+        let stations = |last| {
+            [
+                ("first", station(&first, "a", None)),
+                ("second", station(&second, "b", None)),
+                ("last", station(&both, "c", last)),
+                ("other", station(&other, "d", None)),
+            ]
+        };
+        assert_eq!(times(&stations(None)), BTreeMap::new());
+        // Half of them reach the second, a twentieth the last, which reads what comes in as well.
+        let wanted = [("first", 100_000), ("last", 10 * 50 + 30_000), ("second", 100_000)];
+        assert_eq!(times(&stations(Some(1000))), wanted.map(|(name, ns)| (name.to_owned(), ns)).into());
+        // Another path that ends on the way: what is most counts.
+        let mut two = stations(Some(1000));
+        two[1].1.path_msgs_per_s = Some(4000);
+        let wanted = [("first", 400_000), ("last", 10 * 50 + 30_000), ("second", 400_000)];
+        assert_eq!(times(&two), wanted.map(|(name, ns)| (name.to_owned(), ns)).into());
+    }
+
+    #[test]
+    fn a_circle_comes_to_an_end_and_what_is_not_measured_keeps_nothing() {
+        let (one, other) = ([entry("b", 10.0, 1.0)], [entry("a", 10.0, 1.0)]);
+        let circle = [("one", station(&one, "a", Some(1000))), ("other", station(&other, "b", None))];
+        assert_eq!(times(&circle).len(), 2);
+        let waits = Station { reads: vec!["A"], makes: "a", entries: Vec::new(), path_msgs_per_s: Some(1000) };
+        assert_eq!(times(&[("waits", waits)]), BTreeMap::from([("waits".to_owned(), 0)]));
+    }
+}

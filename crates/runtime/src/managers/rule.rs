@@ -1,0 +1,117 @@
+//! A handler's own rule for doing with less, `degrade`: values that its parameters have while its context nears its limit. They
+//! are set as any others are, and are not what is wanted of it: a daemon that starts anew begins without them.
+
+use crate::managers::Managers;
+use crate::managers::change::parameters_text;
+use crate::managers::deployed::{Deployed, Entry, program};
+use crate::managers::spec::HandlerSpec;
+use crossdock_control::balance::RuleSecond;
+use crossdock_control::load::{Cost, Load};
+use crossdock_engine::{Natives, ParameterValues};
+use std::collections::BTreeMap;
+
+/// Whether a handler can go by its rule, whatever is to be said of the formats that are not there yet.
+///
+/// # Errors
+/// There is no such parameter, a value is none that it takes, or it cannot change while the handler runs.
+pub(crate) fn check(spec: &HandlerSpec, entries: &[Entry], natives: &Natives) -> Result<(), String> {
+    if spec.degrade.is_empty() {
+        return Ok(());
+    }
+    let refused = |why: String| format!("`degrade`: {why}");
+    let parameters = spec.degraded_parameters();
+    let mut program = program(spec)?;
+    program.parameters.clone_from(&parameters);
+    program.check(natives).map_err(|error| refused(error.to_string()))?;
+    for of_entry in entries.iter().filter_map(|entry| entry.parameters.as_ref()) {
+        of_entry.prepare(&parameters).map_err(|error| refused(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Values for all entries that take them; those of the others stay.
+fn values(entries: &[Entry], parameters: &BTreeMap<String, String>) -> Vec<(u64, ParameterValues)> {
+    let prepared = |entry: &Entry| {
+        let prepared = entry.parameters.as_ref()?.prepare(parameters).ok()?;
+        Some((entry.input.id().0, prepared))
+    };
+    entries.iter().filter_map(prepared).collect()
+}
+
+/// A handler's rule as balancing sees it, where its messages took this in the last second.
+pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Option<RuleSecond> {
+    if there.spec.degrade.is_empty() {
+        return None;
+    }
+    let degraded = dearest(there.degraded_costs.iter())?.load(rate_msgs_per_s);
+    let whole = dearest(there.entries.iter().map(|entry| &entry.cost))?.load(rate_msgs_per_s);
+    let (now, otherwise) = if there.is_degraded { (degraded, whole) } else { (whole, degraded) };
+    // What was measured on a sample says how the two stand to each other; how much it is now, the last second says.
+    let scaled = |load: u64, now: u64, otherwise: u64| match now {
+        0 => otherwise,
+        now => u64::try_from(u128::from(load) * u128::from(otherwise) / u128::from(now)).unwrap_or(u64::MAX),
+    };
+    let otherwise = Load {
+        time_ns_per_s: scaled(load.time_ns_per_s, now.time_ns_per_s, otherwise.time_ns_per_s),
+        buffers: load.buffers,
+        bytes_per_s: scaled(load.bytes_per_s, now.bytes_per_s, otherwise.bytes_per_s),
+    };
+    Some(RuleSecond { is_applied: there.is_degraded, otherwise })
+}
+
+fn dearest<'a>(costs: impl Iterator<Item = &'a Cost>) -> Option<&'a Cost> {
+    costs.max_by(|one, other| one.ns_per_message.total_cmp(&other.ns_per_message))
+}
+
+impl Managers {
+    /// Measures what handlers cost by their rules that have not been measured so yet.
+    pub(crate) fn measure_rules(&mut self) {
+        let is_due =
+            |there: &&Deployed| !there.spec.degrade.is_empty() && there.degraded_costs.len() != there.entries.len();
+        let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
+        for name in due {
+            let Some(there) = self.handlers.get(&name) else { continue };
+            let names = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
+            let Ok(streams) = self.known_streams(names) else { return };
+            let Some(there) = self.handlers.get_mut(&name) else { continue };
+            let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };
+            let measured = self.workshop.weigh_again(&degraded, &there.entries, &streams);
+            // By a rule that cannot be measured nothing is gained.
+            let costs = |_: &String| there.entries.iter().map(|entry| entry.cost).collect();
+            let refused = measured.as_ref().err().cloned();
+            there.degraded_costs = measured.unwrap_or_else(|why| costs(&why));
+            if let Some(why) = refused {
+                self.note("failed", &name, format!("its `degrade` is not used: {why}"));
+            }
+        }
+    }
+
+    /// Has a handler go by its rule from now on, or no longer.
+    pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
+        let Some(there) = self.handlers.get_mut(name) else { return };
+        there.is_degraded = applies;
+        let text = parameters_text(&there.spec.degrade);
+        self.hold_to_rule(name);
+        match applies {
+            true => self.note("degraded", name, format!("it goes by its `degrade`, {text}: {why}")),
+            false => self.note("restored", name, format!("its parameters have their own values again: {why}")),
+        }
+    }
+
+    /// Gives a handler's parameters the values that they have by now: instances that came since it was degraded have their own.
+    fn hold_to_rule(&mut self, name: &str) {
+        let Some(there) = self.handlers.get_mut(name) else { return };
+        there.is_degraded &= !there.spec.degrade.is_empty();
+        let parameters =
+            if there.is_degraded { there.spec.degraded_parameters() } else { there.spec.parameters.clone() };
+        let (stage, values) = (there.stage, values(&there.entries, &parameters));
+        self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait));
+    }
+
+    /// The same after a change of a handler that was degraded before it; of others nothing is to be done.
+    pub(crate) fn hold_if_degraded(&mut self, name: &str) {
+        if self.handlers.get(name).is_some_and(|there| there.is_degraded) {
+            self.hold_to_rule(name);
+        }
+    }
+}
