@@ -80,6 +80,8 @@ pub struct PlatformConfig {
     pub shed_at_percent: u32,
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     pub history_s: u32,
+    /// Whether the queries of subscriptions are measured too, and refused where there is no time for them.
+    pub admit_subscriptions: bool,
 }
 
 /// A further context.
@@ -157,6 +159,7 @@ impl Default for PlatformConfig {
             stuck_after_ms: 1000,
             shed_at_percent: 90,
             history_s: 300,
+            admit_subscriptions: true,
         }
     }
 }

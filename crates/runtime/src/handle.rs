@@ -1,5 +1,6 @@
 //! The rest of the daemon's side of a context: start it, ask it, stop it.
 
+use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
 use crate::config::ContextConfig;
 use crate::context::{Context, Parts, SOCKET};
@@ -13,18 +14,21 @@ use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
+use crate::morph::lists::Planned as PlannedPath;
 use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::services::{self, ServiceThread};
+use crate::standby::{Standby, StandbyThread};
 use crate::state::{self, Started, StateSide, StateThread};
+use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu};
 use crossdock_engine::Natives;
-use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
+use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
-use crossdock_query::QueryError;
+use crossdock_query::{QueryError, Select};
 use crossdock_transport::FormatName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,14 +48,23 @@ pub(crate) enum Command {
     Subscriptions(SyncSender<Vec<SubscriptionInfo>>),
     Formats(SyncSender<Vec<FormatInfo>>),
     Context(SyncSender<ContextInfo>),
-    Explain(String, Vec<FormatName>, SyncSender<Result<Explained, ExplainError>>),
+    Explain(Box<Select>, Vec<FormatName>, SyncSender<Result<Explained, ExplainError>>),
+    /// How the formats of a stream would come to accepted ones, of which these fields are read.
+    ExplainPaths {
+        stream: String,
+        targets: Vec<Format>,
+        reads: BTreeMap<FormatId, Vec<bool>>,
+        answer: SyncSender<Vec<PlannedPath>>,
+    },
     Conversions(SyncSender<Vec<ConversionInfo>>),
     Paths(SyncSender<Vec<PathInfo>>),
     Keep(Box<KeptConversion>, SyncSender<Result<(), String>>),
     Discard(Box<KeptConversion>, SyncSender<Result<(), String>>),
     SetPolicy(String, Policy, SyncSender<Result<(), String>>),
     CheckFormat(String, Format, SyncSender<Result<(), String>>),
-    Declare(String, Format, SyncSender<Result<(), String>>),
+    /// What has to be planned before a stream has a format more.
+    Unplanned(String, Format, SyncSender<Vec<Unplanned>>),
+    Declare(String, Format, Box<Plans>, SyncSender<Result<(), String>>),
     Clients(SyncSender<Vec<ClientInfo>>),
     Mailboxes(SyncSender<Vec<MailboxInfo>>),
     CreateMailbox(String, MailboxOptions, SyncSender<Result<(), String>>),
@@ -167,6 +180,7 @@ struct Shared {
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
     state: Mutex<Option<StateThread>>,
+    standby: Mutex<StandbyThread>,
     manager: ManagerHandle,
     manager_thread: Mutex<Option<JoinHandle<()>>>,
     complaints: Vec<String>,
@@ -210,15 +224,29 @@ impl ContextHandle {
         let (asks, asked) = channel();
         let kept = Kept::new(config.morph.state_dir.clone());
         let (news, platform_config) = (asks.clone(), config.platform.clone());
+        // As above.
+        let (standby, standby_thread) =
+            Standby::start(commands.clone(), doorbell.clone()).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let (restored, refused) = sync_channel(1);
         let run = move || {
             // Checked above; should the CPU have gone since, the context runs where the system puts it.
             let _ = pin_cpu.map(pin_to_cpu);
             let device = Box::new(device);
-            let parts =
-                Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services, platform, news };
-            let mut context = Context::new(parts);
+            let commands = receiver;
+            let mut context = Context::new(Parts {
+                config,
+                device,
+                pool,
+                morph_pool,
+                poller,
+                commands,
+                host,
+                services,
+                platform,
+                news,
+                standby,
+            });
             // Who waits for it has gone if the start failed elsewhere.
             let _ = restored.send(context.restore(&registry));
             context.morph.state = side;
@@ -241,6 +269,7 @@ impl ContextHandle {
             attach,
             services,
             state,
+            standby: Mutex::new(standby_thread),
             manager: ManagerHandle::new(asks),
             manager_thread: Mutex::new(Some(manager_thread)),
             complaints,
@@ -382,9 +411,28 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, what is wrong with the query or the formats.
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
-        let explained = self.ask(|answer| Command::Explain(sql.to_owned(), accept.to_vec(), answer))?;
-        // The cost is measured here, on the caller's thread: the context has traffic to see to.
-        Ok(explained.map(Explained::measured))
+        // What is slow is done here, on the caller's thread: the context has traffic to see to.
+        let select = match crossdock_query::parse(sql) {
+            Ok(select) => Box::new(select),
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let explained = match self.ask(|answer| Command::Explain(select, accept.to_vec(), answer))? {
+            Ok(explained) => explained,
+            Err(error) => return Ok(Err(error)),
+        };
+        let program = match explained.plan() {
+            Ok(program) => program,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let paths = match explained.targets.is_empty() {
+            true => Vec::new(),
+            false => {
+                let (stream, targets) = (explained.stream.clone(), explained.targets.clone());
+                let reads = BTreeMap::from([(explained.format.id(), reads(&program))]);
+                self.ask(|answer| Command::ExplainPaths { stream, targets, reads, answer })?
+            }
+        };
+        Ok(Ok(explained.measured(program, paths)))
     }
 
     /// All conversions, by stream.
@@ -440,7 +488,10 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the stream is refused.
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), answer))
+        let mut plans = Box::new(Plans::default());
+        // Planned here, on the caller's thread: the context has traffic to see to.
+        plans.add(self.ask(|answer| Command::Unplanned(name.to_owned(), format.clone(), answer))?);
+        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), plans, answer))
     }
 
     /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
@@ -465,6 +516,7 @@ impl Shared {
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
+            self.standby.lock().unwrap_or_else(PoisonError::into_inner).join();
             drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }

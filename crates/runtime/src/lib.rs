@@ -8,6 +8,8 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod announcing;
 mod attach;
 mod attached;
 mod clock;
@@ -25,6 +27,7 @@ mod mailboxes;
 mod managers;
 mod morph;
 mod output;
+mod parked;
 mod peers;
 mod platform;
 mod remote;
@@ -32,8 +35,10 @@ mod requests;
 mod rings;
 mod services;
 mod sessions;
+mod standby;
 mod state;
 mod streams;
+mod subscribing;
 mod subscriptions;
 pub mod tasks;
 

@@ -24,6 +24,7 @@ pub(crate) struct PlatformSection {
     shed_at_percent: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     history_s: u32,
+    admit_subscriptions: bool,
     context: Vec<PlatformContext>,
 }
 
@@ -53,6 +54,7 @@ impl Default for PlatformSection {
             stuck_after_ms: defaults.stuck_after_ms,
             shed_at_percent: defaults.shed_at_percent,
             history_s: defaults.history_s,
+            admit_subscriptions: defaults.admit_subscriptions,
             context: defaults.contexts.into_iter().map(own).collect(),
         }
     }
@@ -74,6 +76,7 @@ impl PlatformSection {
             stuck_after_ms: self.stuck_after_ms,
             shed_at_percent: self.shed_at_percent,
             history_s: self.history_s,
+            admit_subscriptions: self.admit_subscriptions,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the control manager does by itself, once a second: handlers move off a c-core that has lost its headroom, and back;
 //! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
 
+use crate::admission::Room;
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::managers::Managers;
@@ -29,6 +30,28 @@ impl Managers {
             there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
             there.need.load.time_ns_per_s = there.need.load.time_ns_per_s.max(measured);
         }
+    }
+
+    /// Tells the context with the device what time it has left for subscriptions' queries. What these had been let in for when
+    /// that was found, in ns per s.
+    pub(crate) fn tell_room(&mut self) -> u64 {
+        let Ok(queries) = self.dock.run(|context| context.admission.queries()) else { return 0 };
+        let contexts = self.contexts();
+        let Some(dock) = contexts.list().first() else { return 0 };
+        let measured = dock.system.time_ns_per_s;
+        // What was let in during the last second is not in what was measured in it, or in part only; and of what was let in for
+        // a peak there may be less now.
+        let recent = queries.admitted.saturating_sub(self.admitted_before);
+        let more = measured.saturating_add(recent).max(queries.committed).saturating_sub(measured);
+        let most = dock.capacity.most.time_ns_per_s;
+        let room = Room {
+            left: contexts.headroom(0).time_ns_per_s.saturating_sub(more),
+            margin: most / 100 * u64::from(dock.capacity.margin_percent),
+            admitted: queries.admitted,
+        };
+        // It may have stopped.
+        let _ = self.dock.run(move |context| context.admission.take_room(room));
+        queries.admitted
     }
 
     /// What is known of some streams.

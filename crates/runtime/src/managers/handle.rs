@@ -64,6 +64,8 @@ pub(crate) enum Ask {
     NewFormat {
         stream: u32,
     },
+    /// From the context: a subscription's query does not fit; the stream and the figures.
+    QueryRefused(String),
     /// A kind of native handler more.
     AddNative {
         kind: Box<NativeKind>,

@@ -60,6 +60,8 @@ pub(crate) struct Managers {
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
     balance: Balance,
+    /// What subscriptions' queries had been let in for a second ago, in ns per s.
+    admitted_before: u64,
     /// The second that was last looked at as a whole.
     last_s: u64,
     events: Events,
@@ -92,6 +94,7 @@ impl Managers {
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(rules),
+            admitted_before: 0,
             last_s: 0,
             events: Events::default(),
             started: Instant::now(),
@@ -101,6 +104,7 @@ impl Managers {
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
     fn run(mut self, asks: &Receiver<Ask>) {
         self.restore();
+        self.tell_room();
         let mut next = Instant::now() + TICK;
         loop {
             match asks.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -119,7 +123,11 @@ impl Managers {
     /// Answers one question; who asked may have gone, then the answer is nobody's.
     fn answer(&mut self, ask: Ask) {
         match ask {
-            Ask::Change { wish, discard_state, to } => drop(to.send(self.change(&wish, discard_state))),
+            Ask::Change { wish, discard_state, to } => {
+                let changed = self.change(&wish, discard_state);
+                self.tell_room();
+                drop(to.send(changed));
+            }
             Ask::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
             Ask::Handlers(to) => drop(to.send(self.handler_infos())),
             Ask::Specs(to) => drop(to.send(self.handlers.values().map(|handler| handler.spec.clone()).collect())),
@@ -131,6 +139,9 @@ impl Managers {
                 let _ = to.send(());
             }
             Ask::NewFormat { stream } => self.take_new_format(stream),
+            Ask::QueryRefused(text) => {
+                self.events.note("refused", About { handler: None, context: Some(PlatformConfig::DOCK) }, text);
+            }
             Ask::Stop => {}
         }
     }
@@ -146,6 +157,7 @@ impl Managers {
             self.measure_provisional();
             self.reckon();
             self.balance();
+            self.admitted_before = self.tell_room();
         }
     }
 
