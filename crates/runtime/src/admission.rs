@@ -2,8 +2,9 @@
 //! the stream's records at the stream's peak rate, against the time that is left there.
 //!
 //! The managers tell once a second, and after every change, what is left. What is let in between is taken off that. Queries are
-//! never left without any time: together they may always take the margin that handlers have to leave free. Else no query could
-//! join on a machine that its publishers keep busy, though these would only have to go a little slower.
+//! never left without any time: together they may always take half of the core ([`ALWAYS_PERCENT`]). What makes a core busy is
+//! mostly publishers that go as fast as they are let, and which a query only makes a little slower; beside them none could ever
+//! join otherwise.
 
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::Cost;
@@ -12,6 +13,8 @@ use crossdock_query::Program;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+/// Share of a core that queries together may always take, in percent, however busy it is.
+pub(crate) const ALWAYS_PERCENT: u64 = 50;
 /// Queries whose cost is remembered at most.
 const MAX_REMEMBERED: usize = 4096;
 /// How long it counts.
@@ -37,8 +40,8 @@ pub(crate) struct Admission {
 pub(crate) struct Room {
     /// What is left of it beside system work, handlers and queries, less the margin.
     pub(crate) left: u64,
-    /// The margin.
-    pub(crate) margin: u64,
+    /// What queries together may take in any case.
+    pub(crate) always: u64,
     /// What queries had been let in for, ever, when this was found.
     pub(crate) admitted: u64,
 }
@@ -55,9 +58,9 @@ pub(crate) struct Queries {
 impl Admission {
     /// What there is for a query now, in ns per s. Whatever it takes, before the managers have looked for the first time.
     pub(crate) fn has_ns_per_s(&self) -> u64 {
-        let Some(Room { left, margin, admitted }) = self.room else { return u64::MAX };
+        let Some(Room { left, always, admitted }) = self.room else { return u64::MAX };
         let since = self.admitted_ns_per_s.saturating_sub(admitted);
-        left.saturating_sub(since).max(margin.saturating_sub(self.committed_ns_per_s))
+        left.saturating_sub(since).max(always.saturating_sub(self.committed_ns_per_s))
     }
 
     /// Lets a query in.
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(admission.admit(5_000_000_000, 1, "c"), Ok(()), "nothing is known yet");
         admission.release(5_000_000_000);
         let admitted = admission.queries().admitted;
-        admission.take_room(Room { left: 300_000_000, margin: 0, admitted });
+        admission.take_room(Room { left: 300_000_000, always: 0, admitted });
         assert_eq!(admission.admit(200_000_000, 1000, "c"), Ok(()));
         let refused = admission.admit(200_000_000, 2_100_000, "c-core-0").unwrap_err();
         assert!(refused.starts_with("the query needs 200 ms/s at 2.1 M msgs/s, c-core-0 has 100 ms/s: "), "{refused}");
@@ -201,14 +204,14 @@ mod tests {
         admission.release(200_000_000);
         assert_eq!(admission.has_ns_per_s(), 100_000_000);
         let admitted = admission.queries().admitted;
-        admission.take_room(Room { left: 300_000_000, margin: 0, admitted });
+        admission.take_room(Room { left: 300_000_000, always: 0, admitted });
         assert_eq!(admission.has_ns_per_s(), 300_000_000);
     }
 
     #[test]
-    fn queries_may_always_take_the_margin() {
+    fn queries_may_always_take_their_share() {
         let mut admission = Admission::default();
-        admission.take_room(Room { left: 0, margin: 200, admitted: 0 });
+        admission.take_room(Room { left: 0, always: 200, admitted: 0 });
         assert_eq!(admission.admit(150, 1, "c"), Ok(()));
         assert!(admission.admit(60, 1, "c").is_err());
         assert_eq!(admission.admit(50, 1, "c"), Ok(()));

@@ -1,7 +1,7 @@
 //! What the control manager does by itself, once a second: handlers move off a c-core that has lost its headroom, and back;
 //! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
 
-use crate::admission::Room;
+use crate::admission::{ALWAYS_PERCENT, Room};
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::managers::Managers;
@@ -46,7 +46,7 @@ impl Managers {
         let most = dock.capacity.most.time_ns_per_s;
         let room = Room {
             left: contexts.headroom(0).time_ns_per_s.saturating_sub(more),
-            margin: most / 100 * u64::from(dock.capacity.margin_percent),
+            always: most / 100 * ALWAYS_PERCENT,
             admitted: queries.admitted,
         };
         // It may have stopped.
