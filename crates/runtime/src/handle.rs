@@ -199,10 +199,7 @@ impl ContextHandle {
         complete(&mut config, udp);
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
-        let mut poller = Poller::new().map_err(system("epoll"))?;
-        if let Some(fd) = device.as_fd() {
-            poller.add(fd, SOCKET).map_err(system("epoll"))?;
-        }
+        let poller = poller_over(&device).map_err(system("epoll"))?;
         let doorbell = poller.doorbell();
         let (commands, receiver) = sync_channel(COMMANDS);
         let local_addr = device.local_addr();
@@ -222,9 +219,8 @@ impl ContextHandle {
         let Platform { dock: platform, overlay, seats, threads } =
             start_platform(&config.platform, dock, config.spin_us).map_err(system("the contexts (`[[context]]`)"))?;
         let (asks, asked) = channel();
-        let kept = Kept::new(config.morph.state_dir.clone());
-        let (news, platform_config) = (asks.clone(), config.platform.clone());
-        // As above.
+        let state_dir = config.morph.state_dir.clone();
+        let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
         let (standby, standby_thread) =
             Standby::start(commands.clone(), doorbell.clone()).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
@@ -234,19 +230,9 @@ impl ContextHandle {
             let _ = pin_cpu.map(pin_to_cpu);
             let device = Box::new(device);
             let commands = receiver;
-            let mut context = Context::new(Parts {
-                config,
-                device,
-                pool,
-                morph_pool,
-                poller,
-                commands,
-                host,
-                services,
-                platform,
-                news,
-                standby,
-            });
+            let parts =
+                Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news, standby };
+            let mut context = Context::new(parts);
             // Who waits for it has gone if the start failed elsewhere.
             let _ = restored.send(context.restore(&registry));
             context.morph.state = side;
@@ -255,7 +241,6 @@ impl ContextHandle {
         let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
         let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
         complaints.append(&mut refused.recv().unwrap_or_default());
-        let state = Mutex::new(state_thread);
         let dock = Dock::new(commands.clone(), doorbell.clone());
         let parts = ManagerParts { dock, overlay, watch, natives: Natives::built_in(), config: platform_config, kept };
         let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
@@ -268,7 +253,7 @@ impl ContextHandle {
             attach_addr,
             attach,
             services,
-            state,
+            state: Mutex::new(state_thread),
             standby: Mutex::new(standby_thread),
             manager: ManagerHandle::new(asks),
             manager_thread: Mutex::new(Some(manager_thread)),
@@ -544,6 +529,15 @@ fn attach(
     let (commands, context) = (commands.clone(), context.clone());
     let parts = AttachParts { config, host, address: address.clone(), bell, commands, context };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
+}
+
+/// What wakes the context when its device has something.
+fn poller_over(device: &UdpDevice) -> io::Result<Poller> {
+    let mut poller = Poller::new()?;
+    if let Some(fd) = device.as_fd() {
+        poller.add(fd, SOCKET)?;
+    }
+    Ok(poller)
 }
 
 /// What the configuration leaves to the machine.
