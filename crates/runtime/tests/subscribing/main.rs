@@ -34,9 +34,9 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
 fn formats() -> [Format; 3] {
     let (number, group, more) = (("number", FieldType::U64), ("grp", FieldType::I32), ("more", FieldType::I64));
     let of = |fields: &[(&str, FieldType)]| {
-        Format::natural(fields.iter().map(|(name, ty)| FieldSpec::new(*name, ty.clone()))).unwrap()
+        Format::natural(fields.iter().map(|(name, ty)| FieldSpec::new(*name, *ty))).unwrap()
     };
-    [of(&[number.clone(), group.clone()]), of(&[number.clone(), group, more.clone()]), of(&[number, more])]
+    [of(&[number, group]), of(&[number, group, more]), of(&[number, more])]
 }
 
 /// So many records of a format, their groups 0 to 9 in turn.
