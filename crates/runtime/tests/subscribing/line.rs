@@ -19,6 +19,7 @@ pub(crate) enum Came {
 }
 
 /// One session.
+#[expect(clippy::large_enum_variant, reason = "a test has a few")]
 pub(crate) enum Line {
     Packets { socket: UdpSocket, session: u32, seq: u64, next: u64 },
     Memory { writer: Writer, reader: Reader, _attachment: Attachment },
