@@ -1,10 +1,13 @@
 //! A client that sends what it likes without waiting for answers, over packets or by shared memory.
 
+use crossdock_device::{Device, Poller, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::client::{Attachment, Reader, Wait, Writer};
+use crossdock_mailbox::{Pool, PoolConfig};
 use crossdock_runtime::ContextHandle;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
-use std::net::UdpSocket;
+use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::time::Duration;
 
 /// How long a test waits for what must come: only a broken build waits so long.
@@ -18,10 +21,24 @@ pub(crate) enum Came {
     Records(u32, u64),
 }
 
+/// A session over packets.
+pub(crate) struct Packets {
+    device: UdpDevice,
+    poller: Poller,
+    pool: Pool,
+    session: u32,
+    seq: u64,
+    next: u64,
+    came: VecDeque<Vec<u8>>,
+    /// What is to leave as one super-packet, of packets of this length.
+    leaving: Vec<u8>,
+    stride: usize,
+}
+
 /// One session.
 #[expect(clippy::large_enum_variant, reason = "a test has a few")]
 pub(crate) enum Line {
-    Packets { socket: UdpSocket, session: u32, seq: u64, next: u64 },
+    Packets(Packets),
     Memory { writer: Writer, reader: Reader, _attachment: Attachment },
 }
 
@@ -36,25 +53,22 @@ impl Line {
     }
 
     fn greet(context: &ContextHandle) -> Line {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(context.local_addr()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 64 };
-        socket.send(&hello.packet()).unwrap();
-        let mut packet = [0; 2048];
-        let len = socket.recv(&mut packet).unwrap();
-        assert_eq!(Header::read(&packet[..len]).unwrap().kind, Kind::Welcome);
-        let session = Welcome::decode(&packet[HEADER_BYTES..len]).unwrap().session;
-        Line::Packets { socket, session, seq: 0, next: 0 }
+        let device = UdpDevice::connect(context.local_addr(), UdpOptions::default()).unwrap();
+        let (mut poller, pool) = (Poller::new().unwrap(), Pool::new(PoolConfig::default()).unwrap());
+        poller.add(device.as_fd().unwrap(), 1).unwrap();
+        let (session, seq, next, came, leaving, stride) = (0, 0, 0, VecDeque::new(), Vec::new(), 0);
+        let mut packets = Packets { device, poller, pool, session, seq, next, came, leaving, stride };
+        packets.leave(&Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 64 }.packet());
+        packets.flush();
+        let packet = packets.receive();
+        assert_eq!(Header::read(&packet).unwrap().kind, Kind::Welcome);
+        packets.session = Welcome::decode(&packet[HEADER_BYTES..]).unwrap().session;
+        Line::Packets(packets)
     }
 
     fn send(&mut self, header: Header, payload: &[u8]) {
         match self {
-            Line::Packets { socket, session, seq, .. } => {
-                let header = Header { seq: *seq, session: *session, ..header };
-                *seq += u64::from(matches!(header.kind, Kind::Data | Kind::Control));
-                socket.send(&header.packet(payload).unwrap()).unwrap();
-            }
+            Line::Packets(packets) => packets.send(header, payload),
             Line::Memory { writer, .. } => {
                 let header = Header { payload_bytes: payload.len() as u16, ..header };
                 let mut put = writer.begin_put(HEADER_BYTES + payload.len(), Wait::at_most(PATIENCE)).unwrap();
@@ -76,12 +90,20 @@ impl Line {
     /// The end, without waiting for anything that is owed.
     pub(crate) fn close(mut self) {
         self.send(Header::new(Kind::Close, 0), &[]);
+        self.flush();
+    }
+
+    /// What was sent leaves, if it has not already: over packets, as few super-packets as it fits in.
+    pub(crate) fn flush(&mut self) {
+        if let Line::Packets(packets) = self {
+            packets.flush();
+        }
     }
 
     /// The next thing that came.
     pub(crate) fn next(&mut self) -> Came {
         match self {
-            Line::Packets { .. } => self.next_packet(),
+            Line::Packets(packets) => packets.next(),
             Line::Memory { reader, .. } => {
                 let message = reader.begin_get(Wait::at_most(PATIENCE)).unwrap();
                 let header = Header::read(&message).unwrap();
@@ -98,25 +120,65 @@ impl Line {
             }
         }
     }
+}
 
-    fn next_packet(&mut self) -> Came {
-        let mut packet = [0; 2048];
+impl Packets {
+    fn send(&mut self, header: Header, payload: &[u8]) {
+        let header = Header { seq: self.seq, session: self.session, ..header };
+        self.seq += u64::from(matches!(header.kind, Kind::Data | Kind::Control));
+        self.leave(&header.packet(payload).unwrap());
+    }
+
+    /// A packet joins the others, all of which are as long but the last.
+    fn leave(&mut self, packet: &[u8]) {
+        if packet.len() > self.stride || self.leaving.len() > 16 * self.stride {
+            self.flush();
+            self.stride = packet.len();
+        }
+        self.leaving.extend_from_slice(packet);
+        if packet.len() < self.stride {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(to) = self.device.peer_addr().filter(|_| !self.leaving.is_empty()) else { return };
+        let sent = self.device.send(to, &[IoSlice::new(&self.leaving)], self.stride).unwrap();
+        assert_eq!(sent, Sent::Done);
+        self.leaving.clear();
+        self.stride = 0;
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        while self.came.is_empty() {
+            assert!(!self.poller.wait(Some(PATIENCE)).unwrap().is_empty(), "nothing within 20 s");
+            let mut frames = Vec::new();
+            self.device.receive(&mut self.pool, &mut frames, 8).unwrap();
+            for frame in frames {
+                self.came.extend(frame.buffer[..frame.len].chunks(frame.stride).map(<[u8]>::to_vec));
+            }
+        }
+        self.came.pop_front().unwrap()
+    }
+
+    fn next(&mut self) -> Came {
+        self.flush();
         loop {
-            let Line::Packets { socket, next, .. } = self else { unreachable!("it speaks by packets") };
-            let len = socket.recv(&mut packet).unwrap();
-            let header = Header::read(&packet[..len]).unwrap();
+            let packet = self.receive();
+            let header = Header::read(&packet).unwrap();
             if !matches!(header.kind, Kind::Control | Kind::Data) {
                 continue;
             }
-            let is_next = header.seq == *next;
-            *next += u64::from(is_next);
+            let is_next = header.seq == self.next;
+            self.next += u64::from(is_next);
             let mut ack = [0; MAX_ACK_BYTES];
-            let len_of_ack = Ack::new(*next, *next + 64).encode(&mut ack);
-            self.send(Header::new(Kind::Ack, 0), &ack[..len_of_ack]);
+            let len = Ack::new(self.next, self.next + 64).encode(&mut ack);
+            self.send(Header::new(Kind::Ack, 0), &ack[..len]);
+            self.flush();
             match header.kind {
                 // Sent again, or ahead of one that is: it comes again.
                 _ if !is_next => {}
-                Kind::Control => return Came::Control(ControlMessage::decode(&packet[HEADER_BYTES..len]).unwrap()),
+                Kind::Control => return Came::Control(ControlMessage::decode(&packet[HEADER_BYTES..]).unwrap()),
                 _ => return Came::Records(header.stream, header.records.into()),
             }
         }

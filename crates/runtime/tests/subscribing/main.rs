@@ -237,7 +237,10 @@ fn a_sessions_requests_and_records_keep_their_order_and_leave_nothing_behind() {
                     (0..random.u8(0..6)).for_each(|_| script.step());
                     match random.bool() {
                         true => line.close(),
-                        false => line.ask(Request::Terminate),
+                        false => {
+                            line.ask(Request::Terminate);
+                            line.flush();
+                        }
                     }
                 }
             });
@@ -262,6 +265,7 @@ fn what_a_publisher_sends_in_one_go_reaches_all_who_wait_for_it() {
             let (select, condition, ..) = QUERIES[number as usize % QUERIES.len()];
             waiting.ask(subscribe(number, number, &format!("{select} FROM late {condition}"), true));
         }
+        waiting.flush();
         await_that("all wait", || context.subscriptions().unwrap().len() == WAITING as usize);
         let [format, ..] = formats();
         let mut publisher = Line::open(&context, by_packets);
