@@ -123,13 +123,11 @@ impl Context {
     pub(crate) fn deliver(&mut self, key: usize, data: Data<'_>, skip: usize) {
         let spans = data.spans.get(skip..).unwrap_or_default();
         if self.peers.get(key).is_some_and(|peer| peer.is_paused) {
-            return self.park(key, &data, spans, false);
+            return self.park(key, &data, spans);
         }
         if data.header.kind == Kind::Control {
-            for (index, span) in spans.iter().enumerate() {
-                if self.peers.get(key).is_some_and(|peer| peer.is_paused) {
-                    return self.park(key, &data, &spans[index..], true);
-                }
+            // One only: these do not run on ([`walk`]).
+            for span in spans {
                 match ControlMessage::decode(&data.buffer[span.range()]) {
                     Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
                     _ => self.counters.drop(Drop::BadControl, 1),

@@ -75,21 +75,12 @@ impl Context {
         self.peers.touch(key);
     }
 
-    /// Packets of a peer that is paused, behind those that wait already; or before them, being the rest of what has just been
-    /// taken.
-    pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan], is_rest: bool) {
-        if spans.is_empty() {
-            return;
-        }
+    /// Packets of a peer that is paused wait behind those that wait already.
+    pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let Data { buffer, header, stride, .. } = data;
-        let parked =
-            Parked::Packets { buffer: buffer.clone(), header: *header, spans: spans.to_vec(), stride: *stride };
-        if is_rest {
-            peer.parked.push_front(parked);
-        } else {
-            peer.parked.push_back(parked);
-        }
+        let (buffer, spans) = (buffer.clone(), spans.to_vec());
+        peer.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
     }
 
     /// A session over packets has ended: at once, or behind what waits.
