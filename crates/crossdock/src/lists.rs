@@ -253,7 +253,10 @@ fn explain_text(plan: &ExplainInfo) -> String {
         text += &format!("  {} at {rate} records a second, the stream's peak", per_mille_of_core(load));
         match plan.headroom_ns_per_s {
             Some(has) if has < load => {
-                text += &format!("; the core has {}: it would be refused", per_mille_of_core(has));
+                text += &format!(
+                    "; the core has {}: it would run as a handler elsewhere, or be refused",
+                    per_mille_of_core(has)
+                );
             }
             Some(has) => text += &format!("; the core has {}", per_mille_of_core(has)),
             None => {}
@@ -409,8 +412,7 @@ mod tests {
         assert!(text.contains("12 ns a record, measured on the latest 1,000") && text.contains("0.5 % of them pass"));
         (plan.load_ns_per_s, plan.headroom_ns_per_s) = (Some(310_000_000), Some(120_000_000));
         let text = explain_text(&plan);
-        let wanted =
-            "  310 ms/s at 2,100,000 records a second, the stream's peak; the core has 120 ms/s: it would be refused\n";
+        let wanted = "  310 ms/s at 2,100,000 records a second, the stream's peak; the core has 120 ms/s: it would run as a handler elsewhere, or be refused\n";
         assert!(text.contains(wanted), "{text}");
     }
 }

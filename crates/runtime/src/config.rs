@@ -80,7 +80,8 @@ pub struct PlatformConfig {
     pub shed_at_percent: u32,
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     pub history_s: u32,
-    /// Whether the queries of subscriptions are measured too, and refused where there is no time for them.
+    /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs elsewhere, or is
+    /// refused.
     pub admit_subscriptions: bool,
 }
 

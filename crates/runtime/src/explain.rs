@@ -7,6 +7,7 @@ use crate::handle::{Command, ExplainError, KeptConversion};
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::managers::queries::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::{Stream, StreamFormat};
@@ -146,8 +147,9 @@ impl Context {
             .iter()
             .map(|(_, s)| SubscriptionInfo {
                 id: s.id,
-                stream: self.streams.get(s.stream).map(|s| s.name.clone()).unwrap_or_default(),
-                sql: s.select.sql().to_owned(),
+                stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
+                sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
+                handler: s.asked.as_ref().map(|_| handler_of(s.id)),
                 peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
                 records_in: s.records_in,

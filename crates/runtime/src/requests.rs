@@ -4,6 +4,8 @@ use crate::Overflow;
 use crate::announcing::Announcement;
 use crate::context::Context;
 use crate::counters::Drop;
+use crate::managers::handle::Ask;
+use crate::managers::queries::handler_of;
 use crate::morph::{keeping::Asker, requests::Between};
 use crate::peers::Carrier;
 use crate::subscribing::Wish;
@@ -135,6 +137,10 @@ impl Context {
     pub(crate) fn remove_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.try_remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s);
+        if subscription.asked.is_some() {
+            // The managers may have ended before.
+            let _ = self.news.send(Ask::RemoveQuery(handler_of(subscription.id)));
+        }
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
         }

@@ -6,6 +6,7 @@ use crate::admission::{Facts, QueryScales};
 use crate::config::PlatformConfig;
 use crate::context::Context;
 use crate::managers::handle::Ask;
+use crate::managers::queries::{Query, handler_of};
 use crate::morph::Accept;
 use crate::parked::PeerRef;
 use crate::requests::refuse;
@@ -76,6 +77,8 @@ enum Outcome {
     Waits,
     /// It has to be planned for these first.
     Unplanned(Vec<Format>),
+    /// The core has no time for it; the figures.
+    NoTime(String),
 }
 
 impl Context {
@@ -126,6 +129,7 @@ impl Context {
                 };
                 self.standby.give(work, then);
             }
+            Ok(Outcome::NoTime(figures)) => self.go_elsewhere(coming, figures),
             Err(refusal) => self.end_subscribe(peer, id, refusal),
         }
     }
@@ -159,7 +163,10 @@ impl Context {
             }
         };
         let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
-        self.admit_query(stream_key, needs)?;
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::DOCK) {
+            return Ok(Outcome::NoTime(figures));
+        }
         self.put_in(key, stream_key, made);
         Ok(if stands { Outcome::Stands } else { Outcome::Waits })
     }
@@ -179,16 +186,54 @@ impl Context {
         })
     }
 
-    /// Lets a query in that takes so much of the core, if it fits.
-    fn admit_query(&mut self, stream_key: usize, needs_ns_per_s: u64) -> Result<(), Refusal> {
-        let Some(stream) = self.streams.get(stream_key) else { return Ok(()) };
-        let admitted = self.admission.admit(needs_ns_per_s, stream.peak.msgs_per_s(), PlatformConfig::DOCK);
-        admitted.map_err(|why| {
-            let text = format!("a subscription to stream `{}`: {why}", stream.name);
+    /// Has a query that the core has no time for run as a handler of its own, where there is room for it.
+    fn go_elsewhere(&mut self, coming: Coming, figures: String) {
+        if !coming.wish.accept.is_empty() {
+            // What is converted is converted here.
+            return self.refuse_query(&coming, figures);
+        }
+        let (subscription, sql) = (self.next_subscription, coming.select.sql().to_owned());
+        self.next_subscription += 1;
+        let then = Box::new(move |context: &mut Context, placed: Result<Select, String>| match placed {
+            Ok(made) => context.take_placed(&coming, subscription, made),
+            Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
+        });
+        // The managers answer as long as there are sessions.
+        let _ = self.news.send(Ask::PlaceQuery(Box::new(Query { subscription, sql, then })));
+    }
+
+    /// A subscription takes all of what its query makes elsewhere.
+    fn take_placed(&mut self, coming: &Coming, id: u64, made: Select) {
+        let Coming { peer, wish, select, .. } = coming;
+        let there = self.still_there(*peer).filter(|key| !self.leaves(*key));
+        let checked = there.map(|key| self.check_subscribing(key, wish.number).map(|()| key));
+        let stream = self.streams.find(made.stream());
+        let (Some(Ok(key)), Some(stream)) = (&checked, stream) else {
             // The managers may have ended before.
-            let _ = self.news.send(Ask::QueryRefused(text));
-            refuse(RefusalCode::Limit, why)
-        })
+            let _ = self.news.send(Ask::RemoveQuery(handler_of(id)));
+            return match checked {
+                Some(Err(refusal)) => self.end_subscribe(*peer, wish.id, refusal),
+                _ => self.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
+            };
+        };
+        let overflow = wish.overflow.unwrap_or(self.config.overflow);
+        let mut subscription = Subscription::new(id, *key, wish.number, stream, made, overflow);
+        subscription.asked = Some(Box::new(select.clone()));
+        let formats = self.streams.get(stream).map(|stream| stream.formats.iter().map(|known| &known.format));
+        // Taking all of it fits any format.
+        formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
+        self.put_in(*key, stream, subscription);
+        self.confirm_subscription(*key, wish.id, wish.number);
+        self.resume(*key);
+    }
+
+    /// A query fits nowhere.
+    fn refuse_query(&mut self, coming: &Coming, figures: String) {
+        self.admission.refused += 1;
+        let text = format!("a subscription to stream `{}`: {figures}", coming.select.stream());
+        // The managers may have ended before.
+        let _ = self.news.send(Ask::QueryRefused(text));
+        self.end_subscribe(coming.peer, coming.wish.id, refuse(RefusalCode::Limit, figures));
     }
 
     /// A subscription is there from now on.

@@ -77,6 +77,8 @@ pub(crate) struct Subscription {
     /// Key of its stream.
     pub(crate) stream: usize,
     pub(crate) select: Select,
+    /// The query as it was asked for, where a handler of its own runs it; the other then takes all of what that makes.
+    pub(crate) asked: Option<Box<Select>>,
     pub(crate) overflow: Overflow,
     /// What its query was let in for, in ns per s.
     pub(crate) load_ns_per_s: u64,
@@ -116,6 +118,7 @@ impl Subscription {
             number,
             stream,
             select,
+            asked: None,
             overflow,
             load_ns_per_s: 0,
             awaiting: None,

@@ -54,6 +54,9 @@ pub struct SubscriptionInfo {
     pub stream: String,
     /// Its query.
     pub sql: String,
+    /// The handler that runs its query, where the context with the device has no time for that.
+    #[serde(default)]
+    pub handler: Option<String>,
     /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
     pub peer: String,
     /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.

@@ -2,6 +2,7 @@
 
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
+use crate::managers::queries::Query;
 use crate::managers::spec::HandlerSpec;
 use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
@@ -64,7 +65,11 @@ pub(crate) enum Ask {
     NewFormat {
         stream: u32,
     },
-    /// From the context: a subscription's query does not fit; the stream and the figures.
+    /// From the context: a subscription's query that it has no time for is to run elsewhere.
+    PlaceQuery(Box<Query>),
+    /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
+    RemoveQuery(String),
+    /// From the context: a subscription's query fits nowhere; the stream and the figures.
     QueryRefused(String),
     /// A kind of native handler more.
     AddNative {

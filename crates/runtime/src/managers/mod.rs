@@ -11,6 +11,7 @@ pub(crate) mod handle;
 pub(crate) mod keep;
 mod measure;
 pub(crate) mod monitor;
+pub(crate) mod queries;
 pub(crate) mod spec;
 mod tell;
 pub(crate) mod watch;
@@ -28,7 +29,7 @@ use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_engine::Natives;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -56,6 +57,8 @@ pub(crate) struct Managers {
     config: PlatformConfig,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
+    /// Those of them that are subscriptions' own queries, which nobody wished for.
+    queries: BTreeSet<String>,
     /// Kept handlers that could not be deployed at the start.
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
@@ -91,6 +94,7 @@ impl Managers {
             config,
             kept,
             handlers: BTreeMap::new(),
+            queries: BTreeSet::new(),
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(rules),
@@ -130,7 +134,10 @@ impl Managers {
             }
             Ask::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
             Ask::Handlers(to) => drop(to.send(self.handler_infos())),
-            Ask::Specs(to) => drop(to.send(self.handlers.values().map(|handler| handler.spec.clone()).collect())),
+            Ask::Specs(to) => {
+                let wished = self.handlers.iter().filter(|(name, _)| !self.is_query(name));
+                drop(to.send(wished.map(|(_, handler)| handler.spec.clone()).collect()));
+            }
             Ask::Contexts(to) => drop(to.send(self.context_infos())),
             Ask::Events { after, to } => drop(to.send(self.events.after(after))),
             Ask::History(to) => drop(to.send(self.monitor.histories(&self.watch.seats))),
@@ -139,6 +146,8 @@ impl Managers {
                 let _ = to.send(());
             }
             Ask::NewFormat { stream } => self.take_new_format(stream),
+            Ask::PlaceQuery(query) => self.place_query(*query),
+            Ask::RemoveQuery(name) => self.remove_query(&name),
             Ask::QueryRefused(text) => {
                 self.events.note("refused", About { handler: None, context: Some(PlatformConfig::DOCK) }, text);
             }
