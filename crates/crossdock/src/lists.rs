@@ -234,6 +234,9 @@ fn context_text(context: &ContextInfo) -> String {
         ["batches passed whole".to_owned(), count(context.batches_whole)],
     ];
     rows.extend(context.dropped.iter().map(|(reason, number)| [format!("dropped: {reason}"), count(*number)]));
+    if context.subscriptions_refused > 0 {
+        rows.push(["subscriptions refused".to_owned(), count(context.subscriptions_refused)]);
+    }
     rows.extend(context.detached.iter().map(|(reason, number)| [format!("detached: {reason}"), count(*number)]));
     let headings = [("context", Side::Left), ("", Side::Right)];
     render(&headings, rows.into_iter().map(Vec::from), Width::of_stdout())
@@ -257,6 +260,21 @@ fn explain_text(plan: &ExplainInfo) -> String {
     match plan.ns_per_record {
         Some(ns) => text += &format!("  {ns:.0} ns a record, measured on the latest {}\n", count(plan.sample_records)),
         None => text += "  unknown: no record of the stream has come yet to measure it on\n",
+    }
+    if let Some(load) = plan.load_ns_per_s {
+        let rate = count(plan.rate_msgs_per_s);
+        text += &format!("  {} at {rate} records a second, the stream's peak", per_mille_of_core(load));
+        match plan.headroom_ns_per_s {
+            Some(has) if has < load => {
+                text += &format!(
+                    "; the core has {}: it would run as a handler elsewhere, or be refused",
+                    per_mille_of_core(has)
+                );
+            }
+            Some(has) => text += &format!("; the core has {}", per_mille_of_core(has)),
+            None => {}
+        }
+        text.push('\n');
     }
     if let Some(share) = plan.selectivity {
         text += &format!("  {:.1} % of them pass\n", share * 100.0);
@@ -355,12 +373,14 @@ mod tests {
             mailboxes: 3,
             max_mailboxes: 4096,
             detached: vec![("violation".into(), 1)],
+            subscriptions_refused: 3,
             ..ContextInfo::default()
         };
         let text = context_text(&context);
         let has = |name: &str, value: &str| text.lines().any(|line| line.starts_with(name) && line.ends_with(value));
         assert!(has("clients attached", "2 of 1,024") && has("mailboxes", "3 of 4,096"), "{text}");
         assert!(has("detached: violation", " 1"), "{text}");
+        assert!(has("subscriptions refused", " 3"), "{text}");
     }
 
     #[test]
@@ -395,6 +415,9 @@ mod tests {
             sample_records: 0,
             ns_per_record: None,
             selectivity: None,
+            rate_msgs_per_s: 2_100_000,
+            load_ns_per_s: None,
+            headroom_ns_per_s: None,
             output: "carrier char[2]".into(),
             paths: Vec::new(),
         };
@@ -403,5 +426,9 @@ mod tests {
         (plan.sample_records, plan.ns_per_record, plan.selectivity) = (1000, Some(12.3), Some(0.005));
         let text = explain_text(&plan);
         assert!(text.contains("12 ns a record, measured on the latest 1,000") && text.contains("0.5 % of them pass"));
+        (plan.load_ns_per_s, plan.headroom_ns_per_s) = (Some(310_000_000), Some(120_000_000));
+        let text = explain_text(&plan);
+        let wanted = "  310 ms/s at 2,100,000 records a second, the stream's peak; the core has 120 ms/s: it would run as a handler elsewhere, or be refused\n";
+        assert!(text.contains(wanted), "{text}");
     }
 }

@@ -40,26 +40,52 @@ impl Measured {
 
 /// Bytes of a batch's records: what a super-packet holds.
 const BUFFER_BYTES: usize = 63_000;
-/// Bytes of all records that it is run over. A context has just checked the records that a handler gets, so they lie in
-/// its second-level cache, which is as large or larger, and not in the first; and the processor should not know by heart
-/// which of them pass.
-const SAMPLE_BYTES: usize = 1 << 20;
-/// Rounds of each size that are wanted.
-const ROUNDS: usize = 15;
-/// What one round of one size may take; all of them, 8 ms if none is disturbed.
-const ROUND_NS: f64 = 0.25e6;
+/// How much is done to find out.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Bytes of all records that it is run over.
+    sample_bytes: usize,
+    /// What it may take to see how long a record takes.
+    probe: Duration,
+    /// Rounds of each size that are wanted.
+    rounds: usize,
+    /// What one round of one size may take.
+    round_ns: f64,
+    /// Rounds one record at a time.
+    tail_rounds: usize,
+    /// No round begins later.
+    longest: Duration,
+}
+
+/// What measuring a handler takes: its rounds 8 ms, if none is disturbed. A context has just checked the records that a handler
+/// gets, so they lie in its second-level cache, which is as large or larger than this, and not in the first; and the processor
+/// should not know by heart which of them pass.
+const FULL: Effort = Effort {
+    sample_bytes: 1 << 20,
+    probe: Duration::from_millis(3),
+    rounds: 15,
+    round_ns: 0.25e6,
+    tail_rounds: 5,
+    longest: Duration::from_millis(16),
+};
+/// The same for one that many others wait behind. Without a tail.
+const BRIEF: Effort = Effort {
+    sample_bytes: 128 << 10,
+    probe: Duration::from_micros(100),
+    rounds: 5,
+    round_ns: 0.05e6,
+    tail_rounds: 0,
+    longest: Duration::from_micros(600),
+};
 /// The share of a round that may be lost to others.
 const MOST_LOST: f64 = 0.02;
-/// Rounds one record at a time, of so many records, and what one may take.
-const TAIL_ROUNDS: usize = 5;
+/// Records of a round one record at a time, and what one may take.
 const TAIL_RECORDS: usize = 1000;
 const TAIL_ROUND_NS: f64 = 0.25e6;
 /// Records of the small batches that are run between two looks at the clock.
 const GROUP_RECORDS: usize = 64;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
-/// No round begins later.
-const LONGEST: Duration = Duration::from_millis(16);
 
 /// Measures what the handlers that `make` makes cost on `sample`: whole records of this format, back to back, which may
 /// have come from anywhere. At work a batch has `records_per_batch` records; batches of an eighth of that are measured
@@ -73,11 +99,31 @@ pub fn measure(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
+    measure_with(FULL, make, format, sample, records_per_batch)
+}
+
+/// The same in about a millisecond: with less certainty, and without the tail, for which the mean stands.
+pub fn measure_briefly(
+    make: &mut dyn FnMut() -> Box<dyn Handler>,
+    format: &Format,
+    sample: &[u8],
+    records_per_batch: usize,
+) -> Option<Measured> {
+    measure_with(BRIEF, make, format, sample, records_per_batch)
+}
+
+fn measure_with(
+    effort: Effort,
+    make: &mut dyn FnMut() -> Box<dyn Handler>,
+    format: &Format,
+    sample: &[u8],
+    records_per_batch: usize,
+) -> Option<Measured> {
     let began = Instant::now();
     let mut handler = make();
-    let mut run = Run::over(Records::of(format, sample)?);
+    let mut run = Run::over(Records::of(format, sample, effort.sample_bytes)?);
     // How long a record takes, to see how many can be run; and to warm up.
-    let probe_ns = run.probe(&mut *handler);
+    let probe_ns = run.probe(&mut *handler, effort.probe);
     let fitting = |ns: f64| (ns / probe_ns.max(1.0)) as usize;
     let mut large = records_per_batch.clamp(1, run.records.in_buffer);
     let mut small = (large / 8).max(1);
@@ -87,13 +133,13 @@ pub fn measure(
     if probe_ns > SLOW_NS {
         (small, large) = (1, 1);
     }
-    let most = fitting(ROUND_NS).clamp(large, run.records.places.len().max(large));
+    let most = fitting(effort.round_ns).clamp(large, run.records.places.len().max(large));
     let mut rounds = [Rounds::default(), Rounds::default()];
-    while rounds.iter().any(|rounds| rounds.calm.len() < ROUNDS) {
+    while rounds.iter().any(|rounds| rounds.calm.len() < effort.rounds) {
         for (size, rounds) in [small, large].into_iter().zip(&mut rounds) {
             rounds.add(run.round(&mut *handler, size, most));
         }
-        if began.elapsed() > LONGEST {
+        if began.elapsed() > effort.longest {
             break;
         }
     }
@@ -104,7 +150,10 @@ pub fn measure(
     };
     let mean_ns = (ns_of_large - ns_per_batch / large as f64).max(0.0);
     let (records_in, out) = run.outcome(&mut *handler, large, most);
-    let tail_ns = run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), began) - ns_per_batch;
+    let tail_ns = match effort.tail_rounds {
+        0 => mean_ns,
+        _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - ns_per_batch,
+    };
     Some(Measured {
         ns_per_batch,
         mean_ns,
@@ -157,13 +206,13 @@ impl Run {
     }
 
     /// What a record costs, in ns, after some hundred records or some milliseconds.
-    fn probe(&mut self, handler: &mut dyn Handler) -> f64 {
+    fn probe(&mut self, handler: &mut dyn Handler, longest: Duration) -> f64 {
         let began = Instant::now();
         let mut fastest = f64::INFINITY;
         for _ in 0..32 {
             let records = if fastest > SLOW_NS { 1 } else { GROUP_RECORDS };
             fastest = fastest.min(self.round(handler, 1, records).ns);
-            if began.elapsed() > Duration::from_millis(3) {
+            if began.elapsed() > longest {
                 break;
             }
         }
@@ -209,10 +258,16 @@ impl Run {
 
     /// What 99 of 100 records cost at most, in ns. Handlers of the same beginning go over the same records, and of each
     /// record the fastest time counts: what is slow in one round only was interrupted.
-    fn tail(&mut self, make: &mut dyn FnMut() -> Box<dyn Handler>, records: usize, began: Instant) -> f64 {
+    fn tail(
+        &mut self,
+        make: &mut dyn FnMut() -> Box<dyn Handler>,
+        records: usize,
+        effort: Effort,
+        began: Instant,
+    ) -> f64 {
         let mut fastest = vec![f64::INFINITY; records];
-        for round in 0..TAIL_ROUNDS {
-            if round > 0 && began.elapsed() > LONGEST {
+        for round in 0..effort.tail_rounds {
+            if round > 0 && began.elapsed() > effort.longest {
                 break;
             }
             let mut handler = make();
@@ -306,7 +361,7 @@ impl Sink for Buffered {
     }
 }
 
-/// The sample, several times, in as many buffers as it takes to fill [`SAMPLE_BYTES`], in another order each time.
+/// The sample, several times, in as many buffers as it takes to fill so many bytes, in another order each time.
 struct Records {
     buffers: Vec<Buffer>,
     /// Every record: the buffer that it is in, and its place there.
@@ -319,14 +374,14 @@ struct Records {
 }
 
 impl Records {
-    fn of(format: &Format, sample: &[u8]) -> Option<Records> {
+    fn of(format: &Format, sample: &[u8], bytes: usize) -> Option<Records> {
         let mut spans: Vec<(u32, u32)> = Vec::new();
         // What stands before a record that is wrong is good.
         let _ = format.check_records(sample, |start, len| spans.push((start, len)));
         let in_sample = spans.len() as u64;
         let longest = spans.iter().map(|(_, len)| *len as usize).max()?;
         let room = BUFFER_BYTES.max(longest);
-        let count = SAMPLE_BYTES.div_ceil(room);
+        let count = bytes.div_ceil(room);
         let mut pool = Pool::new(PoolConfig { classes: vec![(room, count)] }).ok()?;
         let (mut buffers, mut places, mut in_buffer) = (Vec::new(), Vec::new(), 0);
         let (mut order, mut next) = (Shuffled::default(), 0);

@@ -85,6 +85,9 @@ pub struct PlatformConfig {
     /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the network
     /// brings and takes. Not bounded when absent.
     pub bandwidth_mbit_per_s: Option<u32>,
+    /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs elsewhere, or is
+    /// refused.
+    pub admit_subscriptions: bool,
 }
 
 /// A further context.
@@ -182,6 +185,7 @@ impl Default for PlatformConfig {
             shed_at_percent: 90,
             history_s: 300,
             bandwidth_mbit_per_s: None,
+            admit_subscriptions: true,
         }
     }
 }

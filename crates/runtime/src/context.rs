@@ -5,6 +5,7 @@
 //! daemon. Between turns in which nothing came, it naps while traffic is heavy, so that the next turn finds a fuller
 //! dock, and else sleeps in epoll over its socket, its doorbell and those of its clients.
 
+use crate::admission::Admission;
 use crate::attached::{Attached, Label, Outgoing};
 use crate::clock::Clock;
 use crate::config::ContextConfig;
@@ -19,6 +20,7 @@ use crate::platform::END;
 use crate::platform::table::Table;
 use crate::remote::Remote;
 use crate::services::Services;
+use crate::standby::Standby;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
 use crate::tasks::Tasks;
@@ -88,6 +90,7 @@ pub(crate) struct Parts {
     pub(crate) platform: Table,
     /// Where the managers are told what they have to know.
     pub(crate) news: Sender<Ask>,
+    pub(crate) standby: Standby,
 }
 
 /// A context and everything it owns.
@@ -113,6 +116,8 @@ pub(crate) struct Context {
     pub(crate) news: Sender<Ask>,
     /// What some subscriptions have still to see.
     pub(crate) late: Option<Late>,
+    pub(crate) standby: Standby,
+    pub(crate) admission: Admission,
     /// Attached peers to be looked after each turn, until they have caught up.
     pub(crate) stragglers: Vec<usize>,
     /// When the rings last brought something, and when the ends of clients were last looked for.
@@ -134,7 +139,8 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
-        let Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news } = parts;
+        let Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news, standby } =
+            parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
@@ -159,6 +165,8 @@ impl Context {
             platform,
             news,
             late: None,
+            standby,
+            admission: Admission::default(),
             stragglers: Vec::new(),
             rings_ns: 0,
             ends_ns: 0,
@@ -218,7 +226,7 @@ impl Context {
         while let Some(addr) = self.device.refused() {
             if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
                 // The process is gone, and its socket with it: its queue need not hold anybody up until its time-out.
-                self.remove_peer(key, "closed", None);
+                self.end_session(key, "closed");
             }
         }
         count
@@ -290,7 +298,7 @@ impl Context {
         let blocked = |p: &crate::peers::Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
         let blocked = peer.publishing.iter().any(blocked);
         match &mut peer.carrier {
-            Carrier::Packets(_) if blocked => {}
+            Carrier::Packets(_) if blocked || peer.is_paused => {}
             Carrier::Packets(link) => link.session.receiver.consumed_to(link.session.receiver.next_seq()),
             Carrier::Memory(attached) => {
                 let held = blocked || !attached.deferred.is_empty();
@@ -330,7 +338,8 @@ impl Context {
     /// before.
     pub(crate) fn end_gone(&mut self, key: usize) {
         let waits = |attached: &mut Attached| !attached.deferred.is_empty();
-        if !self.peers.attached_mut(key).is_some_and(waits) {
+        let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
+        if !is_paused && !self.peers.attached_mut(key).is_some_and(waits) {
             return self.remove_peer(key, "gone", None);
         }
         for subscription in self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
@@ -403,13 +412,21 @@ impl Context {
 
     /// Carries out what the handles asked; `false` when the context should stop.
     fn take_commands(&mut self) -> bool {
+        let mut taken = false;
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Ok(command) => self.answer(command),
-                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Empty) => break,
             }
+            taken = true;
         }
+        if taken && (self.peers.is_dirty() || self.has_opened()) {
+            // What came of it leaves now: nothing else may come that would take it along.
+            self.flush_opened(self.idler.is_heavy(self.now_ns));
+            self.service_peers();
+        }
+        true
     }
 
     /// Tells every peer that the daemon goes, so that none has to find out by waiting.

@@ -25,11 +25,11 @@ const WHOLE_BYTES: usize = 16 << 10;
 const TELL_INTERVAL_NS: u64 = 100_000_000;
 
 /// A run of data packets, ready to be read.
-struct Data<'a> {
-    buffer: Buffer,
-    header: Header,
-    spans: &'a [PayloadSpan],
-    stride: usize,
+pub(crate) struct Data<'a> {
+    pub(crate) buffer: Buffer,
+    pub(crate) header: Header,
+    pub(crate) spans: &'a [PayloadSpan],
+    pub(crate) stride: usize,
 }
 
 impl Context {
@@ -59,7 +59,7 @@ impl Context {
                 }
                 Kind::Close => {
                     if let Some(key) = self.peer_of(&run.header, from) {
-                        self.remove_peer(key, "closed", None);
+                        self.end_session(key, "closed");
                     }
                 }
                 Kind::Welcome => self.counters.drop(Drop::PacketUnexpected, 1),
@@ -130,9 +130,13 @@ impl Context {
     }
 
     /// In-order packets of a peer: control messages are carried out, records become a batch.
-    fn deliver(&mut self, key: usize, data: Data<'_>, skip: usize) {
+    pub(crate) fn deliver(&mut self, key: usize, data: Data<'_>, skip: usize) {
         let spans = data.spans.get(skip..).unwrap_or_default();
+        if self.peers.get(key).is_some_and(|peer| peer.is_paused) {
+            return self.park(key, &data, spans);
+        }
         if data.header.kind == Kind::Control {
+            // One only: these do not run on ([`walk`]).
             for span in spans {
                 match ControlMessage::decode(&data.buffer[span.range()]) {
                     Ok(ControlMessage::Request(request)) => self.carry_out(key, request),

@@ -1,6 +1,7 @@
 //! The handlers at the context that has the device: served after the network, their results given to subscriptions; and what
 //! the managers ask of this context beside changing its table.
 
+use crate::announcing::Plans;
 use crate::context::Context;
 use crate::platform::{END, StageId};
 use crate::requests::{fits_a_packet, refuse};
@@ -152,7 +153,13 @@ impl Context {
     ///
     /// # Errors
     /// Others publish it, its policy is against a format, or there are too many streams.
-    pub(crate) fn derive(&mut self, name: &str, handler: &str, formats: &[Format]) -> Result<StreamFacts, Refusal> {
+    pub(crate) fn derive(
+        &mut self,
+        name: &str,
+        handler: &str,
+        formats: &[Format],
+        plans: &mut Plans,
+    ) -> Result<StreamFacts, Refusal> {
         let key = self.stream_named(name)?;
         let Some(stream) = self.streams.get_mut(key) else {
             return Err(refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")));
@@ -166,7 +173,7 @@ impl Context {
         let is_new = stream.made_by.is_none();
         stream.claims += u32::from(is_new);
         stream.made_by = Some(handler.into());
-        if let Err(refusal) = formats.iter().try_for_each(|format| self.declare(name, format).map(drop)) {
+        if let Err(refusal) = formats.iter().try_for_each(|format| self.declare(name, format, plans).map(drop)) {
             // Nobody makes it then, so that others may.
             if let Some(stream) = self.streams.get_mut(key).filter(|_| is_new) {
                 stream.made_by = None;

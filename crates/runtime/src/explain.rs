@@ -1,21 +1,23 @@
 //! Answers to the handle: the lists, and what a query would cost.
 
 use crate::Overflow;
+use crate::announcing::Plans;
 use crate::context::Context;
 use crate::handle::{Command, ExplainError, KeptConversion};
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::managers::queries::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
-use crate::streams::Stream;
-use crate::subscriptions::{narrowed_to, reads};
+use crate::streams::{Stream, StreamFormat};
+use crate::subscriptions::narrowed_to;
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_engine::{Handler, SelectHandler, measure};
 use crossdock_format::registry::Stream as RegisteredStream;
-use crossdock_format::{Format, ReadCost};
+use crossdock_format::{Format, FormatId, ReadCost};
 use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
-use crossdock_query::Program;
+use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
 
@@ -27,7 +29,10 @@ impl Context {
             Command::Subscriptions(to) => drop(to.send(self.subscription_infos())),
             Command::Formats(to) => drop(to.send(self.format_infos())),
             Command::Context(to) => drop(to.send(self.context_info())),
-            Command::Explain(sql, accept, to) => drop(to.send(self.explain(&sql, &accept))),
+            Command::Explain(select, accept, to) => drop(to.send(self.explain(*select, &accept))),
+            Command::ExplainPaths { stream, targets, reads, answer } => {
+                drop(answer.send(self.explain_paths(&stream, &targets, &reads)));
+            }
             Command::Conversions(to) => drop(to.send(self.conversion_infos())),
             Command::Paths(to) => drop(to.send(self.path_infos())),
             Command::Keep(kept, to) => {
@@ -41,8 +46,11 @@ impl Context {
                 let taken = self.unregister_conversion(ConversionOwner::Kept, &Between { stream, from, to: made });
                 self.answer_when_kept(Asker::Handle(to), taken);
             }
-            Command::Declare(name, format, to) => {
-                drop(to.send(self.declare(&name, &format).map(drop).map_err(|r| r.message)));
+            Command::Unplanned(name, format, to) => {
+                drop(to.send(self.unplanned(&name, &[format], &Plans::default())));
+            }
+            Command::Declare(name, format, mut plans, to) => {
+                drop(to.send(self.declare(&name, &format, &mut plans).map(drop).map_err(|r| r.message)));
             }
             Command::SetPolicy(stream, policy, to) => {
                 let set = self.set_policy(&stream, policy);
@@ -139,8 +147,9 @@ impl Context {
             .iter()
             .map(|(_, s)| SubscriptionInfo {
                 id: s.id,
-                stream: self.streams.get(s.stream).map(|s| s.name.clone()).unwrap_or_default(),
-                sql: s.select.sql().to_owned(),
+                stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
+                sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
+                handler: s.asked.as_ref().map(|_| handler_of(s.id)),
                 peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
                 records_in: s.records_in,
@@ -218,12 +227,13 @@ impl Context {
             mailboxes: self.host.mailbox_count(),
             max_mailboxes: self.host.config().max_mailboxes,
             detached: self.counters.detached(),
+            subscriptions_refused: self.admission.refused,
             domains: self.host.domains().into_iter().map(domain_info).collect(),
         }
     }
 
-    fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Explained, ExplainError> {
-        let select = crossdock_query::parse(sql)?;
+    /// What a query is planned for and measured on, beside the core.
+    fn explain(&self, select: Select, accept: &[FormatName]) -> Result<Explained, ExplainError> {
         let found =
             self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
         let Some((key, stream)) = found.and_then(|key| Some((key, self.streams.get(key)?))) else {
@@ -238,30 +248,26 @@ impl Context {
         let newest = stream.formats.last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
         let Some(format) = format else { return Err(self.unknown_stream(&select).into()) };
-        let program = select.plan(&format)?;
-        let (mut plan, output) = (program.explain().to_string(), program.output.describe());
-        plan.push_str(&reading(&program));
-        let by_name = self.config.morph.by_name;
-        let came = if targets.is_empty() { &[][..] } else { &stream.formats };
-        let reads = BTreeMap::from([(format.id(), reads(&program))]);
-        let paths = came
-            .iter()
-            .map(|known| stream.morphing.plan_path(stream, &known.format, &targets, by_name, &reads))
-            .collect();
-        let info = ExplainInfo {
-            stream: stream.name.clone(),
-            format: format.id().to_string(),
-            plan,
-            place: "c-core 0: built-in select handler".to_owned(),
-            sample_records: 0,
-            ns_per_record: None,
-            selectivity: None,
-            output,
-            paths: Vec::new(),
-        };
         let sample =
             newest.filter(|_| targets.is_empty()).map(|known| known.sample.payload.clone()).unwrap_or_default();
-        Ok(Explained { info, sample, program, paths })
+        let has = self.admission.has_ns_per_s();
+        Ok(Explained {
+            stream: stream.name.clone(),
+            select,
+            format,
+            targets,
+            sample,
+            rate_msgs_per_s: stream.peak.msgs_per_s(),
+            headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
+        })
+    }
+
+    /// How the formats of a stream would come to accepted ones.
+    fn explain_paths(&self, name: &str, targets: &[Format], reads: &BTreeMap<FormatId, Vec<bool>>) -> Vec<Planned> {
+        let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
+        let by_name = self.config.morph.by_name;
+        let plan = |known: &StreamFormat| stream.morphing.plan_path(stream, &known.format, targets, by_name, reads);
+        stream.formats.iter().map(plan).collect()
     }
 }
 
@@ -271,19 +277,49 @@ fn domain_info(status: DomainStatus) -> DomainInfo {
     DomainInfo { name, clients, shared_buffers, shared_bytes, inbox_buffers, inbox_bytes }
 }
 
-/// A plan and what its cost can be measured with, away from the core.
+/// A query, what it is planned for, and what its cost can be measured with; all of it away from the core.
 pub(crate) struct Explained {
-    info: ExplainInfo,
+    /// The stream's name.
+    pub(crate) stream: String,
+    select: Select,
+    /// The format that it is planned for.
+    pub(crate) format: Format,
+    /// The formats that are accepted; any when empty.
+    pub(crate) targets: Vec<Format>,
     sample: Vec<u8>,
-    program: Program,
-    paths: Vec<Planned>,
+    rate_msgs_per_s: u64,
+    headroom_ns_per_s: Option<u64>,
 }
 
 impl Explained {
+    /// Plans the query.
+    ///
+    /// # Errors
+    /// It does not fit the format.
+    pub(crate) fn plan(&self) -> Result<Program, QueryError> {
+        self.select.plan(&self.format)
+    }
+
     /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of the
     /// paths to the one that it was planned for.
-    pub(crate) fn measured(self) -> ExplainInfo {
-        let Explained { mut info, mut sample, mut program, paths } = self;
+    pub(crate) fn measured(self, mut program: Program, paths: Vec<Planned>) -> ExplainInfo {
+        let Explained { stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, .. } = self;
+        let mut plan = program.explain().to_string();
+        plan.push_str(&reading(&program));
+        let mut info = ExplainInfo {
+            stream,
+            format: format.id().to_string(),
+            plan,
+            place: "c-core 0: built-in select handler".to_owned(),
+            sample_records: 0,
+            ns_per_record: None,
+            selectivity: None,
+            rate_msgs_per_s,
+            load_ns_per_s: None,
+            headroom_ns_per_s,
+            output: program.output.describe(),
+            paths: Vec::new(),
+        };
         let whole = program.clone();
         for path in paths {
             let (path, made, records) = path.measured();
@@ -303,7 +339,9 @@ impl Explained {
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
         if let Some(measured) = measure(&mut make, &format, &sample, in_batch) {
             info.sample_records = measured.records;
-            info.ns_per_record = Some(measured.ns_of_batch(in_batch as f64) / in_batch as f64);
+            let ns = measured.ns_of_batch(in_batch as f64) / in_batch as f64;
+            info.ns_per_record = Some(ns);
+            info.load_ns_per_s = Some((ns * rate_msgs_per_s as f64) as u64);
             info.selectivity = Some(measured.out_records_per_record);
         }
         info

@@ -1,5 +1,6 @@
 //! The rest of the daemon's side of a context: start it, ask it, stop it.
 
+use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
 use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts, SOCKET};
@@ -14,18 +15,21 @@ use crate::managers::keep::Kept;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
+use crate::morph::lists::Planned as PlannedPath;
 use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::services::{self, ServiceThread};
+use crate::standby::{Standby, StandbyThread};
 use crate::state::{self, Started, StateSide, StateThread};
+use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
 use crossdock_engine::Natives;
-use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
+use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
-use crossdock_query::QueryError;
+use crossdock_query::{QueryError, Select};
 use crossdock_transport::FormatName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,14 +49,23 @@ pub(crate) enum Command {
     Subscriptions(SyncSender<Vec<SubscriptionInfo>>),
     Formats(SyncSender<Vec<FormatInfo>>),
     Context(SyncSender<ContextInfo>),
-    Explain(String, Vec<FormatName>, SyncSender<Result<Explained, ExplainError>>),
+    Explain(Box<Select>, Vec<FormatName>, SyncSender<Result<Explained, ExplainError>>),
+    /// How the formats of a stream would come to accepted ones, of which these fields are read.
+    ExplainPaths {
+        stream: String,
+        targets: Vec<Format>,
+        reads: BTreeMap<FormatId, Vec<bool>>,
+        answer: SyncSender<Vec<PlannedPath>>,
+    },
     Conversions(SyncSender<Vec<ConversionInfo>>),
     Paths(SyncSender<Vec<PathInfo>>),
     Keep(Box<KeptConversion>, SyncSender<Result<(), String>>),
     Discard(Box<KeptConversion>, SyncSender<Result<(), String>>),
     SetPolicy(String, Policy, SyncSender<Result<(), String>>),
     CheckFormat(String, Format, SyncSender<Result<(), String>>),
-    Declare(String, Format, SyncSender<Result<(), String>>),
+    /// What has to be planned before a stream has a format more.
+    Unplanned(String, Format, SyncSender<Vec<Unplanned>>),
+    Declare(String, Format, Box<Plans>, SyncSender<Result<(), String>>),
     Clients(SyncSender<Vec<ClientInfo>>),
     Mailboxes(SyncSender<Vec<MailboxInfo>>),
     CreateMailbox(String, MailboxOptions, SyncSender<Result<(), String>>),
@@ -168,6 +181,7 @@ struct Shared {
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
     state: Mutex<Option<StateThread>>,
+    standby: Mutex<StandbyThread>,
     manager: ManagerHandle,
     manager_thread: Mutex<Option<JoinHandle<()>>>,
     complaints: Vec<String>,
@@ -186,10 +200,7 @@ impl ContextHandle {
         complete(&mut config, udp);
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
-        let mut poller = Poller::new().map_err(system("epoll"))?;
-        if let Some(fd) = device.as_fd() {
-            poller.add(fd, SOCKET).map_err(system("epoll"))?;
-        }
+        let poller = poller_over(&device).map_err(system("epoll"))?;
         let doorbell = poller.doorbell();
         let (commands, receiver) = sync_channel(COMMANDS);
         let local_addr = device.local_addr();
@@ -210,8 +221,10 @@ impl ContextHandle {
         let Platform { dock: platform, overlay, seats, threads } =
             start_platform(&config.platform, dock, config.spin_us).map_err(system("the contexts (`[[context]]`)"))?;
         let (asks, asked) = channel();
-        let kept = Kept::new(config.morph.state_dir.clone());
-        let (news, platform_config) = (asks.clone(), config.platform.clone());
+        let state_dir = config.morph.state_dir.clone();
+        let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
+        let (standby, standby_thread) =
+            Standby::start(commands.clone(), doorbell.clone()).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let (restored, refused) = sync_channel(1);
         let run = move || {
@@ -219,8 +232,9 @@ impl ContextHandle {
             let _ = pin_cpu.map(pin_to_cpu);
             let _ = nice.map(set_nice);
             let device = Box::new(device);
+            let commands = receiver;
             let parts =
-                Parts { config, device, pool, morph_pool, poller, commands: receiver, host, services, platform, news };
+                Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news, standby };
             let mut context = Context::new(parts);
             // Who waits for it has gone if the start failed elsewhere.
             let _ = restored.send(context.restore(&registry));
@@ -230,7 +244,6 @@ impl ContextHandle {
         let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
         let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
         complaints.append(&mut refused.recv().unwrap_or_default());
-        let state = Mutex::new(state_thread);
         let views = Views::new(platform_config.history_s as usize);
         let manager = ManagerHandle::new(asks, views.clone());
         let dock = Dock::new(commands.clone(), doorbell.clone());
@@ -246,7 +259,8 @@ impl ContextHandle {
             attach_addr,
             attach,
             services,
-            state,
+            state: Mutex::new(state_thread),
+            standby: Mutex::new(standby_thread),
             manager,
             manager_thread: Mutex::new(Some(manager_thread)),
             complaints,
@@ -388,9 +402,28 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, what is wrong with the query or the formats.
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
-        let explained = self.ask(|answer| Command::Explain(sql.to_owned(), accept.to_vec(), answer))?;
-        // The cost is measured here, on the caller's thread: the context has traffic to see to.
-        Ok(explained.map(Explained::measured))
+        // What is slow is done here, on the caller's thread: the context has traffic to see to.
+        let select = match crossdock_query::parse(sql) {
+            Ok(select) => Box::new(select),
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let explained = match self.ask(|answer| Command::Explain(select, accept.to_vec(), answer))? {
+            Ok(explained) => explained,
+            Err(error) => return Ok(Err(error)),
+        };
+        let program = match explained.plan() {
+            Ok(program) => program,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let paths = match explained.targets.is_empty() {
+            true => Vec::new(),
+            false => {
+                let (stream, targets) = (explained.stream.clone(), explained.targets.clone());
+                let reads = BTreeMap::from([(explained.format.id(), reads(&program))]);
+                self.ask(|answer| Command::ExplainPaths { stream, targets, reads, answer })?
+            }
+        };
+        Ok(Ok(explained.measured(program, paths)))
     }
 
     /// All conversions, by stream.
@@ -446,7 +479,10 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the stream is refused.
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), answer))
+        let mut plans = Box::new(Plans::default());
+        // Planned here, on the caller's thread: the context has traffic to see to.
+        plans.add(self.ask(|answer| Command::Unplanned(name.to_owned(), format.clone(), answer))?);
+        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), plans, answer))
     }
 
     /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
@@ -471,6 +507,7 @@ impl Shared {
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
+            self.standby.lock().unwrap_or_else(PoisonError::into_inner).join();
             drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
@@ -498,6 +535,15 @@ fn attach(
     let (commands, context) = (commands.clone(), context.clone());
     let parts = AttachParts { config, host, address: address.clone(), bell, commands, context };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
+}
+
+/// What wakes the context when its device has something.
+fn poller_over(device: &UdpDevice) -> io::Result<Poller> {
+    let mut poller = Poller::new()?;
+    if let Some(fd) = device.as_fd() {
+        poller.add(fd, SOCKET)?;
+    }
+    Ok(poller)
 }
 
 /// What the configuration leaves to the machine.

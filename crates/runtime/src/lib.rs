@@ -8,6 +8,8 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod announcing;
 mod attach;
 mod attached;
 mod clock;
@@ -26,6 +28,7 @@ mod mailboxes;
 mod managers;
 mod morph;
 mod output;
+mod parked;
 mod peers;
 mod platform;
 mod remote;
@@ -33,8 +36,10 @@ mod requests;
 mod rings;
 mod services;
 mod sessions;
+mod standby;
 mod state;
 mod streams;
+mod subscribing;
 mod subscriptions;
 pub mod tasks;
 

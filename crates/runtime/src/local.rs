@@ -51,9 +51,11 @@ impl Context {
     /// A packet of a client's session.
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
         let Some(key) = self.peers.of_client(client.number()) else { return self.host.free(message) };
+        let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
         let behind = self.peers.attached_mut(key).filter(|attached| !attached.deferred.is_empty());
         let message = match behind {
             Some(attached) => return attached.deferred.push_back(message),
+            None if is_paused => Some(message),
             None => self.take_packet(key, message),
         };
         if let Some(message) = message
@@ -268,12 +270,20 @@ impl Context {
         self.stragglers = stragglers;
     }
 
+    /// The next packet that waits of an attached client which is not paused.
+    fn next_deferred(&mut self, key: usize) -> Option<Message> {
+        if self.peers.get(key)?.is_paused {
+            return None;
+        }
+        self.peers.attached_mut(key)?.deferred.pop_front()
+    }
+
     /// Whether the peer is still behind.
     fn look_after(&mut self, key: usize) -> bool {
         if let Some(attached) = self.peers.attached_mut(key) {
             attached.retry(&mut self.host);
         }
-        while let Some(message) = self.peers.attached_mut(key).and_then(|attached| attached.deferred.pop_front()) {
+        while let Some(message) = self.next_deferred(key) {
             let left = self.take_packet(key, message);
             let Some(left) = left else { continue };
             match self.peers.attached_mut(key) {
@@ -282,7 +292,9 @@ impl Context {
             }
             break;
         }
-        if self.peers.attached_mut(key).is_some_and(|attached| attached.leaves && attached.deferred.is_empty()) {
+        let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
+        let has_left = |attached: &mut Attached| attached.leaves && attached.deferred.is_empty();
+        if !is_paused && self.peers.attached_mut(key).is_some_and(has_left) {
             self.remove_peer(key, "gone", None);
             return false;
         }

@@ -3,11 +3,12 @@
 
 use crate::attached::Attached;
 use crate::output::{Arrived, Payload};
+use crate::parked::Parked;
 use crossdock_format::Format;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::Session;
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 /// Low bits of a session number: the slot. The rest is random, so that an old number is not mistaken for a new session.
@@ -56,11 +57,27 @@ pub(crate) struct Peer {
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
     pub(crate) dirty: bool,
+    /// What tells it from others that had or will have its key.
+    pub(crate) serial: u64,
+    /// Whether a request of its is with the standby, and what it sends meanwhile waits.
+    pub(crate) is_paused: bool,
+    /// What waits, where it speaks by packets.
+    pub(crate) parked: VecDeque<Parked>,
 }
 
 impl Peer {
-    fn new(carrier: Carrier) -> Peer {
-        Peer { carrier, publishing: Vec::new(), subscriptions: Vec::new(), control_bytes: 0, full: false, dirty: false }
+    fn new(carrier: Carrier, serial: u64) -> Peer {
+        Peer {
+            carrier,
+            publishing: Vec::new(),
+            subscriptions: Vec::new(),
+            control_bytes: 0,
+            full: false,
+            dirty: false,
+            serial,
+            is_paused: false,
+            parked: VecDeque::new(),
+        }
     }
 
     /// Its session over packets, if it has one.
@@ -126,6 +143,8 @@ pub(crate) struct Peers {
     /// By the client's number.
     by_client: HashMap<u32, usize>,
     dirty: Vec<usize>,
+    /// The serial number of the latest.
+    last: u64,
 }
 
 impl Peers {
@@ -181,7 +200,8 @@ impl Peers {
         let key = entry.key();
         let number = fastrand::u32(1..) << SLOT_BITS | key as u32;
         let link = Link { addr, nonce, number, session, armed_ns: u64::MAX };
-        entry.insert(Peer::new(Carrier::Packets(link)));
+        self.last += 1;
+        entry.insert(Peer::new(Carrier::Packets(link), self.last));
         self.by_addr.insert(addr, key);
         (key, number)
     }
@@ -189,7 +209,8 @@ impl Peers {
     /// Takes in an attached client.
     pub(crate) fn insert_attached(&mut self, attached: Attached) -> usize {
         let number = attached.client.number();
-        let key = self.slots.insert(Peer::new(Carrier::Memory(Box::new(attached))));
+        self.last += 1;
+        let key = self.slots.insert(Peer::new(Carrier::Memory(Box::new(attached)), self.last));
         self.by_client.insert(number, key);
         key
     }

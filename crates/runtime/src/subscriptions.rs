@@ -3,6 +3,7 @@
 use crate::drafts::OpenDraft;
 use crate::morph::{Accept, Way};
 use crate::output::Open;
+use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::Format;
 use crossdock_query::{Program, Projection, QueryError, Select};
@@ -26,6 +27,46 @@ pub(crate) struct Entry {
     is_narrowed: bool,
 }
 
+/// A query planned for one format, wherever that was done.
+pub(crate) struct Planned {
+    entry: Entry,
+    /// The format of the records that go out.
+    outcome: Result<Format, QueryError>,
+    /// What it costs, where that could be measured.
+    cost: Option<Cost>,
+}
+
+impl Planned {
+    /// Plans a query for a format.
+    pub(crate) fn new(select: &Select, format: &Format) -> Planned {
+        Planned::weighed(select, format, |_| None)
+    }
+
+    /// The same, with what it costs as `weigh` finds it.
+    pub(crate) fn weighed(select: &Select, format: &Format, weigh: impl FnOnce(&Program) -> Option<Cost>) -> Planned {
+        let (mut entry, mut cost) = (Entry::without_handler(format), None);
+        let outcome = select.plan(format).map(|program| {
+            let output = program.output.clone();
+            // What leaves as it came costs the query nothing.
+            cost = if takes_all(&program) { Some(Cost::default()) } else { weigh(&program) };
+            entry.take(program);
+            entry.output_format = Some(output.clone());
+            output
+        });
+        Planned { entry, outcome, cost }
+    }
+
+    /// What it was measured to take at a rate, in ns per s; nothing where it could not be measured.
+    pub(crate) fn load_ns_per_s(&self, rate_msgs_per_s: u64) -> u64 {
+        self.cost.map_or(0, |cost| cost.load(rate_msgs_per_s).time_ns_per_s)
+    }
+
+    /// Whether this is the format that it was planned for.
+    pub(crate) fn is_for(&self, format: &Format) -> bool {
+        self.entry.format == format.id().0
+    }
+}
+
 /// One subscription.
 pub(crate) struct Subscription {
     pub(crate) id: u64,
@@ -36,7 +77,11 @@ pub(crate) struct Subscription {
     /// Key of its stream.
     pub(crate) stream: usize,
     pub(crate) select: Select,
+    /// The query as it was asked for, where a handler of its own runs it; the other then takes all of what that makes.
+    pub(crate) asked: Option<Box<Select>>,
     pub(crate) overflow: Overflow,
+    /// What its query was let in for, in ns per s.
+    pub(crate) load_ns_per_s: u64,
     /// The request to answer once its stream is announced.
     pub(crate) awaiting: Option<u32>,
     pub(crate) entries: Vec<Entry>,
@@ -73,7 +118,9 @@ impl Subscription {
             number,
             stream,
             select,
+            asked: None,
             overflow,
+            load_ns_per_s: 0,
             awaiting: None,
             entries: Vec::new(),
             accept: None,
@@ -130,15 +177,16 @@ impl Subscription {
     /// # Errors
     /// The query does not fit the format; there is an entry then too, without a handler.
     pub(crate) fn add_format(&mut self, format: &Format) -> Result<Format, QueryError> {
-        let mut entry = Entry::without_handler(format);
-        let result = self.select.plan(format).map(|program| {
-            let output = program.output.clone();
-            entry.take(program);
-            entry.output_format = Some(output.clone());
-            output
-        });
-        self.entries.push(entry);
-        result
+        self.add_planned(Planned::new(&self.select, format))
+    }
+
+    /// Takes in what was planned for a format that it has no entry for. Returns the output format.
+    ///
+    /// # Errors
+    /// The query does not fit the format; there is an entry then too, without a handler.
+    pub(crate) fn add_planned(&mut self, planned: Planned) -> Result<Format, QueryError> {
+        self.entries.push(planned.entry);
+        planned.outcome
     }
 
     /// Marks the fields that the query reads of an accepted format.
@@ -173,6 +221,11 @@ pub(crate) fn reads(program: &Program) -> Vec<bool> {
     (0..program.input.fields().len()).map(|index| all || program.reads.contains(&index)).collect()
 }
 
+/// Whether every record leaves as it came.
+fn takes_all(program: &Program) -> bool {
+    program.filter.is_empty() && matches!(program.projection, Projection::All)
+}
+
 /// The same query over a format that has what it needs.
 pub(crate) fn narrowed_to(program: &Program, format: &Format) -> Option<Program> {
     program.narrowed(format, &vec![true; program.output.fields().len()])
@@ -192,7 +245,7 @@ impl Entry {
     }
 
     fn take(&mut self, program: Program) {
-        self.takes_all = program.filter.is_empty() && matches!(program.projection, Projection::All);
+        self.takes_all = takes_all(&program);
         self.output = program.output.id().0;
         self.reads = reads(&program).into();
         self.handler = Some(Box::new(SelectHandler::new(program)));

@@ -26,6 +26,7 @@ pub(crate) struct PlatformSection {
     history_s: u32,
     #[serde(deserialize_with = "none_or_mbit")]
     bandwidth_mbit_per_s: Option<u32>,
+    admit_subscriptions: bool,
     context: Vec<PlatformContext>,
 }
 
@@ -66,6 +67,7 @@ impl Default for PlatformSection {
             shed_at_percent: defaults.shed_at_percent,
             history_s: defaults.history_s,
             bandwidth_mbit_per_s: defaults.bandwidth_mbit_per_s,
+            admit_subscriptions: defaults.admit_subscriptions,
             context: defaults.contexts.into_iter().map(own).collect(),
         }
     }
@@ -90,6 +92,7 @@ impl PlatformSection {
             shed_at_percent: self.shed_at_percent,
             history_s: self.history_s,
             bandwidth_mbit_per_s: self.bandwidth_mbit_per_s,
+            admit_subscriptions: self.admit_subscriptions,
         }
     }
 

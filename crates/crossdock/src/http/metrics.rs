@@ -220,6 +220,7 @@ impl Told {
             ("crossdock_dock_records_in", "Records in", dock.records_in),
             ("crossdock_dock_records_out", "Records out, over all subscriptions", dock.records_out),
             ("crossdock_dock_batches_whole", "Batches that left as the bytes that they came in", dock.batches_whole),
+            ("crossdock_dock_subscriptions_refused", "Subscriptions that do not fit", dock.subscriptions_refused),
         ] {
             families.counter(name, help, NO_UNIT, [(vec![], value as f64)])?;
         }

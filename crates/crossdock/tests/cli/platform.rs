@@ -326,3 +326,29 @@ fn built_in_handlers_say_what_they_take() {
     let all = place.run(["handler", "natives"]).with_code(0).stdout;
     assert!(all.contains("tally") && all.contains("key") && all.contains("pass"), "{all}");
 }
+
+#[test]
+fn a_subscription_that_the_core_has_no_time_for_is_refused_by_its_figures() {
+    let (place, _daemon) = Place::with_daemon();
+    let row = format!("UA,1545,EWR,IAH,2,{}\n", "a b c ".repeat(50));
+    place.write("many.csv", "carrier,flight,origin,dest,dep_delay,note\n".to_owned() + &row.repeat(20_000));
+    place.run(["publish", "A", "many.csv", "--schema", "a.schema"]).with_code(0);
+    // As if each of so many records a second were looked through a hundred times.
+    let looks: Vec<String> = (0..100).map(|number| format!("note LIKE '%a{number}b%c%'")).collect();
+    let dear = format!("SELECT flight FROM A WHERE {}", looks.join(" OR "));
+    let explained = place.run(["explain", &dear]).with_code(0).stdout;
+    let said = [
+        "c-core 0",
+        " records a second, the stream's peak; the core has ",
+        ": it would run as a handler elsewhere, or be refused\n",
+    ];
+    assert!(said.iter().all(|part| explained.contains(part)), "{explained}");
+    let figures = ["the query needs ", " ms/s at ", " msgs/s, c-core-0 has ", "; elsewhere: ", "g-core-0 has "];
+    place.run(["subscribe", &dear]).with_code(1).saying(&figures);
+    assert_eq!(place.list("contexts")[0]["subscriptions_refused"], 1);
+    let events = place.run(["events"]).with_code(0).stdout;
+    assert!(events.contains("refused") && events.contains("a subscription to stream `A`: the query needs"), "{events}");
+    // One that costs little is let in.
+    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A WHERE dep_delay > 15"]);
+    place.wait_for_subscriptions(1);
+}

@@ -54,6 +54,9 @@ pub struct SubscriptionInfo {
     pub stream: String,
     /// Its query.
     pub sql: String,
+    /// The handler that runs its query, where the context with the device has no time for that.
+    #[serde(default)]
+    pub handler: Option<String>,
     /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
     pub peer: String,
     /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
@@ -258,6 +261,9 @@ pub struct ContextInfo {
     pub max_mailboxes: u32,
     /// Clients that were detached, by reason, in name order; only reasons that occurred.
     pub detached: Vec<(String, u64)>,
+    /// Subscriptions that were refused because the core has no time for their queries.
+    #[serde(default)]
+    pub subscriptions_refused: u64,
     /// What the protection domains hold; the first is the core's own.
     pub domains: Vec<DomainInfo>,
 }
@@ -377,6 +383,15 @@ pub struct ExplainInfo {
     pub ns_per_record: Option<f64>,
     /// Share of the sample that passes, 0 to 1; absent without one.
     pub selectivity: Option<f64>,
+    /// The most records a second that the stream has brought, which it has to keep up with.
+    #[serde(default)]
+    pub rate_msgs_per_s: u64,
+    /// What it would take at that rate, in ns a second; absent without a sample.
+    #[serde(default)]
+    pub load_ns_per_s: Option<u64>,
+    /// What the context has left for it, in ns a second; absent where queries are let in unmeasured.
+    #[serde(default)]
+    pub headroom_ns_per_s: Option<u64>,
     /// Description of the records that would come out.
     pub output: String,
     /// With accepted formats: how each format of the stream would come to one of them.

@@ -1,6 +1,7 @@
 //! What the control manager does by itself, once a second: handlers move off a c-core that has lost its headroom, and back;
 //! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
 
+use crate::admission::{ALWAYS_PERCENT, Room};
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::managers::Managers;
@@ -41,6 +42,28 @@ impl Managers {
         for (name, there) in &mut self.handlers {
             there.need.reserve = there.spec.reserve().max(reserves.get(name).copied().unwrap_or_default());
         }
+    }
+
+    /// Tells the context with the device what time it has left for subscriptions' queries. What these had been let in for when
+    /// that was found, in ns per s.
+    pub(crate) fn tell_room(&mut self) -> u64 {
+        let Ok(queries) = self.dock.run(|context| context.admission.queries()) else { return 0 };
+        let contexts = self.contexts();
+        let Some(dock) = contexts.list().first() else { return 0 };
+        let measured = dock.system.time_ns_per_s;
+        // What was let in during the last second is not in what was measured in it, or in part only; and of what was let in for
+        // a peak there may be less now.
+        let recent = queries.admitted.saturating_sub(self.admitted_before);
+        let more = measured.saturating_add(recent).max(queries.committed).saturating_sub(measured);
+        let most = dock.capacity.most.time_ns_per_s;
+        let room = Room {
+            left: contexts.headroom(0).time_ns_per_s.saturating_sub(more),
+            always: most / 100 * ALWAYS_PERCENT,
+            admitted: queries.admitted,
+        };
+        // It may have stopped.
+        let _ = self.dock.run(move |context| context.admission.take_room(room));
+        queries.admitted
     }
 
     /// What is known of some streams.

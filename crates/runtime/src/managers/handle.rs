@@ -2,6 +2,7 @@
 
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
+use crate::managers::queries::Query;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crossdock_engine::NativeKind;
@@ -57,6 +58,12 @@ pub(crate) enum Ask {
     NewFormat {
         stream: u32,
     },
+    /// From the context: a subscription's query that it has no time for is to run elsewhere.
+    PlaceQuery(Box<Query>),
+    /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
+    RemoveQuery(String),
+    /// From the context: a subscription's query fits nowhere; the stream and the figures.
+    QueryRefused(String),
     /// A kind of native handler more.
     AddNative {
         kind: Box<NativeKind>,

@@ -13,6 +13,7 @@ mod lost;
 mod measure;
 pub(crate) mod monitor;
 mod paths;
+pub(crate) mod queries;
 mod rule;
 pub(crate) mod spec;
 mod tell;
@@ -62,10 +63,14 @@ pub(crate) struct Managers {
     config: PlatformConfig,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
+    /// Those of them that are subscriptions' own queries, which nobody wished for.
+    queries: BTreeSet<String>,
     /// Kept handlers that could not be deployed at the start.
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
     balance: Balance,
+    /// What subscriptions' queries had been let in for a second ago, in ns per s.
+    admitted_before: u64,
     /// The second that was last looked at as a whole.
     last_s: u64,
     events: Events,
@@ -100,9 +105,11 @@ impl Managers {
             config,
             kept,
             handlers: BTreeMap::new(),
+            queries: BTreeSet::new(),
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(rules),
+            admitted_before: 0,
             last_s: 0,
             events,
             views,
@@ -115,6 +122,7 @@ impl Managers {
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
     fn run(mut self, asks: &Receiver<Ask>) {
         self.restore();
+        self.tell_room();
         self.leave_view();
         let mut next = Instant::now() + TICK;
         loop {
@@ -136,6 +144,7 @@ impl Managers {
         match ask {
             Ask::Change { wish, discard_state, to } => {
                 let answer = self.change(&wish, discard_state);
+                self.tell_room();
                 // Whoever is answered sees what came of it.
                 self.leave_view();
                 let _ = to.send(answer);
@@ -148,6 +157,17 @@ impl Managers {
             Ask::NewFormat { stream } => {
                 self.take_new_format(stream);
                 self.leave_view();
+            }
+            Ask::PlaceQuery(query) => {
+                self.place_query(*query);
+                self.leave_view();
+            }
+            Ask::RemoveQuery(name) => {
+                self.remove_query(&name);
+                self.leave_view();
+            }
+            Ask::QueryRefused(text) => {
+                self.events.note("refused", About { handler: None, context: Some(PlatformConfig::DOCK) }, text);
             }
             Ask::Stop => {}
         }
@@ -168,6 +188,7 @@ impl Managers {
             if self.overlay.unanswered().is_none() {
                 self.balance();
             }
+            self.admitted_before = self.tell_room();
             self.leave_view();
         } else if self.events.last() > self.viewed {
             // Whatever happened was told as an event.

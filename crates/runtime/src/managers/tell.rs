@@ -24,10 +24,11 @@ impl Managers {
         let gauges = |handler: &Deployed| self.overlay.stage(handler.stage).map(|placed| Arc::clone(&placed.gauges));
         let handlers = self.handlers.iter().map(|(name, handler)| (self.handler_info(name, handler), gauges(handler)));
         let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
+        let wished = self.handlers.iter().filter(|(name, _)| !self.is_query(name));
         let view = View {
             handlers: handlers.collect(),
             contexts: self.context_infos().into_iter().zip(ports).collect(),
-            specs: self.handlers.values().map(|handler| handler.spec.clone()).collect(),
+            specs: wished.map(|(_, handler)| handler.spec.clone()).collect(),
         };
         self.views.leave(Some(view));
     }

@@ -1,5 +1,6 @@
 //! What is kept across restarts: restored at the start, and written down as it changes.
 
+use crate::announcing::Plans;
 use crate::context::Context;
 use crate::morph::requests::Between;
 use crate::requests::refuse;
@@ -28,7 +29,7 @@ impl Context {
         self.morph.registry = registry.clone();
         for (name, kept) in registry.streams() {
             for format in kept.versions().iter().filter_map(|id| registry.format(*id)) {
-                let declared = self.declare(name, format);
+                let declared = self.declare(name, format, &mut Plans::default());
                 complaints.extend(declared.err().map(|why| refused(name, "a version", &why.message)));
             }
             if let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get_mut(key)) {

@@ -151,6 +151,7 @@ impl Managers {
 
     /// Writes down what is wanted; with what could not be restored and was not deployed anew, which a later start may be able to.
     fn write_down(&mut self, mut specs: Vec<HandlerSpec>) -> Result<(), String> {
+        specs.retain(|spec| !self.is_query(&spec.name));
         self.unrestored.retain(|lost| specs.iter().all(|spec| spec.name != lost.name));
         specs.extend(self.unrestored.iter().cloned());
         self.kept.write(specs)
@@ -286,6 +287,9 @@ impl Managers {
                 if wanted.len() < specs.len() {
                     return Err("two handlers have the same name".to_owned());
                 }
+                // Subscriptions' queries are not wished for, and stay as long as these.
+                let queries = self.handlers.iter().filter(|(name, _)| self.is_query(name));
+                wanted.extend(queries.map(|(name, there)| (name.clone(), there.spec.clone())));
             }
         }
         prepared.wanted = wanted;

@@ -194,13 +194,14 @@ impl Managers {
     fn claim(&mut self, spec: &HandlerSpec, reads: &[String], compiled: &Compiled) -> Result<(Vec<u32>, u32), String> {
         let (names, handler, makes) = (reads.to_vec(), spec.name.clone(), spec.derived().to_owned());
         let formats = compiled.outputs();
+        let mut plans = self.dock.plans(&makes, &formats).map_err(|stopped| stopped.to_string())?;
         let claimed = self.dock.run(move |context| {
             let mut numbers = Vec::new();
             let mut claim = || {
                 for name in &names {
                     numbers.push(context.claim(name)?.number);
                 }
-                context.derive(&makes, &handler, &formats).map(|facts| facts.number)
+                context.derive(&makes, &handler, &formats, &mut plans).map(|facts| facts.number)
             };
             match claim() {
                 Ok(makes) => Ok((numbers, makes)),
@@ -390,7 +391,9 @@ impl Managers {
         };
         let Some(output) = compiled.entry.output.clone() else { return Ok(compiled) };
         let (makes, name) = (spec.derived().to_owned(), spec.name.clone());
-        let declared = self.dock.run(move |context| context.derive(&makes, &name, &[output]).map(drop));
+        let outputs = [output];
+        let mut plans = self.dock.plans(&makes, &outputs).map_err(|stopped| stopped.to_string())?;
+        let declared = self.dock.run(move |context| context.derive(&makes, &name, &outputs, &mut plans).map(drop));
         match declared.map_err(|stopped| stopped.to_string())? {
             Ok(()) => Ok(compiled),
             Err(refusal) => Ok(unfit(refusal.message)),

@@ -1,0 +1,243 @@
+//! Whether a subscription's own query fits at the context with the device, where all of them run: what it was measured to take of
+//! the stream's records at the stream's peak rate, against the time that is left there.
+//!
+//! The managers tell once a second, and after every change, what is left. What is let in between is taken off that. Queries are
+//! never left without any time: together they may always take half of the core ([`ALWAYS_PERCENT`]). What makes a core busy is
+//! mostly publishers that go as fast as they are let, and which a query only makes a little slower; beside them none could ever
+//! join otherwise.
+
+use crossdock_control::figures::{Rate, Time};
+use crossdock_control::load::Cost;
+use crossdock_engine::{Handler, SelectHandler, measure_briefly};
+use crossdock_query::Program;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Share of a core that queries together may always take, in percent, however busy it is.
+pub(crate) const ALWAYS_PERCENT: u64 = 50;
+/// Queries whose cost is remembered at most.
+const MAX_REMEMBERED: usize = 4096;
+/// How long it counts.
+const FRESH: Duration = Duration::from_secs(60);
+/// A query that differs from a remembered one in its constants only may cost so many times as much: more of it may pass. It is
+/// measured itself where that matters.
+const LIKE: u64 = 4;
+
+/// The books on the time that queries may take.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    room: Option<Room>,
+    /// What the queries that are there were reckoned to take, in ns per s.
+    committed_ns_per_s: u64,
+    /// The same of all that were ever let in.
+    admitted_ns_per_s: u64,
+    /// Queries that were refused.
+    pub(crate) refused: u64,
+}
+
+/// What the managers know of a context's time, in ns per s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// What is left of it beside system work, handlers and queries, less the margin.
+    pub(crate) left: u64,
+    /// What queries together may take in any case.
+    pub(crate) always: u64,
+    /// What queries had been let in for, ever, when this was found.
+    pub(crate) admitted: u64,
+}
+
+/// What queries take and took, in ns per s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queries {
+    /// Those that are there.
+    pub(crate) committed: u64,
+    /// All that were ever let in.
+    pub(crate) admitted: u64,
+}
+
+impl Admission {
+    /// What there is for a query now, in ns per s. Whatever it takes, before the managers have looked for the first time.
+    pub(crate) fn has_ns_per_s(&self) -> u64 {
+        let Some(Room { left, always, admitted }) = self.room else { return u64::MAX };
+        let since = self.admitted_ns_per_s.saturating_sub(admitted);
+        left.saturating_sub(since).max(always.saturating_sub(self.committed_ns_per_s))
+    }
+
+    /// Lets a query in.
+    ///
+    /// # Errors
+    /// It does not fit; the figures, in words.
+    pub(crate) fn admit(&mut self, needs_ns_per_s: u64, rate_msgs_per_s: u64, context: &str) -> Result<(), String> {
+        let has = self.has_ns_per_s();
+        if needs_ns_per_s > has {
+            let (needs, rate, has) = (Time(needs_ns_per_s), Rate(rate_msgs_per_s), Time(has));
+            return Err(format!("the query needs {needs} at {rate}, {context} has {has}"));
+        }
+        self.committed_ns_per_s = self.committed_ns_per_s.saturating_add(needs_ns_per_s);
+        self.admitted_ns_per_s = self.admitted_ns_per_s.saturating_add(needs_ns_per_s);
+        Ok(())
+    }
+
+    /// A query that was let in has gone.
+    pub(crate) fn release(&mut self, needs_ns_per_s: u64) {
+        self.committed_ns_per_s = self.committed_ns_per_s.saturating_sub(needs_ns_per_s);
+    }
+
+    /// What queries take.
+    pub(crate) fn queries(&self) -> Queries {
+        Queries { committed: self.committed_ns_per_s, admitted: self.admitted_ns_per_s }
+    }
+
+    /// Takes what the managers have found.
+    pub(crate) fn take_room(&mut self, room: Room) {
+        self.room = Some(room);
+    }
+}
+
+/// What a query's cost is measured on, and compared with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Records of the stream, by format.
+    pub(crate) samples: Vec<(u64, Vec<u8>)>,
+    /// The most records a second that came so far.
+    pub(crate) peak_msgs_per_s: u64,
+    pub(crate) records_per_batch: f64,
+    /// What the context had left when this was asked for, in ns per s.
+    pub(crate) has_ns_per_s: u64,
+}
+
+/// Measures queries, and remembers what came of it: thousands of subscriptions that differ in a constant are measured once.
+#[derive(Debug, Default)]
+pub(crate) struct QueryScales {
+    /// By the query without its constants, and the format's id.
+    remembered: HashMap<(String, u64), Weighed>,
+}
+
+#[derive(Debug)]
+struct Weighed {
+    sql: String,
+    cost: Cost,
+    at: Instant,
+}
+
+impl QueryScales {
+    /// What a query costs on its stream's records; nothing is known without any.
+    pub(crate) fn weigh(&mut self, sql: &str, program: &Program, facts: &Facts) -> Option<Cost> {
+        let format = program.input.id().0;
+        let (_, sample) = facts.samples.iter().find(|(id, sample)| *id == format && !sample.is_empty())?;
+        let key = (without_constants(sql), format);
+        if let Some(known) = self.remembered.get(&key).filter(|known| known.at.elapsed() < FRESH) {
+            let load = known.cost.load(facts.peak_msgs_per_s).time_ns_per_s;
+            if known.sql == sql || load.saturating_mul(LIKE) <= facts.has_ns_per_s {
+                return Some(known.cost);
+            }
+        }
+        let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
+        let in_batch = (facts.records_per_batch.round() as usize).max(1);
+        let measured = measure_briefly(&mut make, &program.input, sample, in_batch)?;
+        let cost = Cost {
+            ns_per_batch: measured.ns_per_batch,
+            ns_per_message: measured.mean_ns,
+            messages_per_batch: facts.records_per_batch,
+            sample_messages: measured.records,
+            ..Cost::default()
+        };
+        if self.remembered.len() >= MAX_REMEMBERED {
+            self.remembered.retain(|_, known| known.at.elapsed() < FRESH);
+        }
+        if self.remembered.len() < MAX_REMEMBERED {
+            self.remembered.insert(key, Weighed { sql: sql.to_owned(), cost, at: Instant::now() });
+        }
+        Some(cost)
+    }
+}
+
+/// A query's text with `?` for each number and each text in it.
+fn without_constants(sql: &str) -> String {
+    let mut shape = String::with_capacity(sql.len());
+    let mut rest = sql.chars().peekable();
+    let mut in_name = false;
+    while let Some(c) = rest.next() {
+        match c {
+            '\'' | '"' => {
+                // A quote within is doubled, and makes two of one, which is as good.
+                let inside: String = rest.by_ref().take_while(|inner| *inner != c).collect();
+                match c {
+                    '\'' => shape.push('?'),
+                    _ => shape.extend([&*format!("\"{inside}\"")]),
+                }
+                in_name = false;
+            }
+            '0'..='9' if !in_name => {
+                while rest.next_if(|next| next.is_ascii_alphanumeric() || *next == '.').is_some() {}
+                shape.push('?');
+            }
+            _ => {
+                in_name = c.is_alphanumeric() || c == '_';
+                shape.push(c);
+            }
+        }
+    }
+    shape
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_let_in_is_taken_off_what_was_left() {
+        let mut admission = Admission::default();
+        assert_eq!(admission.admit(5_000_000_000, 1, "c"), Ok(()), "nothing is known yet");
+        admission.release(5_000_000_000);
+        let admitted = admission.queries().admitted;
+        admission.take_room(Room { left: 300_000_000, always: 0, admitted });
+        assert_eq!(admission.admit(200_000_000, 1000, "c"), Ok(()));
+        let refused = admission.admit(200_000_000, 2_100_000, "c-core-0").unwrap_err();
+        assert_eq!(refused, "the query needs 200 ms/s at 2.1 M msgs/s, c-core-0 has 100 ms/s");
+        assert_eq!(admission.queries().committed, 200_000_000);
+        // What has gone is seen when the managers look again, and not sooner.
+        admission.release(200_000_000);
+        assert_eq!(admission.has_ns_per_s(), 100_000_000);
+        let admitted = admission.queries().admitted;
+        admission.take_room(Room { left: 300_000_000, always: 0, admitted });
+        assert_eq!(admission.has_ns_per_s(), 300_000_000);
+    }
+
+    #[test]
+    fn queries_may_always_take_their_share() {
+        let mut admission = Admission::default();
+        admission.take_room(Room { left: 0, always: 200, admitted: 0 });
+        assert_eq!(admission.admit(150, 1, "c"), Ok(()));
+        assert!(admission.admit(60, 1, "c").is_err());
+        assert_eq!(admission.admit(50, 1, "c"), Ok(()));
+        assert!(admission.admit(1, 1, "c").is_err());
+        assert_eq!(admission.admit(0, 1, "c"), Ok(()), "what costs nothing always fits");
+        admission.release(150);
+        assert_eq!(admission.has_ns_per_s(), 150);
+    }
+
+    #[test]
+    fn queries_are_alike_that_differ_in_constants() {
+        let same = [
+            ("SELECT a1 FROM s WHERE b > 12", "SELECT a1 FROM s WHERE b > 7.5e3"),
+            ("SELECT * FROM s WHERE c = 'it''s'", "SELECT * FROM s WHERE c = 'a''b'"),
+            ("SELECT * FROM s WHERE c IN ('x', 'y')", "SELECT * FROM s WHERE c IN ('', '12')"),
+        ];
+        for (one, other) in same {
+            assert_eq!(without_constants(one), without_constants(other));
+        }
+        let other = [
+            ("SELECT a1 FROM s", "SELECT a2 FROM s"),
+            ("SELECT \"1\" FROM s", "SELECT \"2\" FROM s"),
+            ("SELECT a FROM s WHERE b > 1", "SELECT a FROM s WHERE b < 1"),
+        ];
+        for (one, other) in other {
+            assert_ne!(without_constants(one), without_constants(other));
+        }
+        // Whatever it is, it ends.
+        for text in ["'", "\"", "'a", "12", "", "\"a''", "1'1'1"] {
+            without_constants(text);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Queries of subscriptions that the context with the device has no time for: each is deployed as a handler of its own where it
+//! fits, and its subscription takes what that makes. It goes with the subscription, and is neither wished for nor kept.
+
+use crate::context::Context;
+use crate::managers::Managers;
+use crate::managers::handle::Wish;
+use crate::managers::spec::HandlerSpec;
+use crossdock_query::{QueryError, Select};
+
+/// What the context does with the stream that a query makes, as a query that takes all of it; or with why there is none.
+pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<Select, String>) + Send>;
+
+/// A query that is to run elsewhere.
+pub(crate) struct Query {
+    /// Its subscription's id.
+    pub(crate) subscription: u64,
+    /// Its text.
+    pub(crate) sql: String,
+    /// Where to go on.
+    pub(crate) then: Then,
+}
+
+/// The name of the handler that runs a subscription's query, and of the stream that it makes.
+pub(crate) fn handler_of(subscription: u64) -> String {
+    format!("subscription-{subscription}")
+}
+
+impl Managers {
+    /// Deploys a subscription's query where it fits.
+    pub(crate) fn place_query(&mut self, query: Query) {
+        let Query { subscription, sql, then } = query;
+        let name = handler_of(subscription);
+        let spec = HandlerSpec { name: name.clone(), sql: Some(sql), ..HandlerSpec::default() };
+        let known = self.handlers.contains_key(&name);
+        let placed = match known {
+            // Somebody deployed one of that name.
+            true => Err(format!("there is a handler `{name}` already: remove it")),
+            false => {
+                // From now on, so that it is never written down.
+                self.queries.insert(name.clone());
+                let made = self.make(&Wish::Deploy(spec), false, false);
+                made.map_err(|plan| plan.refusals.join("; "))
+                    .and_then(|_| all_of(&name).map_err(|error: QueryError| error.to_string()))
+            }
+        };
+        if placed.is_err() && !known {
+            self.remove_query(&name);
+        }
+        self.tell_room();
+        // It may have stopped.
+        let _ = self.dock.run(move |context| then(context, placed));
+    }
+
+    /// A query's subscription has gone.
+    pub(crate) fn remove_query(&mut self, name: &str) {
+        if self.queries.remove(name) && self.handlers.contains_key(name) {
+            // A handler that somebody has read from it would be in the way; then it stays, to be removed by hand.
+            let removed = self.make(&Wish::Remove { handler: name.to_owned() }, true, false);
+            if removed.is_err() {
+                self.queries.insert(name.to_owned());
+            }
+        }
+    }
+
+    /// Whether a handler is a subscription's own query.
+    pub(crate) fn is_query(&self, name: &str) -> bool {
+        self.queries.contains(name)
+    }
+}
+
+/// The query that takes all of a stream.
+fn all_of(stream: &str) -> Result<Select, QueryError> {
+    crossdock_query::parse(&format!("SELECT * FROM \"{stream}\""))
+}

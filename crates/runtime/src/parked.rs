@@ -1,0 +1,94 @@
+//! What a peer sends while a request of its is with the standby: it waits, in order, until the answer is there. So a session's
+//! requests take effect in the order in which they were sent, and so do its records.
+//!
+//! Of a session over packets no more can wait than its credit, which is not renewed meanwhile; an attached client's packets stay
+//! in its own memory, and it gets no new buffers.
+
+use crate::context::Context;
+use crate::dispatch::Data;
+use crossdock_mailbox::Buffer;
+use crossdock_transport::Header;
+use crossdock_transport::header::PayloadSpan;
+
+/// Something that waits. What an attached client sends waits in its own list.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    /// A run of packets, in order.
+    Packets {
+        /// Where they lie.
+        buffer: Buffer,
+        /// The first one's header.
+        header: Header,
+        /// Their payloads.
+        spans: Vec<PayloadSpan>,
+        /// The distance from one to the next.
+        stride: usize,
+    },
+    /// The session's end, and why.
+    End(&'static str),
+}
+
+/// A peer as the standby knows it, which may have gone meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerRef {
+    /// Its key.
+    pub(crate) key: usize,
+    /// What tells it from others that had or will have that key.
+    pub(crate) serial: u64,
+}
+
+impl Context {
+    /// What the peer sends from here on waits.
+    pub(crate) fn pause(&mut self, key: usize) -> Option<PeerRef> {
+        let peer = self.peers.get_mut(key)?;
+        peer.is_paused = true;
+        Some(PeerRef { key, serial: peer.serial })
+    }
+
+    /// The key of a peer that is still there.
+    pub(crate) fn still_there(&self, peer: PeerRef) -> Option<usize> {
+        self.peers.get(peer.key).filter(|there| there.serial == peer.serial).map(|_| peer.key)
+    }
+
+    /// A peer that has gone, but for records that it had put before; nothing can be told it any more.
+    pub(crate) fn leaves(&mut self, key: usize) -> bool {
+        self.peers.attached_mut(key).is_some_and(|attached| attached.leaves)
+    }
+
+    /// Takes what a peer has sent since it was paused, up to the next request that pauses it.
+    pub(crate) fn resume(&mut self, key: usize) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        peer.is_paused = false;
+        if self.peers.attached_mut(key).is_some() {
+            self.straggle(key);
+            return self.look_after_stragglers();
+        }
+        while let Some(parked) = self.peers.get_mut(key).filter(|p| !p.is_paused).and_then(|p| p.parked.pop_front()) {
+            match parked {
+                Parked::Packets { buffer, header, spans, stride } => {
+                    self.deliver(key, Data { buffer, header, spans: &spans, stride }, 0);
+                }
+                Parked::End(why) => return self.remove_peer(key, why, None),
+            }
+        }
+        self.grant_credit(key);
+        self.peers.touch(key);
+    }
+
+    /// Packets of a peer that is paused wait behind those that wait already.
+    pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let Data { buffer, header, stride, .. } = data;
+        let (buffer, spans) = (buffer.clone(), spans.to_vec());
+        peer.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
+    }
+
+    /// A session over packets has ended: at once, or behind what waits.
+    pub(crate) fn end_session(&mut self, key: usize, why: &'static str) {
+        match self.peers.get_mut(key).filter(|peer| peer.is_paused) {
+            None => self.remove_peer(key, why, None),
+            Some(peer) if matches!(peer.parked.back(), Some(Parked::End(_))) => {}
+            Some(peer) => peer.parked.push_back(Parked::End(why)),
+        }
+    }
+}

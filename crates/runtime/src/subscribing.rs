@@ -1,0 +1,361 @@
+//! How a subscription comes to be: its query is parsed on the standby, planned there for the formats that its stream has or that
+//! it accepts, and put in between two turns. What its session sends meanwhile waits.
+
+use crate::Overflow;
+use crate::admission::{Facts, QueryScales};
+use crate::config::PlatformConfig;
+use crate::context::Context;
+use crate::managers::handle::Ask;
+use crate::managers::queries::{Query, handler_of};
+use crate::morph::Accept;
+use crate::parked::PeerRef;
+use crate::requests::refuse;
+use crate::standby::Panicked;
+use crate::subscriptions::{Planned, Subscription};
+use crossdock_format::Format;
+use crossdock_query::{Program, QueryError, Select};
+use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::{FormatName, Reply, Unreadable};
+
+/// Subscription numbers that fit into the descriptors of shared memory; 0 stands there for no subscription.
+const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
+/// Formats that one subscription accepts at most.
+const MAX_ACCEPTED: usize = 16;
+
+/// What a subscriber asks for.
+pub(crate) struct Wish {
+    /// The request's number.
+    pub(crate) id: u32,
+    /// The subscriber's number for it.
+    pub(crate) number: u32,
+    /// The query.
+    pub(crate) sql: String,
+    /// What happens when its queue is full, if the subscriber says so.
+    pub(crate) overflow: Option<Overflow>,
+    /// Whether it may wait for its stream.
+    pub(crate) wait: bool,
+    /// The formats that it accepts; any when empty.
+    pub(crate) accept: Vec<FormatName>,
+    /// What happens to records that cannot be had in these, if the subscriber says so.
+    pub(crate) unreadable: Option<Unreadable>,
+}
+
+/// A subscription on its way.
+struct Coming {
+    /// Whose it is to be.
+    peer: PeerRef,
+    wish: Wish,
+    select: Select,
+    /// What its query is planned for.
+    planned: Vec<Planned>,
+}
+
+impl Coming {
+    /// Plans the query for some formats, and measures it.
+    fn plan(&mut self, formats: &[Format], scales: &mut QueryScales, facts: Option<&Facts>) {
+        let Coming { select, planned, .. } = self;
+        planned.extend(formats.iter().map(|format| {
+            let weigh = |program: &Program| scales.weigh(select.sql(), program, facts?);
+            Planned::weighed(select, format, weigh)
+        }));
+    }
+
+    /// Takes what was planned for a format.
+    fn take(&mut self, format: &Format) -> Planned {
+        match self.planned.iter().position(|planned| planned.is_for(format)) {
+            Some(at) => self.planned.swap_remove(at),
+            None => Planned::new(&self.select, format),
+        }
+    }
+}
+
+/// What became of a subscription that was asked for.
+enum Outcome {
+    /// It stands.
+    Stands,
+    /// It is there, and is answered with its stream's first format, or with the first that it accepts.
+    Waits,
+    /// It has to be planned for these first.
+    Unplanned(Vec<Format>),
+    /// The core has no time for it; the figures.
+    NoTime(String),
+}
+
+impl Context {
+    /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
+    pub(crate) fn begin_subscribe(&mut self, key: usize, wish: Wish) {
+        let Some(peer) = self.pause(key) else { return };
+        let id = wish.id;
+        let work = move |_: &mut QueryScales| (crossdock_query::parse(&wish.sql), wish);
+        let then = move |context: &mut Context, parsed: Result<(Result<Select, QueryError>, Wish), Panicked>| {
+            let refusal = match parsed {
+                Ok((Ok(select), wish)) => {
+                    return context.go_on(Coming { peer, wish, select, planned: Vec::new() });
+                }
+                Ok((Err(error), _)) => refuse(RefusalCode::Query, error.to_string()),
+                Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
+            };
+            context.end_subscribe(peer, id, refusal);
+        };
+        self.standby.give(work, then);
+    }
+
+    /// Puts a subscription in, or has it planned for what it is not planned for yet.
+    fn go_on(&mut self, mut coming: Coming) {
+        let peer = coming.peer;
+        let Some(key) = self.still_there(peer) else { return };
+        if self.leaves(key) {
+            return self.resume(key);
+        }
+        let id = coming.wish.id;
+        match self.subscribe(key, &mut coming) {
+            Ok(Outcome::Stands) => {
+                self.confirm_subscription(key, id, coming.wish.number);
+                self.resume(key);
+            }
+            Ok(Outcome::Waits) => self.resume(key),
+            Ok(Outcome::Unplanned(formats)) => {
+                let facts = self.query_facts(coming.select.stream());
+                let work = move |scales: &mut QueryScales| {
+                    coming.plan(&formats, scales, facts.as_ref());
+                    coming
+                };
+                let then = move |context: &mut Context, planned: Result<Coming, Panicked>| match planned {
+                    Ok(coming) => context.go_on(coming),
+                    Err(panicked) => {
+                        let refusal = refuse(RefusalCode::Query, panicked.to_string());
+                        context.end_subscribe(peer, id, refusal);
+                    }
+                };
+                self.standby.give(work, then);
+            }
+            Ok(Outcome::NoTime(figures)) => self.go_elsewhere(coming, figures),
+            Err(refusal) => self.end_subscribe(peer, id, refusal),
+        }
+    }
+
+    /// Ends a request for a subscription that comes to nothing.
+    fn end_subscribe(&mut self, peer: PeerRef, id: u32, refusal: Refusal) {
+        let Some(key) = self.still_there(peer) else { return };
+        self.tell(key, &Reply::Refused { id, refusal }.into());
+        self.resume(key);
+    }
+
+    /// Makes a subscription, once its query is planned for all that it has to be.
+    fn subscribe(&mut self, key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
+        self.check_subscribing(key, coming.wish.number)?;
+        let name = coming.select.stream();
+        let announced = |key: &usize| self.streams.get(*key).is_some_and(|s| !s.formats.is_empty());
+        let stream_key = match self.streams.find(name).filter(announced) {
+            Some(stream) => stream,
+            None if coming.wish.wait => self.stream_named(name)?,
+            None => {
+                let error = self.unknown_stream(&coming.select);
+                return Err(refuse(RefusalCode::UnknownStream, error.to_string()));
+            }
+        };
+        let made = self.make_subscription(key, stream_key, coming);
+        let made = match made.inspect_err(|_| self.streams.forget_if_unused(stream_key))? {
+            Ok(subscription) => subscription,
+            Err(unplanned) => {
+                self.streams.forget_if_unused(stream_key);
+                return Ok(Outcome::Unplanned(unplanned));
+            }
+        };
+        let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::DOCK) {
+            return Ok(Outcome::NoTime(figures));
+        }
+        self.put_in(key, stream_key, made);
+        Ok(if stands { Outcome::Stands } else { Outcome::Waits })
+    }
+
+    /// What a query of a stream is measured on; nothing if it need not be, or cannot.
+    fn query_facts(&self, name: &str) -> Option<Facts> {
+        let stream = self.streams.find(name).and_then(|key| self.streams.get(key))?;
+        let peak_msgs_per_s = stream.peak.msgs_per_s();
+        if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
+            return None;
+        }
+        Some(Facts {
+            samples: stream.formats.iter().map(|f| (f.format.id().0, f.sample.payload.clone())).collect(),
+            peak_msgs_per_s,
+            records_per_batch: (stream.records_in as f64 / stream.batches_in.max(1) as f64).max(1.0),
+            has_ns_per_s: self.admission.has_ns_per_s(),
+        })
+    }
+
+    /// Has a query that the core has no time for run as a handler of its own, where there is room for it.
+    fn go_elsewhere(&mut self, coming: Coming, figures: String) {
+        if !coming.wish.accept.is_empty() {
+            // What is converted is converted here.
+            return self.refuse_query(&coming, figures);
+        }
+        let (subscription, sql) = (self.next_subscription, coming.select.sql().to_owned());
+        self.next_subscription += 1;
+        let then = Box::new(move |context: &mut Context, placed: Result<Select, String>| match placed {
+            Ok(made) => context.take_placed(&coming, subscription, made),
+            Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
+        });
+        // The managers answer as long as there are sessions.
+        let _ = self.news.send(Ask::PlaceQuery(Box::new(Query { subscription, sql, then })));
+    }
+
+    /// A subscription takes all of what its query makes elsewhere.
+    fn take_placed(&mut self, coming: &Coming, id: u64, made: Select) {
+        let Coming { peer, wish, select, .. } = coming;
+        let there = self.still_there(*peer).filter(|key| !self.leaves(*key));
+        let checked = there.map(|key| self.check_subscribing(key, wish.number).map(|()| key));
+        let stream = self.streams.find(made.stream());
+        let (Some(Ok(key)), Some(stream)) = (&checked, stream) else {
+            // The managers may have ended before.
+            let _ = self.news.send(Ask::RemoveQuery(handler_of(id)));
+            return match checked {
+                Some(Err(refusal)) => self.end_subscribe(*peer, wish.id, refusal),
+                _ => self.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
+            };
+        };
+        let overflow = wish.overflow.unwrap_or(self.config.overflow);
+        let mut subscription = Subscription::new(id, *key, wish.number, stream, made, overflow);
+        subscription.asked = Some(Box::new(select.clone()));
+        let formats = self.streams.get(stream).map(|stream| stream.formats.iter().map(|known| &known.format));
+        // Taking all of it fits any format.
+        formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
+        self.put_in(*key, stream, subscription);
+        self.confirm_subscription(*key, wish.id, wish.number);
+        self.resume(*key);
+    }
+
+    /// A query fits nowhere.
+    fn refuse_query(&mut self, coming: &Coming, figures: String) {
+        self.admission.refused += 1;
+        let text = format!("a subscription to stream `{}`: {figures}", coming.select.stream());
+        // The managers may have ended before.
+        let _ = self.news.send(Ask::QueryRefused(text));
+        self.end_subscribe(coming.peer, coming.wish.id, refuse(RefusalCode::Limit, figures));
+    }
+
+    /// A subscription is there from now on.
+    fn put_in(&mut self, key: usize, stream_key: usize, subscription: Subscription) {
+        let (overflow, accepts) = (subscription.overflow, subscription.accept.is_some());
+        self.next_subscription += 1;
+        let subscription_key = self.subscriptions.insert(subscription);
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            stream.subscriptions.push(subscription_key);
+        }
+        if let Some(peer) = self.peers.get_mut(key) {
+            peer.subscriptions.push(subscription_key);
+            if peer.full && overflow == Overflow::Block {
+                self.block(stream_key);
+            }
+        }
+        self.share_queues();
+        if accepts {
+            self.replan(stream_key);
+        }
+    }
+
+    /// Whether a peer may have one subscription more, under this number.
+    fn check_subscribing(&self, key: usize, number: u32) -> Result<(), Refusal> {
+        if self.subscriptions.len() >= self.config.max_subscriptions as usize {
+            let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        let Some(peer) = self.peers.get(key) else { return Ok(()) };
+        if peer.link().is_none() && !LOCAL_NUMBERS.contains(&number) {
+            let message =
+                format!("subscription number {number}: over shared memory they go from 1 to {}", LOCAL_NUMBERS.end());
+            return Err(refuse(RefusalCode::State, message));
+        }
+        if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
+            let message = format!("subscription number {number} is in use in this session");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        Ok(())
+    }
+
+    /// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or those
+    /// that it accepts.
+    fn wanted_formats(&self, stream_key: usize, wish: &Wish) -> Result<Vec<Format>, Refusal> {
+        if wish.accept.is_empty() {
+            let stream = self.streams.get(stream_key);
+            return Ok(stream.iter().flat_map(|stream| &stream.formats).map(|known| known.format.clone()).collect());
+        }
+        if wish.accept.len() > MAX_ACCEPTED {
+            let message = format!("a subscription accepts {MAX_ACCEPTED} formats at most");
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        let mut formats: Vec<Format> = Vec::new();
+        for name in &wish.accept {
+            if let Some(format) = self.format_named(Some(stream_key), name)?
+                && !formats.contains(&format)
+            {
+                formats.push(format);
+            }
+        }
+        Ok(formats)
+    }
+
+    /// A subscription with its query planned for all that is known now; or what it has to be planned for before.
+    fn make_subscription(
+        &self,
+        peer: usize,
+        stream_key: usize,
+        coming: &mut Coming,
+    ) -> Result<Result<Subscription, Vec<Format>>, Refusal> {
+        let formats = self.wanted_formats(stream_key, &coming.wish)?;
+        let is_planned = |format: &Format| coming.planned.iter().any(|planned| planned.is_for(format));
+        let unplanned: Vec<Format> = formats.iter().filter(|format| !is_planned(format)).cloned().collect();
+        if !unplanned.is_empty() {
+            return Ok(Err(unplanned));
+        }
+        let overflow = coming.wish.overflow.unwrap_or(self.config.overflow);
+        let (id, number, select) = (self.next_subscription, coming.wish.number, coming.select.clone());
+        let mut subscription = Subscription::new(id, peer, number, stream_key, select, overflow);
+        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        // Which of its formats comes how often is not known, so the dearest counts.
+        subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
+        if !coming.wish.accept.is_empty() {
+            self.take_accepted(&mut subscription, coming, formats)?;
+            return Ok(Ok(subscription));
+        }
+        let newest = formats.len();
+        // The newest format must fit; older ones may not, their records are then counted as unreadable.
+        for (index, format) in formats.iter().enumerate() {
+            if let Err(error) = subscription.add_planned(coming.take(format))
+                && index + 1 == newest
+            {
+                return Err(refuse(RefusalCode::Query, error.to_string()));
+            }
+        }
+        subscription.awaiting = formats.is_empty().then_some(coming.wish.id);
+        Ok(Ok(subscription))
+    }
+
+    /// Takes the plans for the formats that are accepted, as far as they are known. All of these must fit.
+    fn take_accepted(
+        &self,
+        subscription: &mut Subscription,
+        coming: &mut Coming,
+        formats: Vec<Format>,
+    ) -> Result<(), Refusal> {
+        let policy = coming.wish.unreadable.unwrap_or(self.config.morph.unreadable);
+        let mut accept = Accept::new(coming.wish.accept.clone(), policy);
+        for format in formats {
+            subscription.add_planned(coming.take(&format)).map_err(|error| {
+                let message = format!("the query does not fit the accepted format {}: {error}", format.id());
+                refuse(RefusalCode::Query, message)
+            })?;
+            accept.targets.push(format);
+        }
+        if let (true, Some(name)) = (accept.targets.is_empty(), coming.wish.accept.first()) {
+            if !coming.wish.wait {
+                return Err(self.unknown_format(Some(subscription.stream), name, subscription.select.stream()));
+            }
+            subscription.awaiting = Some(coming.wish.id);
+        }
+        subscription.accept = Some(Box::new(accept));
+        Ok(())
+    }
+}
