@@ -164,7 +164,7 @@ impl Context {
         let is_new = stream.made_by.is_none();
         stream.claims += u32::from(is_new);
         stream.made_by = Some(handler.into());
-        if let Err(refusal) = formats.iter().try_for_each(|format| self.declare(name, format).map(drop)) {
+        if let Err(refusal) = formats.iter().try_for_each(|format| self.make_known(name, format, false).map(drop)) {
             // Nobody makes it then, so that others may.
             if let Some(stream) = self.streams.get_mut(key).filter(|_| is_new) {
                 stream.made_by = None;

@@ -131,9 +131,17 @@ impl Context {
         Ok(self.streams.find_or_make(name))
     }
 
-    /// Makes a format known on a stream; its subscriptions plan their queries for it.
+    /// Makes a format known on a stream, and keeps it; its subscriptions plan their queries for it.
     pub(crate) fn declare(&mut self, name: &str, format: &Format) -> Result<usize, Refusal> {
+        self.make_known(name, format, true)
+    }
+
+    /// The same; a format that a handler makes is kept with the handler, and in the registry only where that knows its stream.
+    pub(crate) fn make_known(&mut self, name: &str, format: &Format, keeps: bool) -> Result<usize, Refusal> {
         let key = self.stream_named(name)?;
+        if keeps || self.morph.registry.stream(name).is_some() {
+            self.keep_versions(key)?;
+        }
         let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         if stream.has_format(format.id()) {
             return Ok(key);
@@ -142,8 +150,10 @@ impl Context {
             let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let was_left = stream.morphing.graph.is_guarded(format.id());
-        self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
+        let (was_left, is_kept) = (stream.morphing.graph.is_guarded(format.id()), stream.is_kept);
+        if is_kept {
+            self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
+        }
         let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         if stream.claims > 0 {

@@ -427,6 +427,31 @@ fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     context.stop();
 }
 
+#[test]
+fn the_streams_of_handlers_that_are_gone_are_forgotten_once_nobody_reads_them() {
+    let (context, addr) = start(|config| config.max_streams = 4);
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    for round in 0..20 {
+        let name = format!("made{round}");
+        change(&context, Wish::Deploy(sql(&name, "SELECT * FROM N")));
+        let subscriber = Subscriber::builder(&addr).sql(format!("SELECT * FROM {name}")).connect().unwrap();
+        change(&context, Wish::Remove { handler: name });
+        assert_eq!(context.streams().unwrap().len(), 2, "somebody waits for it still");
+        drop(subscriber);
+        while context.streams().unwrap().len() > 1 {
+            std::thread::yield_now();
+        }
+    }
+    // What was declared stays.
+    context.declare_stream("kept", &numbers()).unwrap().unwrap();
+    change(&context, Wish::Deploy(sql("kept", "SELECT * FROM N")));
+    change(&context, Wish::Remove { handler: "kept".into() });
+    assert_eq!(context.streams().unwrap().len(), 2);
+    context.stop();
+}
+
 /// One that is stopped runs no more, and holds nobody up.
 #[test]
 fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
