@@ -8,8 +8,8 @@ use crossdock_runtime::{ContextHandle, HandlerSpec, PlatformConfig, Wish};
 use std::time::Duration;
 
 /// Records published at a time, and the time between: 25,000 records a second.
-const AT_A_TIME: u64 = 5;
-const EVERY_US: u64 = 200;
+const AT_A_TIME: u64 = 2;
+const EVERY_US: u64 = 80;
 /// What each handler computes for a record, in ns: 25 ms a second.
 const WORK_NS: u64 = 1000;
 /// Up to one record in so many may be let through by those that allow it.
@@ -53,7 +53,7 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     let capacity = |context: &ContextHandle| {
         let contexts = context.manager().contexts().map_err(|_| "the managers have stopped")?;
         let dock = contexts.iter().find(|context| context.name == "c-core-0").ok_or("no context c-core-0")?;
-        Ok::<f64, Error>(dock.capacity_ns_per_s as f64)
+        Ok::<f64, Error>(dock.headroom_ns_per_s as f64)
     };
     let capacity = capacity(context)?;
     let load = (WORK_NS * rate) as f64;

@@ -35,10 +35,9 @@ fn errors(
         let predicted = info.predicted.time_ns_per_s as f64 * info.rate_msgs_per_s as f64 / rate as f64;
         let measured = info.measured.time_ns_per_s as f64;
         eprintln!(
-            "{:>6.2} predicted {:>10.0} ns/s, measured {:>10.0}: {} {:?}",
+            "{:>6.2} predicted {predicted:>10.0} ns/s, measured {measured:>10.0}, at {} msgs/s: {} {:?}",
             predicted / measured,
-            predicted,
-            measured,
+            info.rate_msgs_per_s,
             info.program,
             info.parameters
         );

@@ -1,4 +1,4 @@
-//! The daemon with its managers in this process, a publisher and a subscriber through shared memory: from the request for another
+//! The daemon with its managers in this process, a publisher and a subscriber over UDP: from the request for another
 //! version to the first message that it made, and what subscribers notice of swaps.
 
 use super::Table;
@@ -49,7 +49,7 @@ fn version(number: u64) -> HandlerSpec {
 /// Publishes until told to stop.
 fn publish(addr: &str, since: Instant, shared: &Shared) -> Result<(), Error> {
     let format = format()?;
-    let mut publisher = Publisher::builder(addr).transport(Transport::Shm).stream("s").format(&format).connect()?;
+    let mut publisher = Publisher::builder(addr).transport(Transport::Udp).stream("s").format(&format).connect()?;
     let mut row = RecordBuilder::new(&format);
     let (start, mut number) = (Instant::now(), 0);
     while !shared.has_ended.load(Ordering::Acquire) {
@@ -74,7 +74,7 @@ fn publish(addr: &str, since: Instant, shared: &Shared) -> Result<(), Error> {
 
 /// Takes what the handler makes until the stream ends; the latencies, run by run.
 fn subscribe(addr: &str, since: Instant, shared: &Shared) -> Result<Vec<Vec<u64>>, Error> {
-    let builder = Subscriber::builder(addr).transport(Transport::Shm).sql("SELECT * FROM v");
+    let builder = Subscriber::builder(addr).transport(Transport::Udp).sql("SELECT * FROM v");
     let mut subscriber = builder.wait_for_stream(PATIENCE).connect()?;
     let (mut runs, mut was_timing, mut next) = (vec![Vec::new()], false, None);
     loop {

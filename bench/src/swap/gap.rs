@@ -3,6 +3,7 @@
 use super::Table;
 use crate::cores::{self, Cores as Cpus};
 use crate::cpu::Error;
+use crate::flights;
 use crate::load;
 use crate::report::quantile;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
@@ -13,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Messages of a batch.
-const AT_A_TIME: u64 = 8;
+const AT_A_TIME: u64 = 1;
 /// Batches of a window: the one at the swap, and those behind it, for which memory may be cold still.
-const WINDOW: u32 = 32;
+const WINDOW: u32 = 12;
 /// Batches after a window that count for none.
 const APART: u32 = 64;
 /// Keys that are counted by, so many that the state is worth handing over.
@@ -25,9 +26,13 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Numbers that are remembered as missing at most.
 const MAX_MISSING: usize = 1 << 16;
 
-/// The two versions of the first handler: both make the same records, the one for a condition on numbers.
-const SELECTS: [&str; 2] =
-    ["SELECT number, key FROM s WHERE number >= 0", "SELECT number, key FROM s WHERE key < 1000000 AND flags = 7"];
+/// The two versions of the first handler: both make the same records of flights, for conditions that all of them meet.
+const SELECTS: [&str; 2] = [
+    "SELECT number, key, carrier, flight, tailnum, origin, dest, dep_delay, arr_delay, distance, time_hour FROM s \
+     WHERE number >= 0 AND origin IN ('EWR', 'JFK', 'LGA') AND distance BETWEEN 1 AND 10000",
+    "SELECT number, key, carrier, flight, tailnum, origin, dest, dep_delay, arr_delay, distance, time_hour FROM s \
+     WHERE key < 1000000 AND carrier <> 'XX' AND dep_delay > -600",
+];
 /// The two versions of the second: running counts by key, under another name.
 const COUNTS: [&str; 2] = ["count", "seen"];
 
@@ -88,12 +93,14 @@ enum Open {
 /// The context under load.
 struct Line {
     cores: Cores,
-    input: Format,
+    format: u64,
     pool: Pool,
     template: Vec<u8>,
     batch: Batch,
     sent: u64,
     seen: Seen,
+    /// Where the number and the key are in what comes in.
+    written: [usize; 2],
     /// Where the number and the count are in what comes out.
     places: [usize; 2],
     since: Instant,
@@ -121,15 +128,30 @@ impl Versions {
     }
 }
 
+/// Where a field is in a record, in bytes.
+fn of(format: &Format, name: &str) -> Result<usize, Error> {
+    let field = format.field(name).ok_or_else(|| format!("no field {name}"))?;
+    Ok(format.fields()[field].offset as usize)
+}
+
+/// The format of what comes in: flights with a number and a key; and one of them.
+fn flight() -> Result<(Format, Vec<u8>), Error> {
+    let fields = flights::FIELDS.map(|(name, ty)| FieldSpec::nullable(name, ty));
+    let added = [("number", FieldType::U64), ("key", FieldType::U32)].map(|(name, ty)| FieldSpec::new(name, ty));
+    let format = Format::natural(fields.into_iter().chain(added))?;
+    let mut row = RecordBuilder::new(&format);
+    flights::fill(&mut row, flights::lines(1)?.first().ok_or("there are no flights")?)?;
+    row.set_text(flights::REMARKS, "")?;
+    for name in ["number", "key"] {
+        row.set(format.field(name).ok_or("no number")?, Value::Uint(0))?;
+    }
+    let record = row.finish()?.to_vec();
+    Ok((format, record))
+}
+
 impl Line {
     fn new() -> Result<(Line, Rig, Versions, [u32; 2]), Error> {
-        let fields = [("number", FieldType::U64), ("key", FieldType::U32), ("flags", FieldType::U32)];
-        let input = Format::natural(fields.map(|(name, ty)| FieldSpec::new(name, ty)))?;
-        let mut row = RecordBuilder::new(&input);
-        row.set(2, Value::Uint(7))?;
-        row.set(0, Value::Uint(0))?;
-        row.set(1, Value::Uint(0))?;
-        let template = row.finish()?.to_vec();
+        let (input, template) = flight()?;
         let (mut cores, mut rig) = rig::start(&[None], 1)?;
         let wait = &mut || {
             cores.turn();
@@ -140,10 +162,6 @@ impl Line {
         let first = rig.put(vec![select], 0, Source::Stream(0), 1, wait)?;
         let second = rig.put(vec![count], 0, Source::Stage(first), 2, wait)?;
         rig.deliver(Source::Stage(second), wait)?;
-        let place = |name: &str| {
-            let field = output.field(name).ok_or_else(|| format!("no field {name}"))?;
-            Ok::<usize, Error>(output.fields()[field].offset as usize)
-        };
         let line = Line {
             cores,
             pool: Pool::new(PoolConfig { classes: vec![(4096, 1024)] })?,
@@ -151,14 +169,15 @@ impl Line {
             batch: Batch::new(),
             sent: 0,
             seen: Seen::default(),
-            places: [place("number")?, place(COUNTS[1])?],
+            places: [of(&output, "number")?, of(&output, COUNTS[1])?],
             since: Instant::now(),
             last_ns: 0,
             open: Open::Apart,
             left: APART,
             longest: 0,
             windows: Windows::default(),
-            input: input.clone(),
+            written: [of(&input, "number")?, of(&input, "key")?],
+            format: input.id().0,
         };
         Ok((line, rig, Versions { input, counted }, [first, second]))
     }
@@ -166,10 +185,10 @@ impl Line {
     /// Writes the next messages.
     fn fill(&mut self) -> Result<(), Error> {
         let length = self.template.len();
-        let (number, key) = (self.input.fields()[0].offset as usize, self.input.fields()[1].offset as usize);
+        let [number, key] = self.written;
         let mut buffer = self.pool.alloc(length * AT_A_TIME as usize).ok_or("no buffer is free")?;
         self.batch.clear();
-        self.batch.format = self.input.id().0;
+        self.batch.format = self.format;
         for at in 0..AT_A_TIME as usize {
             let record = &mut buffer[at * length..(at + 1) * length];
             record.copy_from_slice(&self.template);
@@ -189,13 +208,19 @@ impl Line {
     fn step(&mut self) -> Result<(), Error> {
         self.fill()?;
         self.cores.offer(0, &self.batch);
-        let changed = self.cores.turn();
-        self.note(changed);
+        self.turn();
         Ok(())
     }
 
+    /// What is there is handled, and comes out.
+    fn turn(&mut self) {
+        let began_ns = self.since.elapsed().as_nanos() as u64;
+        let changed = self.cores.turn();
+        self.note(changed, began_ns);
+    }
+
     /// Takes what came out, and the time since the last came.
-    fn note(&mut self, changed: bool) {
+    fn note(&mut self, changed: bool, began_ns: u64) {
         let Line { cores, seen, places: [number, count], .. } = self;
         let word = |record: &[u8], at: usize| {
             record.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(u64::MAX, u64::from_le_bytes)
@@ -211,8 +236,14 @@ impl Line {
         let now_ns = self.since.elapsed().as_nanos() as u64;
         let gap = now_ns - self.last_ns;
         self.last_ns = now_ns;
-        if changed {
+        // A change is taken in steps: the window opens with the first. It does with the turn, not with the message before it: a
+        // change often comes while this thread is interrupted, and that is not its doing. Other windows open likewise.
+        let mut gap = gap;
+        if changed && self.open != Open::AtSwap {
             (self.open, self.left, self.longest) = (Open::AtSwap, WINDOW, 0);
+            gap = now_ns - began_ns;
+        } else if self.open == Open::Without && self.left == WINDOW {
+            gap = now_ns - began_ns;
         }
         self.longest = self.longest.max(gap);
         self.left -= 1;
@@ -304,7 +335,8 @@ fn in_place(cpus: Cpus, swaps: u32, stops: u32) -> Result<(Windows, Windows, See
         line.fill()?;
         line.cores.offer(0, &line.batch);
         line.cores.turn();
-        line.note(true);
+        // The stop began when the last message had come out.
+        line.note(true, line.last_ns);
     }
     for _ in 0..WINDOW {
         line.step()?;

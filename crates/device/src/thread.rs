@@ -62,6 +62,18 @@ pub fn go_first() -> io::Result<()> {
     Ok(setpriority_process(None, HIGHEST)?)
 }
 
+/// The niceness of a thread that [gives way](give_way): a tenth of an ordinary one's share.
+const GIVING_WAY: i32 = 10;
+
+/// Has this thread, and those that it starts, give way to ordinary ones: they go first wherever both have work. Cannot be taken
+/// back without privileges.
+///
+/// # Errors
+/// The system's; nothing has changed then.
+pub fn give_way() -> io::Result<()> {
+    Ok(setpriority_process(None, GIVING_WAY)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,26 +46,26 @@ const BUFFER_BYTES: usize = 63_000;
 const SAMPLE_BYTES: usize = 1 << 20;
 /// Rounds of each size that are wanted.
 const ROUNDS: usize = 15;
-/// What one round of one size may take; all of them, 15 ms if none is disturbed.
-const ROUND_NS: f64 = 0.5e6;
+/// What one round of one size may take; all of them, 8 ms if none is disturbed.
+const ROUND_NS: f64 = 0.25e6;
 /// The share of a round that may be lost to others.
 const MOST_LOST: f64 = 0.02;
 /// Rounds one record at a time, of so many records, and what one may take.
 const TAIL_ROUNDS: usize = 5;
 const TAIL_RECORDS: usize = 1000;
-const TAIL_ROUND_NS: f64 = 0.5e6;
+const TAIL_ROUND_NS: f64 = 0.25e6;
 /// Records of the small batches that are run between two looks at the clock.
 const GROUP_RECORDS: usize = 64;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 /// No round begins later.
-const LONGEST: Duration = Duration::from_millis(30);
+const LONGEST: Duration = Duration::from_millis(16);
 
 /// Measures what the handlers that `make` makes cost on `sample`: whole records of this format, back to back, which may
 /// have come from anywhere. At work a batch has `records_per_batch` records; batches of an eighth of that are measured
 /// too, so what is said of smaller ones holds.
 ///
-/// Takes 10 to 30 ms, and at most 70 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
+/// Takes 5 to 16 ms, and at most 50 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
 /// if there is no record in the sample, or no memory.
 pub fn measure(
     make: &mut dyn FnMut() -> Box<dyn Handler>,

@@ -1,5 +1,7 @@
 //! A select list: a plan of copies from places in the record to places in the new one, and expressions beside them.
 
+use std::hint::black_box;
+
 use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
 
@@ -53,12 +55,30 @@ struct Pieces {
     long: Vec<(u32, u32, u32)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Nullable {
     from: Place,
     to: Place,
-    pieces: Pieces,
+    /// Its length in bytes.
+    size: u32,
 }
+
+impl Nullable {
+    #[inline]
+    fn copy(&self, record: &[u8], row: &mut [u8]) {
+        let (from, to, size) = (self.from.at, self.to.at, self.size as usize);
+        match size {
+            8 => copy_one::<8>(from, to, record, row),
+            4 => copy_one::<4>(from, to, record, row),
+            2 => copy_one::<2>(from, to, record, row),
+            1 => copy_one::<1>(from, to, record, row),
+            _ => copy_slice(from, to, size, record, row),
+        }
+    }
+}
+
+/// Room for a row's variable part before its first: for most rows enough, so that a handler's first batch allocates nothing.
+const ROW_SPARE_BYTES: usize = 512;
 
 /// The longest stretch that is cut into pieces; a longer one is worth a call of `memcpy`.
 const LONGEST_CUT: u32 = 32;
@@ -77,6 +97,11 @@ impl Pieces {
         }
     }
 
+    fn warm(&self) {
+        [&self.of_8, &self.of_4, &self.of_2, &self.of_1].into_iter().for_each(|pieces| touch(pieces));
+        touch(&self.long);
+    }
+
     #[inline]
     fn copy(&self, record: &[u8], row: &mut [u8]) {
         copy_each::<8>(&self.of_8, record, row);
@@ -84,22 +109,37 @@ impl Pieces {
         copy_each::<2>(&self.of_2, record, row);
         copy_each::<1>(&self.of_1, record, row);
         for &(from, to, length) in &self.long {
-            let (from, to, length) = (from as usize, to as usize, length as usize);
-            if let (Some(source), Some(place)) = (record.get(from..from + length), row.get_mut(to..to + length)) {
-                place.copy_from_slice(source);
-            }
+            copy_slice(from as usize, to as usize, length as usize, record, row);
         }
     }
+}
+
+/// Reads some memory, a word of each cache line, so that this core has it.
+pub(crate) fn touch<T: Copy>(items: &[T]) {
+    const LINE_BYTES: usize = 64;
+    items.iter().step_by((LINE_BYTES / size_of::<T>().max(1)).max(1)).for_each(|item| _ = black_box(*item));
 }
 
 #[inline]
 fn copy_each<const N: usize>(pieces: &[(u32, u32)], record: &[u8], row: &mut [u8]) {
     for &(from, to) in pieces {
-        let source = record.get(from as usize..).and_then(|rest| rest.first_chunk::<N>());
-        let place = row.get_mut(to as usize..).and_then(|rest| rest.first_chunk_mut::<N>());
-        if let (Some(source), Some(place)) = (source, place) {
-            *place = *source;
-        }
+        copy_one::<N>(from as usize, to as usize, record, row);
+    }
+}
+
+#[inline]
+fn copy_one<const N: usize>(from: usize, to: usize, record: &[u8], row: &mut [u8]) {
+    let source = record.get(from..).and_then(|rest| rest.first_chunk::<N>());
+    let place = row.get_mut(to..).and_then(|rest| rest.first_chunk_mut::<N>());
+    if let (Some(source), Some(place)) = (source, place) {
+        *place = *source;
+    }
+}
+
+#[inline]
+fn copy_slice(from: usize, to: usize, length: usize, record: &[u8], row: &mut [u8]) {
+    if let (Some(source), Some(place)) = (record.get(from..from + length), row.get_mut(to..to + length)) {
+        place.copy_from_slice(source);
     }
 }
 
@@ -112,7 +152,8 @@ impl RowPlan {
             nullable: Vec::new(),
             computed: Vec::new(),
             variable: Vec::new(),
-            row: Vec::new(),
+            // Written once, so that the first row's page is there.
+            row: vec![0; output.fixed_bytes() + ROW_SPARE_BYTES],
             by_value: None,
         };
         if needs_values(outputs, input, output) {
@@ -144,9 +185,7 @@ impl RowPlan {
                     plan.variable.push(Variable::Copied { from: Place::of(from), to });
                 }
                 Some(from) if field.nullable => {
-                    let mut pieces = Pieces::default();
-                    pieces.add(from.offset, field.offset, field.size);
-                    plan.nullable.push(Nullable { from: Place::of(from), to, pieces });
+                    plan.nullable.push(Nullable { from: Place::of(from), to, size: field.size });
                 }
                 Some(from) if (from.offset, field.offset) == (stretch.0 + stretch.2, stretch.1 + stretch.2) => {
                     stretch.2 += field.size;
@@ -159,6 +198,15 @@ impl RowPlan {
         }
         plan.pieces.add(stretch.0, stretch.1, stretch.2);
         plan
+    }
+
+    /// Reads through what it copies by.
+    pub(crate) fn warm(&self) {
+        touch(&self.blank);
+        self.pieces.warm();
+        touch(&self.nullable);
+        touch(&self.row);
+        self.variable.iter().for_each(|field| _ = black_box(matches!(field, Variable::Copied { .. })));
     }
 
     /// Whether nothing is computed.
@@ -227,7 +275,7 @@ impl RowPlan {
             if is_null(record, field.from) {
                 set_null(row, field.to);
             } else {
-                field.pieces.copy(record, row);
+                field.copy(record, row);
             }
         }
         for Computed { expr, to } in &self.computed {

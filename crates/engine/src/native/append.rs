@@ -44,6 +44,11 @@ impl Append {
         &self.output
     }
 
+    /// Reads through what it copies by.
+    pub(super) fn warm(&self) {
+        self.plan.warm();
+    }
+
     /// A record with these values in the new fields.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use crossdock_format::{FieldType, Format, Record, Value};
 
 use super::tally::MAX_KEYS;
 use crate::handler::HandlerState;
+use crate::project::touch;
 
 /// What a key is known by: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
 /// nobody can look for such keys without the table's secret. So an entry has one size, however long the values are.
@@ -39,6 +40,11 @@ impl<V: Any + Send + Default> Kept<V> {
     /// What kind of state it is.
     pub(super) fn kind(&self) -> &str {
         &self.kind
+    }
+
+    /// Reads what is compared when a table is taken over.
+    pub(super) fn warm(&self) {
+        touch(self.kind.as_bytes());
     }
 
     /// The table; a new one if it was handed over.

@@ -148,6 +148,11 @@ impl Handler for Tally {
         self.counters
     }
 
+    fn warm(&self) {
+        self.append.warm();
+        self.kept.warm();
+    }
+
     fn state_kind(&self) -> Option<&str> {
         Some(self.kept.kind())
     }

@@ -158,9 +158,7 @@ impl Managers {
             let Some((format, sample)) = sample.filter(|(_, sample)| !sample.is_empty()) else { continue };
             let workshop = &mut self.workshop;
             let batch = stream.records_per_batch;
-            if let Ok(outcome) =
-                workshop.scales.weigh(&program, &workshop.natives, format, sample, batch, there.is_metered)
-            {
+            if let Ok(outcome) = workshop.scales.weigh(&program, &workshop.natives, format, sample, batch) {
                 (entry.cost, entry.made) = (outcome.cost, outcome.made);
             }
         }

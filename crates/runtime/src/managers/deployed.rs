@@ -254,8 +254,7 @@ impl Workshop {
             let sample = sample.map(|(_, sample)| sample.as_slice()).unwrap_or_default();
             let batch = entry.cost.messages_per_batch;
             let Workshop { natives, scales } = self;
-            // Measured aside, since nobody knows what the new values make it do.
-            costs.push(scales.weigh(&program, natives, &entry.input, sample, batch, false)?.cost);
+            costs.push(scales.weigh(&program, natives, &entry.input, sample, batch)?.cost);
         }
         Ok(costs)
     }
@@ -280,7 +279,7 @@ impl Workshop {
             }
         };
         let Workshop { natives, scales } = self;
-        let outcome = scales.weigh(program, natives, format, sample, stream.records_per_batch, made.is_metered)?;
+        let outcome = scales.weigh(program, natives, format, sample, stream.records_per_batch)?;
         (entry.cost, entry.made) = (outcome.cost, outcome.made);
         entry.why = None;
         entry.output = Some(made.output);

@@ -31,7 +31,7 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Scales {
     remembered: BTreeMap<(String, FormatId), (Outcome, Instant)>,
-    /// How long a handler that is not known to take bounded steps may take for the sample.
+    /// How long a handler may take for the sample.
     patience: Duration,
     /// Threads that were left behind.
     left: Vec<JoinHandle<()>>,
@@ -53,7 +53,6 @@ impl Scales {
         format: &Format,
         sample: &[u8],
         records_per_batch: f64,
-        is_metered: bool,
     ) -> Result<Outcome, String> {
         let key = (format!("{program:?}"), format.id());
         if let Some((outcome, at)) = self.remembered.get(&key)
@@ -70,10 +69,7 @@ impl Scales {
             records_per_batch,
             is_provisional: sample.is_empty(),
         };
-        let outcome = match is_metered {
-            true => caught(|| weighed.run()),
-            false => self.aside(weighed),
-        }?;
+        let outcome = self.aside(weighed)?;
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
         }
@@ -83,7 +79,7 @@ impl Scales {
         Ok(outcome)
     }
 
-    /// Measures on a thread of its own, which is left behind if it does not come back.
+    /// Measures on a thread of its own, which gives way to contexts and is left behind if it does not come back.
     fn aside(&mut self, weighed: Weighed) -> Result<Outcome, String> {
         self.left.retain(|thread| !thread.is_finished());
         if self.left.len() >= MAX_ABANDONED {
@@ -93,7 +89,11 @@ impl Scales {
             ));
         }
         let (done, wait) = sync_channel(1);
-        let run = move || drop(done.send(caught(|| weighed.run())));
+        let run = move || {
+            // Where it is refused it goes as all others do.
+            let _ = crossdock_device::give_way();
+            drop(done.send(caught(|| weighed.run())));
+        };
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
         let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
         match wait.recv_timeout(self.patience) {
@@ -259,7 +259,7 @@ mod tests {
         }));
         let mut scales = Scales::new(Duration::ZERO);
         let (program, format) = (HandlerProgram::native("stuck"), Format::parse_schema("n i64").unwrap());
-        let weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0, false);
+        let weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0);
         for _ in 0..MAX_ABANDONED {
             assert!(weigh(&mut scales).unwrap_err().contains("did not return"));
         }

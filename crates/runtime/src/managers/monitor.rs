@@ -2,6 +2,7 @@
 
 use crate::info::{HistoryInfo, MomentInfo};
 use crate::managers::deployed::Deployed;
+use crate::platform::gauges::StageGauges;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::Seat;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,6 +44,8 @@ pub(crate) struct Rates {
 /// The readings and the history of one.
 #[derive(Debug, Default)]
 struct Track {
+    /// What is read, of a handler: another one of the same name begins anew.
+    gauges: Option<Arc<StageGauges>>,
     readings: VecDeque<Reading>,
     moments: VecDeque<MomentInfo>,
 }
@@ -152,6 +155,9 @@ impl Monitor {
             let Some(stage) = overlay.stage(handler.stage) else { continue };
             let gauges = &stage.gauges;
             let track = of_handlers.entry(name.clone()).or_default();
+            if !track.gauges.as_ref().is_some_and(|read| Arc::ptr_eq(read, gauges)) {
+                *track = Track { gauges: Some(Arc::clone(gauges)), ..Track::default() };
+            }
             let (timed_ns, timed_records) = (gauges.timed_ns.get(), gauges.timed_records.get());
             let records_in = gauges.records_in.get();
             let reading = Reading {

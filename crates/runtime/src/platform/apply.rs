@@ -1,6 +1,6 @@
 //! A change to what a context runs, carried out between two batches; and the queues between contexts, as they fill and empty.
 
-use crate::platform::ops::{Change, Op};
+use crate::platform::ops::{Change, Op, Progress};
 use crate::platform::stage::{Instance, Output, Stage, Work, retarget};
 use crate::platform::table::{Source, Table};
 use crate::platform::{Origin, StageId};
@@ -99,20 +99,33 @@ impl Table {
         true
     }
 
-    /// Carries out the changes that have come; between two batches. Whether one had.
+    /// A step of the changes that have come, between two batches; whether there was one. A change is fetched, looked
+    /// through, carried out and given back in steps of their own: each takes memory over that another core wrote last, and so no
+    /// batch waits for all of it.
     #[inline]
     pub(crate) fn take_changes(&mut self) -> bool {
-        let mut any = false;
         // What a batch has come to is first brought to its end: a stage that it is for may go.
         if !self.ready.is_empty() {
             return false;
         }
-        while let Some(mut change) = self.signals.changes.pop() {
-            self.apply(&mut change);
-            // As many may be under way as there are places, so there is one.
-            drop(self.signals.done.push(change));
-            any = true;
-        }
+        let step = match std::mem::take(&mut self.signals.progress) {
+            Progress::None => self.signals.changes.pop().map(Progress::Fetched),
+            Progress::Fetched(change) => {
+                change.warm();
+                Some(Progress::Warmed(change))
+            }
+            Progress::Warmed(mut change) => {
+                self.apply(&mut change);
+                Some(Progress::CarriedOut(change))
+            }
+            Progress::CarriedOut(change) => {
+                // As many may be under way as there are places, so there is one.
+                drop(self.signals.done.push(change));
+                Some(Progress::None)
+            }
+        };
+        let any = step.is_some();
+        self.signals.progress = step.unwrap_or_default();
         any
     }
 

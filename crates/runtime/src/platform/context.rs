@@ -256,7 +256,11 @@ impl GCore {
             }
             let seat = &mut *guard;
             let start_ns = clock.now_ns();
-            let changed = seat.table.take_changes();
+            // A batch may take long here, so none comes between a change's steps.
+            let mut changed = false;
+            while seat.table.take_changes() {
+                changed = true;
+            }
             seat.table.tidy_queues();
             seat.table.gauges.turns.add(1);
             turns += 1;

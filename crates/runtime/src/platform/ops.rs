@@ -3,7 +3,7 @@
 use crate::platform::edge::Receiver;
 use crate::platform::stage::{Instance, Output, Stage, Terms};
 use crate::platform::{ContextIndex, Origin, StageId};
-use crossdock_engine::ParameterValues;
+use crossdock_engine::{Handler, ParameterValues};
 use crossdock_mailbox::ring::{Consumer, Producer};
 
 /// One step of a change. All that it puts in is taken out of it, and what it takes out is put in.
@@ -57,6 +57,32 @@ pub(crate) struct Signals {
     pub(crate) changes: Consumer<Change>,
     /// Changes that were carried out, with what they took out.
     pub(crate) done: Producer<Change>,
+    /// How far the change is that is under way.
+    pub(crate) progress: Progress,
+}
+
+/// How far a context is with a change.
+#[derive(Debug, Default)]
+pub(crate) enum Progress {
+    #[default]
+    None,
+    Fetched(Change),
+    Warmed(Change),
+    CarriedOut(Change),
+}
+
+impl Change {
+    /// Has this core fetch what handlers come with, so that their first batch need not wait for it.
+    pub(crate) fn warm(&self) {
+        for op in &self.ops {
+            let instances = match op {
+                Op::Instances { instances, .. } => instances.as_slice(),
+                Op::Instance { instance, .. } => instance.as_slice(),
+                _ => &[],
+            };
+            instances.iter().filter_map(|instance| instance.handler.as_deref()).for_each(Handler::warm);
+        }
+    }
 }
 
 impl std::fmt::Debug for Change {

@@ -10,7 +10,7 @@
 
 use crate::platform::edge::edge;
 use crate::platform::gauges::{ContextGauges, StageGauges};
-use crate::platform::ops::{Change, Op, Signals};
+use crate::platform::ops::{Change, Op, Progress, Signals};
 use crate::platform::stage::{Instance, Output, Stage, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_device::Doorbell;
@@ -56,7 +56,7 @@ pub(crate) struct Port {
 /// Both sides of a context's signal queue.
 pub(crate) fn signal_queue() -> (Signals, (Producer<Change>, Consumer<Change>)) {
     let ((changes, taken), (done, returned)) = (ring(CHANGES), ring(CHANGES));
-    (Signals { changes: taken, done }, (changes, returned))
+    (Signals { changes: taken, done, progress: Progress::None }, (changes, returned))
 }
 
 impl Port {

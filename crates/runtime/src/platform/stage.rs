@@ -68,6 +68,8 @@ pub(crate) struct Terms {
     pub(crate) budget_ns: u64,
     /// One record in so many is let through.
     pub(crate) one_in: u32,
+    /// Down to one in so many may be let through while its context is behind with its work.
+    pub(crate) may_sample: u32,
     /// Whether what its queue has no room for is dropped.
     pub(crate) drops: bool,
     /// Whether what comes after a fault waits for a new instance, rather than being dropped.
@@ -76,7 +78,7 @@ pub(crate) struct Terms {
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, drops: false, restarts: false }
+        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, may_sample: 1, drops: false, restarts: false }
     }
 }
 

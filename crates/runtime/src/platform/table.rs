@@ -24,6 +24,12 @@ const DELIVERED_BATCHES: usize = 64;
 /// Large buffers that are free before a batch is begun: what comes of it may be many times as long.
 const SPARE_BUFFERS: usize = 16;
 
+/// What was made for subscriptions leaves before more work is begun that takes longer than this, in ns.
+const DELIVER_NS: f32 = 20_000.0;
+/// Each time that a context has worked for so long without coming to the end of what waits, in ns, streams that allow it are
+/// sampled twice as much, until it has. Longer than what comes in one burst takes.
+const BEHIND_NS: f32 = 4e6;
+
 /// A stream that comes in at this context.
 #[derive(Debug, Default)]
 pub(super) struct Source {
@@ -69,6 +75,8 @@ pub(crate) struct Table {
     large_buffers: usize,
     /// Whether so few buffers are free that nothing is begun.
     is_short: bool,
+    /// Time that it has worked since nothing waited, in ns.
+    behind_ns: f32,
     /// Batches that may wait in an inbox.
     pub(super) inbox_batches: usize,
 }
@@ -103,6 +111,7 @@ impl Table {
             buffers,
             large_buffers,
             is_short: false,
+            behind_ns: 0.0,
             inbox_batches: INBOX_BATCHES,
         }
     }
@@ -178,7 +187,8 @@ impl Table {
     pub(crate) fn serve(&mut self, slice_ns: u32) -> bool {
         self.tidy_queues();
         let (mut spent, slice) = (0.0, slice_ns as f32);
-        while spent < slice {
+        let is_slice_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
+        while !is_slice_over(spent, !self.delivered.is_empty()) {
             let Some((id, batch, input)) = self.next_waiting() else { break };
             spent += self.run(id, batch, input);
             while let Some((id, batch)) = self.ready.pop_front() {
@@ -186,7 +196,20 @@ impl Table {
             }
         }
         self.ring();
-        spent >= slice
+        let more = is_slice_over(spent, !self.delivered.is_empty());
+        self.note_behind(more, spent);
+        more
+    }
+
+    /// It has worked for some time more; or has come to the end of what waited.
+    pub(super) fn note_behind(&mut self, more: bool, ns: f32) {
+        self.behind_ns = if more { self.behind_ns + ns } else { 0.0 };
+    }
+
+    /// One record in so many is let through by stages that allow that, for being behind.
+    #[inline]
+    pub(super) fn one_in(&self) -> u32 {
+        1 << ((self.behind_ns / BEHIND_NS) as u32).min(20)
     }
 
     /// Sets how many batches may wait in each of the queues that lead away, and in an inbox.

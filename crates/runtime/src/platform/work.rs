@@ -125,7 +125,7 @@ impl Table {
         if stage.has_failed {
             return self.lose(stage, batch, input, Loss::Failed);
         }
-        choose(stage, &batch, &mut self.selection);
+        choose(stage, self.one_in(), &batch, &mut self.selection);
         let gauges = Arc::clone(&stage.gauges);
         let times = times_this(stage, batch.len());
         let mut ns = stage.ns_per_record * batch.len() as f32;
@@ -219,7 +219,13 @@ impl Table {
         loop {
             let (id, batch, input) = match self.ready.pop_front() {
                 Some((id, batch)) => (id, batch, None),
-                None => self.next_waiting()?,
+                None => match self.next_waiting() {
+                    Some(next) => next,
+                    None => {
+                        self.note_behind(false, 0.0);
+                        return None;
+                    }
+                },
             };
             let Some(mut stage) = self.lift(id) else {
                 self.making.keep(batch);
@@ -243,7 +249,7 @@ impl Table {
             let job = match handler {
                 Some(handler) => {
                     let mut selection = std::mem::take(&mut self.selection);
-                    choose(&mut stage, &batch, &mut selection);
+                    choose(&mut stage, self.one_in(), &batch, &mut selection);
                     self.gauges.running.set(u64::from(id.0) + 1);
                     Some(Job { stage: id, batch, handler, input, selection, row_errors: 0 })
                 }
@@ -272,6 +278,7 @@ impl Table {
         }
         stage.gauges.row_errors.add(row_errors);
         note_time(&mut stage, batch.len() as u64, ns);
+        self.note_behind(true, ns);
         self.gauges.handler_ns.add(ns as u64);
         let mut output = 0;
         if let Some(instance) = stage.instance(batch.format) {
@@ -311,12 +318,13 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
     }
 }
 
-/// Which records of a batch a stage's handler is to see: all, or one in so many.
+/// Which records of a batch a stage's handler is to see: all, or one in so many; that one is for a context that is `behind`.
 #[inline]
-fn choose(stage: &mut Stage, batch: &Batch, selection: &mut Selection) {
+fn choose(stage: &mut Stage, behind: u32, batch: &Batch, selection: &mut Selection) {
     selection.select_all(batch.len());
-    if stage.terms.one_in > 1 {
-        let (from, one_in) = (stage.chosen_from, stage.terms.one_in);
+    let one_in = stage.terms.one_in.max(behind.min(stage.terms.may_sample));
+    if one_in > 1 {
+        let from = stage.chosen_from;
         selection.narrow(|index| (from as usize + index).is_multiple_of(one_in as usize));
         stage.chosen_from = ((from as usize + batch.len()) % one_in as usize) as u32;
         stage.gauges.lose(Loss::Sampled, (batch.len() - selection.len()) as u64);

@@ -597,8 +597,9 @@ fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32) -> Terms {
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
     // Who may not be sampled any more is not.
-    let one_in = one_in.min(spec.may_sample.unwrap_or(1)).max(1);
-    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, drops, restarts }
+    let may_sample = spec.may_sample.unwrap_or(1).max(1);
+    let one_in = one_in.clamp(1, may_sample);
+    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts }
 }
 
 /// The instances of what was compiled.
