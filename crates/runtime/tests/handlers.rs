@@ -589,8 +589,8 @@ fn a_derived_stream_waits_while_buffers_are_short() {
         publish(&mut publisher, 0, 200_000);
         publisher.finish().unwrap();
     });
-    // Nobody takes anything until publishers are held back.
-    while context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
+    // Nobody takes anything until publishers are held back, or all has been published.
+    while !publishing.is_finished() && context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
         std::thread::yield_now();
     }
     let readers: Vec<_> =
