@@ -93,10 +93,24 @@ impl Context {
         new.flat_map(of_format).collect()
     }
 
-    /// Makes a format known on a stream. Its subscriptions' queries have been planned for it; one of which none has is planned
-    /// in place.
+    /// Makes a format known on a stream, and keeps it. Its subscriptions' queries have been planned for it; one of which none has is
+    /// planned in place.
     pub(crate) fn declare(&mut self, name: &str, format: &Format, plans: &mut Plans) -> Result<usize, Refusal> {
+        self.make_known(name, format, plans, true)
+    }
+
+    /// The same; a format that a handler makes is kept with the handler, and in the registry only where that knows its stream.
+    pub(crate) fn make_known(
+        &mut self,
+        name: &str,
+        format: &Format,
+        plans: &mut Plans,
+        keeps: bool,
+    ) -> Result<usize, Refusal> {
         let key = self.stream_named(name)?;
+        if keeps || self.morph.registry.stream(name).is_some() {
+            self.keep_versions(key)?;
+        }
         let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         if stream.has_format(format.id()) {
             return Ok(key);
@@ -105,8 +119,10 @@ impl Context {
             let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let was_left = stream.morphing.graph.is_guarded(format.id());
-        self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
+        let (was_left, is_kept) = (stream.morphing.graph.is_guarded(format.id()), stream.is_kept);
+        if is_kept {
+            self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
+        }
         let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         if stream.claims > 0 {

@@ -173,7 +173,8 @@ impl Context {
         let is_new = stream.made_by.is_none();
         stream.claims += u32::from(is_new);
         stream.made_by = Some(handler.into());
-        if let Err(refusal) = formats.iter().try_for_each(|format| self.declare(name, format, plans).map(drop)) {
+        let make_known = |format: &Format| self.make_known(name, format, plans, false).map(drop);
+        if let Err(refusal) = formats.iter().try_for_each(make_known) {
             // Nobody makes it then, so that others may.
             if let Some(stream) = self.streams.get_mut(key).filter(|_| is_new) {
                 stream.made_by = None;

@@ -82,6 +82,8 @@ pub(crate) struct Stream {
     pub(crate) name: String,
     /// Newest last.
     pub(crate) formats: Vec<StreamFormat>,
+    /// Whether one of them was announced or declared, so that the registry has it; else handlers made them all.
+    pub(crate) is_kept: bool,
     /// Keys of the peers that publish it; one that announced two formats is here once.
     pub(crate) publishers: Vec<usize>,
     /// Keys of the subscriptions to it: where its batches go.
@@ -125,7 +127,8 @@ impl Stream {
     }
 }
 
-/// All streams; once announced or declared they stay known as long as the daemon runs.
+/// All streams; once announced or declared they stay known as long as the daemon runs. Those that only handlers made stay as long
+/// as anybody has to do with them.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     all: Slab<Stream>,
@@ -168,10 +171,13 @@ impl Streams {
             .or_insert_with(|| self.all.insert(Stream { name: name.to_owned(), ..Stream::default() }))
     }
 
-    /// Lets go of a stream that was only ever waited for, once nobody waits any more.
+    /// Lets go of a stream that was only ever waited for or made by handlers, once nobody waits for it or makes it any more.
     pub(crate) fn forget_if_unused(&mut self, key: usize) {
-        let unused =
-            |s: &Stream| s.claims == 0 && s.formats.is_empty() && s.subscriptions.is_empty() && s.morphing.is_unused();
+        let is_nobodys = |s: &Stream| s.made_by.is_none() && s.publishers.is_empty() && s.subscriptions.is_empty();
+        let unused = |s: &Stream| {
+            let is_left = !s.is_kept || s.formats.is_empty();
+            is_left && s.claims == 0 && is_nobodys(s) && s.morphing.is_unused()
+        };
         if self.all.get(key).is_some_and(unused) {
             let stream = self.all.remove(key);
             self.by_name.remove(&stream.name);

@@ -633,6 +633,31 @@ fn contexts_have_the_priorities_that_they_are_to_have_or_it_is_said_which_have_n
     context.stop();
 }
 
+#[test]
+fn the_streams_of_handlers_that_are_gone_are_forgotten_once_nobody_reads_them() {
+    let (context, addr) = start(|config| config.max_streams = 4);
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    for round in 0..20 {
+        let name = format!("made{round}");
+        change(&context, Wish::Deploy(sql(&name, "SELECT * FROM N")));
+        let subscriber = Subscriber::builder(&addr).sql(format!("SELECT * FROM {name}")).connect().unwrap();
+        change(&context, Wish::Remove { handler: name });
+        assert_eq!(context.streams().unwrap().len(), 2, "somebody waits for it still");
+        drop(subscriber);
+        while context.streams().unwrap().len() > 1 {
+            std::thread::yield_now();
+        }
+    }
+    // What was declared stays.
+    context.declare_stream("kept", &numbers()).unwrap().unwrap();
+    change(&context, Wish::Deploy(sql("kept", "SELECT * FROM N")));
+    change(&context, Wish::Remove { handler: "kept".into() });
+    assert_eq!(context.streams().unwrap().len(), 2);
+    context.stop();
+}
+
 /// One that is stopped runs no more, and holds nobody up.
 #[test]
 fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
@@ -770,8 +795,8 @@ fn a_derived_stream_waits_while_buffers_are_short() {
         publish(&mut publisher, 0, 200_000);
         publisher.finish().unwrap();
     });
-    // Nobody takes anything until publishers are held back.
-    while context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
+    // Nobody takes anything until publishers are held back, or all has been published.
+    while !publishing.is_finished() && context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
         std::thread::yield_now();
     }
     let readers: Vec<_> =

@@ -238,7 +238,8 @@ pub struct EventInfo {
     pub number: u64,
     /// When, in ms since 1970.
     pub at_ms: u64,
-    /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`, `degraded`, `restored` …
+    /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`, `degraded`, `restored`, `lost`,
+    /// `returned` …
     pub kind: String,
     /// The handler that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,8 +11,11 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long what was measured counts, for the same program on the same format.
-const FRESH: Duration = Duration::from_secs(60);
+/// How long what was measured counts, for the same program on the same format in batches of about the same length: what the
+/// records hold may change.
+const FRESH: Duration = Duration::from_secs(10);
+/// The same ends when the records' mean length has changed by more than this part of it.
+const CHANGED: f64 = 0.25;
 /// Measurements that are remembered.
 const MAX_REMEMBERED: usize = 1024;
 /// Bytes of records that are kept of what a handler makes, for those that read it.
@@ -29,11 +32,14 @@ pub(crate) struct Outcome {
     pub(crate) made: Vec<u8>,
 }
 
+/// What was measured: a program, a format, and the power of two that the records of a batch are about.
+type Weighing = (String, FormatId, u32);
+
 /// Measures handlers, and remembers for a while what came of it: a handler that is swapped again and again need not be
 /// measured each time.
 #[derive(Debug)]
 pub(crate) struct Scales {
-    remembered: BTreeMap<(String, FormatId), (Outcome, Instant)>,
+    remembered: BTreeMap<Weighing, (Outcome, Instant)>,
     /// How long a handler may take for the sample.
     patience: Duration,
     /// Threads that were left behind.
@@ -57,10 +63,11 @@ impl Scales {
         sample: &[u8],
         records_per_batch: f64,
     ) -> Result<Outcome, String> {
-        let key = (format!("{program:?}"), format.id());
+        let key = (format!("{program:?}"), format.id(), records_per_batch.max(1.0).log2().round() as u32);
         if let Some((outcome, at)) = self.remembered.get(&key)
             && at.elapsed() < FRESH
             && outcome.cost.is_provisional == sample.is_empty()
+            && (sample.is_empty() || is_alike(outcome.cost.bytes_in_per_message, mean_bytes(format, sample)))
         {
             return Ok(outcome.clone());
         }
@@ -112,6 +119,17 @@ impl Scales {
             }
         }
     }
+}
+
+/// Bytes of a sample's records, on average.
+fn mean_bytes(format: &Format, sample: &[u8]) -> f64 {
+    let records = format.check_records(sample, |_, _| ()).unwrap_or(0);
+    sample.len() as f64 / records.max(1) as f64
+}
+
+/// Whether records have stayed about as long.
+fn is_alike(before: f64, now: f64) -> bool {
+    (now - before).abs() <= CHANGED * before
 }
 
 /// What a panic leaves behind is thrown away.
@@ -273,5 +291,34 @@ mod tests {
         }
         scales.patience = Duration::from_secs(60);
         assert!(weigh(&mut scales).is_ok());
+    }
+
+    #[test]
+    fn what_was_measured_counts_for_batches_and_records_of_about_the_same_length() {
+        let mut scales = Scales::new(Duration::from_secs(60));
+        let format = Format::parse_schema("t string").unwrap();
+        let sample = |len: usize| {
+            let mut builder = RecordBuilder::new(&format);
+            (0..50)
+                .flat_map(|_| {
+                    builder.clear();
+                    builder.set_text(0, &"x".repeat(len)).unwrap();
+                    builder.finish().unwrap().to_vec()
+                })
+                .collect::<Vec<u8>>()
+        };
+        let (program, natives) = (HandlerProgram::native("pass"), Natives::built_in());
+        let mut counts = [(100, 8.0), (110, 10.0), (100, 64.0), (400, 8.0), (110, 8.0)]
+            .map(|(len, batch)| {
+                let before = scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>();
+                scales.weigh(&program, &natives, &format, &sample(len), batch).unwrap();
+                // Whether it was measured.
+                scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>() != before
+            })
+            .into_iter();
+        let mut is_measured = || counts.next().unwrap();
+        assert!(is_measured() && !is_measured(), "a little longer is the same");
+        assert!(is_measured(), "batches eight times as long");
+        assert!(is_measured() && is_measured(), "records four times as long, and back");
     }
 }

@@ -78,6 +78,10 @@ impl Context {
         (from, to): (&Format, &Format),
         conversion: &Conversion,
     ) -> Result<(), Refusal> {
+        // That a version was left is kept, so the version is.
+        if let Some(key) = self.streams.find(stream) {
+            self.keep_versions(key)?;
+        }
         let registry = &mut self.morph.registry;
         let mut entries = Vec::new();
         let mut note = || -> Result<(), RegistryError> {
@@ -107,6 +111,25 @@ impl Context {
         let noted = guarded.map(|guarded| entries.extend(guarded)).map_err(|error| refusal_of(&error));
         self.write_down(entries);
         noted
+    }
+
+    /// A stream and its versions are kept from now on, those too that handlers made before.
+    ///
+    /// # Errors
+    /// As [`Context::note_version`].
+    pub(crate) fn keep_versions(&mut self, key: usize) -> Result<(), Refusal> {
+        let Some(stream) = self.streams.get(key).filter(|stream| !stream.is_kept) else { return Ok(()) };
+        let of_it = |known: &crate::streams::StreamFormat| {
+            (known.format.clone(), stream.morphing.graph.is_guarded(known.format.id()))
+        };
+        let (name, versions) = (stream.name.clone(), stream.formats.iter().map(of_it).collect::<Vec<_>>());
+        for (format, was_left) in versions {
+            self.note_version(&name, &format, was_left)?;
+        }
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.is_kept = true;
+        }
+        Ok(())
     }
 
     /// Whether the disk keeps up with what is to be written.
