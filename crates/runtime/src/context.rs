@@ -15,6 +15,7 @@ use crate::late::Late;
 use crate::managers::handle::Ask;
 use crate::morph::Morph;
 use crate::output::Payload;
+use crate::parked::PeerRef;
 use crate::peers::{Carrier, Peers};
 use crate::platform::END;
 use crate::platform::table::Table;
@@ -117,6 +118,8 @@ pub(crate) struct Context {
     /// What some subscriptions have still to see.
     pub(crate) late: Option<Late>,
     pub(crate) standby: Standby,
+    /// Peers that go on once there are buffers for what they sent.
+    pub(crate) unresumed: Vec<PeerRef>,
     pub(crate) admission: Admission,
     /// Attached peers to be looked after each turn, until they have caught up.
     pub(crate) stragglers: Vec<usize>,
@@ -166,6 +169,7 @@ impl Context {
             news,
             late: None,
             standby,
+            unresumed: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
             rings_ns: 0,
@@ -186,6 +190,7 @@ impl Context {
         loop {
             self.now_ns = self.clock.now_ns();
             self.serve_late(false);
+            self.resume_late();
             let (frames, taken) = (self.dock(), self.host.taken());
             let mut again = self.take_rings();
             self.look_after_stragglers();
@@ -242,8 +247,8 @@ impl Context {
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 // Nobody rings when there is room again in the queue to another context, or a buffer.
-                let longest_ns =
-                    if self.platform.is_full() || self.late.is_some() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
+                let waits = self.platform.is_full() || self.late.is_some() || !self.unresumed.is_empty();
+                let longest_ns = if waits { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);

@@ -7,8 +7,8 @@
 use crate::context::Context;
 use crate::dispatch::Data;
 use crossdock_mailbox::Buffer;
-use crossdock_transport::Header;
 use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::{Header, Kind};
 
 /// Something that waits. What an attached client sends waits in its own list.
 #[derive(Debug)]
@@ -65,6 +65,9 @@ impl Context {
         }
         while let Some(parked) = self.peers.get_mut(key).filter(|p| !p.is_paused).and_then(|p| p.parked.pop_front()) {
             match parked {
+                Parked::Packets { ref header, .. } if header.kind == Kind::Data && self.late.is_some() => {
+                    return self.resume_later(key, parked);
+                }
                 Parked::Packets { buffer, header, spans, stride } => {
                     self.deliver(key, Data { buffer, header, spans: &spans, stride }, 0);
                 }
@@ -73,6 +76,28 @@ impl Context {
         }
         self.grant_credit(key);
         self.peers.touch(key);
+    }
+
+    /// A batch waits for buffers now: a peer that has more stays paused until it has them.
+    #[cold]
+    fn resume_later(&mut self, key: usize, parked: Parked) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        peer.parked.push_front(parked);
+        if let Some(peer) = self.pause(key) {
+            self.unresumed.push(peer);
+        }
+    }
+
+    /// Resumes those that were to be when there were no buffers.
+    pub(crate) fn resume_late(&mut self) {
+        if self.unresumed.is_empty() || self.late.is_some() {
+            return;
+        }
+        for peer in std::mem::take(&mut self.unresumed) {
+            if let Some(key) = self.still_there(peer) {
+                self.resume(key);
+            }
+        }
     }
 
     /// Packets of a peer that is paused wait behind those that wait already.

@@ -158,10 +158,7 @@ impl Managers {
                 self.take_new_format(stream);
                 self.leave_view();
             }
-            Ask::PlaceQuery(query) => {
-                self.place_query(*query);
-                self.leave_view();
-            }
+            Ask::PlaceQuery(query) => self.place_query(*query),
             Ask::RemoveQuery(name) => {
                 self.remove_query(&name);
                 self.leave_view();

@@ -47,6 +47,8 @@ impl Managers {
             self.remove_query(&name);
         }
         self.tell_room();
+        // Whoever is answered sees what came of it.
+        self.leave_view();
         // It may have stopped.
         let _ = self.dock.run(move |context| then(context, placed));
     }
