@@ -99,9 +99,8 @@ impl Table {
         true
     }
 
-    /// A step of the changes that have come, between two batches; whether there was one. A change is fetched, looked
-    /// through, carried out and given back in steps of their own: each takes memory over that another core wrote last, and so no
-    /// batch waits for all of it.
+    /// A step of the changes that have come, between two batches; whether there was one. A change is fetched, looked through and
+    /// carried out in steps of their own: each takes memory over that another core wrote last, and so no batch waits for all of it.
     #[inline]
     pub(crate) fn take_changes(&mut self) -> bool {
         // What a batch has come to is first brought to its end: a stage that it is for may go.
@@ -116,9 +115,6 @@ impl Table {
             }
             Progress::Warmed(mut change) => {
                 self.apply(&mut change);
-                Some(Progress::CarriedOut(change))
-            }
-            Progress::CarriedOut(change) => {
                 // As many may be under way as there are places, so there is one.
                 drop(self.signals.done.push(change));
                 Some(Progress::None)

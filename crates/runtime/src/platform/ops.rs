@@ -68,7 +68,6 @@ pub(crate) enum Progress {
     None,
     Fetched(Change),
     Warmed(Change),
-    CarriedOut(Change),
 }
 
 impl Change {
