@@ -241,8 +241,9 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
     };
     context.manager().add_native(troubled("stuck_there", 7, stuck).metered()).unwrap();
     let on_c_core = |spec: HandlerSpec| HandlerSpec { place: Some("c-core-1".into()), ..spec };
-    change(&context, Wish::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
+    // The format first: no change is to be under way when the handler gets stuck.
     let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
     publish(&mut publisher, 0, 10);
     publisher.flush().unwrap();
     let lost = || context.manager().contexts().unwrap()[2].lost.clone();
@@ -369,8 +370,8 @@ fn a_c_core_whose_thread_has_ended_is_told_of() {
     });
     context.manager().add_native(kind.metered()).unwrap();
     let spec = HandlerSpec { place: Some("c-core-1".into()), ..native("bad", "unsound", "N", &[]) };
-    change(&context, Wish::Deploy(spec));
     let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(spec));
     publish(&mut publisher, 0, 2000);
     while context.manager().contexts().unwrap()[2].lost.is_none() {
         std::thread::yield_now();

@@ -90,8 +90,14 @@ impl Managers {
     pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.is_degraded = applies;
-        let text = parameters_text(&there.spec.degrade);
+        let (stage, text) = (there.stage, parameters_text(&there.spec.degrade));
+        let may_sample = if applies { there.spec.may_sample.unwrap_or(1) } else { there.one_in };
         self.hold_to_rule(name);
+        // Sampling comes after it.
+        if let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) {
+            terms.may_sample = may_sample;
+            self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
+        }
         match applies {
             true => self.note("degraded", name, format!("it goes by its `degrade`, {text}: {why}")),
             false => self.note("restored", name, format!("its parameters have their own values again: {why}")),

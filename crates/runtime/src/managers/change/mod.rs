@@ -628,13 +628,15 @@ fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMa
 }
 
 /// How a handler's stage is served.
-fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32) -> Terms {
+fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, is_degraded: bool) -> Terms {
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
     // Who may not be sampled any more is not.
     let may_sample = spec.may_sample.unwrap_or(1).max(1);
     let one_in = one_in.clamp(1, may_sample);
+    // Who has a rule of its own for doing with less goes by that first.
+    let may_sample = if spec.degrade.is_empty() || is_degraded { may_sample } else { one_in };
     Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts }
 }
 

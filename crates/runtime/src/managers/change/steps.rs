@@ -59,7 +59,8 @@ impl Managers {
             Step::Respecify { spec, need } => {
                 let name = spec.name.clone();
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
-                let (stage, terms) = (there.stage, terms(&spec, dearest_ns(&there.entries), there.one_in));
+                let dearest_ns = dearest_ns(&there.entries);
+                let (stage, terms) = (there.stage, terms(&spec, dearest_ns, there.one_in, there.is_degraded));
                 self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
                 self.record(spec, |there| {
                     there.need = need;
@@ -103,7 +104,7 @@ impl Managers {
         (at, (numbers, makes)): (ContextIndex, (Vec<u32>, u32)),
     ) -> Result<(), String> {
         let name = spec.name.clone();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), 1);
+        let terms = terms(&spec, dearest_ns(&compiled.entries), 1, false);
         let instances = instances(&mut compiled);
         let mut handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
         handler_stage.reads.clone_from(&numbers);
@@ -230,7 +231,7 @@ impl Managers {
             there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number).collect();
         let kept = there.reads.clone();
         let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in);
+        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, there.is_degraded);
         let instances = instances(&mut compiled);
         let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait));
         let reads: Vec<(String, u32)> =
