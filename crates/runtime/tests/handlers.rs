@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WAYS: [Transport; 2] = [Transport::Udp, Transport::Shm];
 
@@ -412,7 +412,10 @@ fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
     let handlers = context.manager().handlers().unwrap();
     assert_same(&of_other, &wanted(5000, 10_000).collect::<Vec<_>>(), &handlers);
     assert_same(&of_first, &wanted(0, 5000).chain(wanted(10_000, 15_000)).collect::<Vec<_>>(), &handlers);
-    assert!(handlers.iter().all(|handler| handler.inputs.len() == 2 && handler.dropped.is_empty()), "{handlers:#?}");
+    for handler in ["first", "second"] {
+        let info = until(&context, handler, |info| info.inputs.len() == 2);
+        assert!(info.dropped.is_empty(), "{info:#?}");
+    }
     context.stop();
 }
 
@@ -677,18 +680,16 @@ fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
     until(&context, "bad", |info| info.status == "failed");
     publish(&mut publisher, 5000, 10_000);
     publisher.finish().unwrap();
-    let info = until(&context, "bad", |info| info.records_in == 10_000);
+    let lost = |info: &HandlerInfo| info.dropped.iter().map(|lost| lost.1).sum::<u64>();
+    let info = until(&context, "bad", |info| info.records_in == 10_000 && lost(info) + info.records_out == 10_000);
     assert_eq!((info.records_out, info.dropped.as_slice()), (0, &[("failed".to_owned(), 10_000)][..]));
     // A new version is another chance.
     change(&context, Wish::Swap(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "pass", "N", &[]) }));
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.finish().unwrap();
-    let info = until(&context, "bad", |info| info.records_in == 11_000);
-    assert_eq!(
-        (info.records_out + info.dropped.get(1).map_or(0, |lost| lost.1), info.status.as_str()),
-        (1000, "running")
-    );
+    let info = until(&context, "bad", |info| info.records_in == 11_000 && lost(info) + info.records_out == 11_000);
+    assert_eq!((info.records_out, lost(&info), info.status.as_str()), (1000, 10_000, "running"));
     context.stop();
 }
 
@@ -796,8 +797,11 @@ fn a_derived_stream_waits_while_buffers_are_short() {
         publish(&mut publisher, 0, 200_000);
         publisher.finish().unwrap();
     });
-    // Nobody takes anything until publishers are held back, or all has been published.
-    while !publishing.is_finished() && context.streams().unwrap().iter().all(|stream| stream.blocked == 0) {
+    // Nobody takes anything until publishers are held back, or all has been published, or for a while: where it is held up
+    // depends on how the machine's threads take turns.
+    let begun = Instant::now();
+    let is_held_up = || context.streams().unwrap().iter().any(|stream| stream.blocked > 0);
+    while !publishing.is_finished() && !is_held_up() && begun.elapsed() < Duration::from_secs(2) {
         std::thread::yield_now();
     }
     let readers: Vec<_> =
