@@ -302,7 +302,7 @@ mod tests {
             (0..50)
                 .flat_map(|_| {
                     builder.clear();
-                    builder.set_text(0, &"x".repeat(len)).unwrap();
+                    builder.set_text(0, "x".repeat(len)).unwrap();
                     builder.finish().unwrap().to_vec()
                 })
                 .collect::<Vec<u8>>()
