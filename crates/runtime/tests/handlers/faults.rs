@@ -1,0 +1,295 @@
+//! Handlers that panic, do not return or are stopped, and contexts that do not come back.
+
+use super::*;
+use crossdock_engine::{Handler, HandlerCounters, NativeKind, Sink, Verdict};
+use crossdock_mailbox::{Batch, Selection};
+use crossdock_nectarine::Subscriber;
+use crossdock_runtime::info::HandlerInfo;
+use crossdock_runtime::{HandlerSpec, OnFault, Wish};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A context's own kinds of handlers: one that panics at a number, one that does not return from it until it is told to.
+struct Troubled {
+    at: u64,
+    trouble: fn(u64),
+    counters: HandlerCounters,
+}
+
+impl Handler for Troubled {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        self.counters.records_in += selection.len() as u64;
+        for index in &*selection {
+            let number = u64::from_le_bytes(batch.record(index)[8..16].try_into().unwrap());
+            if number == self.at {
+                (self.trouble)(number);
+            }
+        }
+        self.counters.passed += selection.len() as u64;
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+}
+
+static LET_GO: AtomicBool = AtomicBool::new(false);
+
+fn troubled(name: &str, at: u64, trouble: fn(u64)) -> NativeKind {
+    NativeKind::new(name, "gets into trouble", &[], move |format, _| {
+        Ok((Box::new(Troubled { at, trouble, counters: HandlerCounters::default() }), format.clone()))
+    })
+}
+
+#[test]
+fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
+    let (context, addr) = start(|_| {});
+    context.manager().add_native(troubled("panics", 5000, |number| panic!("at {number}, as the test wants"))).unwrap();
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(native("bad", "panics", "N", &[])));
+    change(&context, Wish::Deploy(sql("good", "SELECT * FROM N")));
+    let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
+    let mut bad = Subscriber::builder(&addr).sql("SELECT number FROM bad").connect().unwrap();
+    let readers = (std::thread::spawn(move || collect(&mut good)), std::thread::spawn(move || collect(&mut bad)));
+    publish(&mut publisher, 0, 10_000);
+    publisher.flush().unwrap();
+    let info = until(&context, "bad", |info| info.faults == 1 && info.records_in == 10_000);
+    assert!(info.dropped[0].0 == "failed" && info.dropped[0].1 > 0, "{info:?}");
+    // Behind the batch it goes on.
+    until(&context, "bad", |info| info.status == "running");
+    let restarted = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+    while !restarted("restarted") {
+        std::thread::yield_now();
+    }
+    publish(&mut publisher, 10_000, 12_000);
+    publisher.finish().unwrap();
+    assert_eq!(readers.0.join().unwrap(), (0..12_000).collect::<Vec<_>>());
+    let of_bad = readers.1.join().unwrap();
+    assert!(of_bad.ends_with(&(10_000..12_000).collect::<Vec<_>>()), "{:?}", of_bad.last());
+    assert!(!of_bad.contains(&5000));
+    // The batch is lost, and what came behind it waited.
+    let lost = context.manager().handlers().unwrap()[0].dropped[0].1;
+    assert_eq!(of_bad.len() as u64 + lost, 12_000);
+    let gaps = of_bad.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
+    assert_eq!(gaps, 1, "one run of records is missing");
+    context.stop();
+}
+
+#[test]
+fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_over() {
+    let (context, addr) = start(|config| {
+        config.platform.contexts.truncate(1);
+        config.platform.stuck_after_ms = 200;
+    });
+    let stuck: fn(u64) = |_| {
+        while !LET_GO.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+    };
+    context.manager().add_native(troubled("stuck", 0, stuck)).unwrap();
+    let mut publisher = connect(&addr);
+    // On the same g-core.
+    change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "stuck", "N", &[]) }));
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
+    let reader = std::thread::spawn(move || collect(&mut good));
+    publish(&mut publisher, 0, 100_000);
+    publisher.finish().unwrap();
+    assert_eq!(reader.join().unwrap(), (0..100_000).collect::<Vec<_>>());
+    let info = until(&context, "bad", |info| info.status == "failed");
+    assert_eq!(info.faults, 1);
+    let contexts = context.manager().contexts().unwrap();
+    assert_eq!((contexts[1].name.as_str(), contexts[1].replaced), ("g-core-0", 1));
+    assert!(context.manager().events(0).unwrap().iter().any(|event| event.kind == "replaced"));
+    LET_GO.store(true, Ordering::Release);
+    context.stop();
+}
+
+static LET_GO_C_CORE: AtomicBool = AtomicBool::new(false);
+
+/// A c-core cannot be replaced: it is noticed, and what needs it is refused at once until it is back.
+#[test]
+fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 200);
+    let stuck: fn(u64) = |_| {
+        // Where it is measured it comes back.
+        let is_there = std::thread::current().name() == Some("c-core-1");
+        while is_there && !LET_GO_C_CORE.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    };
+    context.manager().add_native(troubled("stuck_there", 7, stuck).metered()).unwrap();
+    let on_c_core = |spec: HandlerSpec| HandlerSpec { place: Some("c-core-1".into()), ..spec };
+    // The format first: no change is to be under way when the handler gets stuck.
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    let lost = || context.manager().contexts().unwrap()[2].lost.clone();
+    let why = loop {
+        match lost() {
+            Some(why) => break why,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(why, "context c-core-1 does not answer: its thread has not come back from handler `bad`");
+    let is_told = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+    while !is_told("lost") {
+        std::thread::yield_now();
+    }
+    let remove = Wish::Remove { handler: "bad".into() };
+    let refused = context.manager().change(remove.clone(), false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].starts_with(&why), "{refused:?}");
+    // Others need not wait for it.
+    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    LET_GO_C_CORE.store(true, Ordering::Release);
+    while lost().is_some() || !is_told("returned") {
+        std::thread::yield_now();
+    }
+    change(&context, remove);
+    context.stop();
+}
+
+static LET_GO_MANY: AtomicBool = AtomicBool::new(false);
+
+/// Threads that come back from their handlers are none that were lost.
+#[test]
+fn as_many_g_cores_as_ever_are_replaced_if_handlers_come_back() {
+    let (context, addr) = start(|config| {
+        config.platform.contexts.truncate(1);
+        config.platform.stuck_after_ms = 100;
+    });
+    let stuck: fn(u64) = |number| {
+        let is_there = std::thread::current().name() == Some("g-core-0");
+        while is_there && (number == 1 || !LET_GO_MANY.load(Ordering::Acquire)) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    context.manager().add_native(troubled("stuck_once", 0, stuck)).unwrap();
+    context.manager().add_native(troubled("stuck_more", 1, stuck)).unwrap();
+    let deploy = |name: &str, kind: &str| {
+        change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native(name, kind, "N", &[]) }));
+    };
+    let mut publisher = connect(&addr);
+    (0..17).for_each(|number| deploy(&format!("once{number}"), "stuck_once"));
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    let g_core = || context.manager().contexts().unwrap()[1].clone();
+    while g_core().replaced < 16 || g_core().lost.is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(g_core().replaced, 16, "no more than that at a time");
+    LET_GO_MANY.store(true, Ordering::Release);
+    while g_core().lost.is_some() {
+        std::thread::yield_now();
+    }
+    deploy("more", "stuck_more");
+    publish(&mut publisher, 1, 2);
+    publisher.flush().unwrap();
+    while g_core().replaced < 17 {
+        std::thread::yield_now();
+    }
+    context.stop();
+}
+
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+
+static LET_GO_MEASURED: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn what_there_is_is_told_while_a_change_is_being_made() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 30_000);
+    let slow: fn(u64) = |_| {
+        IS_MEASURED.store(true, Ordering::Release);
+        while !LET_GO_MEASURED.load(Ordering::Acquire) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    };
+    context.manager().add_native(troubled("slow", 0, slow)).unwrap();
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    change(&context, Wish::Deploy(sql("first", "SELECT * FROM N")));
+    let changing = context.clone();
+    let changed =
+        std::thread::spawn(move || changing.manager().change(Wish::Deploy(native("slow", "slow", "N", &[])), false));
+    while !IS_MEASURED.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    let manager = context.manager();
+    assert_eq!((manager.handlers().unwrap().len(), manager.specs().unwrap().len()), (1, 1));
+    assert_eq!(manager.contexts().unwrap().len(), 4);
+    assert!(manager.events(0).unwrap().iter().any(|event| event.kind == "deployed"));
+    assert!(!changed.is_finished(), "it waits for its handler still");
+    LET_GO_MEASURED.store(true, Ordering::Release);
+    changed.join().unwrap().unwrap().unwrap();
+    assert_eq!(manager.handlers().unwrap().len(), 2, "who made a change sees it");
+    context.stop();
+}
+
+/// Panics where nobody expects it.
+struct Unsound(Troubled);
+
+impl Handler for Unsound {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, sink: &mut dyn Sink) -> Verdict {
+        self.0.process(batch, selection, sink)
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        assert!(self.0.counters.records_in < 1_000_000, "as the test wants");
+        self.0.counters
+    }
+}
+
+#[test]
+fn a_c_core_whose_thread_has_ended_is_told_of() {
+    let (context, addr) = start(|_| {});
+    let kind = NativeKind::new("unsound", "ends its context", &[], |format, _| {
+        let counters = HandlerCounters { records_in: 999_000, ..HandlerCounters::default() };
+        Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
+    });
+    context.manager().add_native(kind.metered()).unwrap();
+    let spec = HandlerSpec { place: Some("c-core-1".into()), ..native("bad", "unsound", "N", &[]) };
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(spec));
+    publish(&mut publisher, 0, 2000);
+    while context.manager().contexts().unwrap()[2].lost.is_none() {
+        std::thread::yield_now();
+    }
+    let moved = Wish::Move { handler: "bad".into(), place: Some("g-core-0".into()) };
+    let refused = context.manager().change(moved, false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
+    context.stop();
+}
+
+/// One that is stopped runs no more, and holds nobody up.
+#[test]
+fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
+    let (context, addr) = start(|_| {});
+    context
+        .manager()
+        .add_native(troubled("panics_at_once", 0, |number| panic!("at {number}, as the test wants")))
+        .unwrap();
+    let mut publisher = connect(&addr);
+    change(
+        &context,
+        Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "panics_at_once", "N", &[]) }),
+    );
+    publish(&mut publisher, 0, 5000);
+    publisher.flush().unwrap();
+    until(&context, "bad", |info| info.status == "failed");
+    publish(&mut publisher, 5000, 10_000);
+    publisher.finish().unwrap();
+    let lost = |info: &HandlerInfo| info.dropped.iter().map(|lost| lost.1).sum::<u64>();
+    let info = until(&context, "bad", |info| info.records_in == 10_000 && lost(info) + info.records_out == 10_000);
+    assert_eq!((info.records_out, info.dropped.as_slice()), (0, &[("failed".to_owned(), 10_000)][..]));
+    // A new version is another chance.
+    change(&context, Wish::Swap(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "pass", "N", &[]) }));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1000);
+    publisher.finish().unwrap();
+    let info = until(&context, "bad", |info| info.records_in == 11_000 && lost(info) + info.records_out == 11_000);
+    assert_eq!((info.records_out, lost(&info), info.status.as_str()), (1000, 10_000, "running"));
+    context.stop();
+}
