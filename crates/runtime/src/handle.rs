@@ -194,13 +194,11 @@ impl ContextHandle {
     /// What could not be had, and what would mend it.
     pub fn start(mut config: ContextConfig) -> Result<ContextHandle, StartError> {
         let system = |what| move |source| StartError::System { what, source };
-        let addr = config.listen;
-        let device = UdpDevice::bind(addr, udp_options(&config)).map_err(|source| StartError::Bind { addr, source })?;
+        let (device, poller) = open(&config)?;
         let udp = device.info();
         complete(&mut config, udp);
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
-        let poller = poller_over(&device).map_err(system("epoll"))?;
         let doorbell = poller.doorbell();
         let (commands, receiver) = sync_channel(COMMANDS);
         let local_addr = device.local_addr();
@@ -215,7 +213,6 @@ impl ContextHandle {
         let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
         complaints.append(&mut refused_priorities(&config));
         let attach = attach(&config, local_addr, bell, &commands, &doorbell)?;
-        let attach_addr = attach.as_ref().map(|attach| attach.address().clone());
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let dock = (doorbell.clone(), pin_cpu, large_buffers);
         let Platform { dock: platform, overlay, seats, threads } =
@@ -231,7 +228,6 @@ impl ContextHandle {
             // Checked above; should the CPU have gone since, the context runs where the system puts it.
             let _ = pin_cpu.map(pin_to_cpu);
             let _ = nice.map(set_nice);
-            let device = Box::new(device);
             let commands = receiver;
             let parts =
                 Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news, standby };
@@ -242,23 +238,22 @@ impl ContextHandle {
             context.run();
         };
         let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
-        let (thread, attach, services) = (Mutex::new(Some(thread)), Mutex::new(attach), Mutex::new(service_thread));
         complaints.append(&mut refused.recv().unwrap_or_default());
+        let dock = Dock::new(commands.clone(), doorbell.clone());
         let views = Views::new(platform_config.history_s as usize);
         let manager = ManagerHandle::new(asks, views.clone());
-        let dock = Dock::new(commands.clone(), doorbell.clone());
-        let parts =
-            ManagerParts { dock, overlay, watch, natives: Natives::built_in(), config: platform_config, kept, views };
+        let (natives, config) = (Natives::built_in(), platform_config);
+        let parts = ManagerParts { dock, overlay, watch, natives, config, kept, views };
         let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
             udp,
             commands,
             doorbell,
-            thread,
-            attach_addr,
-            attach,
-            services,
+            thread: Mutex::new(Some(thread)),
+            attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
+            attach: Mutex::new(attach),
+            services: Mutex::new(service_thread),
             state: Mutex::new(state_thread),
             standby: Mutex::new(standby_thread),
             manager,
@@ -537,13 +532,16 @@ fn attach(
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
-/// What wakes the context when its device has something.
-fn poller_over(device: &UdpDevice) -> io::Result<Poller> {
-    let mut poller = Poller::new()?;
-    if let Some(fd) = device.as_fd() {
-        poller.add(fd, SOCKET)?;
-    }
-    Ok(poller)
+/// The socket, and what wakes the context when something comes to it.
+fn open(config: &ContextConfig) -> Result<(Box<UdpDevice>, Poller), StartError> {
+    let addr = config.listen;
+    let device = UdpDevice::bind(addr, udp_options(config)).map_err(|source| StartError::Bind { addr, source })?;
+    let opened = Poller::new().and_then(|mut poller| {
+        device.as_fd().map_or(Ok(()), |fd| poller.add(fd, SOCKET))?;
+        Ok(poller)
+    });
+    let poller = opened.map_err(|source| StartError::System { what: "epoll", source })?;
+    Ok((Box::new(device), poller))
 }
 
 /// What the configuration leaves to the machine.

@@ -92,6 +92,41 @@ fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
     context.stop();
 }
 
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+}
+
+/// A handler with a rule. What is kept for it lets it be changed where there is nothing left.
+fn few(text: &str, degrade: &[(&str, &str)]) -> HandlerSpec {
+    HandlerSpec {
+        place: Some("g-core-0".into()),
+        reserve_ns_per_s: Some(100_000_000),
+        reserve_buffers: Some(256),
+        reserve_bytes_per_s: Some(1_000_000_000),
+        parameters: map(&[("g", "10")]),
+        degrade: map(degrade),
+        ..sql("few", text)
+    }
+}
+
+const FEW: &str = "SELECT number FROM N WHERE grp < $g";
+
+#[test]
+fn a_rule_that_does_not_suit_its_handler_is_refused() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1000);
+    publisher.flush().unwrap();
+    for (degrade, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
+        let refused = context.manager().change(Wish::Deploy(few(FEW, &degrade)), false).unwrap().unwrap_err();
+        assert!(refused.refusals[0].contains("`degrade`: ") && refused.refusals[0].contains(told), "{refused:?}");
+    }
+    let fixed = HandlerSpec { degrade: map(&[("field", "m")]), ..native("few", "number", "N", &[("field", "n1")]) };
+    let refused = context.manager().change(Wish::Deploy(fixed), false).unwrap().unwrap_err();
+    assert!(refused.refusals[0].contains("cannot change while the handler runs"), "{refused:?}");
+    context.stop();
+}
+
 /// Handlers at a context that is near its limit, one of which has a rule for that.
 #[test]
 fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit() {
@@ -99,29 +134,9 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
-    let place = Some("g-core-0".to_owned());
-    let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-    // What is kept for it lets it be changed where there is nothing left.
-    let few = |text: &str, degrade: &[(&str, &str)]| HandlerSpec {
-        place: place.clone(),
-        reserve_ns_per_s: Some(100_000_000),
-        reserve_buffers: Some(256),
-        reserve_bytes_per_s: Some(1_000_000_000),
-        parameters: map(&[("g", "10")]),
-        degrade: map(degrade),
-        ..sql("few", text)
-    };
-    let text = "SELECT number FROM N WHERE grp < $g";
-    for (degrade, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
-        let refused = context.manager().change(Wish::Deploy(few(text, &degrade)), false).unwrap().unwrap_err();
-        assert!(refused.refusals[0].contains("`degrade`: ") && refused.refusals[0].contains(told), "{refused:?}");
-    }
-    let fixed = HandlerSpec { degrade: map(&[("field", "m")]), ..native("few", "number", "N", &[("field", "n1")]) };
-    let refused = context.manager().change(Wish::Deploy(fixed), false).unwrap().unwrap_err();
-    assert!(refused.refusals[0].contains("cannot change while the handler runs"), "{refused:?}");
-    change(&context, Wish::Deploy(few(text, &[("g", "1")])));
+    change(&context, Wish::Deploy(few(FEW, &[("g", "1")])));
     let busy = native("busy", "work", "N", &[("ns", "20000")]);
-    let busy = HandlerSpec { place: place.clone(), when_full: WhenFull::Drop, ..busy };
+    let busy = HandlerSpec { place: Some("g-core-0".into()), when_full: WhenFull::Drop, ..busy };
     change(&context, Wish::Deploy(busy));
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM few").connect().unwrap();
     let seen = Arc::new(AtomicU64::new(0));
@@ -156,7 +171,7 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
         std::thread::yield_now();
     }
     // One that has no rule any more has its own values.
-    change(&context, Wish::Swap(HandlerSpec { degrade: BTreeMap::new(), ..few(text, &[]) }));
+    change(&context, Wish::Swap(HandlerSpec { degrade: BTreeMap::new(), ..few(FEW, &[]) }));
     assert!(until(&context, "few", |_| true).degraded.is_empty());
     let whole = published.load(Ordering::Acquire);
     while published.load(Ordering::Acquire) < whole + 1000 {
