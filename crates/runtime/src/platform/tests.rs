@@ -380,3 +380,60 @@ fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
         world.settle();
     }
 }
+
+/// One that has not come to the end of what waits gives those that allow it fewer records, until it has.
+#[test]
+fn a_context_that_is_behind_samples_what_allows_it_at_once() {
+    let (mut world, mut overlay) = World::new(1, 1, 64);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    let mut put = |may_sample: u32| {
+        let terms = Terms { may_sample, ..Terms::default() };
+        let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
+        let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
+        overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
+        Arc::clone(&overlay.stage(id).unwrap().gauges)
+    };
+    let (whole, sampled) = (put(1), put(4));
+    world.settle();
+    let let_through = |gauges: &gauges::StageGauges| gauges.records_out.get();
+    for (behind_ns, one_in) in [(0.0, 1), (3.9e6, 1), (4e6, 2), (9e6, 4), (90e6, 4), (0.0, 1)] {
+        let before = (let_through(&whole), let_through(&sampled), world.next[0]);
+        world.offer(0);
+        // It comes to the end with this batch, so what it was behind before is forgotten.
+        world.tables[0].note_behind(true, behind_ns);
+        world.tables[0].serve(1_000_000);
+        let records = world.next[0] - before.2;
+        assert_eq!(let_through(&whole) - before.0, records, "one that does not allow it sees all");
+        let seen = let_through(&sampled) - before.1;
+        assert!((seen * one_in).abs_diff(records) < one_in, "{seen} of {records} records, {behind_ns} ns behind");
+    }
+}
+
+/// What was made for subscriptions leaves soon, however long the context may work before the next has its turn.
+#[test]
+fn a_turn_ends_early_where_something_is_to_be_delivered() {
+    let (mut world, mut overlay) = World::new(1, 1, 64);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    let mut stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+    // So much it is taken to cost, whatever it does: all in all less than a turn, and more than deliveries wait.
+    stage.ns_per_record = 10_000.0;
+    let id = stage.id;
+    overlay.put(stage, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
+    world.settle();
+    let batches = |world: &World| world.tables[0].gauges.batches.get();
+    let mut serve = |world: &mut World| {
+        (0..40).for_each(|_| world.offer(0));
+        let before = batches(world);
+        let more = world.tables[0].serve(10_000_000);
+        (more, batches(world) - before)
+    };
+    assert_eq!(serve(&mut world), (false, 40), "nobody waits for what it makes");
+    let delivery = overlay.make_stage(Work::Deliver, 9, Terms::default());
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(id)]), &mut wait).unwrap();
+    world.settle();
+    let (more, served) = serve(&mut world);
+    assert!(more && served < 80, "{served} batches, of 40 and the 40 that came of them");
+}
