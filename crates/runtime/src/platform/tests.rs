@@ -423,7 +423,7 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     overlay.put(stage, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
     world.settle();
     let batches = |world: &World| world.tables[0].gauges.batches.get();
-    let mut serve = |world: &mut World| {
+    let serve = |world: &mut World| {
         (0..40).for_each(|_| world.offer(0));
         let before = batches(world);
         let more = world.tables[0].serve(10_000_000);
