@@ -1,5 +1,5 @@
 //! The system calls that no safe crate offers, as safe functions: `sendmsg` with UDP_SEGMENT, `sendmmsg`, `recvmmsg`
-//! with UDP_GRO, and `epoll_pwait2`. The only unsafe code of this crate.
+//! with UDP_GRO, `epoll_pwait2` and `sched_setattr`. The only unsafe code of this crate.
 
 #![allow(unsafe_code)]
 
@@ -366,4 +366,24 @@ pub(crate) fn epoll_wait(epoll: BorrowedFd<'_>, events: &mut [libc::epoll_event]
             error => Err(error),
         },
     }
+}
+/// Gives a thread of this process (0: this one) a share of the processor. As an ordinary one: a priority from -20 to 19, and how long
+/// it goes on, in ns, while another waits that should go first; kernels before 6.12 take that and do not use it. Else it gets
+/// what no ordinary one wants.
+pub(crate) fn set_share(thread: i32, ordinary: Option<(i32, u64)>) -> io::Result<()> {
+    let (nice, slice_ns) = ordinary.unwrap_or_default();
+    let policy = if ordinary.is_some() { libc::SCHED_OTHER } else { libc::SCHED_IDLE };
+    let attributes = libc::sched_attr {
+        size: mem::size_of::<libc::sched_attr>() as u32,
+        sched_policy: policy as u32,
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: slice_ns,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel reads `size` bytes of a struct that lives until after the call.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

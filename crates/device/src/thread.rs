@@ -1,10 +1,12 @@
 //! What a polled loop asks of its thread: short precise naps, a core of its own, and to go first there.
 
-use rustix::process::setpriority_process;
-use rustix::thread::{CpuSet, Timespec, nanosleep, sched_setaffinity, set_current_timer_slack};
+use crate::sys::set_share;
+use rustix::process::{getpriority_process, setpriority_process};
+use rustix::thread::{CpuSet, Timespec, gettid, nanosleep, sched_setaffinity, set_current_timer_slack};
 use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How late the kernel may end a nap. Its default of 50 us would more than double a nap of 30.
@@ -72,6 +74,73 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     Ok(setpriority_process(None, nice)?)
 }
 
+/// Has this thread go on for no longer than 0.1 ms while another waits that should go first; its share stays what it is. An ordinary
+/// one goes on for some ms.
+///
+/// # Errors
+/// The system's; nothing has changed then.
+pub fn take_short_turns() -> io::Result<()> {
+    set_share(0, Some((getpriority_process(None)?, SHORT_SLICE_NS)))
+}
+
+/// The priority of a thread that gives way where others leave it nothing: it gets a tenth of what one of them gets.
+const LOW: i32 = 10;
+/// How long it goes on then while another waits, in ns. Ordinary ones go on for some ms, however low their priority.
+const SHORT_SLICE_NS: u64 = 100_000;
+/// How often it is seen whether others leave it anything.
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+/// A thread that gives way to all others. It takes what they leave: who wakes finds its core as good as idle, and goes on
+/// there at once. Where they leave it too little, it gets a small share ([`GivingWay::look`]).
+#[derive(Debug)]
+pub struct GivingWay {
+    thread: i32,
+    had: Duration,
+    /// Whether it has a share.
+    shares: bool,
+}
+
+impl GivingWay {
+    /// Has this thread give way; what comes back is for one that waits for it. A thread that could not be given a share later,
+    /// for want of CAP_SYS_NICE or of a limit that allows it (`ulimit -e`), has its share from the start.
+    pub fn begin() -> GivingWay {
+        static COMES_BACK: OnceLock<bool> = OnceLock::new();
+        let try_it = || {
+            let there_and_back = || set_share(0, None).and_then(|()| set_share(0, Some((LOW, SHORT_SLICE_NS))));
+            std::thread::spawn(there_and_back).join().is_ok_and(|done| done.is_ok())
+        };
+        let takes_rest = *COMES_BACK.get_or_init(try_it) && set_share(0, None).is_ok();
+        let thread = gettid().as_raw_nonzero().get();
+        if !takes_rest {
+            // Where even that is refused it goes as all others do.
+            let _ = set_share(thread, Some((LOW, SHORT_SLICE_NS)));
+        }
+        GivingWay { thread, had: Duration::ZERO, shares: !takes_rest }
+    }
+
+    /// How long to wait until [`GivingWay::look`].
+    pub fn look_every(&self) -> Duration {
+        LOOK_EVERY
+    }
+
+    /// After [`GivingWay::look_every`]: gives it a share, if it had less than half of the time.
+    pub fn look(&mut self) {
+        let had = processor_time(self.thread).unwrap_or_default();
+        if !self.shares && had.saturating_sub(self.had) < LOOK_EVERY / 2 {
+            self.shares = true;
+            // It may have ended.
+            let _ = set_share(self.thread, Some((LOW, SHORT_SLICE_NS)));
+        }
+        self.had = had;
+    }
+}
+
+/// The processor time that a thread of this process has had.
+fn processor_time(thread: i32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +149,35 @@ mod tests {
     fn a_core_that_is_not_there_is_refused() {
         assert_eq!(pin_to_cpu(CpuSet::MAX_CPU).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(pin_to_cpu(CpuSet::MAX_CPU - 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_thread_that_gives_way_gets_a_share_where_others_leave_it_too_little() {
+        let (told, comes) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let sleeping = std::thread::spawn(move || {
+            told.send(GivingWay::begin()).unwrap();
+            // It takes nothing of the time, as if nobody left it any.
+            ends.recv().unwrap_err();
+        });
+        let mut giving_way = comes.recv().unwrap();
+        let policy = |thread: i32| {
+            let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+            let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
+            (fields[38].parse::<i32>().unwrap(), fields[16].parse::<i32>().unwrap())
+        };
+        if giving_way.shares {
+            println!("this process may not give a thread its share back, so it has it from the start");
+        } else {
+            assert_eq!(policy(giving_way.thread).0, libc::SCHED_IDLE);
+        }
+        giving_way.look();
+        assert!(giving_way.shares);
+        assert_eq!(policy(giving_way.thread), (libc::SCHED_OTHER, LOW));
+        drop(end);
+        sleeping.join().unwrap();
+        // It has ended.
+        giving_way.look();
     }
 
     #[test]

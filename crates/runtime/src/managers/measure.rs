@@ -2,12 +2,13 @@
 
 use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
+use crossdock_device::GivingWay;
 use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,9 +21,6 @@ const CHANGED: f64 = 0.25;
 const MAX_REMEMBERED: usize = 1024;
 /// Bytes of records that are kept of what a handler makes, for those that read it.
 const MADE_BYTES: usize = 16 << 10;
-
-/// The priority with which handlers are measured: contexts go first, and it still gets a tenth of what one of them gets.
-const NICE: i32 = 10;
 
 /// What measuring a handler showed.
 #[derive(Clone, Debug, Default)]
@@ -99,24 +97,42 @@ impl Scales {
             ));
         }
         let (done, wait) = sync_channel(1);
+        let (told, gives_way) = sync_channel(1);
         let run = move || {
-            // Where it is refused it goes as all others do.
-            let _ = crossdock_device::set_nice(NICE);
+            let _ = told.send(GivingWay::begin());
             drop(done.send(caught(|| weighed.run())));
         };
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
         let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
-        match wait.recv_timeout(self.patience) {
-            Ok(outcome) => {
+        match waited(&wait, &gives_way, self.patience) {
+            Some(outcome) => {
                 // It has nothing more to do.
                 let _ = thread.join();
                 outcome
             }
-            Err(_) => {
+            None => {
                 self.left.push(thread);
                 let ms = self.patience.as_millis();
                 Err(format!("it did not return within {ms} ms from records of the stream, on which it was measured"))
             }
+        }
+    }
+}
+
+/// Waits for what a thread that gives way has found out, and sees that it gets on.
+fn waited<T>(wait: &Receiver<T>, gives_way: &Receiver<GivingWay>, patience: Duration) -> Option<T> {
+    let mut gives_way = gives_way.recv().ok();
+    let began = Instant::now();
+    loop {
+        let left = patience.checked_sub(began.elapsed())?;
+        let next = gives_way.as_ref().map_or(left, |gives_way| gives_way.look_every().min(left));
+        match wait.recv_timeout(next) {
+            Ok(outcome) => return Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(gives_way) = &mut gives_way {
+            gives_way.look();
         }
     }
 }

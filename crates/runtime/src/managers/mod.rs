@@ -33,6 +33,7 @@ use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
 use crossdock_control::balance::{Balance, Rules};
+use crossdock_device::take_short_turns;
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -121,6 +122,8 @@ impl Managers {
 
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
     fn run(mut self, asks: &Receiver<Ask>) {
+        // Where it is refused it goes as all others do.
+        let _ = take_short_turns();
         self.restore();
         self.tell_room();
         self.leave_view();
