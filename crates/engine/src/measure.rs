@@ -3,6 +3,10 @@
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. The rounds of
 //! both sizes alternate, and of each size the lower quartile counts, of those in which the thread kept its processor: a
 //! busy machine takes it away for longer than a round. The tail is measured one record at a time.
+//!
+//! These rounds find the processor warm: it has just run the same. At work it comes from elsewhere, from the network or from
+//! other handlers, to each batch. What that costs is a part of `ns_per_batch`, and is seen by batches before each of which
+//! something else is done.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,7 +19,7 @@ use crate::handler::{Handler, Sink, Verdict};
 /// What a handler costs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
-    /// What a batch costs beside its records, in ns.
+    /// What a batch costs beside its records, in ns, where something else was run before it.
     pub ns_per_batch: f64,
     /// What a record costs, on average, in ns.
     pub mean_ns: f64,
@@ -51,6 +55,8 @@ struct Effort {
     rounds: usize,
     /// What one round of one size may take.
     round_ns: f64,
+    /// Batches to which the processor comes from elsewhere.
+    cold: usize,
     /// Rounds one record at a time.
     tail_rounds: usize,
     /// No round begins later.
@@ -63,8 +69,9 @@ struct Effort {
 const FULL: Effort = Effort {
     sample_bytes: 1 << 20,
     probe: Duration::from_millis(3),
-    rounds: 15,
+    rounds: 11,
     round_ns: 0.25e6,
+    cold: 25,
     tail_rounds: 5,
     longest: Duration::from_millis(16),
 };
@@ -74,6 +81,7 @@ const BRIEF: Effort = Effort {
     probe: Duration::from_micros(100),
     rounds: 5,
     round_ns: 0.05e6,
+    cold: 0,
     tail_rounds: 0,
     longest: Duration::from_micros(600),
 };
@@ -87,19 +95,23 @@ const GROUP_RECORDS: usize = 64;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 
+/// What a processor does at work between two batches, given the bytes of the one that comes next.
+pub type Elsewhere<'a> = &'a mut dyn FnMut(&[u8]);
+
 /// Measures what the handlers that `make` makes cost on `sample`: whole records of this format, back to back, which may
 /// have come from anywhere. At work a batch has `records_per_batch` records; batches of an eighth of that are measured
-/// too, so what is said of smaller ones holds.
+/// too, so what is said of smaller ones holds. Some batches are run after `elsewhere` each.
 ///
 /// Takes 5 to 16 ms, and at most 50 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
 /// if there is no record in the sample, or no memory.
 pub fn measure(
     make: &mut dyn FnMut() -> Box<dyn Handler>,
+    elsewhere: Elsewhere<'_>,
     format: &Format,
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    measure_with(FULL, make, format, sample, records_per_batch)
+    measure_with(FULL, make, elsewhere, format, sample, records_per_batch)
 }
 
 /// The same in about a millisecond: with less certainty, and without the tail, for which the mean stands.
@@ -109,12 +121,13 @@ pub fn measure_briefly(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    measure_with(BRIEF, make, format, sample, records_per_batch)
+    measure_with(BRIEF, make, &mut |_| (), format, sample, records_per_batch)
 }
 
 fn measure_with(
     effort: Effort,
     make: &mut dyn FnMut() -> Box<dyn Handler>,
+    elsewhere: Elsewhere<'_>,
     format: &Format,
     sample: &[u8],
     records_per_batch: usize,
@@ -144,15 +157,17 @@ fn measure_with(
         }
     }
     let [ns_of_small, ns_of_large] = rounds.map(|mut rounds| rounds.ns());
-    let ns_per_batch = match small < large {
+    let warm_ns_per_batch = match small < large {
         true => ((ns_of_small - ns_of_large) / (1.0 / small as f64 - 1.0 / large as f64)).max(0.0),
         false => 0.0,
     };
-    let mean_ns = (ns_of_large - ns_per_batch / large as f64).max(0.0);
+    let mean_ns = (ns_of_large - warm_ns_per_batch / large as f64).max(0.0);
     let (records_in, out) = run.outcome(&mut *handler, large, most);
+    let cold = if probe_ns > SLOW_NS { 0 } else { effort.cold };
+    let ns_per_batch = warm_ns_per_batch.max(run.cold(&mut *handler, elsewhere, large, cold) - mean_ns * large as f64);
     let tail_ns = match effort.tail_rounds {
         0 => mean_ns,
-        _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - ns_per_batch,
+        _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - warm_ns_per_batch,
     };
     Some(Measured {
         ns_per_batch,
@@ -198,11 +213,16 @@ impl Run {
         (batches, records)
     }
 
+    /// Runs a batch; what the handler lets through in part is copied, as at work.
     fn process(&mut self, handler: &mut dyn Handler, number: usize) -> Verdict {
         let batch = &self.group[number];
         self.selection.select_all(batch.len());
         self.batches += 1;
-        black_box(handler.process(black_box(batch), &mut self.selection, &mut self.out))
+        let verdict = handler.process(black_box(batch), &mut self.selection, &mut self.out);
+        if matches!(verdict, Verdict::Forward | Verdict::HandOn) && !self.selection.is_all() {
+            self.selection.iter().for_each(|index| self.out.push(batch.record(index)));
+        }
+        black_box(verdict)
     }
 
     /// What a record costs, in ns, after some hundred records or some milliseconds.
@@ -244,16 +264,32 @@ impl Run {
         while done < most {
             let (batches, records) = self.fill(size, most - done);
             for number in 0..batches {
-                if self.process(handler, number) == Verdict::Forward {
-                    for index in &self.selection {
-                        self.out.records += 1;
-                        self.out.bytes += u64::from(self.group[number].records[index].len);
-                    }
+                let verdict = self.process(handler, number);
+                if matches!(verdict, Verdict::Forward | Verdict::HandOn) && self.selection.is_all() {
+                    let batch = &self.group[number];
+                    self.out.records += batch.len() as u64;
+                    self.out.bytes += batch.payload_bytes() as u64;
                 }
             }
             done += records;
         }
         (done, std::mem::replace(&mut self.out, before))
+    }
+
+    /// What a batch of `size` records costs, in ns, to which the processor comes from elsewhere; the median of so many.
+    fn cold(&mut self, handler: &mut dyn Handler, elsewhere: Elsewhere<'_>, size: usize, count: usize) -> f64 {
+        let mut ns = Vec::new();
+        for _ in 0..count {
+            let (_, records) = self.fill(size, 1);
+            elsewhere(self.group[0].slice(0));
+            // The context has looked through them before.
+            black_box(self.group[0].selected().flatten().fold(0u8, |all, byte| all ^ byte));
+            let start = Instant::now();
+            self.process(handler, 0);
+            // The last ones of a buffer may be fewer.
+            ns.push((start.elapsed().as_nanos() as f64 - self.clock_ns) * size as f64 / records as f64);
+        }
+        quantile(&mut ns, 0.5)
     }
 
     /// What 99 of 100 records cost at most, in ns. Handlers of the same beginning go over the same records, and of each

@@ -337,7 +337,7 @@ impl Explained {
         let mut in_batch = 0;
         let _ = format.check_records(&sample, |_, _| in_batch += 1);
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
-        if let Some(measured) = measure(&mut make, &format, &sample, in_batch) {
+        if let Some(measured) = measure(&mut make, &mut |_| (), &format, &sample, in_batch) {
             info.sample_records = measured.records;
             let ns = measured.ns_of_batch(in_batch as f64) / in_batch as f64;
             info.ns_per_record = Some(ns);

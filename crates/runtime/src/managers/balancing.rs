@@ -24,13 +24,8 @@ impl Managers {
         let names: BTreeSet<String> =
             self.handlers.values().flat_map(|there| &there.reads).map(|(stream, _)| stream.clone()).collect();
         let Ok(streams) = self.known_streams(names) else { return };
-        for (name, there) in &mut self.handlers {
-            if there.entries.is_empty() {
-                continue;
-            }
-            let measured = self.monitor.handler(name).busy_ns_per_s;
+        for there in self.handlers.values_mut().filter(|there| !there.entries.is_empty()) {
             there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
-            there.need.load.time_ns_per_s = there.need.load.time_ns_per_s.max(measured);
         }
         self.reserve_paths();
     }

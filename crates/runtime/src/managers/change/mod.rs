@@ -424,6 +424,8 @@ impl Managers {
             let context = self.watch.name(self.overlay.stage(there.stage)?.at).to_owned();
             let takes =
                 there.entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
+            // It may take more than it was predicted to.
+            let time_ns_per_s = there.need.load.time_ns_per_s.max(self.monitor.handler(name).busy_ns_per_s);
             let deployed = control::Deployed {
                 definition: control::Definition {
                     version: there.version.into(),
@@ -435,7 +437,7 @@ impl Managers {
                     gives: outputs(&there.entries).iter().map(Format::id).collect(),
                 },
                 context,
-                load: there.need.load,
+                load: Load { time_ns_per_s, ..there.need.load },
                 reserve: there.need.reserve,
                 leaving: leaving(&there.entries, &there.need),
                 state: there.entries.iter().find_map(|entry| entry.state.clone()),
