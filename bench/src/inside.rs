@@ -1,9 +1,10 @@
 //! The daemon in this process, with a publisher of flights whose rate can be changed, and subscribers that take latencies.
 
+use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::flights::{self, RECORD_BYTES};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
-use crossdock_runtime::{ContextConfig, ContextHandle, HandlerSpec, PlatformConfig, Wish};
+use crossdock_runtime::{ContextConfig, ContextHandle, HandlerSpec, Wish};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 const FLIGHTS: usize = 2000;
 /// How long a subscriber waits for its stream.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the context polls before it sleeps, in us: longer than the time between any two packets.
+const SPIN_US: u32 = 1000;
 
 /// What a benchmark's threads share.
 pub(crate) struct Shared {
@@ -115,12 +119,18 @@ impl Shared {
     }
 }
 
-/// Starts a daemon.
-pub(crate) fn daemon(platform: PlatformConfig) -> Result<(ContextHandle, String), Error> {
-    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let context = ContextHandle::start(ContextConfig { listen, platform, ..ContextConfig::default() })?;
+/// Starts a daemon whose context with the device is pinned and polled, as one is that has much to do.
+pub(crate) fn daemon(cores: Cores) -> Result<(ContextHandle, String), Error> {
+    let (listen, pin_cpu) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Some(cores.daemon));
+    let context =
+        ContextHandle::start(ContextConfig { listen, pin_cpu, spin_us: SPIN_US, ..ContextConfig::default() })?;
     let addr = context.local_addr().to_string();
     Ok((context, addr))
+}
+
+/// Ties this thread to a core, and those that it starts.
+pub(crate) fn pinned(cpu: usize) -> Result<(), Error> {
+    Ok(crossdock_device::pin_to_cpu(cpu)?)
 }
 
 /// Has the managers make a change; why it was refused, if it was.

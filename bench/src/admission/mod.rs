@@ -5,6 +5,7 @@ mod handlers;
 mod overload;
 mod prediction;
 
+use crate::cores::Cores;
 use crate::cpu::{self, Error};
 use crate::report::{self, Figure, Samples};
 use clap::Args;
@@ -61,13 +62,14 @@ impl Table {
 /// Runs the benchmark and prints its figures.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let machine = cpu::machine();
-    let cores = "all threads wherever the system puts them; handlers on c-core-0, the context that has the network";
-    eprintln!("{machine}\n{cores}");
+    let cores = Cores::choose(None, None)?;
+    let words = format!("{}; handlers on c-core-0, pinned and polled, the context that has the network", cores.words());
+    eprintln!("{machine}\n{words}");
     let mut table = Table::default();
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
-        prediction::round(&mut table, u64::from(round), options.handlers, options.measure_ms)?;
-        overload::round(&mut table, options.latency_ms)?;
+        prediction::round(&mut table, cores, u64::from(round), options.handlers, options.measure_ms)?;
+        overload::round(&mut table, cores, options.latency_ms)?;
     }
     let figures: Vec<Figure> = METRICS
         .iter()
@@ -77,6 +79,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             Some(Figure { bench: "admission", case: (*case).to_owned(), metric, unit, samples, baseline })
         })
         .collect();
-    report::print(&figures, options.json, &machine, Some(cores));
+    report::print(&figures, options.json, &machine, Some(&words));
     Ok(())
 }

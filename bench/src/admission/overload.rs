@@ -1,10 +1,11 @@
 //! Twice as much is asked for as fits; and then twice as much comes as was said when it was let in.
 
 use super::Table;
+use crate::cores::Cores;
 use crate::cpu::Error;
-use crate::inside::{self, Shared};
+use crate::inside::{self, Shared, pinned};
 use crate::report::quantile;
-use crossdock_runtime::{ContextHandle, HandlerSpec, PlatformConfig, Wish};
+use crossdock_runtime::{ContextHandle, HandlerSpec, Wish};
 use std::time::Duration;
 
 /// Records published at a time, and the time between: 25,000 records a second.
@@ -90,15 +91,16 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     })
 }
 
-pub(super) fn round(table: &mut Table, latency_ms: u64) -> Result<(), Error> {
-    let (context, addr) = inside::daemon(PlatformConfig::default())?;
+pub(super) fn round(table: &mut Table, cores: Cores, latency_ms: u64) -> Result<(), Error> {
+    let (context, addr) = inside::daemon(cores)?;
     let shared = Shared::new(AT_A_TIME, EVERY_US);
     let words = |error: Error| error.to_string();
     let (outcome, runs) = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| shared.publish(&addr, "s").map_err(words));
+        let publisher = scope.spawn(|| pinned(cores.client).and_then(|()| shared.publish(&addr, "s")).map_err(words));
         std::thread::sleep(Duration::from_millis(300));
         let deployed = inside::deploy(&context, spec(PROBE, 0, shared.rate())).map_err(words);
-        let subscriber = scope.spawn(|| shared.subscribe(&addr, PROBE).map_err(words));
+        let subscriber =
+            scope.spawn(|| pinned(cores.client).and_then(|()| shared.subscribe(&addr, PROBE)).map_err(words));
         let ran = deployed.and_then(|()| run(&context, &shared, Duration::from_millis(latency_ms)).map_err(words));
         shared.end();
         let published = publisher.join().map_err(|_| "the publisher panicked".to_owned()).and_then(|done| done);

@@ -2,14 +2,15 @@
 
 use super::Table;
 use super::handlers::{Dice, next};
+use crate::cores::Cores;
 use crate::cpu::Error;
-use crate::inside::{self, Shared};
-use crossdock_runtime::{ContextHandle, PlatformConfig, Wish};
+use crate::inside::{self, Shared, pinned};
+use crossdock_runtime::{ContextHandle, Wish};
 use std::time::Duration;
 
-/// Records published at a time, and the time between: one full packet, 50,000 records a second.
+/// Records published at a time, and the time between: one full packet, 100,000 records a second.
 const AT_A_TIME: u64 = 26;
-const EVERY_US: u64 = 520;
+const EVERY_US: u64 = 260;
 /// Handlers that share the core.
 const SHARING: usize = 5;
 
@@ -56,12 +57,14 @@ fn quantile(errors: &[f64], part: f64) -> f64 {
     sorted.get(rank as usize).copied().unwrap_or(f64::NAN)
 }
 
-pub(super) fn round(table: &mut Table, seed: u64, handlers: u32, measure_ms: u64) -> Result<(), Error> {
-    let (context, addr) = inside::daemon(PlatformConfig::default())?;
+pub(super) fn round(table: &mut Table, cores: Cores, seed: u64, handlers: u32, measure_ms: u64) -> Result<(), Error> {
+    let (context, addr) = inside::daemon(cores)?;
     let shared = Shared::new(AT_A_TIME, EVERY_US);
     let measure = Duration::from_millis(measure_ms);
     let (alone, sharing) = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| shared.publish(&addr, "s").map_err(|error| error.to_string()));
+        let publisher = scope.spawn(|| {
+            pinned(cores.client).and_then(|()| shared.publish(&addr, "s")).map_err(|error| error.to_string())
+        });
         let measured = (|| {
             // Before the first is measured there is a sample of the stream.
             std::thread::sleep(Duration::from_millis(300));

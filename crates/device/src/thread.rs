@@ -2,7 +2,9 @@
 
 use crate::sys::set_share;
 use rustix::process::{getpriority_process, setpriority_process};
-use rustix::thread::{CpuSet, Timespec, gettid, nanosleep, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::{
+    CpuSet, Timespec, gettid, nanosleep, sched_getaffinity, sched_setaffinity, set_current_timer_slack,
+};
 use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU64;
@@ -49,6 +51,19 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
             refuse(format!("core {cpu} is not there, or this process may not use it (see `taskset -p $$`, `nproc`)"))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Keeps this thread, and those that it starts, off these cores, where it may use others.
+///
+/// # Errors
+/// The system's; nothing has changed then.
+pub fn keep_off(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
+    let mut set = sched_getaffinity(None)?;
+    cpus.into_iter().filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.unset(cpu));
+    match set.count() {
+        0 => Ok(()),
+        _ => Ok(sched_setaffinity(None, &set)?),
     }
 }
 
@@ -149,6 +164,22 @@ mod tests {
     fn a_core_that_is_not_there_is_refused() {
         assert_eq!(pin_to_cpu(CpuSet::MAX_CPU).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(pin_to_cpu(CpuSet::MAX_CPU - 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_thread_keeps_off_cores_where_there_are_others() {
+        let run = || {
+            let before = sched_getaffinity(None).unwrap();
+            let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();
+            keep_off([first, usize::MAX]).unwrap();
+            let after = sched_getaffinity(None).unwrap();
+            assert_eq!(after.count(), (before.count() - 1).max(1));
+            assert!(before.count() == 1 || !after.is_set(first));
+            // All of them are none.
+            keep_off(0..CpuSet::MAX_CPU).unwrap();
+            assert_eq!(sched_getaffinity(None).unwrap(), after);
+        };
+        std::thread::spawn(run).join().unwrap();
     }
 
     #[test]

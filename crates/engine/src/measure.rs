@@ -55,8 +55,6 @@ struct Effort {
     rounds: usize,
     /// What one round of one size may take.
     round_ns: f64,
-    /// Batches to which the processor comes from elsewhere.
-    cold: usize,
     /// Rounds one record at a time.
     tail_rounds: usize,
     /// No round begins later.
@@ -71,7 +69,6 @@ const FULL: Effort = Effort {
     probe: Duration::from_millis(3),
     rounds: 11,
     round_ns: 0.25e6,
-    cold: 25,
     tail_rounds: 5,
     longest: Duration::from_millis(16),
 };
@@ -81,12 +78,14 @@ const BRIEF: Effort = Effort {
     probe: Duration::from_micros(100),
     rounds: 5,
     round_ns: 0.05e6,
-    cold: 0,
     tail_rounds: 0,
     longest: Duration::from_micros(600),
 };
 /// The share of a round that may be lost to others.
 const MOST_LOST: f64 = 0.02;
+/// Batches that are run as at work, and the part of them that costs no more than is told: in others the thread was interrupted.
+const COLD_BATCHES: usize = 51;
+const COLD_PART: f64 = 0.5;
 /// Records of a round one record at a time, and what one may take.
 const TAIL_RECORDS: usize = 1000;
 const TAIL_ROUND_NS: f64 = 0.25e6;
@@ -95,23 +94,27 @@ const GROUP_RECORDS: usize = 64;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 
-/// What a processor does at work between two batches, given the bytes of the one that comes next.
-pub type Elsewhere<'a> = &'a mut dyn FnMut(&[u8]);
+/// Where a handler works, as far as it makes a difference: what its processor comes from, and where its rows go.
+pub trait Workplace: Sink {
+    /// Does what is done there between two batches, given the bytes of the one that comes next.
+    fn between(&mut self, next: &[u8]);
+}
 
 /// Measures what the handlers that `make` makes cost on `sample`: whole records of this format, back to back, which may
 /// have come from anywhere. At work a batch has `records_per_batch` records; batches of an eighth of that are measured
-/// too, so what is said of smaller ones holds. Some batches are run after `elsewhere` each.
+/// too, so what is said of smaller ones holds. Some are run as at the `workplace`; without one, what it costs to come to a
+/// batch from elsewhere is not in the outcome.
 ///
 /// Takes 5 to 16 ms, and at most 50 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
 /// if there is no record in the sample, or no memory.
 pub fn measure(
     make: &mut dyn FnMut() -> Box<dyn Handler>,
-    elsewhere: Elsewhere<'_>,
+    workplace: Option<&mut dyn Workplace>,
     format: &Format,
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    measure_with(FULL, make, elsewhere, format, sample, records_per_batch)
+    measure_with(FULL, make, workplace, format, sample, records_per_batch)
 }
 
 /// The same in about a millisecond: with less certainty, and without the tail, for which the mean stands.
@@ -121,13 +124,13 @@ pub fn measure_briefly(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    measure_with(BRIEF, make, &mut |_| (), format, sample, records_per_batch)
+    measure_with(BRIEF, make, None, format, sample, records_per_batch)
 }
 
 fn measure_with(
     effort: Effort,
     make: &mut dyn FnMut() -> Box<dyn Handler>,
-    elsewhere: Elsewhere<'_>,
+    workplace: Option<&mut dyn Workplace>,
     format: &Format,
     sample: &[u8],
     records_per_batch: usize,
@@ -163,8 +166,9 @@ fn measure_with(
     };
     let mean_ns = (ns_of_large - warm_ns_per_batch / large as f64).max(0.0);
     let (records_in, out) = run.outcome(&mut *handler, large, most);
-    let cold = if probe_ns > SLOW_NS { 0 } else { effort.cold };
-    let ns_per_batch = warm_ns_per_batch.max(run.cold(&mut *handler, elsewhere, large, cold) - mean_ns * large as f64);
+    // A slow one has run for so long that it does not matter where the processor comes from.
+    let cold_ns = workplace.filter(|_| probe_ns <= SLOW_NS).map(|there| run.cold(&mut *handler, there, large));
+    let ns_per_batch = warm_ns_per_batch.max(cold_ns.unwrap_or_default() - mean_ns * large as f64);
     let tail_ns = match effort.tail_rounds {
         0 => mean_ns,
         _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - warm_ns_per_batch,
@@ -213,16 +217,11 @@ impl Run {
         (batches, records)
     }
 
-    /// Runs a batch; what the handler lets through in part is copied, as at work.
     fn process(&mut self, handler: &mut dyn Handler, number: usize) -> Verdict {
         let batch = &self.group[number];
         self.selection.select_all(batch.len());
         self.batches += 1;
-        let verdict = handler.process(black_box(batch), &mut self.selection, &mut self.out);
-        if matches!(verdict, Verdict::Forward | Verdict::HandOn) && !self.selection.is_all() {
-            self.selection.iter().for_each(|index| self.out.push(batch.record(index)));
-        }
-        black_box(verdict)
+        process(handler, batch, &mut self.selection, &mut self.out)
     }
 
     /// What a record costs, in ns, after some hundred records or some milliseconds.
@@ -276,20 +275,26 @@ impl Run {
         (done, std::mem::replace(&mut self.out, before))
     }
 
-    /// What a batch of `size` records costs, in ns, to which the processor comes from elsewhere; the median of so many.
-    fn cold(&mut self, handler: &mut dyn Handler, elsewhere: Elsewhere<'_>, size: usize, count: usize) -> f64 {
+    /// What a batch of `size` records costs at the workplace, in ns.
+    fn cold(&mut self, handler: &mut dyn Handler, workplace: &mut dyn Workplace, size: usize) -> f64 {
         let mut ns = Vec::new();
-        for _ in 0..count {
+        for _ in 0..COLD_BATCHES {
             let (_, records) = self.fill(size, 1);
-            elsewhere(self.group[0].slice(0));
+            let batch = &self.group[0];
+            workplace.between(batch.slice(0));
             // The context has looked through them before.
-            black_box(self.group[0].selected().flatten().fold(0u8, |all, byte| all ^ byte));
+            black_box(batch.selected().flatten().fold(0u8, |all, byte| all ^ byte));
+            self.batches += 1;
+            let had = processor_time();
             let start = Instant::now();
-            self.process(handler, 0);
+            self.selection.select_all(batch.len());
+            process(handler, batch, &mut self.selection, workplace);
+            let took = start.elapsed();
+            let had = processor_time().saturating_sub(had);
             // The last ones of a buffer may be fewer.
-            ns.push((start.elapsed().as_nanos() as f64 - self.clock_ns) * size as f64 / records as f64);
+            ns.push(took.min(had).as_nanos() as f64 * size as f64 / records as f64);
         }
-        quantile(&mut ns, 0.5)
+        quantile(&mut ns, COLD_PART)
     }
 
     /// What 99 of 100 records cost at most, in ns. Handlers of the same beginning go over the same records, and of each
@@ -313,14 +318,24 @@ impl Run {
             for piece in fastest.chunks_mut(GROUP_RECORDS) {
                 self.fill(1, piece.len());
                 for (number, fastest) in piece.iter_mut().enumerate() {
-                    let start = Instant::now();
+                    // Not the time in which others had the processor.
+                    let had = processor_time();
                     self.process(&mut *handler, number);
-                    *fastest = fastest.min(start.elapsed().as_nanos() as f64);
+                    *fastest = fastest.min(processor_time().saturating_sub(had).as_nanos() as f64);
                 }
             }
         }
-        (quantile(&mut fastest, 0.99) - self.clock_ns).max(0.0)
+        (quantile(&mut fastest, 0.99) - processor_clock_ns()).max(0.0)
     }
+}
+
+/// Runs a batch. What the handler lets through in part is copied, as at work.
+fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+    let verdict = handler.process(black_box(batch), selection, out);
+    if matches!(verdict, Verdict::Forward | Verdict::HandOn) && !selection.is_all() {
+        selection.iter().for_each(|index| out.push(batch.record(index)));
+    }
+    black_box(verdict)
 }
 
 /// A round: what a record cost, in ns, and the share of the time in which the thread had no processor.
@@ -364,11 +379,20 @@ fn processor_time() -> Duration {
 
 /// What asking for the time twice takes.
 fn clock_ns() -> f64 {
+    typical_ns(|| Instant::now().elapsed())
+}
+
+/// What asking for the processor time twice takes, of it.
+fn processor_clock_ns() -> f64 {
+    typical_ns(|| {
+        let had = processor_time();
+        processor_time().saturating_sub(had)
+    })
+}
+
+fn typical_ns(take: impl Fn() -> Duration) -> f64 {
     let mut samples = [0.0; 64];
-    for sample in &mut samples {
-        let start = Instant::now();
-        *sample = black_box(start.elapsed().as_nanos() as f64);
-    }
+    samples.fill_with(|| black_box(take()).as_nanos() as f64);
     quantile(&mut samples, 0.5)
 }
 

@@ -424,7 +424,7 @@ fn note_arrival(stream: &mut Stream, batch: &Batch, now_ns: u64) {
     stream.records_in += batch.len() as u64;
     stream.bytes_in += batch.payload_bytes() as u64;
     if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
-        known.sample.offer(now_ns, (0..batch.len()).map(|i| batch.record(i)));
+        known.sample.offer(now_ns, batch);
     }
 }
 

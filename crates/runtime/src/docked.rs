@@ -139,7 +139,7 @@ impl Context {
         Some(StreamFacts {
             number: key as u32,
             name: stream.name.clone(),
-            formats: stream.formats.iter().map(|known| (known.format.clone(), known.sample.payload.clone())).collect(),
+            formats: stream.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
             peak_msgs_per_s: stream.peak.msgs_per_s(),
             records_in: stream.records_in,
             bytes_in: stream.bytes_in,

@@ -8,6 +8,7 @@ use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::managers::queries::handler_of;
+use crate::managers::workbench::Workbench;
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::{Stream, StreamFormat};
@@ -248,8 +249,7 @@ impl Context {
         let newest = stream.formats.last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
         let Some(format) = format else { return Err(self.unknown_stream(&select).into()) };
-        let sample =
-            newest.filter(|_| targets.is_empty()).map(|known| known.sample.payload.clone()).unwrap_or_default();
+        let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
         let has = self.admission.has_ns_per_s();
         Ok(Explained {
             stream: stream.name.clone(),
@@ -257,6 +257,7 @@ impl Context {
             format,
             targets,
             sample,
+            records_per_batch: stream.records_per_batch().round() as usize,
             rate_msgs_per_s: stream.peak.msgs_per_s(),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
@@ -287,6 +288,7 @@ pub(crate) struct Explained {
     /// The formats that are accepted; any when empty.
     pub(crate) targets: Vec<Format>,
     sample: Vec<u8>,
+    records_per_batch: usize,
     rate_msgs_per_s: u64,
     headroom_ns_per_s: Option<u64>,
 }
@@ -303,7 +305,7 @@ impl Explained {
     /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of the
     /// paths to the one that it was planned for.
     pub(crate) fn measured(self, mut program: Program, paths: Vec<Planned>) -> ExplainInfo {
-        let Explained { stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, .. } = self;
+        let Explained { stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, records_per_batch, .. } = self;
         let mut plan = program.explain().to_string();
         plan.push_str(&reading(&program));
         let mut info = ExplainInfo {
@@ -333,13 +335,10 @@ impl Explained {
             info.paths.push(path);
         }
         let format = program.input.clone();
-        // As many to a batch as came in the packet that the sample is.
-        let mut in_batch = 0;
-        let _ = format.check_records(&sample, |_, _| in_batch += 1);
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
-        if let Some(measured) = measure(&mut make, &mut |_| (), &format, &sample, in_batch) {
+        if let Some(measured) = measure(&mut make, Some(&mut Workbench::new()), &format, &sample, records_per_batch) {
             info.sample_records = measured.records;
-            let ns = measured.ns_of_batch(in_batch as f64) / in_batch as f64;
+            let ns = measured.ns_of_batch(records_per_batch as f64) / records_per_batch as f64;
             info.ns_per_record = Some(ns);
             info.load_ns_per_s = Some((ns * rate_msgs_per_s as f64) as u64);
             info.selectivity = Some(measured.out_records_per_record);

@@ -220,8 +220,9 @@ impl ContextHandle {
         let (asks, asked) = channel();
         let state_dir = config.morph.state_dir.clone();
         let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
+        let pinned = seats.iter().filter_map(|seat| seat.cpu).collect();
         let (standby, standby_thread) =
-            Standby::start(commands.clone(), doorbell.clone()).map_err(system("a thread"))?;
+            Standby::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let (restored, refused) = sync_channel(1);
         let run = move || {

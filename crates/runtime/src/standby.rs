@@ -8,7 +8,7 @@
 use crate::admission::QueryScales;
 use crate::context::Context;
 use crate::handle::Command;
-use crossdock_device::Doorbell;
+use crossdock_device::{Doorbell, keep_off, take_short_turns};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
@@ -34,13 +34,21 @@ pub(crate) struct StandbyThread(Option<JoinHandle<()>>);
 pub(crate) struct Panicked;
 
 impl Standby {
-    /// Starts the thread, which ends with its side.
+    /// Starts the thread, which ends with its side and keeps off the cores that contexts are tied to.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn start(commands: SyncSender<Command>, doorbell: Doorbell) -> io::Result<(Standby, StandbyThread)> {
+    pub(crate) fn start(
+        commands: SyncSender<Command>,
+        doorbell: Doorbell,
+        pinned: Vec<usize>,
+    ) -> io::Result<(Standby, StandbyThread)> {
         let (jobs, given) = channel();
-        let run = move || run(&given, &commands, &doorbell);
+        let run = move || {
+            // Contexts that have a core have it for themselves; where that is refused it goes as all others do.
+            let _ = keep_off(pinned).and_then(|()| take_short_turns());
+            run(&given, &commands, &doorbell);
+        };
         let thread = std::thread::Builder::new().name("standby".into()).spawn(run)?;
         Ok((Standby { jobs }, StandbyThread(Some(thread))))
     }

@@ -3,42 +3,69 @@
 use crate::morph::Morphing;
 use crate::platform::StageId;
 use crossdock_format::{Format, FormatId};
+use crossdock_mailbox::Batch;
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-/// Bytes of a stream's latest records that are kept, so that `explain` can measure on real ones.
-const SAMPLE_BYTES: usize = 16 << 10;
-/// How often the sample is taken anew, in ns.
-const SAMPLE_INTERVAL_NS: u64 = 1_000_000_000;
+/// Bytes of a stream's latest records that are kept, so that costs are measured on real ones.
+const SAMPLE_BYTES: usize = 48 << 10;
+/// They are a few records each of batches that came at least so many ns apart: those that come at once are often alike.
+const PIECE_BYTES: usize = 1 << 10;
+const PIECE_INTERVAL_NS: u64 = 10_000_000;
 
-/// The latest records of one format: what cost estimates rest on.
+/// Some of the latest records of one format: what cost estimates rest on.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    pub(crate) payload: Vec<u8>,
+    /// The oldest first.
+    pieces: VecDeque<Vec<u8>>,
+    bytes: usize,
     taken_ns: Option<u64>,
+    /// Batches of which some were taken.
+    taken: usize,
 }
 
 impl Sample {
-    /// Whether it is old enough to be taken anew.
+    /// Whether it is old enough for a new piece.
     #[inline]
     fn is_due(&self, now_ns: u64) -> bool {
-        self.taken_ns.is_none_or(|at| now_ns >= at + SAMPLE_INTERVAL_NS)
+        self.taken_ns.is_none_or(|at| now_ns >= at + PIECE_INTERVAL_NS)
     }
 
-    /// Takes a copy of whole records from a payload, at most once a second.
+    /// Takes a copy of some of a batch's records, if it is time to.
     #[inline]
-    pub(crate) fn offer<'a>(&mut self, now_ns: u64, records: impl Iterator<Item = &'a [u8]>) {
-        if !self.is_due(now_ns) {
-            return;
+    pub(crate) fn offer(&mut self, now_ns: u64, batch: &Batch) {
+        if self.is_due(now_ns) && !batch.is_empty() {
+            self.taken_ns = Some(now_ns);
+            self.take(batch);
         }
-        self.taken_ns = Some(now_ns);
-        self.payload.clear();
-        for record in records {
-            if self.payload.len() + record.len() > SAMPLE_BYTES {
+    }
+
+    #[cold]
+    fn take(&mut self, batch: &Batch) {
+        let mut piece = Vec::new();
+        while self.bytes > SAMPLE_BYTES - PIECE_BYTES
+            && let Some(oldest) = self.pieces.pop_front()
+        {
+            self.bytes -= oldest.len();
+            piece = oldest;
+        }
+        piece.clear();
+        // From another place in each, with one record at least.
+        let first = self.taken * 7 % batch.len();
+        for record in (first..batch.len()).map(|index| batch.record(index)) {
+            if !piece.is_empty() && piece.len() + record.len() > PIECE_BYTES {
                 break;
             }
-            self.payload.extend_from_slice(record);
+            piece.extend_from_slice(record);
         }
+        self.taken += 1;
+        self.bytes += piece.len();
+        self.pieces.push_back(piece);
+    }
+
+    /// The records, one behind the other.
+    pub(crate) fn records(&self) -> Vec<u8> {
+        self.pieces.iter().flatten().copied().collect()
     }
 }
 
@@ -121,7 +148,12 @@ impl Stream {
         here.or_else(|| self.morphing.format(id))
     }
 
-    /// Whether the sample of a format is to be taken anew.
+    /// Records of a batch, on average.
+    pub(crate) fn records_per_batch(&self) -> f64 {
+        (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
+    }
+
+    /// Whether something is to be taken for the sample of a format.
     pub(crate) fn wants_sample(&self, format: u64, now_ns: u64) -> bool {
         self.formats.iter().any(|f| f.format.id().0 == format && f.sample.is_due(now_ns))
     }
@@ -182,5 +214,46 @@ impl Streams {
             let stream = self.all.remove(key);
             self.by_name.remove(&stream.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+    use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
+
+    #[test]
+    fn a_sample_is_some_records_each_of_the_latest_batches() {
+        let mut pool = Pool::new(PoolConfig { classes: vec![(64 << 10, 4)] }).unwrap();
+        let mut batch_of = |records: usize, len: usize, fill: u8| {
+            let mut buffer = pool.alloc(64 << 10).unwrap();
+            buffer.get_mut(..records * len).unwrap().fill(fill);
+            let mut batch = Batch::new();
+            let span = |at| Span { slice: 0, start: (at * len) as u32, len: len as u32 };
+            batch.records.extend((0..records).map(span));
+            batch.push_buffer(buffer.freeze()).unwrap();
+            let slice = Slice { buffer: 0, start: 0, len: (records * len) as u32, records: records as u32 };
+            batch.push_slice(slice).unwrap();
+            batch
+        };
+        let mut sample = Sample::default();
+        for number in 0..200u64 {
+            sample.offer(number * PIECE_INTERVAL_NS / 2, &batch_of(20, 100, number as u8));
+        }
+        let records = sample.records();
+        assert!(records.len() <= SAMPLE_BYTES && records.len().is_multiple_of(100));
+        let from: Vec<u8> = records.chunk_by(|a, b| a == b).map(|piece| piece[0]).collect();
+        assert!(from.windows(2).all(|pair| pair[1] == pair[0] + 2), "every other batch came too soon: {from:?}");
+        assert_eq!(from.last(), Some(&198));
+        assert!(from.len() > 40, "{from:?}");
+        // A record that is longer than a piece is one.
+        for number in 1000..1004 {
+            sample.offer(number * PIECE_INTERVAL_NS, &batch_of(1, 60_000, 7));
+        }
+        assert_eq!(sample.records(), [7; 60_000]);
+        sample.offer(2000 * PIECE_INTERVAL_NS, &Batch::new());
+        assert_eq!(sample.records().len(), 60_000);
     }
 }

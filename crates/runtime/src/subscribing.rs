@@ -179,9 +179,9 @@ impl Context {
             return None;
         }
         Some(Facts {
-            samples: stream.formats.iter().map(|f| (f.format.id().0, f.sample.payload.clone())).collect(),
+            samples: stream.formats.iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
             peak_msgs_per_s,
-            records_per_batch: (stream.records_in as f64 / stream.batches_in.max(1) as f64).max(1.0),
+            records_per_batch: stream.records_per_batch(),
             has_ns_per_s: self.admission.has_ns_per_s(),
         })
     }

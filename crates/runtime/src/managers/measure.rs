@@ -1,13 +1,13 @@
 //! What a handler costs on records of its stream, measured before it is let in; and the records that it makes of them.
 
 use crate::managers::watch::MAX_ABANDONED;
+use crate::managers::workbench::Workbench;
 use crossdock_control::load::Cost;
 use crossdock_device::GivingWay;
 use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
@@ -22,11 +22,6 @@ const CHANGED: f64 = 0.25;
 const MAX_REMEMBERED: usize = 1024;
 /// Bytes of records that are kept of what a handler makes, for those that read it.
 const MADE_BYTES: usize = 16 << 10;
-
-/// What a context waits for between two batches, about, while it has time for more.
-const BETWEEN_BATCHES: Duration = Duration::from_micros(50);
-/// What a packet holds at most.
-const PACKET_BYTES: usize = 63_000;
 
 /// What measuring a handler showed.
 #[derive(Clone, Debug, Default)]
@@ -186,7 +181,8 @@ impl Weighed {
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
         let in_batch = (self.records_per_batch.round() as usize).max(1);
-        let measured = crossdock_engine::measure(&mut again, &mut elsewhere(), &self.format, &self.sample, in_batch);
+        let measured =
+            crossdock_engine::measure(&mut again, Some(&mut Workbench::new()), &self.format, &self.sample, in_batch);
         let Some(measured) = measured else { return Outcome { cost: unknown, made } };
         let cost = Cost {
             ns_per_batch: measured.ns_per_batch,
@@ -200,26 +196,6 @@ impl Weighed {
             is_provisional: self.is_provisional,
         };
         Outcome { cost, made }
-    }
-}
-
-/// Does what a context does between two batches: waits for a packet and takes it from the network.
-fn elsewhere() -> impl FnMut(&[u8]) {
-    let to_itself = || -> std::io::Result<UdpSocket> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.connect(socket.local_addr()?)?;
-        socket.set_read_timeout(Some(Duration::from_millis(1)))?;
-        Ok(socket)
-    };
-    // Without one it waits only.
-    let socket = to_itself().ok();
-    let mut received = vec![0; PACKET_BYTES];
-    move |records| {
-        std::thread::sleep(BETWEEN_BATCHES);
-        if let Some(socket) = &socket {
-            let _ =
-                socket.send(records.get(..PACKET_BYTES).unwrap_or(records)).and_then(|_| socket.recv(&mut received));
-        }
     }
 }
 

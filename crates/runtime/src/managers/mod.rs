@@ -19,6 +19,7 @@ pub(crate) mod spec;
 mod tell;
 pub(crate) mod view;
 pub(crate) mod watch;
+pub(crate) mod workbench;
 
 use crate::config::PlatformConfig;
 use crate::managers::deployed::{Deployed, Workshop};
@@ -33,7 +34,7 @@ use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
 use crossdock_control::balance::{Balance, Rules};
-use crossdock_device::take_short_turns;
+use crossdock_device::{keep_off, take_short_turns};
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -122,8 +123,8 @@ impl Managers {
 
     /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
     fn run(mut self, asks: &Receiver<Ask>) {
-        // Where it is refused it goes as all others do.
-        let _ = take_short_turns();
+        // Contexts that have a core have it for themselves; where that is refused it goes as all others do.
+        let _ = keep_off(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
         self.restore();
         self.tell_room();
         self.leave_view();

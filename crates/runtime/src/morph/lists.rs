@@ -139,8 +139,7 @@ impl Morphing {
     ) -> Planned {
         let versions: Vec<Format> = stream.formats.iter().map(|known| known.format.clone()).collect();
         let found = self.chain(from, targets, &versions, by_name);
-        let sample =
-            stream.formats.iter().find(|known| known.format == *from).map(|known| known.sample.payload.clone());
+        let sample = stream.formats.iter().find(|known| known.format == *from).map(|known| known.sample.records());
         let sample = sample.unwrap_or_default();
         let planned = |info, run| Planned { info, run, from: from.clone(), sample };
         let Some(chain) = found else {

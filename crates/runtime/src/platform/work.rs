@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The time of one batch in so many is taken, and that of every batch of so many records.
-const TIMED_EVERY: u32 = 16;
+const TIMED_EVERY: u32 = 8;
 const TIMED_RECORDS: usize = 64;
 /// What serving a batch costs beside its handler, in ns: for the slice, which need not be exact.
 const BATCH_NS: f32 = 60.0;
