@@ -1,8 +1,8 @@
 //! What a handler costs, measured on a sample of the records that it is to work on.
 //!
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. The rounds of
-//! both sizes alternate, and of each size the lower quartile counts, of those in which the thread kept its processor: a
-//! busy machine takes it away for longer than a round. The tail is measured one record at a time.
+//! both sizes alternate, and of each size the lower quartile counts, of those in which the thread kept its processor if there
+//! are some. The tail is measured one record at a time.
 //!
 //! These rounds find the processor warm: it has just run the same. At work it comes from elsewhere, from the network or from
 //! other handlers, to each batch. What that costs is a part of `ns_per_batch`, and is seen by batches before each of which
@@ -81,8 +81,11 @@ const BRIEF: Effort = Effort {
     tail_rounds: 0,
     longest: Duration::from_micros(600),
 };
-/// The share of a round that may be lost to others.
+/// The share of a calm round that may be lost to others; and so many calm ones will do.
 const MOST_LOST: f64 = 0.02;
+const ENOUGH_CALM: usize = 4;
+/// What takes so many times as long as most, where others had the processor, is theirs.
+const FAR_LONGER: f64 = 3.0;
 /// Batches that are run as at work, and the part of them that costs no more than is told: in others the thread was interrupted.
 const COLD_BATCHES: usize = 51;
 const COLD_PART: f64 = 0.5;
@@ -151,7 +154,7 @@ fn measure_with(
     }
     let most = fitting(effort.round_ns).clamp(large, run.records.places.len().max(large));
     let mut rounds = [Rounds::default(), Rounds::default()];
-    while rounds.iter().any(|rounds| rounds.calm.len() < effort.rounds) {
+    while rounds.iter().any(|rounds| rounds.len() < effort.rounds) {
         for (size, rounds) in [small, large].into_iter().zip(&mut rounds) {
             rounds.add(run.round(&mut *handler, size, most));
         }
@@ -159,7 +162,7 @@ fn measure_with(
             break;
         }
     }
-    let [ns_of_small, ns_of_large] = rounds.map(|mut rounds| rounds.ns());
+    let [ns_of_small, ns_of_large] = rounds.map(Rounds::ns);
     let warm_ns_per_batch = match small < large {
         true => ((ns_of_small - ns_of_large) / (1.0 / small as f64 - 1.0 / large as f64)).max(0.0),
         false => 0.0,
@@ -195,12 +198,23 @@ struct Run {
     out: Buffered,
     batches: u64,
     clock_ns: f64,
+    /// The batches that were run between two looks at the clock: what they took, in ns, and their records.
+    groups: Vec<(f64, usize)>,
 }
 
 impl Run {
     fn over(records: Records) -> Run {
         let (selection, out) = (Selection::default(), Buffered::default());
-        Run { records, next: 0, group: Vec::new(), selection, out, batches: 0, clock_ns: clock_ns() }
+        Run {
+            records,
+            next: 0,
+            group: Vec::new(),
+            selection,
+            out,
+            batches: 0,
+            clock_ns: clock_ns(),
+            groups: Vec::new(),
+        }
     }
 
     /// Fills batches of `size` records, or the rest of a buffer's, with the records that come next: several while they are
@@ -240,7 +254,8 @@ impl Run {
 
     /// Runs so many records, at least, in batches of `size`.
     fn round(&mut self, handler: &mut dyn Handler, size: usize, most: usize) -> Round {
-        let (mut spent_ns, mut done) = (0.0, 0);
+        let mut done = 0;
+        self.groups.clear();
         let (began, had) = (Instant::now(), processor_time());
         while done < most {
             let (batches, records) = self.fill(size, most - done);
@@ -248,11 +263,12 @@ impl Run {
             for number in 0..batches {
                 self.process(handler, number);
             }
-            spent_ns += start.elapsed().as_nanos() as f64 - self.clock_ns;
+            self.groups.push((start.elapsed().as_nanos() as f64 - self.clock_ns, records));
             done += records;
         }
         let (wall, had) = (began.elapsed().as_secs_f64(), processor_time().saturating_sub(had).as_secs_f64());
-        Round { ns: spent_ns.max(0.0) / done.max(1) as f64, lost: 1.0 - had / wall }
+        let is_calm = 1.0 - had / wall <= MOST_LOST;
+        Round { ns: of_groups(&self.groups, is_calm).max(0.0), is_calm }
     }
 
     /// How many records came in, and what leaves for them.
@@ -338,36 +354,49 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
     black_box(verdict)
 }
 
-/// A round: what a record cost, in ns, and the share of the time in which the thread had no processor.
+/// A round: what a record cost, in ns, and whether the thread kept its processor.
 #[derive(Clone, Copy)]
 struct Round {
     ns: f64,
-    lost: f64,
+    is_calm: bool,
 }
 
-/// Rounds of one size: what a record cost in those that were not disturbed, and in the one that was least.
+/// What a record cost, in ns. Where the thread did not keep its processor, without those groups that took far longer than most.
+fn of_groups(groups: &[(f64, usize)], is_calm: bool) -> f64 {
+    let per_record = |(ns, records): &(f64, usize)| ns / (*records).max(1) as f64;
+    let most = match is_calm {
+        true => f64::INFINITY,
+        false => FAR_LONGER * quantile(&mut groups.iter().map(per_record).collect::<Vec<_>>(), 0.5),
+    };
+    let kept = groups.iter().filter(|group| per_record(group) <= most);
+    let (ns, records) = kept.fold((0.0, 0), |(ns, records), group| (ns + group.0, records + group.1));
+    ns / records.max(1) as f64
+}
+
+/// Rounds of one size: what a record cost in those that were calm, and in the others.
 #[derive(Default)]
 struct Rounds {
     calm: Vec<f64>,
-    least: Option<Round>,
+    others: Vec<f64>,
 }
 
 impl Rounds {
     fn add(&mut self, round: Round) {
-        if round.lost <= MOST_LOST {
-            self.calm.push(round.ns);
-        }
-        if self.least.is_none_or(|least| round.lost < least.lost) {
-            self.least = Some(round);
+        match round.is_calm {
+            true => self.calm.push(round.ns),
+            false => self.others.push(round.ns),
         }
     }
 
-    fn ns(&mut self) -> f64 {
-        match self.least {
-            // What was lost is not in it, as far as can be told.
-            Some(Round { ns, lost }) if self.calm.is_empty() => ns * (1.0 - lost),
-            _ => quantile(&mut self.calm, 0.25),
+    fn len(&self) -> usize {
+        self.calm.len() + self.others.len()
+    }
+
+    fn ns(mut self) -> f64 {
+        if self.calm.len() < ENOUGH_CALM {
+            self.calm.append(&mut self.others);
         }
+        quantile(&mut self.calm, 0.25)
     }
 }
 
