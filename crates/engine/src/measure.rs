@@ -88,9 +88,11 @@ const ENOUGH_CALM: usize = 4;
 const FAR_LONGER: f64 = 3.0;
 /// Batches that are run as at work, and the part of them that costs no more than is told: in others the thread was interrupted.
 const COLD_BATCHES: usize = 51;
-const COLD_PART: f64 = 0.5;
+const COLD_PART: f64 = 0.4;
 /// Records of a round one record at a time, and what one may take.
 const TAIL_RECORDS: usize = 1000;
+/// Such rounds that are run however late it is: what interrupted one is not in all.
+const LEAST_TAIL_ROUNDS: usize = 3;
 const TAIL_ROUND_NS: f64 = 0.25e6;
 /// Records of the small batches that are run between two looks at the clock.
 const GROUP_RECORDS: usize = 64;
@@ -324,7 +326,7 @@ impl Run {
     ) -> f64 {
         let mut fastest = vec![f64::INFINITY; records];
         for round in 0..effort.tail_rounds {
-            if round > 0 && began.elapsed() > effort.longest {
+            if round >= LEAST_TAIL_ROUNDS && began.elapsed() > effort.longest {
                 break;
             }
             let mut handler = make();

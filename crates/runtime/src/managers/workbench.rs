@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// What a context polls for the next batch, about, while it has time for more.
-const PAUSE: Duration = Duration::from_micros(50);
+const PAUSE: Duration = Duration::from_micros(20);
 /// What it uses of memory meanwhile: sessions, streams, packets.
 const OTHER_BYTES: usize = 64 << 10;
 /// What a packet holds at most.
