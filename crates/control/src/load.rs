@@ -25,6 +25,9 @@ pub const SLICE_NS: u64 = 200_000;
 /// What a batch costs that goes to another context: an entry of the ring, and the ring's two indices, each a cache line
 /// that the other core has just written.
 pub const CROSSING_NS_PER_BATCH: u64 = 150;
+/// What a batch costs a context to bring to a handler, besides what the handler does with it: it is put into a queue and taken
+/// out, counted, and its descriptor kept for the next. Some lines of memory that others have displaced.
+pub const HANDING_NS_PER_BATCH: u64 = 150;
 /// What each message of such a batch costs besides: its place in the list of record boundaries.
 pub const CROSSING_NS_PER_MESSAGE: u64 = 1;
 /// What each byte of it costs, in ps: it is read from another core's cache.
@@ -68,8 +71,8 @@ impl Cost {
     #[must_use]
     pub fn load(&self, rate_msgs_per_s: u64) -> Load {
         let rate = rate_msgs_per_s as f64;
-        let time =
-            self.batches_per_s(rate) * at_least(0.0, self.ns_per_batch) + rate * at_least(0.0, self.ns_per_message);
+        let of_batch = HANDING_NS_PER_BATCH as f64 + at_least(0.0, self.ns_per_batch);
+        let time = self.batches_per_s(rate) * of_batch + rate * at_least(0.0, self.ns_per_message);
         let second = CPU_NS_PER_S as f64;
         let of_step = at_least(0.0, self.ns_per_batch) + self.batch() * at_least(0.0, self.ns_per_message);
         let incoming = self.batches_per_s(rate) * (SLICE_NS as f64 + of_step) / second;

@@ -1,8 +1,8 @@
 //! What a handler costs, measured on a sample of the records that it is to work on.
 //!
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. The rounds of
-//! both sizes alternate, and of each size the lower quartile counts, of those in which the thread kept its processor if there
-//! are some. The tail is measured one record at a time.
+//! both sizes alternate, and go over the same records; of what the same few records took in each of them the median counts, so
+//! that what interrupted some does not. The tail is measured one record at a time.
 //!
 //! These rounds find the processor warm: it has just run the same. At work it comes from elsewhere, from the network or from
 //! other handlers, to each batch. What that costs is a part of `ns_per_batch`, and is seen by batches before each of which
@@ -81,11 +81,6 @@ const BRIEF: Effort = Effort {
     tail_rounds: 0,
     longest: Duration::from_micros(600),
 };
-/// The share of a calm round that may be lost to others; and so many calm ones will do.
-const MOST_LOST: f64 = 0.02;
-const ENOUGH_CALM: usize = 4;
-/// What takes so many times as long as most, where others had the processor, is theirs.
-const FAR_LONGER: f64 = 3.0;
 /// Batches that are run as at work, and the part of them that costs no more than is told: in others the thread was interrupted.
 const COLD_BATCHES: usize = 51;
 const COLD_PART: f64 = 0.4;
@@ -94,8 +89,13 @@ const TAIL_RECORDS: usize = 1000;
 /// Such rounds that are run however late it is: what interrupted one is not in all.
 const LEAST_TAIL_ROUNDS: usize = 3;
 const TAIL_ROUND_NS: f64 = 0.25e6;
-/// Records of the small batches that are run between two looks at the clock.
+/// Records of the small batches that are run between two looks at the clock, and what they may take, in ns, where they are more
+/// than a batch: little beside the time between two interruptions, and much beside a look at the clock.
 const GROUP_RECORDS: usize = 64;
+const GROUP_NS: f64 = 5000.0;
+/// What takes longer than this between two looks at the clock, in ns, is likely to be interrupted where others want the
+/// processor: the time that the thread has had counts. Asking for that costs too much beside what is shorter.
+const LONG_NS: f64 = 2.0 * GROUP_NS;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 
@@ -146,6 +146,8 @@ fn measure_with(
     // How long a record takes, to see how many can be run; and to warm up.
     let probe_ns = run.probe(&mut *handler, effort.probe);
     let fitting = |ns: f64| (ns / probe_ns.max(1.0)) as usize;
+    run.probe_ns = probe_ns;
+    run.in_group = fitting(GROUP_NS).clamp(1, GROUP_RECORDS);
     let mut large = records_per_batch.clamp(1, run.records.in_buffer);
     let mut small = (large / 8).max(1);
     if large == 1 {
@@ -156,9 +158,11 @@ fn measure_with(
     }
     let most = fitting(effort.round_ns).clamp(large, run.records.places.len().max(large));
     let mut rounds = [Rounds::default(), Rounds::default()];
-    while rounds.iter().any(|rounds| rounds.len() < effort.rounds) {
+    for _ in 0..effort.rounds {
         for (size, rounds) in [small, large].into_iter().zip(&mut rounds) {
-            rounds.add(run.round(&mut *handler, size, most));
+            run.next = 0;
+            run.round(&mut *handler, size, most);
+            rounds.add(&run.groups);
         }
         if began.elapsed() > effort.longest {
             break;
@@ -200,7 +204,11 @@ struct Run {
     out: Buffered,
     batches: u64,
     clock_ns: f64,
-    /// The batches that were run between two looks at the clock: what they took, in ns, and their records.
+    processor_clock_ns: f64,
+    /// About what a record takes, in ns, once that is known; and how many are run between two looks at the clock.
+    probe_ns: f64,
+    in_group: usize,
+    /// The groups of batches that the last round ran between two looks at the clock: what they took, in ns, and their records.
     groups: Vec<(f64, usize)>,
 }
 
@@ -215,6 +223,9 @@ impl Run {
             out,
             batches: 0,
             clock_ns: clock_ns(),
+            processor_clock_ns: processor_clock_ns(),
+            probe_ns: 0.0,
+            in_group: GROUP_RECORDS,
             groups: Vec::new(),
         }
     }
@@ -223,7 +234,7 @@ impl Run {
     /// small and there are not as many as are wanted. How many batches, and records.
     fn fill(&mut self, size: usize, wanted: usize) -> (usize, usize) {
         let (mut batches, mut records) = (0, 0);
-        while records == 0 || (records < wanted && records + size <= GROUP_RECORDS) {
+        while records == 0 || (records < wanted && records + size <= self.in_group) {
             if self.group.len() == batches {
                 self.group.push(Batch::new());
             }
@@ -246,7 +257,8 @@ impl Run {
         let mut fastest = f64::INFINITY;
         for _ in 0..32 {
             let records = if fastest > SLOW_NS { 1 } else { GROUP_RECORDS };
-            fastest = fastest.min(self.round(handler, 1, records).ns);
+            self.round(handler, 1, records);
+            fastest = self.groups.iter().map(|(ns, records)| ns / *records as f64).fold(fastest, f64::min);
             if began.elapsed() > longest {
                 break;
             }
@@ -255,22 +267,26 @@ impl Run {
     }
 
     /// Runs so many records, at least, in batches of `size`.
-    fn round(&mut self, handler: &mut dyn Handler, size: usize, most: usize) -> Round {
+    fn round(&mut self, handler: &mut dyn Handler, size: usize, most: usize) {
         let mut done = 0;
         self.groups.clear();
-        let (began, had) = (Instant::now(), processor_time());
         while done < most {
             let (batches, records) = self.fill(size, most - done);
+            let had = (self.probe_ns * records as f64 > LONG_NS).then(processor_time);
             let start = Instant::now();
             for number in 0..batches {
                 self.process(handler, number);
             }
-            self.groups.push((start.elapsed().as_nanos() as f64 - self.clock_ns, records));
+            self.groups.push((self.ns_since(start, had), records));
             done += records;
         }
-        let (wall, had) = (began.elapsed().as_secs_f64(), processor_time().saturating_sub(had).as_secs_f64());
-        let is_calm = 1.0 - had / wall <= MOST_LOST;
-        Round { ns: of_groups(&self.groups, is_calm).max(0.0), is_calm }
+    }
+
+    /// What was done since then took, in ns: of the processor's time, if that was asked for.
+    fn ns_since(&self, start: Instant, had: Option<Duration>) -> f64 {
+        let wall_ns = start.elapsed().as_nanos() as f64 - self.clock_ns;
+        let had_ns = had.map(|had| had_since(had) - self.processor_clock_ns);
+        had_ns.map_or(wall_ns, |had_ns| had_ns.min(wall_ns)).max(0.0)
     }
 
     /// How many records came in, and what leaves for them.
@@ -303,14 +319,11 @@ impl Run {
             // The context has looked through them before.
             black_box(batch.selected().flatten().fold(0u8, |all, byte| all ^ byte));
             self.batches += 1;
-            let had = processor_time();
-            let start = Instant::now();
+            let (had, start) = (processor_time(), Instant::now());
             self.selection.select_all(batch.len());
             process(handler, batch, &mut self.selection, workplace);
-            let took = start.elapsed();
-            let had = processor_time().saturating_sub(had);
             // The last ones of a buffer may be fewer.
-            ns.push(took.min(had).as_nanos() as f64 * size as f64 / records as f64);
+            ns.push(self.ns_since(start, Some(had)) * size as f64 / records as f64);
         }
         quantile(&mut ns, COLD_PART)
     }
@@ -339,11 +352,11 @@ impl Run {
                     // Not the time in which others had the processor.
                     let had = processor_time();
                     self.process(&mut *handler, number);
-                    *fastest = fastest.min(processor_time().saturating_sub(had).as_nanos() as f64);
+                    *fastest = fastest.min(had_since(had));
                 }
             }
         }
-        (quantile(&mut fastest, 0.99) - processor_clock_ns()).max(0.0)
+        (quantile(&mut fastest, 0.99) - self.processor_clock_ns).max(0.0)
     }
 }
 
@@ -356,49 +369,23 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
     black_box(verdict)
 }
 
-/// A round: what a record cost, in ns, and whether the thread kept its processor.
-#[derive(Clone, Copy)]
-struct Round {
-    ns: f64,
-    is_calm: bool,
-}
-
-/// What a record cost, in ns. Where the thread did not keep its processor, without those groups that took far longer than most.
-fn of_groups(groups: &[(f64, usize)], is_calm: bool) -> f64 {
-    let per_record = |(ns, records): &(f64, usize)| ns / (*records).max(1) as f64;
-    let most = match is_calm {
-        true => f64::INFINITY,
-        false => FAR_LONGER * quantile(&mut groups.iter().map(per_record).collect::<Vec<_>>(), 0.5),
-    };
-    let kept = groups.iter().filter(|group| per_record(group) <= most);
-    let (ns, records) = kept.fold((0.0, 0), |(ns, records), group| (ns + group.0, records + group.1));
-    ns / records.max(1) as f64
-}
-
-/// Rounds of one size: what a record cost in those that were calm, and in the others.
+/// Rounds over the same records: what each group of them took in each round, in ns, and how many records it has.
 #[derive(Default)]
-struct Rounds {
-    calm: Vec<f64>,
-    others: Vec<f64>,
-}
+struct Rounds(Vec<(Vec<f64>, usize)>);
 
 impl Rounds {
-    fn add(&mut self, round: Round) {
-        match round.is_calm {
-            true => self.calm.push(round.ns),
-            false => self.others.push(round.ns),
+    fn add(&mut self, groups: &[(f64, usize)]) {
+        self.0.resize_with(groups.len(), Default::default);
+        for ((took, of), (ns, records)) in self.0.iter_mut().zip(groups) {
+            took.push(*ns);
+            *of = *records;
         }
     }
 
-    fn len(&self) -> usize {
-        self.calm.len() + self.others.len()
-    }
-
+    /// What a record cost, in ns.
     fn ns(mut self) -> f64 {
-        if self.calm.len() < ENOUGH_CALM {
-            self.calm.append(&mut self.others);
-        }
-        quantile(&mut self.calm, 0.25)
+        let ns: f64 = self.0.iter_mut().map(|(took, _)| quantile(took, 0.5)).sum();
+        ns / self.0.iter().map(|(_, records)| *records).sum::<usize>().max(1) as f64
     }
 }
 
@@ -406,6 +393,11 @@ impl Rounds {
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
+}
+
+/// The processor time that this thread has had since then, in ns.
+fn had_since(had: Duration) -> f64 {
+    processor_time().saturating_sub(had).as_nanos() as f64
 }
 
 /// What asking for the time twice takes.

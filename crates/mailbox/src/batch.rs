@@ -45,6 +45,8 @@ pub struct Batch {
     pub records: Vec<Span>,
     /// Which of `records` are meant.
     pub selection: Selection,
+    /// When it was put into the queue in which it waits, in ns of its owner's clock; 0 where that is not noted.
+    pub since_ns: u64,
 }
 
 /// A batch takes at most 65,535 buffers and slices, and every range must lie inside what holds it.
@@ -73,6 +75,7 @@ impl Batch {
         self.selection.clear();
         self.stream = 0;
         self.format = 0;
+        self.since_ns = 0;
     }
 
     /// Adds a reference to a buffer and gives its index.
@@ -172,5 +175,6 @@ impl Clone for Batch {
         self.selection.clone_from(&from.selection);
         self.stream = from.stream;
         self.format = from.format;
+        self.since_ns = from.since_ns;
     }
 }

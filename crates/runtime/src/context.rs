@@ -79,6 +79,8 @@ pub(crate) struct Scratch {
 /// What a context is made of; all of it was made before its thread.
 pub(crate) struct Parts {
     pub(crate) config: ContextConfig,
+    /// The same for all contexts.
+    pub(crate) clock: Clock,
     pub(crate) device: Box<dyn Device>,
     pub(crate) pool: Pool,
     /// What lies between the parts of chains of conversions.
@@ -142,8 +144,20 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
-        let Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news, standby } =
-            parts;
+        let Parts {
+            config,
+            clock,
+            device,
+            pool,
+            morph_pool,
+            poller,
+            commands,
+            host,
+            services,
+            platform,
+            news,
+            standby,
+        } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
@@ -175,7 +189,7 @@ impl Context {
             rings_ns: 0,
             ends_ns: 0,
             spins_on_rings,
-            clock: Clock::start(),
+            clock,
             poller,
             commands,
             timers: BTreeSet::new(),
@@ -375,7 +389,7 @@ impl Context {
             // Behind all records of the stream, to the subscriptions of what is made of them.
             let mut end = self.scratch.spare.pop().unwrap_or_default();
             (end.stream, end.format) = (number, END);
-            self.platform.offer(number, &end);
+            self.platform.offer(number, &end, self.now_ns);
             self.recycle(end);
         }
         let Some(stream) = self.streams.get(stream_key) else { return };

@@ -203,7 +203,7 @@ impl Context {
             note_arrival(stream, &batch, self.now_ns);
         }
         if self.platform.takes(stream as u32) {
-            self.platform.offer(stream as u32, &batch);
+            self.platform.offer(stream as u32, &batch, self.now_ns);
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);
         let mut converted = std::mem::take(&mut self.scratch.converted);

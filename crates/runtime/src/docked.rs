@@ -38,7 +38,7 @@ impl Context {
         }
         // What subscriptions make of a batch takes buffers: without them it waits, and whoever makes it with it.
         self.platform.holds_deliveries = self.cannot_deliver();
-        let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000));
+        let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000), self.now_ns);
         let has_turned = !self.platform.turned.is_empty();
         if has_turned {
             for (stream, is_blocked) in std::mem::take(&mut self.platform.turned) {

@@ -2,6 +2,7 @@
 
 use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
+use crate::clock::Clock;
 use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts, SOCKET};
 use crate::explain::Explained;
@@ -202,7 +203,7 @@ impl ContextHandle {
         let doorbell = poller.doorbell();
         let (commands, receiver) = sync_channel(COMMANDS);
         let local_addr = device.local_addr();
-        let (pin_cpu, nice) = (config.pin_cpu, config.nice);
+        let (pin_cpu, nice, clock) = (config.pin_cpu, config.nice, Clock::start());
         check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
         let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
@@ -216,7 +217,8 @@ impl ContextHandle {
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let dock = (doorbell.clone(), pin_cpu, large_buffers);
         let Platform { dock: platform, overlay, seats, threads } =
-            start_platform(&config.platform, dock, config.spin_us).map_err(system("the contexts (`[[context]]`)"))?;
+            start_platform(&config.platform, dock, config.spin_us, clock)
+                .map_err(system("the contexts (`[[context]]`)"))?;
         let (asks, asked) = channel();
         let state_dir = config.morph.state_dir.clone();
         let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
@@ -230,8 +232,20 @@ impl ContextHandle {
             let _ = pin_cpu.map(pin_to_cpu);
             let _ = nice.map(set_nice);
             let commands = receiver;
-            let parts =
-                Parts { config, device, pool, morph_pool, poller, commands, host, services, platform, news, standby };
+            let parts = Parts {
+                config,
+                clock,
+                device,
+                pool,
+                morph_pool,
+                poller,
+                commands,
+                host,
+                services,
+                platform,
+                news,
+                standby,
+            };
             let mut context = Context::new(parts);
             // Who waits for it has gone if the start failed elsewhere.
             let _ = restored.send(context.restore(&registry));

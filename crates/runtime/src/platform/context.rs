@@ -131,6 +131,8 @@ pub(crate) struct LoopSettings {
     pub(crate) nice: Option<i32>,
     pub(crate) spin_us: u32,
     pub(crate) slice_us: u32,
+    /// The same for all contexts.
+    pub(crate) clock: Clock,
 }
 
 impl LoopSettings {
@@ -144,7 +146,7 @@ impl LoopSettings {
 
 /// The one visible loop of c-cores without a device: changes, then work, for each context in turn.
 fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
-    let clock = Clock::start();
+    let clock = settings.clock;
     let slice_ns = settings.slice_us.saturating_mul(1000);
     let mut idler = Idler::new(u64::from(settings.spin_us) * 1000);
     let mut turns = 0u64;
@@ -188,7 +190,7 @@ impl Table {
         let changed = self.take_changes();
         let before = self.gauges.batches.get();
         let start_ns = clock.now_ns();
-        let more = self.serve(slice_ns);
+        let more = self.serve(slice_ns, start_ns);
         self.gauges.turns.add(1);
         let worked = more || changed || self.gauges.batches.get() != before;
         if worked {
@@ -252,7 +254,7 @@ impl GCore {
     /// The one visible loop of a g-core: changes, then batch after batch.
     fn run(&self, generation: u64, stop: &AtomicBool) {
         let mut rows = Rows::default();
-        let clock = Clock::start();
+        let clock = self.settings.clock;
         let mut turns = 0u64;
         while !stop.load(Ordering::Acquire) {
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,7 +271,7 @@ impl GCore {
             seat.table.tidy_queues();
             seat.table.gauges.turns.add(1);
             turns += 1;
-            let Some(mut job) = seat.table.begin() else {
+            let Some(mut job) = seat.table.begin(start_ns) else {
                 seat.table.ring();
                 if !changed {
                     seat.sleep();
@@ -278,7 +280,7 @@ impl GCore {
             };
             seat.out = Some((job.stage, job.batch.len() as u64));
             drop(guard);
-            let (outcome, ns) = job.run(&mut rows);
+            let ran = job.run(&mut rows);
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
             if self.generation.load(Ordering::Acquire) != generation {
                 // Another thread has the table, and this batch was given up.
@@ -286,7 +288,7 @@ impl GCore {
             }
             let seat = &mut *guard;
             seat.out = None;
-            seat.table.finish(job, outcome, ns, &rows);
+            seat.table.finish(job, ran, &rows, clock.now_ns());
             seat.table.ring();
             seat.table.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
             if turns.is_multiple_of(64) {

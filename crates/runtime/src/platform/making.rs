@@ -7,6 +7,13 @@ use crossdock_mailbox::{Batch, BufferMut, Pool, Slice, Span};
 /// The smallest buffer that is asked for.
 const LEAST_BYTES: usize = 512;
 
+/// Descriptors that are kept for later, and how many where they are small: there may be as many as there are handlers of a stream
+/// times the batches that came at once.
+const SPARE: usize = 64;
+const SPARE_SMALL: usize = 4096;
+/// Records that a small one has room for. All of them take 6 MiB at most.
+const SMALL_RECORDS: usize = 64;
+
 /// What a g-core's handler may make of one batch, in bytes: one that makes on and on must not take all memory.
 const MAX_ROWS_BYTES: usize = 16 << 20;
 
@@ -68,7 +75,8 @@ impl Making {
     /// Keeps an empty descriptor for later.
     #[inline]
     pub(crate) fn keep(&mut self, mut batch: Batch) {
-        if self.spare.len() < 64 {
+        let is_small = batch.records.capacity() <= SMALL_RECORDS;
+        if self.spare.len() < if is_small { SPARE_SMALL } else { SPARE } {
             batch.clear();
             self.spare.push(batch);
         }

@@ -7,6 +7,7 @@
 //! the ends of its rings, so what is in them is neither lost nor doubled nor overtaken.
 
 mod apply;
+mod behind;
 pub(crate) mod context;
 pub(crate) mod edge;
 pub(crate) mod gauges;

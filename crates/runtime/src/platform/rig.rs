@@ -1,6 +1,7 @@
 //! Execution contexts for a benchmark, in its own process and without a network: the same tables, rings, changes and loops as
 //! the daemon's. Streams come in at the first context, and are delivered there.
 
+use crate::clock::Clock;
 use crate::platform::context::{LoopSettings, Threads};
 use crate::platform::overlay::{Overlay, Port, Waiting, signal_queue};
 use crate::platform::stage::{self, Terms, Work};
@@ -116,13 +117,13 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         groups.entry(at_cpu(at)).or_default().push(table);
     }
     let mut threads = Threads::default();
-    let mut here = None;
+    let (mut here, clock) = (None, Clock::start());
     for (cpu, poller) in pollers {
         let tables = groups.remove(&cpu).unwrap_or_default();
         if cpu.is_none() {
             here = Some(Cores { tables, is_blocked: false, _poller: poller });
         } else {
-            let settings = LoopSettings { cpu, spin_us: SPIN_US, slice_us: SLICE_NS / 1000, nice: None };
+            let settings = LoopSettings { cpu, spin_us: SPIN_US, slice_us: SLICE_NS / 1000, nice: None, clock };
             threads.start_c_cores("rig", tables, poller, settings)?;
         }
     }
@@ -135,7 +136,7 @@ impl Cores {
     #[inline]
     pub fn offer(&mut self, stream: u32, batch: &Batch) -> bool {
         if let Some(table) = self.tables.first_mut() {
-            table.offer(stream, batch);
+            table.offer(stream, batch, 0);
         }
         self.has_room()
     }
@@ -157,7 +158,7 @@ impl Cores {
         let mut changed = false;
         for table in &mut self.tables {
             changed |= table.take_changes();
-            table.serve(SLICE_NS);
+            table.serve(SLICE_NS, 0);
         }
         changed
     }

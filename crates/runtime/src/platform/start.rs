@@ -1,5 +1,6 @@
 //! The contexts of a platform, made and started as they are configured.
 
+use crate::clock::Clock;
 use crate::config::{ContextKind, ContextSpec, PlatformConfig};
 use crate::platform::context::{GCore, LoopSettings, Threads};
 use crate::platform::gauges::ContextGauges;
@@ -58,6 +59,7 @@ pub(crate) fn start(
     config: &PlatformConfig,
     (dock, dock_cpu, incoming_buffers): (Doorbell, Option<usize>, usize),
     spin_us: u32,
+    clock: Clock,
 ) -> io::Result<Started> {
     let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let own = ContextSpec { cpu: dock_cpu, ..ContextSpec::new(ContextKind::CCore) };
@@ -91,7 +93,7 @@ pub(crate) fn start(
     let mut threads = Threads::default();
     for (group, (poller, members)) in pollers {
         let nice = members.iter().filter_map(|at| config.contexts.get(at.checked_sub(1)?)?.nice).min();
-        let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us };
+        let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us, clock };
         let mut of_group: Vec<Table> = members.iter().filter_map(|at| tables.get_mut(*at)?.take()).collect();
         let Some(name) = members.first().map(|at| seats[*at].name.clone()) else { continue };
         match group {

@@ -5,6 +5,7 @@
 //! full is not served until there is room again, and so on upstream, to the publishers.
 
 use crate::morph::chain::PIECE_BYTES;
+use crate::platform::behind::Behind;
 use crate::platform::gauges::{ContextGauges, Loss};
 use crate::platform::making::Making;
 use crate::platform::ops::Signals;
@@ -26,10 +27,6 @@ const SPARE_BUFFERS: usize = 16;
 
 /// What was made for subscriptions leaves before more work is begun that takes longer than this, in ns.
 const DELIVER_NS: f32 = 20_000.0;
-/// Each time that a context has worked for so long without coming to the end of what waits, in ns, streams that allow it are
-/// sampled twice as much, until it has. Longer than what comes in one burst takes.
-const BEHIND_NS: f32 = 4e6;
-
 /// A stream that comes in at this context.
 #[derive(Debug, Default)]
 pub(super) struct Source {
@@ -75,8 +72,9 @@ pub(crate) struct Table {
     large_buffers: usize,
     /// Whether so few buffers are free that nothing is begun.
     is_short: bool,
-    /// Time that it has worked since nothing waited, in ns.
-    behind_ns: f32,
+    /// About when it is, in ns of the clock that all contexts have.
+    pub(super) now_ns: u64,
+    pub(super) behind: Behind,
     /// Batches that may wait in an inbox.
     pub(super) inbox_batches: usize,
 }
@@ -111,7 +109,8 @@ impl Table {
             buffers,
             large_buffers,
             is_short: false,
-            behind_ns: 0.0,
+            now_ns: 0,
+            behind: Behind::default(),
             inbox_batches: INBOX_BATCHES,
         }
     }
@@ -144,8 +143,8 @@ impl Table {
         self.sources.get(stream as usize).is_some_and(|source| !source.outputs.is_empty())
     }
 
-    /// A batch of a stream that comes in here, for all stages that take it.
-    pub(crate) fn offer(&mut self, stream: u32, batch: &Batch) {
+    /// A batch of a stream that comes in here, for all stages that take it. Now it is `now_ns`.
+    pub(crate) fn offer(&mut self, stream: u32, batch: &Batch, now_ns: u64) {
         let Some(source) = self.sources.get_mut(stream as usize) else { return };
         let mut full = false;
         for output in &mut source.outputs {
@@ -154,6 +153,7 @@ impl Table {
                     let mut copy = self.making.spare();
                     copy.clone_from(batch);
                     copy.select_all();
+                    copy.since_ns = now_ns;
                     let Some(stage) = self.stages.get_mut(to.0 as usize).and_then(Option::as_mut) else { continue };
                     let is_full = stage.inbox.len() >= self.inbox_batches;
                     if is_full && stage.terms.drops && batch.format != END {
@@ -168,6 +168,7 @@ impl Table {
                     let mut copy = sender.spare().unwrap_or_else(|| self.making.spare());
                     copy.clone_from(batch);
                     copy.select_all();
+                    copy.since_ns = now_ns;
                     if let Some(spare) = sender.push(copy) {
                         self.making.keep(spare);
                     }
@@ -183,13 +184,15 @@ impl Table {
         }
     }
 
-    /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once.
-    pub(crate) fn serve(&mut self, slice_ns: u32) -> bool {
+    /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once. Now it is `now_ns`.
+    pub(crate) fn serve(&mut self, slice_ns: u32, now_ns: u64) -> bool {
         self.tidy_queues();
         let (mut spent, slice) = (0.0, slice_ns as f32);
         let is_slice_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
         while !is_slice_over(spent, !self.delivered.is_empty()) {
             let Some((id, batch, input)) = self.next_waiting() else { break };
+            self.now_ns = now_ns + spent as u64;
+            self.behind.takes(self.now_ns, batch.since_ns);
             spent += self.run(id, batch, input);
             while let Some((id, batch)) = self.ready.pop_front() {
                 spent += self.run(id, batch, None);
@@ -197,19 +200,7 @@ impl Table {
         }
         self.ring();
         let more = is_slice_over(spent, !self.delivered.is_empty());
-        self.note_behind(more, spent);
         more
-    }
-
-    /// It has worked for some time more; or has come to the end of what waited.
-    pub(super) fn note_behind(&mut self, more: bool, ns: f32) {
-        self.behind_ns = if more { self.behind_ns + ns } else { 0.0 };
-    }
-
-    /// One record in so many is let through by stages that allow that, for being behind.
-    #[inline]
-    pub(super) fn one_in(&self) -> u32 {
-        1 << ((self.behind_ns / BEHIND_NS) as u32).min(20)
     }
 
     /// Sets how many batches may wait in each of the queues that lead away, and in an inbox.
@@ -346,13 +337,14 @@ impl Table {
 
     /// Gives a batch to one way; whether that is full now.
     #[inline]
-    fn give(&mut self, output: &mut Output, batch: Batch) -> bool {
+    fn give(&mut self, output: &mut Output, mut batch: Batch) -> bool {
         match output {
             Output::Local(to) => {
                 self.ready.push_back((*to, batch));
                 false
             }
             Output::Edge(sender) => {
+                batch.since_ns = self.now_ns;
                 if let Some(spare) = sender.push(batch) {
                     self.making.keep(spare);
                 }

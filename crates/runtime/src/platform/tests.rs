@@ -87,6 +87,8 @@ struct World {
     wrong: u64,
     rows: Rows,
     rng: Rng,
+    /// By the clock of all contexts.
+    now_ns: u64,
 }
 
 impl World {
@@ -104,7 +106,7 @@ impl World {
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
         let (delivered, ended, rows) = (BTreeMap::new(), Vec::new(), Rows::default());
-        let world = World { tables, pool, next, blocked, delivered, ended, wrong: 0, rows, rng };
+        let world = World { tables, pool, next, blocked, delivered, ended, wrong: 0, rows, rng, now_ns: 0 };
         (world, Overlay::new(ports, queue, 4 * queue))
     }
 
@@ -129,7 +131,7 @@ impl World {
         batch.push_buffer(buffer.freeze()).unwrap();
         batch.push_slice(Slice { buffer: 0, start: 0, len: 8 * records as u32, records: records as u32 }).unwrap();
         batch.select_all();
-        self.tables[0].offer(stream, &batch);
+        self.tables[0].offer(stream, &batch, self.now_ns);
     }
 
     /// Lets something happen: records come, or a context has a turn.
@@ -147,14 +149,14 @@ impl World {
         let changed = table.take_changes();
         let before = table.gauges.batches.get();
         if at.is_multiple_of(2) {
-            table.serve(if self.rng.bool() { 1 } else { 5_000 });
+            table.serve(if self.rng.bool() { 1 } else { 5_000 }, self.now_ns);
         } else if let Some(mut job) = {
             table.tidy_queues();
-            table.begin()
+            table.begin(self.now_ns)
         } {
             // As a g-core does: one handler after the other, with a look for changes between any two.
-            let (outcome, ns) = job.run(&mut self.rows);
-            table.finish(job, outcome, ns, &self.rows);
+            let ran = job.run(&mut self.rows);
+            table.finish(job, ran, &self.rows, self.now_ns);
         }
         let worked = changed || table.gauges.batches.get() != before;
         for (stream, is_blocked) in std::mem::take(&mut table.turned) {
@@ -340,7 +342,7 @@ fn what_reads_two_streams_ends_when_both_have_ended() {
         if let Some(stream) = end {
             let mut batch = Batch::new();
             (batch.stream, batch.format) = (stream, END);
-            world.tables[0].offer(stream, &batch);
+            world.tables[0].offer(stream, &batch, 0);
         }
         records.into_iter().for_each(|stream| world.offer(stream));
         world.ended.clear();
@@ -381,7 +383,7 @@ fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
     }
 }
 
-/// One that has not come to the end of what waits gives those that allow it fewer records, until it has.
+/// One that has let batches wait gives those that allow it fewer records, until none waits as long.
 #[test]
 fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let (mut world, mut overlay) = World::new(1, 1, 64);
@@ -397,16 +399,16 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let (whole, sampled) = (put(1), put(4));
     world.settle();
     let let_through = |gauges: &gauges::StageGauges| gauges.records_out.get();
-    for (behind_ns, one_in) in [(0.0, 1), (3.9e6, 1), (4e6, 2), (9e6, 4), (90e6, 4), (0.0, 1)] {
+    for (waited_us, one_in) in [(0, 1), (200, 1), (400, 2), (400, 4), (90_000, 4), (0, 1)] {
         let before = (let_through(&whole), let_through(&sampled), world.next[0]);
         world.offer(0);
-        // It comes to the end with this batch, so what it was behind before is forgotten.
-        world.tables[0].note_behind(true, behind_ns);
-        world.tables[0].serve(1_000_000);
+        world.now_ns += waited_us * 1000;
+        world.tables[0].serve(1_000_000, world.now_ns);
+        world.now_ns += 10_000_000;
         let records = world.next[0] - before.2;
         assert_eq!(let_through(&whole) - before.0, records, "one that does not allow it sees all");
         let seen = let_through(&sampled) - before.1;
-        assert!((seen * one_in).abs_diff(records) < one_in, "{seen} of {records} records, {behind_ns} ns behind");
+        assert!((seen * one_in).abs_diff(records) < one_in, "{seen} of {records} records, after {waited_us} us");
     }
 }
 
@@ -426,7 +428,7 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let serve = |world: &mut World| {
         (0..40).for_each(|_| world.offer(0));
         let before = batches(world);
-        let more = world.tables[0].serve(10_000_000);
+        let more = world.tables[0].serve(10_000_000, 0);
         (more, batches(world) - before)
     };
     assert_eq!(serve(&mut world), (false, 40), "nobody waits for what it makes");

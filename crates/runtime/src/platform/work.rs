@@ -5,6 +5,7 @@ use crate::platform::making::{Maker, Rows};
 use crate::platform::stage::{Stage, Work};
 use crate::platform::table::Table;
 use crate::platform::{END, StageId};
+use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_engine::{Handler, Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,7 @@ use std::time::Instant;
 const TIMED_EVERY: u32 = 8;
 const TIMED_RECORDS: usize = 64;
 /// What serving a batch costs beside its handler, in ns: for the slice, which need not be exact.
-const BATCH_NS: f32 = 60.0;
+const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
 /// How much of a new measurement goes into the mean.
 const NEWER: f32 = 0.25;
 /// What a batch may take beyond its budget, in ns: an interrupt, a page fault.
@@ -125,7 +126,7 @@ impl Table {
         if stage.has_failed {
             return self.lose(stage, batch, input, Loss::Failed);
         }
-        choose(stage, self.one_in(), &batch, &mut self.selection);
+        choose(stage, self.behind.one_in(), &batch, &mut self.selection);
         let gauges = Arc::clone(&stage.gauges);
         let times = times_this(stage, batch.len());
         let mut ns = stage.ns_per_record * batch.len() as f32;
@@ -151,7 +152,7 @@ impl Table {
         if times {
             note_time(stage, batch.len() as u64, ns);
         }
-        self.gauges.handler_ns.add(ns as u64);
+        self.gauges.handler_ns.add(ns as u64 + HANDING_NS_PER_BATCH);
         self.send_on(stage, batch, input, outcome == Outcome::Whole, output);
         ns + BATCH_NS
     }
@@ -218,17 +219,18 @@ impl Table {
         self.making.made = made;
     }
 
-    /// The next thing to do, to be done outside of the table's lock and then brought to [`Table::finish`].
-    pub(crate) fn begin(&mut self) -> Option<Job> {
+    /// The next thing to do, to be done outside of the table's lock and then brought to [`Table::finish`]. Now it is `now_ns`.
+    pub(crate) fn begin(&mut self, now_ns: u64) -> Option<Job> {
+        self.now_ns = now_ns;
         loop {
             let (id, batch, input) = match self.ready.pop_front() {
                 Some((id, batch)) => (id, batch, None),
                 None => match self.next_waiting() {
-                    Some(next) => next,
-                    None => {
-                        self.note_behind(false, 0.0);
-                        return None;
+                    Some(next) => {
+                        self.behind.takes(now_ns, next.1.since_ns);
+                        next
                     }
+                    None => return None,
                 },
             };
             let Some(mut stage) = self.lift(id) else {
@@ -253,7 +255,7 @@ impl Table {
             let job = match handler {
                 Some(handler) => {
                     let mut selection = std::mem::take(&mut self.selection);
-                    choose(&mut stage, self.one_in(), &batch, &mut selection);
+                    choose(&mut stage, self.behind.one_in(), &batch, &mut selection);
                     self.gauges.running.set(u64::from(id.0) + 1);
                     Some(Job { stage: id, batch, handler, input, selection, row_errors: 0 })
                 }
@@ -269,8 +271,9 @@ impl Table {
         }
     }
 
-    /// Takes in what came of a job.
-    pub(crate) fn finish(&mut self, job: Job, outcome: Outcome, ns: f32, rows: &Rows) {
+    /// Takes in what came of a job that took so many ns, `now_ns`.
+    pub(crate) fn finish(&mut self, job: Job, (outcome, ns): (Outcome, f32), rows: &Rows, now_ns: u64) {
+        self.now_ns = now_ns;
         let Job { stage: id, batch, handler, input, selection, row_errors } = job;
         self.selection = selection;
         self.gauges.running.set(0);
@@ -282,8 +285,7 @@ impl Table {
         }
         stage.gauges.row_errors.add(row_errors);
         note_time(&mut stage, batch.len() as u64, ns);
-        self.note_behind(true, ns);
-        self.gauges.handler_ns.add(ns as u64);
+        self.gauges.handler_ns.add(ns as u64 + HANDING_NS_PER_BATCH);
         let mut output = 0;
         if let Some(instance) = stage.instance(batch.format) {
             output = instance.output;

@@ -1,0 +1,120 @@
+//! How long what a context works on has waited, and how much of it streams that allow it are thinned out for that.
+
+/// Streams are thinned out twice as much each time that batches have waited for longer than this, in ns, and once more after as
+/// long again.
+const BEHIND_NS: u64 = 300_000;
+/// How long that lasts at least, in ns. It is doubled each time that it was ended too early.
+const HOLD_NS: u64 = 1_000_000;
+/// How long it lasts at most: who looks at a context each second knows then what it needs.
+const LONGEST_HOLD_NS: u64 = 1_000_000_000;
+/// Doublings, at most.
+const MOST: usize = 16;
+
+/// One doubling: how long it lasts, until when, and when it was last ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    hold_ns: u64,
+    until_ns: u64,
+    ended_ns: Option<u64>,
+}
+
+/// How far a context is behind.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    levels: [Level; MOST],
+    /// Those of them that hold: the first.
+    holding: usize,
+    /// When the next may begin.
+    next_ns: u64,
+}
+
+impl Behind {
+    /// A batch is worked on now that has waited since then.
+    #[inline]
+    pub(super) fn takes(&mut self, now_ns: u64, since_ns: u64) {
+        let waited_ns = now_ns.saturating_sub(since_ns);
+        if waited_ns >= BEHIND_NS {
+            self.raise(now_ns);
+        } else if self.holding > 0 && waited_ns < BEHIND_NS / 2 {
+            self.lower(now_ns);
+        }
+    }
+
+    /// One record in so many is let through by stages that allow that.
+    #[inline]
+    pub(super) fn one_in(&self) -> u32 {
+        1 << self.holding
+    }
+
+    #[cold]
+    fn raise(&mut self, now_ns: u64) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        self.next_ns = now_ns + BEHIND_NS;
+        if let Some(level) = self.levels.get_mut(self.holding) {
+            let was_too_early = level.ended_ns.is_some_and(|ended_ns| now_ns.saturating_sub(ended_ns) <= level.hold_ns);
+            level.hold_ns = if was_too_early { (2 * level.hold_ns).min(LONGEST_HOLD_NS) } else { HOLD_NS };
+            level.until_ns = now_ns + level.hold_ns;
+            self.holding += 1;
+        }
+    }
+
+    #[cold]
+    fn lower(&mut self, now_ns: u64) {
+        while let Some(level) = self.holding.checked_sub(1).and_then(|last| self.levels.get_mut(last)) {
+            if now_ns < level.until_ns {
+                break;
+            }
+            level.ended_ns = Some(now_ns);
+            self.holding -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+
+    /// Batches that have waited for so long are taken one after the other; what is let through each time.
+    fn taken(behind: &mut Behind, batches: &[(u64, u64)]) -> Vec<u32> {
+        let take = |(now_us, waited_us): &(u64, u64)| {
+            behind.takes(now_us * US, (now_us - waited_us) * US);
+            behind.one_in()
+        };
+        batches.iter().map(take).collect()
+    }
+
+    #[test]
+    fn streams_are_thinned_out_as_long_as_batches_wait_too_long_and_a_while_after() {
+        let mut behind = Behind::default();
+        assert_eq!(taken(&mut behind, &[(1000, 290), (2000, 0), (3000, 290)]), [1, 1, 1]);
+        assert_eq!(taken(&mut behind, &[(4000, 310), (4200, 500), (4310, 600), (4700, 900)]), [2, 2, 4, 8]);
+        // Not as long as some wait still; and each for a while.
+        assert_eq!(taken(&mut behind, &[(5000, 200), (5500, 100), (5700, 0), (5701, 0)]), [8, 8, 1, 1]);
+        // However long it lasts.
+        let long: Vec<(u64, u64)> = (10..1000).map(|ms| (1000 * ms, 400)).collect();
+        assert_eq!(taken(&mut behind, &long).last(), Some(&(1 << MOST)));
+    }
+
+    #[test]
+    fn what_was_ended_too_early_lasts_twice_as_long_up_to_a_second() {
+        let mut behind = Behind::default();
+        let (mut now_us, mut lasted) = (1000, Vec::new());
+        let mut once = |behind: &mut Behind| {
+            assert_eq!(taken(behind, &[(now_us, 400)]), [2]);
+            let began_us = now_us;
+            while behind.one_in() > 1 {
+                now_us += 500;
+                taken(behind, &[(now_us, 0)]);
+            }
+            lasted.push((now_us - began_us) / 1000);
+            now_us += 500;
+        };
+        (0..12).for_each(|_| once(&mut behind));
+        assert_eq!(taken(&mut behind, &[(10_000_000, 400), (10_001_000, 0)]), [2, 1], "a while later all is forgotten");
+        assert_eq!(lasted, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
+    }
+}
