@@ -84,7 +84,7 @@ impl Shared {
             }
             publisher.flush()?;
             // Who was held back does not make up for it: the rate is what is wanted, not a number of records.
-            due_ns = due_ns.max(self.now_ns().saturating_sub(10 * self.every_us * 1000));
+            due_ns = due_ns.max(self.now_ns().saturating_sub(self.every_us * 1000));
         }
         publisher.finish()?;
         Ok(())

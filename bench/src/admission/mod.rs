@@ -17,15 +17,18 @@ pub(crate) struct Options {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-    /// Rounds; each runs everything
+    /// Rounds; each runs everything, with other handlers
     #[arg(long, default_value_t = 1)]
     rounds: u32,
     /// Handlers that are generated
     #[arg(long, default_value_t = 50)]
     handlers: u32,
     /// How long each is measured, in ms
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 1000)]
     measure_ms: u64,
+    /// How often more is asked for than fits, in each round
+    #[arg(long, default_value_t = 5)]
+    overloads: u32,
     /// How long latencies are taken, unloaded, loaded and in a surge, in ms
     #[arg(long, default_value_t = 3000)]
     latency_ms: u64,
@@ -69,7 +72,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     for round in 1..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
         prediction::round(&mut table, cores, u64::from(round), options.handlers, options.measure_ms)?;
-        overload::round(&mut table, cores, options.latency_ms)?;
+        for _ in 0..options.overloads {
+            overload::round(&mut table, cores, options.latency_ms)?;
+        }
     }
     let figures: Vec<Figure> = METRICS
         .iter()

@@ -57,10 +57,6 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
         Ok::<f64, Error>(dock.headroom_ns_per_s as f64)
     };
     let capacity = capacity(context)?;
-    for c in context.manager().contexts().map_err(|_| "x")? {
-        eprintln!("DBGC {} headroom {} busy {:?}", c.name, c.headroom_ns_per_s, c.busy_share);
-        break;
-    }
     let load = (WORK_NS * rate) as f64;
     let offered = (2.0 * capacity / load).ceil() as usize;
     let mut refused = 0;
@@ -77,20 +73,6 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     std::thread::sleep(Duration::from_millis(1200));
     time();
     let infos = |context: &ContextHandle| context.manager().handlers().map_err(|_| "the managers have stopped");
-    for i in infos(context)? {
-        eprintln!(
-            "DBGH {} predicted {:?} measured {:?} rate {} dropped {:?}",
-            i.name,
-            i.predicted.time_ns_per_s / 1000,
-            i.measured.time_ns_per_s / 1000,
-            i.rate_msgs_per_s,
-            i.dropped
-        );
-    }
-    for c in context.manager().contexts().map_err(|_| "x")? {
-        eprintln!("DBGC {} headroom {} busy {:?}", c.name, c.headroom_ns_per_s, c.busy_share);
-        break;
-    }
     let admitted: u64 = infos(context)?.iter().map(|info| info.measured.time_ns_per_s).sum();
     shared.set_at_a_time(2 * AT_A_TIME);
     std::thread::sleep(Duration::from_millis(1200));
@@ -128,14 +110,6 @@ pub(super) fn round(table: &mut Table, cores: Cores, latency_ms: u64) -> Result<
     })?;
     context.stop();
     let runs = <[Vec<u64>; 3]>::try_from(runs).map_err(|runs| format!("{} runs were timed, not 3", runs.len()))?;
-    for run in &runs {
-        let mut run = run.clone();
-        eprintln!(
-            "DBG {} {:?}",
-            run.len(),
-            [0.01, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999].map(|q| quantile(&mut run, q) / 1000)
-        );
-    }
     let [unloaded, loaded, surge] = runs.map(|mut run| quantile(&mut run, 0.99) as f64 / 1e3);
     table.push("overload", "admitted_share", outcome.admitted_share, None);
     table.push("overload", "admitted_lost", outcome.lost as f64, None);

@@ -27,7 +27,7 @@ pub const SLICE_NS: u64 = 200_000;
 pub const CROSSING_NS_PER_BATCH: u64 = 150;
 /// What a batch costs a context to bring to a handler, besides what the handler does with it: it is put into a queue and taken
 /// out, counted, and its descriptor kept for the next. Some lines of memory that others have displaced.
-pub const HANDING_NS_PER_BATCH: u64 = 150;
+pub const HANDING_NS_PER_BATCH: u64 = 300;
 /// What each message of such a batch costs besides: its place in the list of record boundaries.
 pub const CROSSING_NS_PER_MESSAGE: u64 = 1;
 /// What each byte of it costs, in ps: it is read from another core's cache.

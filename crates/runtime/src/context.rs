@@ -108,6 +108,10 @@ pub(crate) struct Context {
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) now_ns: u64,
+    /// When it last looked whether something has arrived, or woke: what it finds then has waited for no longer.
+    looked_ns: u64,
+    /// The same for what it has found.
+    pub(crate) since_ns: u64,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     pub(crate) queue_bytes: u64,
     pub(crate) host: HostInterface,
@@ -173,6 +177,8 @@ impl Context {
             counters: Counters::default(),
             scratch: Scratch::default(),
             now_ns: 0,
+            looked_ns: 0,
+            since_ns: 0,
             queue_bytes,
             host,
             tasks: Tasks::new(),
@@ -203,6 +209,7 @@ impl Context {
     pub(crate) fn run(mut self) {
         loop {
             self.now_ns = self.clock.now_ns();
+            self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
             self.serve_late(false);
             self.resume_late();
             let (frames, taken) = (self.dock(), self.host.taken());
@@ -266,7 +273,8 @@ impl Context {
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);
-                self.idler.slept(self.now_ns, self.clock.now_ns(), by_arrival);
+                self.looked_ns = self.clock.now_ns();
+                self.idler.slept(self.now_ns, self.looked_ns, by_arrival);
             }
         }
     }
@@ -389,7 +397,7 @@ impl Context {
             // Behind all records of the stream, to the subscriptions of what is made of them.
             let mut end = self.scratch.spare.pop().unwrap_or_default();
             (end.stream, end.format) = (number, END);
-            self.platform.offer(number, &end, self.now_ns);
+            self.platform.offer(number, &end, self.since_ns);
             self.recycle(end);
         }
         let Some(stream) = self.streams.get(stream_key) else { return };

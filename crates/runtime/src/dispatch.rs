@@ -203,7 +203,7 @@ impl Context {
             note_arrival(stream, &batch, self.now_ns);
         }
         if self.platform.takes(stream as u32) {
-            self.platform.offer(stream as u32, &batch, self.now_ns);
+            self.platform.offer(stream as u32, &batch, self.since_ns);
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);
         let mut converted = std::mem::take(&mut self.scratch.converted);
@@ -380,6 +380,9 @@ impl Context {
         if self.scratch.spare.len() < 64 {
             batch.clear();
             self.scratch.spare.push(batch);
+        } else {
+            // Handlers took one for what is delivered.
+            self.platform.keep(batch);
         }
     }
 }

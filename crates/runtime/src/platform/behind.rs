@@ -1,8 +1,8 @@
 //! How long what a context works on has waited, and how much of it streams that allow it are thinned out for that.
 
-/// Streams are thinned out twice as much each time that batches have waited for longer than this, in ns, and once more after as
-/// long again.
-const BEHIND_NS: u64 = 300_000;
+/// Where batches have waited for longer than this, in ns, streams are thinned out by two, and by twice as much for twice as long;
+/// and twice as much again after as long again.
+const BEHIND_NS: u64 = 250_000;
 /// How long that lasts at least, in ns. It is doubled each time that it was ended too early.
 const HOLD_NS: u64 = 1_000_000;
 /// How long it lasts at most: who looks at a context each second knows then what it needs.
@@ -34,7 +34,7 @@ impl Behind {
     pub(super) fn takes(&mut self, now_ns: u64, since_ns: u64) {
         let waited_ns = now_ns.saturating_sub(since_ns);
         if waited_ns >= BEHIND_NS {
-            self.raise(now_ns);
+            self.raise(now_ns, waited_ns);
         } else if self.holding > 0 && waited_ns < BEHIND_NS / 2 {
             self.lower(now_ns);
         }
@@ -47,16 +47,18 @@ impl Behind {
     }
 
     #[cold]
-    fn raise(&mut self, now_ns: u64) {
-        if now_ns < self.next_ns {
-            return;
-        }
-        self.next_ns = now_ns + BEHIND_NS;
-        if let Some(level) = self.levels.get_mut(self.holding) {
+    fn raise(&mut self, now_ns: u64, waited_ns: u64) {
+        let wanted = (waited_ns / BEHIND_NS).ilog2() as usize + 1;
+        let more = match now_ns < self.next_ns {
+            true => wanted.saturating_sub(self.holding),
+            false => wanted.saturating_sub(self.holding).max(1),
+        };
+        for level in self.levels.iter_mut().skip(self.holding).take(more) {
             let was_too_early = level.ended_ns.is_some_and(|ended_ns| now_ns.saturating_sub(ended_ns) <= level.hold_ns);
             level.hold_ns = if was_too_early { (2 * level.hold_ns).min(LONGEST_HOLD_NS) } else { HOLD_NS };
             level.until_ns = now_ns + level.hold_ns;
             self.holding += 1;
+            self.next_ns = now_ns + BEHIND_NS;
         }
     }
 
@@ -90,10 +92,10 @@ mod tests {
     #[test]
     fn streams_are_thinned_out_as_long_as_batches_wait_too_long_and_a_while_after() {
         let mut behind = Behind::default();
-        assert_eq!(taken(&mut behind, &[(1000, 290), (2000, 0), (3000, 290)]), [1, 1, 1]);
-        assert_eq!(taken(&mut behind, &[(4000, 310), (4200, 500), (4310, 600), (4700, 900)]), [2, 2, 4, 8]);
+        assert_eq!(taken(&mut behind, &[(1000, 240), (2000, 0), (3000, 240)]), [1, 1, 1]);
+        assert_eq!(taken(&mut behind, &[(4000, 260), (4200, 400), (4260, 450), (4300, 1000)]), [2, 2, 4, 8]);
         // Not as long as some wait still; and each for a while.
-        assert_eq!(taken(&mut behind, &[(5000, 200), (5500, 100), (5700, 0), (5701, 0)]), [8, 8, 1, 1]);
+        assert_eq!(taken(&mut behind, &[(5000, 200), (5200, 100), (5300, 0), (5301, 0)]), [8, 8, 1, 1]);
         // However long it lasts.
         let long: Vec<(u64, u64)> = (10..1000).map(|ms| (1000 * ms, 400)).collect();
         assert_eq!(taken(&mut behind, &long).last(), Some(&(1 << MOST)));

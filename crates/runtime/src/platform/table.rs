@@ -143,8 +143,8 @@ impl Table {
         self.sources.get(stream as usize).is_some_and(|source| !source.outputs.is_empty())
     }
 
-    /// A batch of a stream that comes in here, for all stages that take it. Now it is `now_ns`.
-    pub(crate) fn offer(&mut self, stream: u32, batch: &Batch, now_ns: u64) {
+    /// A batch of a stream that comes in here, for all stages that take it. It has waited since then, at most.
+    pub(crate) fn offer(&mut self, stream: u32, batch: &Batch, since_ns: u64) {
         let Some(source) = self.sources.get_mut(stream as usize) else { return };
         let mut full = false;
         for output in &mut source.outputs {
@@ -153,7 +153,7 @@ impl Table {
                     let mut copy = self.making.spare();
                     copy.clone_from(batch);
                     copy.select_all();
-                    copy.since_ns = now_ns;
+                    copy.since_ns = since_ns;
                     let Some(stage) = self.stages.get_mut(to.0 as usize).and_then(Option::as_mut) else { continue };
                     let is_full = stage.inbox.len() >= self.inbox_batches;
                     if is_full && stage.terms.drops && batch.format != END {
@@ -168,7 +168,7 @@ impl Table {
                     let mut copy = sender.spare().unwrap_or_else(|| self.making.spare());
                     copy.clone_from(batch);
                     copy.select_all();
-                    copy.since_ns = now_ns;
+                    copy.since_ns = since_ns;
                     if let Some(spare) = sender.push(copy) {
                         self.making.keep(spare);
                     }
@@ -242,13 +242,16 @@ impl Table {
                 self.left -= 1;
                 return Some((id, batch, input));
             }
-            self.advance();
+            self.turn_to(self.next + 1);
         }
+        // The next round begins with the first again: how long what comes waits for its stage does not depend on where this one
+        // ended.
+        self.turn_to(0);
         None
     }
 
-    fn advance(&mut self) {
-        self.next = (self.next + 1) % self.here.len().max(1);
+    fn turn_to(&mut self, next: usize) {
+        self.next = next % self.here.len().max(1);
         let next = self.here.get(self.next).copied();
         self.left = next.and_then(|id| self.stage(id)).map_or(1, |stage| stage.terms.weight.max(1));
     }
@@ -352,6 +355,11 @@ impl Table {
                 sender.is_full()
             }
         }
+    }
+
+    /// Keeps an empty descriptor for later.
+    pub(crate) fn keep(&mut self, batch: Batch) {
+        self.making.keep(batch);
     }
 
     /// Whether something waits for room elsewhere, so that the context should look again soon though nobody rings.

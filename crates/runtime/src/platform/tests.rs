@@ -399,7 +399,7 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let (whole, sampled) = (put(1), put(4));
     world.settle();
     let let_through = |gauges: &gauges::StageGauges| gauges.records_out.get();
-    for (waited_us, one_in) in [(0, 1), (200, 1), (400, 2), (400, 4), (90_000, 4), (0, 1)] {
+    for (waited_us, one_in) in [(0, 1), (200, 1), (400, 2), (600, 4), (90_000, 4), (0, 1)] {
         let before = (let_through(&whole), let_through(&sampled), world.next[0]);
         world.offer(0);
         world.now_ns += waited_us * 1000;
