@@ -1,6 +1,6 @@
 //! What a polled loop asks of its thread: short precise naps, a core of its own, and to go first there.
 
-use crate::sys::set_share;
+use crate::sys::{processor_time, set_share};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{
     CpuSet, Timespec, gettid, nanosleep, sched_getaffinity, sched_setaffinity, set_current_timer_slack,
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How late the kernel may end a nap. Its default of 50 us would more than double a nap of 30.
 const TIMER_SLACK_NS: u64 = 1_000;
@@ -110,7 +110,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(3);
 #[derive(Debug)]
 pub struct GivingWay {
     thread: i32,
-    had: Duration,
+    own: OwnTime,
     /// Whether it has a share.
     shares: bool,
 }
@@ -125,12 +125,13 @@ impl GivingWay {
             std::thread::spawn(there_and_back).join().is_ok_and(|done| done.is_ok())
         };
         let takes_rest = *COMES_BACK.get_or_init(try_it) && set_share(0, None).is_ok();
-        let thread = gettid().as_raw_nonzero().get();
+        let own = OwnTime::of_this_thread();
+        let thread = own.thread;
         if !takes_rest {
             // Where even that is refused it goes as all others do.
             let _ = set_share(thread, Some((LOW, SHORT_SLICE_NS)));
         }
-        GivingWay { thread, had: Duration::ZERO, shares: !takes_rest }
+        GivingWay { thread, own, shares: !takes_rest }
     }
 
     /// How long to wait until [`GivingWay::look`].
@@ -138,27 +139,95 @@ impl GivingWay {
         LOOK_EVERY
     }
 
-    /// After [`GivingWay::look_every`]: gives it a share, if it had less than half of the time.
-    pub fn look(&mut self) {
-        let had = processor_time(self.thread).unwrap_or_default();
-        if !self.shares && had.saturating_sub(self.had) < LOOK_EVERY / 2 {
+    /// After [`GivingWay::look_every`]: gives it a share, if it had less than half of the time. The time of its own that it has
+    /// had since it was last looked at, as [`OwnTime::since_last`] says.
+    pub fn look(&mut self) -> Duration {
+        let own = self.own.since_last();
+        if !self.shares && own < LOOK_EVERY / 2 {
             self.shares = true;
             // It may have ended.
             let _ = set_share(self.thread, Some((LOW, SHORT_SLICE_NS)));
         }
-        self.had = had;
+        own
     }
 }
 
-/// The processor time that a thread of this process has had.
-fn processor_time(thread: i32) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
-    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
+/// A thread's own time: in which it worked or slept, but not that in which it waited for a processor. Who gives a thread a time
+/// to come back from something counts this, or one that others leave no processor is taken for one that does not come back.
+#[derive(Debug)]
+pub struct OwnTime {
+    thread: i32,
+    looked: Instant,
+    had: Duration,
+}
+
+impl OwnTime {
+    /// From now on, of the thread that calls this.
+    pub fn of_this_thread() -> OwnTime {
+        OwnTime::of(ThreadNumber::of_this_thread())
+    }
+
+    /// From now on, of another thread of this process.
+    pub fn of(ThreadNumber(thread): ThreadNumber) -> OwnTime {
+        let had = Seen::of(thread).map_or(Duration::ZERO, |seen| seen.had);
+        OwnTime { thread, looked: Instant::now(), had }
+    }
+
+    /// What it has had since this was last asked, or began; all of the time if the system does not tell. What the thread is
+    /// doing now stands for the whole time, so ask often.
+    pub fn since_last(&mut self) -> Duration {
+        let now = Instant::now();
+        let all = now - std::mem::replace(&mut self.looked, now);
+        let Some(seen) = Seen::of(self.thread) else { return all };
+        let had = seen.had.saturating_sub(std::mem::replace(&mut self.had, seen.had));
+        if seen.is_runnable { had.min(all) } else { all }
+    }
+}
+
+/// The number that the system gave a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadNumber(i32);
+
+impl ThreadNumber {
+    /// Of the thread that calls this.
+    pub fn of_this_thread() -> ThreadNumber {
+        ThreadNumber(gettid().as_raw_nonzero().get())
+    }
+}
+
+impl From<ThreadNumber> for u64 {
+    fn from(ThreadNumber(number): ThreadNumber) -> u64 {
+        number.unsigned_abs().into()
+    }
+}
+
+/// Any number; of one that no thread has, nothing is told.
+impl From<u64> for ThreadNumber {
+    fn from(number: u64) -> ThreadNumber {
+        ThreadNumber(i32::try_from(number).unwrap_or(0))
+    }
+}
+
+/// What is to be seen of a thread.
+struct Seen {
+    /// Processor time that it has had.
+    had: Duration,
+    /// Whether it works, or waits for a processor.
+    is_runnable: bool,
+}
+
+impl Seen {
+    fn of(thread: i32) -> Option<Seen> {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+        // The name before it may have anything in it.
+        Some(Seen { had: processor_time(thread)?, is_runnable: stat.rsplit_once(") ")?.1.starts_with('R') })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::TryRecvError;
 
     #[test]
     fn a_core_that_is_not_there_is_refused() {
@@ -186,10 +255,14 @@ mod tests {
     fn a_thread_that_gives_way_gets_a_share_where_others_leave_it_too_little() {
         let (told, comes) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
-        let sleeping = std::thread::spawn(move || {
+        let first = || {
+            let cpus = sched_getaffinity(None).unwrap();
+            pin_to_cpu((0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu)).unwrap()).unwrap();
+        };
+        let giving = std::thread::spawn(move || {
+            first();
             told.send(GivingWay::begin()).unwrap();
-            // It takes nothing of the time, as if nobody left it any.
-            ends.recv().unwrap_err();
+            while ends.try_recv() == Err(TryRecvError::Empty) {}
         });
         let mut giving_way = comes.recv().unwrap();
         let policy = |thread: i32| {
@@ -202,13 +275,51 @@ mod tests {
         } else {
             assert_eq!(policy(giving_way.thread).0, libc::SCHED_IDLE);
         }
-        giving_way.look();
-        assert!(giving_way.shares);
+        // Another takes all of the time.
+        let taking = std::thread::spawn(move || {
+            first();
+            while !giving_way.shares {
+                let began = Instant::now();
+                while began.elapsed() < giving_way.look_every() {}
+                giving_way.look();
+            }
+            giving_way
+        });
+        let mut giving_way = taking.join().unwrap();
         assert_eq!(policy(giving_way.thread), (libc::SCHED_OTHER, LOW));
         drop(end);
-        sleeping.join().unwrap();
+        giving.join().unwrap();
         // It has ended.
         giving_way.look();
+    }
+
+    #[test]
+    fn a_threads_own_time_is_what_it_works_or_sleeps() {
+        let (told, comes) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            told.send(ThreadNumber::of_this_thread()).unwrap();
+            ends.recv().unwrap_err();
+        });
+        let thread = comes.recv().unwrap();
+        let mut sleeps = OwnTime::of(thread);
+        let this = ThreadNumber::of_this_thread().0;
+        let had = processor_time(this).unwrap();
+        let (mut works, began) = (OwnTime::of_this_thread(), Instant::now());
+        while began.elapsed() < Duration::from_millis(20) {}
+        let own = works.since_last();
+        let had = processor_time(this).unwrap() - had;
+        assert!(own <= had, "{own:?} of {had:?}: not that in which others worked");
+        while !Seen::of(thread.0).is_some_and(|seen| !seen.is_runnable) {
+            std::thread::yield_now();
+        }
+        assert!(sleeps.since_last() >= Duration::from_millis(20));
+        drop(end);
+        other.join().unwrap();
+        while Seen::of(thread.0).is_some() {
+            std::thread::yield_now();
+        }
+        assert!(sleeps.since_last() > Duration::ZERO, "of one that has ended nothing is told");
     }
 
     #[test]

@@ -84,11 +84,16 @@ const BRIEF: Effort = Effort {
 /// Batches that are run as at work, and the part of them that costs no more than is told: in others the thread was interrupted.
 const COLD_BATCHES: usize = 51;
 const COLD_PART: f64 = 0.4;
+/// What a batch takes at most that is run, in ns, and one that is run as at work: what is longer takes as much more as it is longer.
+const LONGEST_BATCH_NS: f64 = 1e6;
+const LONGEST_COLD_NS: f64 = 1e5;
 /// Records of a round one record at a time, and what one may take.
 const TAIL_RECORDS: usize = 1000;
 /// Such rounds that are run however late it is: what interrupted one is not in all.
 const LEAST_TAIL_ROUNDS: usize = 3;
 const TAIL_ROUND_NS: f64 = 0.25e6;
+/// For so many records the time that looking at the clock takes is measured once.
+const CLOCK_EVERY: usize = 8;
 /// Records of the small batches that are run between two looks at the clock, and what they may take, in ns, where they are more
 /// than a batch: little beside the time between two interruptions, and much beside a look at the clock.
 const GROUP_RECORDS: usize = 64;
@@ -148,7 +153,7 @@ fn measure_with(
     let fitting = |ns: f64| (ns / probe_ns.max(1.0)) as usize;
     run.probe_ns = probe_ns;
     run.in_group = fitting(GROUP_NS).clamp(1, GROUP_RECORDS);
-    let mut large = records_per_batch.clamp(1, run.records.in_buffer);
+    let mut large = records_per_batch.clamp(1, run.records.in_buffer.min(fitting(LONGEST_BATCH_NS).max(1)));
     let mut small = (large / 8).max(1);
     if large == 1 {
         large = run.records.in_buffer.min(4);
@@ -175,9 +180,10 @@ fn measure_with(
     };
     let mean_ns = (ns_of_large - warm_ns_per_batch / large as f64).max(0.0);
     let (records_in, out) = run.outcome(&mut *handler, large, most);
+    let cold = large.min(fitting(LONGEST_COLD_NS).max(1));
     // A slow one has run for so long that it does not matter where the processor comes from.
-    let cold_ns = workplace.filter(|_| probe_ns <= SLOW_NS).map(|there| run.cold(&mut *handler, there, large));
-    let ns_per_batch = warm_ns_per_batch.max(cold_ns.unwrap_or_default() - mean_ns * large as f64);
+    let cold_ns = workplace.filter(|_| probe_ns <= SLOW_NS).map(|there| run.cold(&mut *handler, there, cold));
+    let ns_per_batch = warm_ns_per_batch.max(cold_ns.unwrap_or_default() - mean_ns * cold as f64);
     let tail_ns = match effort.tail_rounds {
         0 => mean_ns,
         _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - warm_ns_per_batch,
@@ -338,6 +344,7 @@ impl Run {
         began: Instant,
     ) -> f64 {
         let mut fastest = vec![f64::INFINITY; records];
+        let mut clock = vec![f64::INFINITY; records.div_ceil(CLOCK_EVERY)];
         for round in 0..effort.tail_rounds {
             if round >= LEAST_TAIL_ROUNDS && began.elapsed() > effort.longest {
                 break;
@@ -346,8 +353,12 @@ impl Run {
             self.next = 0;
             // To warm up; the same for each.
             self.round(&mut *handler, 1, records / 10);
-            for piece in fastest.chunks_mut(GROUP_RECORDS) {
+            for (piece, clock) in fastest.chunks_mut(GROUP_RECORDS).zip(clock.chunks_mut(GROUP_RECORDS / CLOCK_EVERY)) {
                 self.fill(1, piece.len());
+                for fastest in clock {
+                    let had = processor_time();
+                    *fastest = fastest.min(had_since(black_box(had)));
+                }
                 for (number, fastest) in piece.iter_mut().enumerate() {
                     // Not the time in which others had the processor.
                     let had = processor_time();
@@ -356,7 +367,8 @@ impl Run {
                 }
             }
         }
-        (quantile(&mut fastest, 0.99) - self.processor_clock_ns).max(0.0)
+        // What looking at the clock takes varies, too.
+        (quantile(&mut fastest, 0.99) - quantile(&mut clock, 0.99)).max(0.0)
     }
 }
 

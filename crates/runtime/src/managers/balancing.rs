@@ -199,7 +199,7 @@ impl Managers {
             }
         }
         there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
-        there.degraded_costs.clear();
+        there.rule_costs = None;
         self.reserve_paths();
         let Some(there) = self.handlers.get(name) else { return };
         if !there.need.is_provisional {

@@ -3,6 +3,7 @@
 use crate::config::ContextKind;
 use crate::docked::StreamFacts;
 use crate::managers::measure::Scales;
+use crate::managers::rule::RuleCosts;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::StageId;
 use crossdock_control::admission::{Class, Need};
@@ -334,8 +335,8 @@ pub(crate) struct Deployed {
     pub(crate) one_in: u32,
     /// Whether it goes by its own rule for doing with less now.
     pub(crate) is_degraded: bool,
-    /// What its entries cost while it does; empty: not measured yet.
-    pub(crate) degraded_costs: Vec<Cost>,
+    /// What its entries cost while it does, and else, once that was measured.
+    pub(crate) rule_costs: Option<RuleCosts>,
 }
 
 /// `c-core` or `g-core` as planning knows it.

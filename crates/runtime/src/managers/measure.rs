@@ -120,20 +120,16 @@ impl Scales {
     }
 }
 
-/// Waits for what a thread that gives way has found out, and sees that it gets on.
+/// Waits for what a thread that gives way has found out, and sees that it gets on. The time in which others leave it no
+/// processor is not its own.
 fn waited<T>(wait: &Receiver<T>, gives_way: &Receiver<GivingWay>, patience: Duration) -> Option<T> {
-    let mut gives_way = gives_way.recv().ok();
-    let began = Instant::now();
+    let mut gives_way = gives_way.recv().ok()?;
+    let mut left = patience;
     loop {
-        let left = patience.checked_sub(began.elapsed())?;
-        let next = gives_way.as_ref().map_or(left, |gives_way| gives_way.look_every().min(left));
-        match wait.recv_timeout(next) {
+        match wait.recv_timeout(gives_way.look_every()) {
             Ok(outcome) => return Some(outcome),
             Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if let Some(gives_way) = &mut gives_way {
-            gives_way.look();
+            Err(RecvTimeoutError::Timeout) => left = left.checked_sub(gives_way.look())?,
         }
     }
 }

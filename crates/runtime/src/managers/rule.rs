@@ -43,8 +43,8 @@ pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Opti
     if there.spec.degrade.is_empty() {
         return None;
     }
-    let degraded = dearest(there.degraded_costs.iter())?.load(rate_msgs_per_s);
-    let whole = dearest(there.entries.iter().map(|entry| &entry.cost))?.load(rate_msgs_per_s);
+    let costs = there.rule_costs.as_ref()?;
+    let [degraded, whole] = [&costs.degraded, &costs.whole].map(|costs| dearest(costs).load(rate_msgs_per_s));
     let (now, otherwise) = if there.is_degraded { (degraded, whole) } else { (whole, degraded) };
     // What was measured on a sample says how the two stand to each other; how much it is now, the last second says.
     let scaled = |load: u64, now: u64, otherwise: u64| match now {
@@ -59,15 +59,40 @@ pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Opti
     Some(RuleSecond { is_applied: there.is_degraded, otherwise })
 }
 
-fn dearest<'a>(costs: impl Iterator<Item = &'a Cost>) -> Option<&'a Cost> {
-    costs.max_by(|one, other| one.ns_per_message.total_cmp(&other.ns_per_message))
+fn dearest(costs: &[Cost]) -> Cost {
+    let dearest = costs.iter().max_by(|one, other| one.ns_per_message.total_cmp(&other.ns_per_message));
+    dearest.copied().unwrap_or_default()
+}
+
+/// How long a rule that seemed to gain nothing is left alone, in s.
+const AGAIN_S: u64 = 30;
+/// The rate at which it is seen whether a rule gains anything, in messages a second.
+const SOME_RATE: u64 = 1_000_000;
+
+/// What a handler's entries cost by its rule and without it, measured at the same time.
+#[derive(Debug)]
+pub(crate) struct RuleCosts {
+    whole: Vec<Cost>,
+    degraded: Vec<Cost>,
+    /// When it is to be measured again, in s since the start: by what others did meanwhile it seemed that nothing is gained.
+    again_s: Option<u64>,
+}
+
+impl RuleCosts {
+    /// Whether there is a cost for each of so many entries, and need be none that is newer.
+    fn holds(&self, entries: usize, now_s: u64) -> bool {
+        self.degraded.len() == entries && self.again_s.is_none_or(|again_s| now_s < again_s)
+    }
 }
 
 impl Managers {
     /// Measures what handlers cost by their rules that have not been measured so yet.
     pub(crate) fn measure_rules(&mut self) {
-        let is_due =
-            |there: &&Deployed| !there.spec.degrade.is_empty() && there.degraded_costs.len() != there.entries.len();
+        let now_s = self.started.elapsed().as_secs();
+        let is_due = |there: &&Deployed| {
+            let holds = |costs: &RuleCosts| there.is_degraded || costs.holds(there.entries.len(), now_s);
+            !there.spec.degrade.is_empty() && !there.rule_costs.as_ref().is_some_and(holds)
+        };
         let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
         for name in due {
             let Some(there) = self.handlers.get(&name) else { continue };
@@ -75,11 +100,15 @@ impl Managers {
             let Ok(streams) = self.known_streams(names) else { return };
             let Some(there) = self.handlers.get_mut(&name) else { continue };
             let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };
-            let measured = self.workshop.weigh_again(&degraded, &there.entries, &streams);
-            // By a rule that cannot be measured nothing is gained.
-            let costs = |_: &String| there.entries.iter().map(|entry| entry.cost).collect();
+            let mut weigh = |spec: &HandlerSpec| self.workshop.weigh_again(spec, &there.entries, &streams);
+            let measured = weigh(&degraded).and_then(|degraded| Ok((weigh(&there.spec)?, degraded)));
             let refused = measured.as_ref().err().cloned();
-            there.degraded_costs = measured.unwrap_or_else(|why| costs(&why));
+            // By a rule that cannot be measured nothing is gained.
+            let of_entries = || there.entries.iter().map(|entry| entry.cost).collect::<Vec<Cost>>();
+            let (whole, degraded) = measured.unwrap_or_else(|_| (of_entries(), of_entries()));
+            let [with, without] = [&degraded, &whole].map(|costs| dearest(costs).load(SOME_RATE).time_ns_per_s);
+            let again_s = (with >= without && refused.is_none()).then_some(now_s + AGAIN_S);
+            there.rule_costs = Some(RuleCosts { whole, degraded, again_s });
             if let Some(why) = refused {
                 self.note("failed", &name, format!("its `degrade` is not used: {why}"));
             }

@@ -1,9 +1,10 @@
 //! The threads of contexts, and the watch over them: who is in a handler that does not return is replaced.
 
 use crate::platform::context::Threads;
+use crate::platform::gauges::ContextGauges;
 use crate::platform::start::Seat;
 use crate::platform::{ContextIndex, StageId};
-use crossdock_device::nap;
+use crossdock_device::{OwnTime, nap};
 use std::time::{Duration, Instant};
 
 /// How long one look at whether contexts have answered waits.
@@ -31,12 +32,25 @@ pub(crate) enum Lost {
 }
 
 /// What was last seen of a context.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Default)]
 struct Seen {
-    /// The turn that it was in, and since when.
+    /// The turn that it was in.
     turns: u64,
-    since: Instant,
+    /// The time that its thread has had in it since it was first seen there.
+    own: Option<OwnTime>,
+    had: Duration,
     lost: Option<Lost>,
+}
+
+impl Seen {
+    /// How much time its thread has had in this turn: others may leave it no processor for a while.
+    fn look(&mut self, gauges: &ContextGauges) -> Duration {
+        match &mut self.own {
+            Some(own) => self.had += own.since_last(),
+            None => self.own = Some(OwnTime::of(gauges.thread.get().into())),
+        }
+        self.had
+    }
 }
 
 /// The contexts' seats and threads.
@@ -54,7 +68,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(seats: Vec<Seat>, threads: Threads, stuck_after: Duration) -> Watch {
-        let seen = vec![Seen { turns: 0, since: Instant::now(), lost: None }; seats.len()];
+        let seen = seats.iter().map(|_| Seen::default()).collect();
         Watch { seats, threads, stuck_after, seen, given_up: Vec::new(), turned: Vec::new() }
     }
 
@@ -77,14 +91,14 @@ impl Watch {
     /// lost until it does come back. The one with the device is not looked at: nothing is asked or told without it.
     pub(crate) fn look(&mut self) {
         for at in 1..self.seats.len() {
-            let (gauges, seen) = (&self.seats[at].gauges, self.seen[at]);
+            let (gauges, seen) = (&self.seats[at].gauges, &mut self.seen[at]);
             let turns = gauges.turns.get();
             if self.threads.has_ended(at) {
                 self.set_lost(at, Some(Lost::Ended));
             } else if turns != seen.turns || gauges.asleep.get() > 0 {
-                self.seen[at] = Seen { turns, since: Instant::now(), ..seen };
+                *seen = Seen { turns, lost: seen.lost, ..Seen::default() };
                 self.set_lost(at, None);
-            } else if seen.since.elapsed() >= self.stuck_after && !self.replace(at) {
+            } else if seen.look(gauges) >= self.stuck_after && !self.replace(at) {
                 let stage = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(StageId);
                 self.set_lost(at, Some(Lost::Stuck(stage)));
             }
@@ -99,7 +113,7 @@ impl Watch {
         }
         let Some(stage) = core.take_over() else { return false };
         self.given_up.push(GivenUp { stage, context: ContextIndex(at as u8) });
-        self.seen[at].since = Instant::now();
+        (self.seen[at].own, self.seen[at].had) = (None, Duration::ZERO);
         // Without a thread it is lost.
         self.threads.replace(&core).is_ok()
     }

@@ -6,7 +6,7 @@ use crate::platform::StageId;
 use crate::platform::gauges::ContextGauges;
 use crate::platform::making::Rows;
 use crate::platform::table::Table;
-use crossdock_device::{Doorbell, Idle, Idler, Poller, pin_to_cpu, set_nice};
+use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,6 +147,8 @@ impl LoopSettings {
 /// The one visible loop of c-cores without a device: changes, then work, for each context in turn.
 fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
     let clock = settings.clock;
+    let thread = ThreadNumber::of_this_thread();
+    tables.iter().for_each(|table| table.gauges.thread.set(thread.into()));
     let slice_ns = settings.slice_us.saturating_mul(1000);
     let mut idler = Idler::new(u64::from(settings.spin_us) * 1000);
     let mut turns = 0u64;
@@ -255,6 +257,7 @@ impl GCore {
     fn run(&self, generation: u64, stop: &AtomicBool) {
         let mut rows = Rows::default();
         let clock = self.settings.clock;
+        self.gauges.thread.set(ThreadNumber::of_this_thread().into());
         let mut turns = 0u64;
         while !stop.load(Ordering::Acquire) {
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);

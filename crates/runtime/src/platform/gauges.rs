@@ -177,6 +177,8 @@ pub(crate) struct ContextGauges {
     pub(crate) replaced: Gauge,
     /// One more than the stage whose handler runs now; 0: none.
     pub(crate) running: Gauge,
+    /// Its thread, as the system numbers it.
+    pub(crate) thread: Gauge,
     /// 1 while its thread sleeps until something comes.
     pub(crate) asleep: Gauge,
 }

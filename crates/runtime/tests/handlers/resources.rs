@@ -135,7 +135,7 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
     change(&context, Wish::Deploy(few(FEW, &[("g", "1")])));
-    let busy = native("busy", "work", "N", &[("ns", "20000")]);
+    let busy = native("busy", "work", "N", &[("ns", "10000")]);
     let busy = HandlerSpec { place: Some("g-core-0".into()), when_full: WhenFull::Drop, ..busy };
     change(&context, Wish::Deploy(busy));
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM few").connect().unwrap();

@@ -90,7 +90,7 @@ impl Managers {
         if let Some(there) = self.handlers.get_mut(&spec.name) {
             there.changes += 1;
             there.spec = spec;
-            there.degraded_costs.clear();
+            there.rule_costs = None;
             change(there);
         }
     }
@@ -136,7 +136,7 @@ impl Managers {
             fault_times_s: Vec::new(),
             one_in: 1,
             is_degraded: false,
-            degraded_costs: Vec::new(),
+            rule_costs: None,
             spec,
         };
         self.handlers.insert(name.clone(), deployed);
