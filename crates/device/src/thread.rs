@@ -310,7 +310,7 @@ mod tests {
         let own = works.since_last();
         let had = processor_time(this).unwrap() - had;
         assert!(own <= had, "{own:?} of {had:?}: not that in which others worked");
-        while !Seen::of(thread.0).is_some_and(|seen| !seen.is_runnable) {
+        while Seen::of(thread.0).is_none_or(|seen| seen.is_runnable) {
             std::thread::yield_now();
         }
         assert!(sleeps.since_last() >= Duration::from_millis(20));

@@ -115,7 +115,7 @@ pub trait Workplace: Sink {
 /// too, so what is said of smaller ones holds. Some are run as at the `workplace`; without one, what it costs to come to a
 /// batch from elsewhere is not in the outcome.
 ///
-/// Takes 5 to 16 ms, and at most 50 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
+/// Takes 10 to 25 ms of the processor, and at most 80 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
 /// if there is no record in the sample, or no memory.
 pub fn measure(
     make: &mut dyn FnMut() -> Box<dyn Handler>,

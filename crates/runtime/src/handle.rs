@@ -159,6 +159,30 @@ fn attach_hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// Starts the thread of the context with the device, and waits until it has what its registry keeps; what of that it refused is a
+/// complaint.
+fn run_context(
+    parts: Parts,
+    complaints: &mut Vec<String>,
+    registry: Registry,
+    side: Option<StateSide>,
+) -> io::Result<JoinHandle<()>> {
+    let (restored, refused) = sync_channel(1);
+    let run = move || {
+        // Checked before; should the CPU have gone since, the context runs where the system puts it.
+        let _ = parts.config.pin_cpu.map(pin_to_cpu);
+        let _ = parts.config.nice.map(set_nice);
+        let mut context = Context::new(parts);
+        // Who waits for it has gone if the start failed elsewhere.
+        let _ = restored.send(context.restore(&registry));
+        context.morph.state = side;
+        context.run();
+    };
+    let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run)?;
+    complaints.append(&mut refused.recv().unwrap_or_default());
+    Ok(thread)
+}
+
 /// The context has stopped, so it cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the context has stopped")]
@@ -200,10 +224,9 @@ impl ContextHandle {
         complete(&mut config, udp);
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
-        let doorbell = poller.doorbell();
+        let (doorbell, local_addr) = (poller.doorbell(), device.local_addr());
         let (commands, receiver) = sync_channel(COMMANDS);
-        let local_addr = device.local_addr();
-        let (pin_cpu, nice, clock) = (config.pin_cpu, config.nice, Clock::start());
+        let clock = Clock::start();
         check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
         let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
@@ -215,7 +238,7 @@ impl ContextHandle {
         complaints.append(&mut refused_priorities(&config));
         let attach = attach(&config, local_addr, bell, &commands, &doorbell)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
-        let dock = (doorbell.clone(), pin_cpu, large_buffers);
+        let dock = (doorbell.clone(), config.pin_cpu, large_buffers);
         let Platform { dock: platform, overlay, seats, threads } =
             start_platform(&config.platform, dock, config.spin_us, clock)
                 .map_err(system("the contexts (`[[context]]`)"))?;
@@ -226,34 +249,21 @@ impl ContextHandle {
         let (standby, standby_thread) =
             Standby::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
-        let (restored, refused) = sync_channel(1);
-        let run = move || {
-            // Checked above; should the CPU have gone since, the context runs where the system puts it.
-            let _ = pin_cpu.map(pin_to_cpu);
-            let _ = nice.map(set_nice);
-            let commands = receiver;
-            let parts = Parts {
-                config,
-                clock,
-                device,
-                pool,
-                morph_pool,
-                poller,
-                commands,
-                host,
-                services,
-                platform,
-                news,
-                standby,
-            };
-            let mut context = Context::new(parts);
-            // Who waits for it has gone if the start failed elsewhere.
-            let _ = restored.send(context.restore(&registry));
-            context.morph.state = side;
-            context.run();
+        let parts = Parts {
+            config,
+            clock,
+            device,
+            pool,
+            morph_pool,
+            poller,
+            commands: receiver,
+            host,
+            services,
+            platform,
+            news,
+            standby,
         };
-        let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run).map_err(system("a thread"))?;
-        complaints.append(&mut refused.recv().unwrap_or_default());
+        let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
         let dock = Dock::new(commands.clone(), doorbell.clone());
         let views = Views::new(platform_config.history_s as usize);
         let manager = ManagerHandle::new(asks, views.clone());

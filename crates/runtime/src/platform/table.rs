@@ -199,8 +199,7 @@ impl Table {
             }
         }
         self.ring();
-        let more = is_slice_over(spent, !self.delivered.is_empty());
-        more
+        is_slice_over(spent, !self.delivered.is_empty())
     }
 
     /// Sets how many batches may wait in each of the queues that lead away, and in an inbox.
