@@ -81,9 +81,10 @@ const BRIEF: Effort = Effort {
     tail_rounds: 0,
     longest: Duration::from_micros(600),
 };
-/// Batches that are run as at work, and the part of them that costs no more than is told: in others the thread was interrupted.
-const COLD_BATCHES: usize = 51;
-const COLD_PART: f64 = 0.4;
+/// Batches that are run as at work after each round, and the part of them that counts: where what is done before them took the
+/// least time, since in others the thread was interrupted.
+const COLD_BATCHES: usize = 6;
+const CALM_PART: f64 = 0.6;
 /// What a batch takes at most that is run, in ns, and one that is run as at work: what is longer takes as much more as it is longer.
 const LONGEST_BATCH_NS: f64 = 1e6;
 const LONGEST_COLD_NS: f64 = 1e5;
@@ -108,6 +109,10 @@ const SLOW_NS: f64 = 20_000.0;
 pub trait Workplace: Sink {
     /// Does what is done there between two batches, given the bytes of the one that comes next.
     fn between(&mut self, next: &[u8]);
+
+    /// Lets some time pass between two rounds: who shares the processor's execution units, of another process or on the same host,
+    /// may slow down all that is measured by half for some tens of ms.
+    fn pause(&mut self) {}
 }
 
 /// Measures what the handlers that `make` makes cost on `sample`: whole records of this format, back to back, which may
@@ -145,7 +150,7 @@ fn measure_with(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    let began = Instant::now();
+    let mut began = Instant::now();
     let mut handler = make();
     let mut run = Run::over(Records::of(format, sample, effort.sample_bytes)?);
     // How long a record takes, to see how many can be run; and to warm up.
@@ -162,12 +167,22 @@ fn measure_with(
         (small, large) = (1, 1);
     }
     let most = fitting(effort.round_ns).clamp(large, run.records.places.len().max(large));
+    let cold = large.min(fitting(LONGEST_COLD_NS).max(1));
+    // A slow one runs for so long that it does not matter where the processor comes from.
+    let mut workplace = workplace.filter(|_| probe_ns <= SLOW_NS);
     let mut rounds = [Rounds::default(), Rounds::default()];
+    let mut cold_batches = Vec::new();
     for _ in 0..effort.rounds {
         for (size, rounds) in [small, large].into_iter().zip(&mut rounds) {
             run.next = 0;
             run.round(&mut *handler, size, most);
             rounds.add(&run.groups);
+        }
+        if let Some(workplace) = &mut workplace {
+            run.cold(&mut *handler, &mut **workplace, cold, &mut cold_batches);
+            let pauses = Instant::now();
+            workplace.pause();
+            began += pauses.elapsed();
         }
         if began.elapsed() > effort.longest {
             break;
@@ -180,10 +195,7 @@ fn measure_with(
     };
     let mean_ns = (ns_of_large - warm_ns_per_batch / large as f64).max(0.0);
     let (records_in, out) = run.outcome(&mut *handler, large, most);
-    let cold = large.min(fitting(LONGEST_COLD_NS).max(1));
-    // A slow one has run for so long that it does not matter where the processor comes from.
-    let cold_ns = workplace.filter(|_| probe_ns <= SLOW_NS).map(|there| run.cold(&mut *handler, there, cold));
-    let ns_per_batch = warm_ns_per_batch.max(cold_ns.unwrap_or_default() - mean_ns * cold as f64);
+    let ns_per_batch = warm_ns_per_batch.max(of_calm(cold_batches) - mean_ns * cold as f64);
     let tail_ns = match effort.tail_rounds {
         0 => mean_ns,
         _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - warm_ns_per_batch,
@@ -315,13 +327,20 @@ impl Run {
         (done, std::mem::replace(&mut self.out, before))
     }
 
-    /// What a batch of `size` records costs at the workplace, in ns.
-    fn cold(&mut self, handler: &mut dyn Handler, workplace: &mut dyn Workplace, size: usize) -> f64 {
-        let mut ns = Vec::new();
+    /// Some batches of `size` records at the workplace: how long what is done before one took, and what it costs, in ns.
+    fn cold(
+        &mut self,
+        handler: &mut dyn Handler,
+        workplace: &mut dyn Workplace,
+        size: usize,
+        all: &mut Vec<(Duration, f64)>,
+    ) {
         for _ in 0..COLD_BATCHES {
             let (_, records) = self.fill(size, 1);
             let batch = &self.group[0];
+            let began = Instant::now();
             workplace.between(batch.slice(0));
+            let between = began.elapsed();
             // The context has looked through them before.
             black_box(batch.selected().flatten().fold(0u8, |all, byte| all ^ byte));
             self.batches += 1;
@@ -329,9 +348,8 @@ impl Run {
             self.selection.select_all(batch.len());
             process(handler, batch, &mut self.selection, workplace);
             // The last ones of a buffer may be fewer.
-            ns.push(self.ns_since(start, Some(had)) * size as f64 / records as f64);
+            all.push((between, self.ns_since(start, Some(had)) * size as f64 / records as f64));
         }
-        quantile(&mut ns, COLD_PART)
     }
 
     /// What 99 of 100 records cost at most, in ns. Handlers of the same beginning go over the same records, and of each
@@ -379,6 +397,13 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
         selection.iter().for_each(|index| out.push(batch.record(index)));
     }
     black_box(verdict)
+}
+
+/// What a batch costs before which nothing was interrupted, in ns; 0 without any.
+fn of_calm(mut batches: Vec<(Duration, f64)>) -> f64 {
+    batches.sort_by_key(|(between, _)| *between);
+    let calm = batches.iter().take((batches.len() as f64 * CALM_PART) as usize);
+    quantile(&mut calm.map(|(_, ns)| *ns).collect::<Vec<_>>(), 0.5)
 }
 
 /// Rounds over the same records: what each group of them took in each round, in ns, and how many records it has.

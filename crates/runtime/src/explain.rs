@@ -8,7 +8,7 @@ use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::managers::queries::handler_of;
-use crate::managers::workbench::Workbench;
+use crate::managers::workbench::{PAUSE, Workbench};
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::{Stream, StreamFormat};
@@ -336,7 +336,9 @@ impl Explained {
         }
         let format = program.input.clone();
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
-        if let Some(measured) = measure(&mut make, Some(&mut Workbench::new()), &format, &sample, records_per_batch) {
+        if let Some(measured) =
+            measure(&mut make, Some(&mut Workbench::new(PAUSE)), &format, &sample, records_per_batch)
+        {
             info.sample_records = measured.records;
             let ns = measured.ns_of_batch(records_per_batch as f64) / records_per_batch as f64;
             info.ns_per_record = Some(ns);

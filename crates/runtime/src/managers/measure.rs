@@ -1,7 +1,7 @@
 //! What a handler costs on records of its stream, measured before it is let in; and the records that it makes of them.
 
 use crate::managers::watch::MAX_ABANDONED;
-use crate::managers::workbench::Workbench;
+use crate::managers::workbench::{PAUSE, Workbench};
 use crossdock_control::load::Cost;
 use crossdock_device::GivingWay;
 use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
@@ -77,6 +77,7 @@ impl Scales {
             sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
             records_per_batch,
             is_provisional: sample.is_empty(),
+            pause: if sample.is_empty() { Duration::ZERO } else { PAUSE.min(self.patience / 50) },
         };
         let outcome = self.aside(weighed)?;
         if self.remembered.len() >= MAX_REMEMBERED {
@@ -159,6 +160,8 @@ struct Weighed {
     sample: Vec<u8>,
     records_per_batch: f64,
     is_provisional: bool,
+    /// How long it rests between its rounds.
+    pause: Duration,
 }
 
 impl Weighed {
@@ -177,8 +180,13 @@ impl Weighed {
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
         let in_batch = (self.records_per_batch.round() as usize).max(1);
-        let measured =
-            crossdock_engine::measure(&mut again, Some(&mut Workbench::new()), &self.format, &self.sample, in_batch);
+        let measured = crossdock_engine::measure(
+            &mut again,
+            Some(&mut Workbench::new(self.pause)),
+            &self.format,
+            &self.sample,
+            in_batch,
+        );
         let Some(measured) = measured else { return Outcome { cost: unknown, made } };
         let cost = Cost {
             ns_per_batch: measured.ns_per_batch,

@@ -5,10 +5,13 @@ use crossdock_engine::{Sink, Workplace};
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::hint::black_box;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// What a context polls for the next batch, about, while it has time for more.
-const PAUSE: Duration = Duration::from_micros(20);
+/// How long measuring rests between its rounds, of which there are some ten: together longer than others of the host usually slow
+/// it down, and far from the time after which it counts as stuck.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+/// How often it is polled for the next batch: for some 20 us, while a context has time for more.
+const POLLS: usize = 24;
 /// What it uses of memory meanwhile: sessions, streams, packets.
 const OTHER_BYTES: usize = 64 << 10;
 /// What a packet holds at most.
@@ -19,6 +22,7 @@ const BUFFERS: usize = 8;
 /// Polls, takes a packet from the network, and looks at other memory, between two batches; rows are packed into buffers of a pool.
 #[derive(Debug)]
 pub(crate) struct Workbench {
+    pause: Duration,
     /// To itself; without one it only lets time pass.
     socket: Option<UdpSocket>,
     received: Vec<u8>,
@@ -28,7 +32,8 @@ pub(crate) struct Workbench {
 }
 
 impl Workbench {
-    pub(crate) fn new() -> Workbench {
+    /// One with pauses so long between what is measured.
+    pub(crate) fn new(pause: Duration) -> Workbench {
         let to_itself = || -> std::io::Result<UdpSocket> {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
             socket.connect(socket.local_addr()?)?;
@@ -36,6 +41,7 @@ impl Workbench {
             Ok(socket)
         };
         Workbench {
+            pause,
             socket: to_itself().ok(),
             received: vec![0; PACKET_BYTES],
             other: vec![1; OTHER_BYTES],
@@ -60,8 +66,7 @@ impl Workplace for Workbench {
             self.making.keep(batch);
         }
         let mut poll = || self.socket.as_ref().and_then(|socket| socket.recv(&mut self.received).ok());
-        let began = Instant::now();
-        while began.elapsed() < PAUSE {
+        for _ in 0..POLLS {
             poll();
         }
         black_box(self.other.iter().step_by(64).fold(0u8, |all, byte| all ^ byte));
@@ -71,5 +76,9 @@ impl Workplace for Workbench {
             poll();
         }
         self.making.begin(next.len());
+    }
+
+    fn pause(&mut self) {
+        std::thread::sleep(self.pause);
     }
 }
