@@ -361,6 +361,7 @@ impl Run {
         effort: Effort,
         began: Instant,
     ) -> f64 {
+        self.in_group = GROUP_RECORDS;
         let mut fastest = vec![f64::INFINITY; records];
         let mut clock = vec![f64::INFINITY; records.div_ceil(CLOCK_EVERY)];
         for round in 0..effort.tail_rounds {

@@ -97,7 +97,9 @@ mod tests {
     fn entry(stream: &str, ns_per_message: f64, makes: f64) -> Entry {
         let format = Format::natural([FieldSpec::new("n", FieldType::U64)]).unwrap();
         let stream = KnownStream { name: stream.into(), ..KnownStream::default() };
-        let cost = Cost { ns_per_message, messages_out_per_message: makes, ..Cost::default() };
+        // In batches so long that it does not matter what one costs.
+        let (messages_out_per_message, messages_per_batch) = (makes, 1e30);
+        let cost = Cost { ns_per_message, messages_out_per_message, messages_per_batch, ..Cost::default() };
         Entry { output: Some(format.clone()), cost, ..Entry::unfit(&stream, &format, String::new()) }
     }
 
