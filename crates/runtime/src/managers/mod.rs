@@ -176,6 +176,8 @@ impl Managers {
 
     /// Takes in what the platform counted, and mends what has to be.
     fn look_after(&mut self) {
+        // All else waits for what is measured here.
+        self.workshop.scales.takes_time = false;
         self.watch.look();
         self.resume();
         self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());

@@ -189,6 +189,7 @@ impl Managers {
     /// Makes a plan, with all that it takes.
     fn prepare(&mut self, wish: &Wish, discard_state: bool) -> Prepared {
         let mut prepared = Prepared::default();
+        self.workshop.scales.takes_time = matches!(wish, Wish::Deploy(_));
         if let Err(why) = self.want(wish, &mut prepared) {
             prepared.refuse(why);
             return prepared;
