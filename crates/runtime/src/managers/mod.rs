@@ -63,6 +63,8 @@ pub(crate) struct Managers {
     watch: Watch,
     workshop: Workshop,
     config: PlatformConfig,
+    /// CPUs that this thread may use, as at its start: asking takes a tenth of what a change does.
+    cpus: usize,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
     /// Those of them that are subscriptions' own queries, which nobody wished for.
@@ -105,6 +107,7 @@ impl Managers {
             watch,
             workshop: Workshop { natives, scales },
             config,
+            cpus: 1,
             kept,
             handlers: BTreeMap::new(),
             queries: BTreeSet::new(),
@@ -125,6 +128,7 @@ impl Managers {
     fn run(mut self, asks: &Receiver<Ask>) {
         // Contexts that have a core have it for themselves; where that is refused it goes as all others do.
         let _ = keep_off(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
+        self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.restore();
         self.tell_room();
         self.leave_view();

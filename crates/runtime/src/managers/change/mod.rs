@@ -159,8 +159,7 @@ impl Managers {
 
     /// All contexts with what system work takes, as measured.
     pub(crate) fn context_list(&self) -> Vec<ControlContext> {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = (cpus as f64 / self.watch.seats.len().max(1) as f64).min(1.0);
+        let share = (self.cpus as f64 / self.watch.seats.len().max(1) as f64).min(1.0);
         let context = |(at, seat): (usize, &Seat)| {
             let mut capacity = Capacity::of_cpu(kind(seat.kind), seat.cpu.map(|cpu| cpu as u32), seat.buffers);
             if seat.cpu.is_none() {
