@@ -18,6 +18,8 @@ const EVERY: Duration = Duration::from_micros(200);
 const PLACE: &str = "c-core-0";
 /// Between two swaps while the subscriber's latency is taken.
 const BETWEEN_SWAPS: Duration = Duration::from_millis(20);
+/// How often the four pieces of the time in which latencies are taken come again.
+const REPEATS: usize = 4;
 /// How long the effect of a request is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -146,11 +148,13 @@ fn ask(
         effects.push(effect_ns(context, number, since, shared)?);
     }
     let mut number = first + u64::from(requests);
-    // Quarters, so that what else the machine does is shared: without, with, with, without.
-    for with_swaps in [false, true, true, false] {
+    // In turn, so that what else the machine does is shared: without, with, with, without, and the same again.
+    let pieces = [false, true, true, false].repeat(REPEATS);
+    let piece = Duration::from_millis(2 * latency_ms) / pieces.len() as u32;
+    for with_swaps in pieces {
         shared.is_timing.store(true, Ordering::Release);
         let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(latency_ms / 2) {
+        while start.elapsed() < piece {
             crossdock_device::nap(BETWEEN_SWAPS);
             if with_swaps {
                 change(context, Wish::Swap(version(number)))?;
@@ -191,14 +195,17 @@ pub(super) fn round(table: &mut Table, requests: u32, latency_ms: u64) -> Result
         published.and(effects.and_then(|effects| Ok((effects, runs?))))
     })?;
     context.stop();
-    note(table, effects, runs)
+    note(table, effects, &runs)
 }
 
-fn note(table: &mut Table, mut effects: Vec<u64>, runs: Vec<Vec<u64>>) -> Result<(), Error> {
-    let [mut without, mut with, more_with, more_without] =
-        <[Vec<u64>; 4]>::try_from(runs).map_err(|runs| format!("{} runs were timed, not 4", runs.len()))?;
-    with.extend(more_with);
-    without.extend(more_without);
+fn note(table: &mut Table, mut effects: Vec<u64>, runs: &[Vec<u64>]) -> Result<(), Error> {
+    if runs.len() != 4 * REPEATS {
+        return Err(format!("{} runs were timed, not {}", runs.len(), 4 * REPEATS).into());
+    }
+    let [mut without, mut with] = [[0, 3], [1, 2]].map(|kept| {
+        let runs = runs.iter().enumerate().filter(|(number, _)| kept.contains(&(number % 4)));
+        runs.flat_map(|(_, run)| run).copied().collect::<Vec<u64>>()
+    });
     table.push("request_to_effect_ms_p50", quantile(&mut effects, 0.5) as f64 / 1e6, None);
     table.push("request_to_effect_ms_p99", quantile(&mut effects, 0.99) as f64 / 1e6, None);
     for (metric, part) in

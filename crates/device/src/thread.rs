@@ -223,7 +223,8 @@ impl Seen {
     fn of(thread: i32) -> Option<Seen> {
         // Who looks does so every few ms: no more than the beginning is read, and no metadata.
         let mut stat = [0; STAT_BYTES];
-        let read = File::open(format!("/proc/self/task/{thread}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;
+        let read =
+            File::open(format!("/proc/self/task/{thread}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;
         // The name before the state may have anything in it, and be no text.
         let state = stat[..read].windows(2).rposition(|two| two == b") ")? + 2;
         Some(Seen { had: processor_time(thread)?, is_runnable: stat[..read].get(state) == Some(&b'R') })

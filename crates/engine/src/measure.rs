@@ -45,8 +45,8 @@ impl Measured {
 /// Bytes of a batch's records: what a super-packet holds.
 const BUFFER_BYTES: usize = 63_000;
 /// How much is done to find out.
-#[derive(Clone, Copy)]
-struct Effort {
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
     /// Bytes of all records that it is run over.
     sample_bytes: usize,
     /// What it may take to see how long a record takes.
@@ -61,26 +61,38 @@ struct Effort {
     longest: Duration,
 }
 
-/// What measuring a handler takes: its rounds 8 ms, if none is disturbed. A context has just checked the records that a handler
-/// gets, so they lie in its second-level cache, which is as large or larger than this, and not in the first; and the processor
-/// should not know by heart which of them pass.
-const FULL: Effort = Effort {
-    sample_bytes: 1 << 20,
-    probe: Duration::from_millis(3),
-    rounds: 11,
-    round_ns: 0.25e6,
-    tail_rounds: 5,
-    longest: Duration::from_millis(16),
-};
-/// The same for one that many others wait behind. Without a tail.
-const BRIEF: Effort = Effort {
-    sample_bytes: 128 << 10,
-    probe: Duration::from_micros(100),
-    rounds: 5,
-    round_ns: 0.05e6,
-    tail_rounds: 0,
-    longest: Duration::from_micros(600),
-};
+impl Effort {
+    /// 10 to 20 ms of the processor, and at most 80 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. A
+    /// context has just checked the records that a handler gets, so they lie in its second-level cache, which is as large or
+    /// larger than this, and not in the first; and the processor should not know by heart which of them pass.
+    pub const FULL: Effort = Effort {
+        sample_bytes: 1 << 20,
+        probe: Duration::from_millis(3),
+        rounds: 11,
+        round_ns: 0.25e6,
+        tail_rounds: 5,
+        longest: Duration::from_millis(16),
+    };
+    /// A quarter of that, with less certainty.
+    pub const SHORT: Effort = Effort {
+        sample_bytes: 256 << 10,
+        probe: Duration::from_millis(1),
+        rounds: 5,
+        round_ns: 0.1e6,
+        tail_rounds: 3,
+        longest: Duration::from_millis(4),
+    };
+    /// About a millisecond, for one that many others wait behind. Without a tail, for which the mean stands.
+    pub const BRIEF: Effort = Effort {
+        sample_bytes: 128 << 10,
+        probe: Duration::from_micros(100),
+        rounds: 5,
+        round_ns: 0.05e6,
+        tail_rounds: 0,
+        longest: Duration::from_micros(600),
+    };
+}
+
 /// Batches that are run as at work after each round, and the part of them that counts: where what is done before them took the
 /// least time, since in others the thread was interrupted.
 const COLD_BATCHES: usize = 6;
@@ -120,29 +132,8 @@ pub trait Workplace: Sink {
 /// too, so what is said of smaller ones holds. Some are run as at the `workplace`; without one, what it costs to come to a
 /// batch from elsewhere is not in the outcome.
 ///
-/// Takes 10 to 25 ms of the processor, and at most 80 ms as long as the handler takes no more than a few ms for a record; and 2 MiB. `None`
-/// if there is no record in the sample, or no memory.
+/// `None` if there is no record in the sample, or no memory.
 pub fn measure(
-    make: &mut dyn FnMut() -> Box<dyn Handler>,
-    workplace: Option<&mut dyn Workplace>,
-    format: &Format,
-    sample: &[u8],
-    records_per_batch: usize,
-) -> Option<Measured> {
-    measure_with(FULL, make, workplace, format, sample, records_per_batch)
-}
-
-/// The same in about a millisecond: with less certainty, and without the tail, for which the mean stands.
-pub fn measure_briefly(
-    make: &mut dyn FnMut() -> Box<dyn Handler>,
-    format: &Format,
-    sample: &[u8],
-    records_per_batch: usize,
-) -> Option<Measured> {
-    measure_with(BRIEF, make, None, format, sample, records_per_batch)
-}
-
-fn measure_with(
     effort: Effort,
     make: &mut dyn FnMut() -> Box<dyn Handler>,
     workplace: Option<&mut dyn Workplace>,
@@ -405,7 +396,7 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
 fn of_calm(mut batches: Vec<(Duration, f64)>) -> f64 {
     batches.sort_by_key(|(between, _)| *between);
     let calm = batches.iter().take((batches.len() as f64 * CALM_PART) as usize);
-    quantile(&mut calm.map(|(_, ns)| *ns).collect::<Vec<_>>(), 0.5)
+    middle(&mut calm.map(|(_, ns)| *ns).collect::<Vec<_>>())
 }
 
 /// Rounds over the same records: what each group of them took in each round, in ns, and how many records it has.
@@ -423,7 +414,7 @@ impl Rounds {
 
     /// What a record cost, in ns.
     fn ns(mut self) -> f64 {
-        let ns: f64 = self.0.iter_mut().map(|(took, _)| quantile(took, 0.5)).sum();
+        let ns: f64 = self.0.iter_mut().map(|(took, _)| middle(took)).sum();
         ns / self.0.iter().map(|(_, records)| *records).sum::<usize>().max(1) as f64
     }
 }
@@ -461,6 +452,15 @@ fn typical_ns(take: impl Fn() -> Duration) -> f64 {
     let mut samples = [0.0; 64];
     samples.fill_with(|| black_box(take()).as_nanos() as f64);
     quantile(&mut samples, 0.5)
+}
+
+/// The mean without a fifth of the samples at either end. Where the processor is slow for half of the time the median would be one
+/// or the other.
+fn middle(samples: &mut [f64]) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let end = samples.len() / 5;
+    let middle = &samples[end..samples.len() - end];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
 }
 
 fn quantile(samples: &mut [f64], share: f64) -> f64 {

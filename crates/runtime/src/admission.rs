@@ -8,7 +8,7 @@
 
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::Cost;
-use crossdock_engine::{Handler, SelectHandler, measure_briefly};
+use crossdock_engine::{Effort, Handler, SelectHandler, measure};
 use crossdock_query::Program;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ impl QueryScales {
         }
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
         let in_batch = (facts.records_per_batch.round() as usize).max(1);
-        let measured = measure_briefly(&mut make, &program.input, sample, in_batch)?;
+        let measured = measure(Effort::BRIEF, &mut make, None, &program.input, sample, in_batch)?;
         let cost = Cost {
             ns_per_batch: measured.ns_per_batch,
             ns_per_message: measured.mean_ns,

@@ -14,7 +14,7 @@ use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::{Stream, StreamFormat};
 use crate::subscriptions::narrowed_to;
 use crossdock_control::conversions::Owner as ConversionOwner;
-use crossdock_engine::{Handler, SelectHandler, measure};
+use crossdock_engine::{Effort, Handler, SelectHandler, measure};
 use crossdock_format::registry::Stream as RegisteredStream;
 use crossdock_format::{Format, FormatId, ReadCost};
 use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
@@ -337,7 +337,7 @@ impl Explained {
         let format = program.input.clone();
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
         if let Some(measured) =
-            measure(&mut make, Some(&mut Workbench::new(PAUSE)), &format, &sample, records_per_batch)
+            measure(Effort::FULL, &mut make, Some(&mut Workbench::new(PAUSE)), &format, &sample, records_per_batch)
         {
             info.sample_records = measured.records;
             let ns = measured.ns_of_batch(records_per_batch as f64) / records_per_batch as f64;

@@ -4,7 +4,7 @@ use crate::managers::watch::MAX_ABANDONED;
 use crate::managers::workbench::{PAUSE, Workbench};
 use crossdock_control::load::Cost;
 use crossdock_device::GivingWay;
-use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
+use crossdock_engine::{Effort, Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
@@ -34,6 +34,17 @@ pub(crate) struct Outcome {
 /// What was measured: a program, a format, and the power of two that the records of a batch are about.
 type Weighing = (String, FormatId, u32);
 
+/// How sure what is measured has to be, and how long it may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Over a tenth of a second: whether a handler is let in, and where, rests on it.
+    Surest,
+    #[default]
+    Usual,
+    /// Who replaces a handler waits for it, and what its context has for it is known from the one that is there.
+    Soonest,
+}
+
 /// Measures handlers, and remembers for a while what came of it: a handler that is swapped again and again need not be
 /// measured each time.
 #[derive(Debug)]
@@ -41,16 +52,15 @@ pub(crate) struct Scales {
     remembered: BTreeMap<Weighing, (Outcome, Instant)>,
     /// How long a handler may take for the sample.
     patience: Duration,
-    /// Whether what is measured may take a tenth of a second, to be surer. Who replaces a handler waits for that, and what its
-    /// context has for it is known from the one that is there.
-    pub(crate) takes_time: bool,
+    /// Of what is measured now.
+    pub(crate) care: Care,
     /// Threads that were left behind.
     left: Vec<JoinHandle<()>>,
 }
 
 impl Scales {
     pub(crate) fn new(patience: Duration) -> Scales {
-        Scales { remembered: BTreeMap::new(), patience, takes_time: false, left: Vec::new() }
+        Scales { remembered: BTreeMap::new(), patience, care: Care::default(), left: Vec::new() }
     }
 
     /// What a program costs for records of a format, of which these are some; made-up ones are taken if there are none.
@@ -80,7 +90,11 @@ impl Scales {
             sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
             records_per_batch,
             is_provisional: sample.is_empty(),
-            pause: if self.takes_time && !sample.is_empty() { PAUSE.min(self.patience / 50) } else { Duration::ZERO },
+            effort: if self.care == Care::Soonest { Effort::SHORT } else { Effort::FULL },
+            pause: match self.care {
+                Care::Surest if !sample.is_empty() => PAUSE.min(self.patience / 50),
+                _ => Duration::ZERO,
+            },
         };
         let outcome = self.aside(weighed)?;
         if self.remembered.len() >= MAX_REMEMBERED {
@@ -163,6 +177,7 @@ struct Weighed {
     sample: Vec<u8>,
     records_per_batch: f64,
     is_provisional: bool,
+    effort: Effort,
     /// How long it rests between its rounds.
     pause: Duration,
 }
@@ -184,6 +199,7 @@ impl Weighed {
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
         let in_batch = (self.records_per_batch.round() as usize).max(1);
         let measured = crossdock_engine::measure(
+            self.effort,
             &mut again,
             Some(&mut Workbench::new(self.pause)),
             &self.format,

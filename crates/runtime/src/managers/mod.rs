@@ -27,7 +27,7 @@ use crate::managers::dock::Dock;
 use crate::managers::events::{About, Events};
 use crate::managers::handle::Ask;
 use crate::managers::keep::Kept;
-use crate::managers::measure::Scales;
+use crate::managers::measure::{Care, Scales};
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
@@ -181,7 +181,7 @@ impl Managers {
     /// Takes in what the platform counted, and mends what has to be.
     fn look_after(&mut self) {
         // All else waits for what is measured here.
-        self.workshop.scales.takes_time = false;
+        self.workshop.scales.care = Care::Usual;
         self.watch.look();
         self.resume();
         self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());

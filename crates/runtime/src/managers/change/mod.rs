@@ -11,6 +11,7 @@ use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, need_of, outputs, reads};
 use crate::managers::events::About;
 use crate::managers::handle::Wish;
+use crate::managers::measure::Care;
 use crate::managers::paths::{Station, reserves};
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
@@ -188,7 +189,11 @@ impl Managers {
     /// Makes a plan, with all that it takes.
     fn prepare(&mut self, wish: &Wish, discard_state: bool) -> Prepared {
         let mut prepared = Prepared::default();
-        self.workshop.scales.takes_time = matches!(wish, Wish::Deploy(_));
+        self.workshop.scales.care = match wish {
+            Wish::Deploy(_) => Care::Surest,
+            Wish::Swap(_) => Care::Soonest,
+            _ => Care::Usual,
+        };
         if let Err(why) = self.want(wish, &mut prepared) {
             prepared.refuse(why);
             return prepared;
