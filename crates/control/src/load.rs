@@ -84,6 +84,17 @@ impl Cost {
         }
     }
 
+    /// The same on a processor that takes so many times as long for all of it.
+    #[must_use]
+    pub fn slower(self, times: f64) -> Cost {
+        Cost {
+            ns_per_batch: self.ns_per_batch * times,
+            ns_per_message: self.ns_per_message * times,
+            tail_ns_per_message: self.tail_ns_per_message * times,
+            ..self
+        }
+    }
+
     /// What reaches it at a rate.
     #[must_use]
     pub fn arriving(&self, rate_msgs_per_s: u64) -> Flow {

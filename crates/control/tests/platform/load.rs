@@ -32,6 +32,8 @@ fn a_load_is_the_cost_at_a_rate() {
     assert_eq!(arriving.crossing().time_ns_per_s, 10_000 * 150 + 2_000_000 + 120_000 * 32);
     let leaving = Flow { batches_per_s: 10_000, messages_per_s: 1_000_000, bytes_per_s: 60_000_000 };
     assert_eq!(COST.leaving(2_000_000), leaving);
+    let slower = Cost { ns_per_batch: 800.0, ns_per_message: 6.0, tail_ns_per_message: 40.0, ..COST };
+    assert_eq!(COST.slower(2.0), slower);
     assert_eq!(Cost::default().load(0), Load { buffers: 2, ..Load::default() });
 }
 

@@ -7,7 +7,7 @@ use crossdock_device::GivingWay;
 use crossdock_engine::{Effort, Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
@@ -20,6 +20,8 @@ const FRESH: Duration = Duration::from_secs(10);
 const CHANGED: f64 = 0.25;
 /// Measurements that are remembered.
 const MAX_REMEMBERED: usize = 1024;
+/// Of so many measurements it is known how fast the processor was.
+const PACES: usize = 31;
 /// Bytes of records that are kept of what a handler makes, for those that read it.
 const MADE_BYTES: usize = 16 << 10;
 
@@ -45,6 +47,24 @@ pub(crate) enum Care {
     Soonest,
 }
 
+/// How fast the processor was in the last measurements: what the same work took, in ns. Others on the same host slow it down by up to
+/// half, some for seconds; what a handler takes is told for the usual pace.
+#[derive(Debug, Default)]
+struct Paces(VecDeque<f64>);
+
+impl Paces {
+    /// By what times are multiplied that were measured at this pace.
+    fn to_usual(&mut self, ns: f64) -> f64 {
+        if self.0.len() == PACES {
+            self.0.pop_front();
+        }
+        self.0.push_back(ns);
+        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted[(sorted.len() - 1) / 2] / ns
+    }
+}
+
 /// Measures handlers, and remembers for a while what came of it: a handler that is swapped again and again need not be
 /// measured each time.
 #[derive(Debug)]
@@ -54,13 +74,20 @@ pub(crate) struct Scales {
     patience: Duration,
     /// Of what is measured now.
     pub(crate) care: Care,
+    paces: Paces,
     /// Threads that were left behind.
     left: Vec<JoinHandle<()>>,
 }
 
 impl Scales {
     pub(crate) fn new(patience: Duration) -> Scales {
-        Scales { remembered: BTreeMap::new(), patience, care: Care::default(), left: Vec::new() }
+        Scales {
+            remembered: BTreeMap::new(),
+            patience,
+            care: Care::default(),
+            paces: Paces::default(),
+            left: Vec::new(),
+        }
     }
 
     /// What a program costs for records of a format, of which these are some; made-up ones are taken if there are none.
@@ -96,7 +123,8 @@ impl Scales {
                 _ => Duration::ZERO,
             },
         };
-        let outcome = self.aside(weighed)?;
+        let (mut outcome, pace_ns) = self.aside(weighed)?;
+        outcome.cost = outcome.cost.slower(pace_ns.map_or(1.0, |ns| self.paces.to_usual(ns)));
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
         }
@@ -107,7 +135,7 @@ impl Scales {
     }
 
     /// Measures on a thread of its own, which gives way to contexts and is left behind if it does not come back.
-    fn aside(&mut self, weighed: Weighed) -> Result<Outcome, String> {
+    fn aside(&mut self, weighed: Weighed) -> Result<(Outcome, Option<f64>), String> {
         self.left.retain(|thread| !thread.is_finished());
         if self.left.len() >= MAX_ABANDONED {
             return Err(format!(
@@ -183,7 +211,8 @@ struct Weighed {
 }
 
 impl Weighed {
-    fn run(&self) -> Outcome {
+    /// With the pace at which it ran, if that is known.
+    fn run(&self) -> (Outcome, Option<f64>) {
         let unknown = Cost {
             messages_per_batch: self.records_per_batch,
             messages_out_per_message: 1.0,
@@ -192,21 +221,22 @@ impl Weighed {
         };
         let handler = || self.program.make(&self.natives, &self.format).map(|made| made.handler);
         let (Some(batch), Ok(mut first)) = (batch(&self.format, &self.sample), handler()) else {
-            return Outcome { cost: unknown, made: Vec::new() };
+            return (Outcome { cost: unknown, made: Vec::new() }, None);
         };
         let made = made_of(&mut *first, &batch);
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
         let in_batch = (self.records_per_batch.round() as usize).max(1);
+        let mut workbench = Workbench::new(self.pause);
         let measured = crossdock_engine::measure(
             self.effort,
             &mut again,
-            Some(&mut Workbench::new(self.pause)),
+            Some(&mut workbench),
             &self.format,
             &self.sample,
             in_batch,
         );
-        let Some(measured) = measured else { return Outcome { cost: unknown, made } };
+        let Some(measured) = measured else { return (Outcome { cost: unknown, made }, None) };
         let cost = Cost {
             ns_per_batch: measured.ns_per_batch,
             ns_per_message: measured.mean_ns,
@@ -218,7 +248,7 @@ impl Weighed {
             sample_messages: if self.is_provisional { 0 } else { measured.records },
             is_provisional: self.is_provisional,
         };
-        Outcome { cost, made }
+        (Outcome { cost, made }, workbench.pace_ns())
     }
 }
 
@@ -332,6 +362,20 @@ mod tests {
         }
         scales.patience = Duration::from_secs(60);
         assert!(weigh(&mut scales).is_ok());
+    }
+
+    #[test]
+    fn what_is_measured_at_another_pace_is_told_for_the_usual_one() {
+        let mut paces = Paces::default();
+        assert_eq!(paces.to_usual(100.0), 1.0, "no other is known");
+        for _ in 0..PACES {
+            assert!((0.99..1.01).contains(&paces.to_usual(101.0)));
+        }
+        assert_eq!(paces.to_usual(202.0), 0.5, "slowed down");
+        for _ in 0..PACES / 2 {
+            paces.to_usual(202.0);
+        }
+        assert_eq!(paces.to_usual(202.0), 1.0, "it is the usual one now");
     }
 
     #[test]
