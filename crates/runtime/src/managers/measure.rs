@@ -53,8 +53,8 @@ pub(crate) enum Care {
 struct Paces(VecDeque<f64>);
 
 impl Paces {
-    /// By what times are multiplied that were measured at this pace.
-    fn to_usual(&mut self, ns: f64) -> f64 {
+    /// Takes in a pace; by what times measured at it are multiplied to be those at the usual one.
+    fn usual_by(&mut self, ns: f64) -> f64 {
         if self.0.len() == PACES {
             self.0.pop_front();
         }
@@ -124,7 +124,7 @@ impl Scales {
             },
         };
         let (mut outcome, pace_ns) = self.aside(weighed)?;
-        outcome.cost = outcome.cost.slower(pace_ns.map_or(1.0, |ns| self.paces.to_usual(ns)));
+        outcome.cost = outcome.cost.slower(pace_ns.map_or(1.0, |ns| self.paces.usual_by(ns)));
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
         }
@@ -367,15 +367,15 @@ mod tests {
     #[test]
     fn what_is_measured_at_another_pace_is_told_for_the_usual_one() {
         let mut paces = Paces::default();
-        assert_eq!(paces.to_usual(100.0), 1.0, "no other is known");
+        assert_eq!(paces.usual_by(100.0), 1.0, "no other is known");
         for _ in 0..PACES {
-            assert!((0.99..1.01).contains(&paces.to_usual(101.0)));
+            assert!((0.99..1.01).contains(&paces.usual_by(101.0)));
         }
-        assert_eq!(paces.to_usual(202.0), 0.5, "slowed down");
+        assert_eq!(paces.usual_by(202.0), 0.5, "slowed down");
         for _ in 0..PACES / 2 {
-            paces.to_usual(202.0);
+            paces.usual_by(202.0);
         }
-        assert_eq!(paces.to_usual(202.0), 1.0, "it is the usual one now");
+        assert_eq!(paces.usual_by(202.0), 1.0, "it is the usual one now");
     }
 
     #[test]
