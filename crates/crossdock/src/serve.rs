@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossdock_format::Format;
+use crossdock_runtime::info::EventInfo;
 use crossdock_runtime::{ContextHandle, HandlerSpec, Stopped, Wish};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -64,6 +65,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::start(context_config).map_err(|error| Failure::failed(error.to_string()))?;
     context.log_to(|line| tracing::info!(line, "a task says"));
+    context.manager().log_events_to(log_event);
     for complaint in context.not_restored() {
         tracing::warn!("{complaint}");
     }
@@ -162,6 +164,17 @@ pub(crate) fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -
     kept.retain(|kept| configured.iter().all(|configured| configured.name != kept.name));
     kept.extend(configured);
     kept
+}
+
+/// What happens on the platform and nobody asked for is for who reads the log to see to.
+fn log_event(event: &EventInfo) {
+    let EventInfo { kind, handler, context, text, .. } = event;
+    match kind.as_str() {
+        "failed" | "stopped" | "replaced" | "unanswered" | "unreadable" | "undone" | "not_restored" => {
+            tracing::warn!(kind, handler, context, "{text}");
+        }
+        _ => tracing::info!(kind, handler, context, "{text}"),
+    }
 }
 
 fn start_log(level: Level) {

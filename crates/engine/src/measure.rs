@@ -1,8 +1,8 @@
 //! What a handler costs, measured on a sample of the records that it is to work on.
 //!
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. The rounds of
-//! both sizes alternate, and go over the same records; of what the same few records took in each of them the median counts, so
-//! that what interrupted some does not. The tail is measured one record at a time.
+//! both sizes alternate, and go over the same records; of what the same few records took in each of them the mean
+//! counts, without the least and the most, so that what interrupted some does not. The tail is measured one record at a time.
 //!
 //! These rounds find the processor warm: it has just run the same. At work it comes from elsewhere, from the network or from
 //! other handlers, to each batch. What that costs is a part of `ns_per_batch`, and is seen by batches before each of which

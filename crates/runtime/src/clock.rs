@@ -1,8 +1,8 @@
-//! The context's clock: nanoseconds since it started.
+//! The clock of all contexts: nanoseconds since they were started.
 
 use std::time::Instant;
 
-/// Nanoseconds since the context started; read once a turn.
+/// Nanoseconds since the contexts were started; a context reads it once a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 

@@ -241,7 +241,7 @@ impl ContextHandle {
         let dock = (doorbell.clone(), config.pin_cpu, large_buffers);
         let Platform { dock: platform, overlay, seats, threads } =
             start_platform(&config.platform, dock, config.spin_us, clock)
-                .map_err(system("the contexts (`[[context]]`)"))?;
+                .map_err(system("the contexts (`[[platform.context]]`)"))?;
         let (asks, asked) = channel();
         let state_dir = config.morph.state_dir.clone();
         let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
@@ -584,7 +584,7 @@ fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
         check_cpu(cpu).map_err(refused("the CPU to pin to (`pin_cpu`)"))?;
     }
     let mut cpus = config.platform.contexts.iter().filter_map(|context| context.cpu);
-    cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[context]])")))
+    cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[platform.context]])")))
 }
 
 /// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads of their

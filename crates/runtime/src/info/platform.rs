@@ -214,8 +214,11 @@ pub struct ChangeInfo {
 pub struct PlanInfo {
     /// In the order in which they would be applied; none where all is as wanted.
     pub changes: Vec<ChangeInfo>,
-    /// Why it cannot be; nothing changes then.
+    /// Why it cannot be; nothing changes then, but where it `is_begun`.
     pub refusals: Vec<String>,
+    /// Whether it was carried out in part all the same: what was done stands, or is finished when a context that did not answer does.
+    #[serde(default)]
+    pub is_begun: bool,
     /// What there is to know beside: a stream that is not there yet, a cost that was only reckoned.
     pub notes: Vec<String>,
 }

@@ -2,6 +2,7 @@
 
 use crate::info::EventInfo;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,10 +13,21 @@ const MAX_EVENTS: usize = 1000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Events(Arc<Mutex<Log>>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Log {
     kept: VecDeque<EventInfo>,
     last: u64,
+    /// Who writes them down as well.
+    sink: Option<Sink>,
+}
+
+/// Takes events, on the thread where they happen.
+type Sink = Box<dyn FnMut(&EventInfo) + Send>;
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("last", &self.last).finish_non_exhaustive()
+    }
 }
 
 /// What an event is about.
@@ -37,7 +49,18 @@ impl Events {
         if log.kept.len() == MAX_EVENTS {
             log.kept.pop_front();
         }
-        log.kept.push_back(EventInfo { number, at_ms, kind, handler, context, text: text.into() });
+        let event = EventInfo { number, at_ms, kind, handler, context, text: text.into() };
+        if let Some(sink) = &mut log.sink {
+            sink(&event);
+        }
+        log.kept.push_back(event);
+    }
+
+    /// Has them taken by `sink` as well: first those that there are.
+    pub(crate) fn log_to(&self, mut sink: Sink) {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.kept.iter().for_each(&mut sink);
+        log.sink = Some(sink);
     }
 
     /// The number of the latest.

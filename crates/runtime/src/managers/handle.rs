@@ -91,7 +91,8 @@ impl ManagerHandle {
         wait.recv().map_err(|_| Stopped)
     }
 
-    /// Brings the platform to what is wanted: all of it, or nothing has changed. When this returns every context has taken
+    /// Brings the platform to what is wanted: all of it, or nothing has changed, unless a context
+    /// fails meanwhile ([`PlanInfo::is_begun`]). When this returns every context has taken
     /// the change, and it is kept where the daemon keeps anything. `discard_state` says that a handler's state may be lost
     /// where its next version cannot take it.
     ///
@@ -131,6 +132,11 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn contexts(&self) -> Result<Vec<HandlerContextInfo>, Stopped> {
         self.views.contexts()
+    }
+
+    /// Has what happens on the platform taken by `sink` as well, first what has happened: on the managers' thread, which waits for it.
+    pub fn log_events_to(&self, sink: impl FnMut(&EventInfo) + Send + 'static) {
+        self.views.events.log_to(Box::new(sink));
     }
 
     /// What happened after the event of this number, oldest first; the last thousand events are kept.

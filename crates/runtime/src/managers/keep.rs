@@ -53,18 +53,11 @@ impl Kept {
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), None),
-            Err(error) => return (Vec::new(), Some(format!("{}: {error}", path.display()))),
+            Err(error) => return (Vec::new(), Some(put_aside(directory, &error.to_string()))),
         };
         match read_kept(&bytes) {
             Ok(handlers) => (handlers, None),
-            Err(error) => {
-                let unread = directory.join(UNREAD_FILE);
-                let kept = match std::fs::rename(&path, &unread) {
-                    Ok(()) => format!("as it was, it is kept in {}", unread.display()),
-                    Err(error) => format!("and it cannot be put aside: {error}"),
-                };
-                (Vec::new(), Some(format!("{}: {error}; {kept}", path.display())))
-            }
+            Err(error) => (Vec::new(), Some(put_aside(directory, &error.to_string()))),
         }
     }
 
@@ -77,6 +70,16 @@ impl Kept {
         let bytes = write_kept(handlers).map_err(|error| error.to_string())?;
         replace(directory, &bytes).map_err(|error| format!("{}: {error}", directory.join(FILE).display()))
     }
+}
+
+/// Keeps a file that cannot be read, which the next change would replace; what became of it, in words.
+fn put_aside(directory: &Path, why: &str) -> String {
+    let (path, unread) = (directory.join(FILE), directory.join(UNREAD_FILE));
+    let kept = match std::fs::rename(&path, &unread) {
+        Ok(()) => format!("as it was, it is kept in {}", unread.display()),
+        Err(error) => format!("and it cannot be put aside: {error}"),
+    };
+    format!("{}: {why}; {kept}", path.display())
 }
 
 /// Puts a file with these bytes in the place of the one that is there, if one is.

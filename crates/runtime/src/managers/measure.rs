@@ -37,14 +37,14 @@ pub(crate) struct Outcome {
 type Weighing = (String, FormatId, u32);
 
 /// How sure what is measured has to be, and how long it may take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Care {
-    /// Over a tenth of a second: whether a handler is let in, and where, rests on it.
-    Surest,
-    #[default]
-    Usual,
     /// Who replaces a handler waits for it, and what its context has for it is known from the one that is there.
     Soonest,
+    #[default]
+    Usual,
+    /// Over a tenth of a second: whether a handler is let in, and where, rests on it.
+    Surest,
 }
 
 /// How fast the processor was in the last measurements: what the same work took, in ns. Others on the same host slow it down by up to
@@ -69,7 +69,7 @@ impl Paces {
 /// measured each time.
 #[derive(Debug)]
 pub(crate) struct Scales {
-    remembered: BTreeMap<Weighing, (Outcome, Instant)>,
+    remembered: BTreeMap<Weighing, (Outcome, Instant, Care)>,
     /// How long a handler may take for the sample.
     patience: Duration,
     /// Of what is measured now.
@@ -103,8 +103,9 @@ impl Scales {
         records_per_batch: f64,
     ) -> Result<Outcome, String> {
         let key = (format!("{program:?}"), format.id(), records_per_batch.max(1.0).log2().round() as u32);
-        if let Some((outcome, at)) = self.remembered.get(&key)
+        if let Some((outcome, at, care)) = self.remembered.get(&key)
             && at.elapsed() < FRESH
+            && *care >= self.care
             && outcome.cost.is_provisional == sample.is_empty()
             && (sample.is_empty() || is_alike(outcome.cost.bytes_in_per_message, mean_bytes(format, sample)))
         {
@@ -126,10 +127,10 @@ impl Scales {
         let (mut outcome, pace_ns) = self.aside(weighed)?;
         outcome.cost = outcome.cost.slower(pace_ns.map_or(1.0, |ns| self.paces.usual_by(ns)));
         if self.remembered.len() >= MAX_REMEMBERED {
-            self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
+            self.remembered.retain(|_, (_, at, _)| at.elapsed() < FRESH);
         }
         if self.remembered.len() < MAX_REMEMBERED {
-            self.remembered.insert(key, (outcome.clone(), Instant::now()));
+            self.remembered.insert(key, (outcome.clone(), Instant::now(), self.care));
         }
         Ok(outcome)
     }
@@ -395,10 +396,10 @@ mod tests {
         let (program, natives) = (HandlerProgram::native("pass"), Natives::built_in());
         let mut counts = [(100, 8.0), (110, 10.0), (100, 64.0), (400, 8.0), (110, 8.0)]
             .map(|(len, batch)| {
-                let before = scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>();
+                let before = scales.remembered.values().map(|(_, at, _)| *at).collect::<Vec<_>>();
                 scales.weigh(&program, &natives, &format, &sample(len), batch).unwrap();
                 // Whether it was measured.
-                scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>() != before
+                scales.remembered.values().map(|(_, at, _)| *at).collect::<Vec<_>>() != before
             })
             .into_iter();
         let mut is_measured = || counts.next().unwrap();

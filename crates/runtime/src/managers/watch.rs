@@ -47,6 +47,8 @@ impl Seen {
     fn look(&mut self, gauges: &ContextGauges) -> Duration {
         match &mut self.own {
             Some(own) => self.had += own.since_last(),
+            // Its thread may not have begun yet.
+            None if gauges.thread.get() == 0 => {}
             None => self.own = Some(OwnTime::of(gauges.thread.get().into())),
         }
         self.had
@@ -114,6 +116,8 @@ impl Watch {
         let Some(stage) = core.take_over() else { return false };
         self.given_up.push(GivenUp { stage, context: ContextIndex(at as u8) });
         (self.seen[at].own, self.seen[at].had) = (None, Duration::ZERO);
+        // That of the one that is left behind does not count against the one that takes its place.
+        self.seats[at].gauges.thread.set(0);
         // Without a thread it is lost.
         self.threads.replace(&core).is_ok()
     }

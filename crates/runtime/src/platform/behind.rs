@@ -29,9 +29,12 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// A batch is worked on now that has waited since then.
+    /// A batch is worked on now that has waited since then; 0: nobody knows.
     #[inline]
     pub(super) fn takes(&mut self, now_ns: u64, since_ns: u64) {
+        if since_ns == 0 {
+            return;
+        }
         let waited_ns = now_ns.saturating_sub(since_ns);
         if waited_ns >= BEHIND_NS {
             self.raise(now_ns, waited_ns);

@@ -107,6 +107,8 @@ pub(crate) struct Stage {
     pub(crate) has_failed: bool,
     /// Whether it may not be served now.
     pub(crate) is_held: bool,
+    /// When it was last found that it could not be served for another reason than that its context had not come to it, in ns.
+    pub(crate) stalled_ns: u64,
     pub(crate) gauges: Arc<StageGauges>,
     /// What its handler takes for a record, as last measured, in ns.
     pub(crate) ns_per_record: f32,
@@ -136,6 +138,7 @@ impl Stage {
             left_out: 0,
             has_failed: false,
             is_held: false,
+            stalled_ns: 0,
             gauges,
             ns_per_record: 0.0,
             until_timed: 0,

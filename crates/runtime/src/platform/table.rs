@@ -27,6 +27,7 @@ const SPARE_BUFFERS: usize = 16;
 
 /// What was made for subscriptions leaves before more work is begun that takes longer than this, in ns.
 const DELIVER_NS: f32 = 20_000.0;
+
 /// A stream that comes in at this context.
 #[derive(Debug, Default)]
 pub(super) struct Source {
@@ -72,6 +73,8 @@ pub(crate) struct Table {
     large_buffers: usize,
     /// Whether so few buffers are free that nothing is begun.
     is_short: bool,
+    /// When they were last short, in ns.
+    short_ns: u64,
     /// About when it is, in ns of the clock that all contexts have.
     pub(super) now_ns: u64,
     pub(super) behind: Behind,
@@ -109,6 +112,7 @@ impl Table {
             buffers,
             large_buffers,
             is_short: false,
+            short_ns: 0,
             now_ns: 0,
             behind: Behind::default(),
             inbox_batches: INBOX_BATCHES,
@@ -187,12 +191,13 @@ impl Table {
     /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once. Now it is `now_ns`.
     pub(crate) fn serve(&mut self, slice_ns: u32, now_ns: u64) -> bool {
         self.tidy_queues();
+        self.now_ns = now_ns;
         let (mut spent, slice) = (0.0, slice_ns as f32);
         let is_slice_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
         while !is_slice_over(spent, !self.delivered.is_empty()) {
             let Some((id, batch, input)) = self.next_waiting() else { break };
             self.now_ns = now_ns + spent as u64;
-            self.behind.takes(self.now_ns, batch.since_ns);
+            self.behind.takes(self.now_ns, self.could_be_served_ns(id, &batch));
             spent += self.run(id, batch, input);
             while let Some((id, batch)) = self.ready.pop_front() {
                 spent += self.run(id, batch, None);
@@ -231,6 +236,7 @@ impl Table {
         self.is_short =
             !self.here.is_empty() && !self.pool.has_free(PIECE_BYTES, SPARE_BUFFERS.min(self.large_buffers / 8));
         if self.is_short {
+            self.short_ns = self.now_ns;
             return None;
         }
         for _ in 0..=self.here.len() {
@@ -265,10 +271,18 @@ impl Table {
         self.stages.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
+    /// Since when a batch has waited for this context: not while its way on was full, or it waited for what others are to do.
+    fn could_be_served_ns(&self, id: StageId, batch: &Batch) -> u64 {
+        let stalled_ns = self.stage(id).map_or(0, |stage| stage.stalled_ns.max(self.short_ns));
+        if batch.since_ns == 0 { 0 } else { batch.since_ns.max(stalled_ns) }
+    }
+
     /// The next batch of a stage that may be served.
     #[inline]
     fn take_from(&mut self, id: StageId) -> Option<(Batch, Option<usize>)> {
         if self.is_stalled(id) {
+            let now_ns = self.now_ns;
+            self.stage_mut(id)?.stalled_ns = now_ns;
             return None;
         }
         let stage = self.stage_mut(id)?;

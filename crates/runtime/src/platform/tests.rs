@@ -412,6 +412,40 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     }
 }
 
+/// What waits since nobody takes what is made of it does not make its context behind.
+#[test]
+fn a_context_is_not_behind_where_the_way_on_is_full() {
+    let (mut world, mut overlay) = World::new(2, 1, 4);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    let mut from = Origin::Stream(0);
+    for at in [0, 1] {
+        let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+        let id = stage.id;
+        overlay.put(stage, ContextIndex(at), &BTreeSet::from([from]), &mut wait).unwrap();
+        from = Origin::Stage(id);
+    }
+    let terms = Terms { may_sample: 4, ..Terms::default() };
+    let sampled = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
+    let gauges = Arc::clone(&sampled.gauges);
+    overlay.put(sampled, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
+    world.settle();
+    let before = world.next[0];
+    // The second context does not take what the first makes, until some wait for a millisecond.
+    for _ in 0..20 {
+        world.offer(0);
+        world.now_ns += 100_000;
+        world.tables[0].serve(1_000_000, world.now_ns);
+    }
+    for _ in 0..100 {
+        world.tables[1].serve(1_000_000, world.now_ns);
+        world.tables[0].serve(1_000_000, world.now_ns);
+        world.offer(0);
+        world.tables[0].serve(1_000_000, world.now_ns);
+    }
+    assert_eq!(gauges.records_out.get(), world.next[0] - before, "none was left out");
+}
+
 /// What was made for subscriptions leaves soon, however long the context may work before the next has its turn.
 #[test]
 fn a_turn_ends_early_where_something_is_to_be_delivered() {

@@ -225,13 +225,8 @@ impl Table {
         loop {
             let (id, batch, input) = match self.ready.pop_front() {
                 Some((id, batch)) => (id, batch, None),
-                None => match self.next_waiting() {
-                    Some(next) => {
-                        self.behind.takes(now_ns, next.1.since_ns);
-                        next
-                    }
-                    None => return None,
-                },
+                // Here handlers may take long, and to wait for one is ordinary: the balance sees whether a g-core is near its limit.
+                None => self.next_waiting()?,
             };
             let Some(mut stage) = self.lift(id) else {
                 self.making.keep(batch);

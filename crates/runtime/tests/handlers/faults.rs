@@ -77,6 +77,39 @@ fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
 }
 
 #[test]
+fn a_handler_that_panics_again_and_again_is_given_up_and_its_publishers_go_on() {
+    let (context, addr) = start(|_| {});
+    context.manager().add_native(troubled("panics", 7, |number| panic!("at {number}, as the test wants"))).unwrap();
+    let mut publisher = connect(&addr);
+    change(&context, Wish::Deploy(native("bad", "panics", "N", &[])));
+    change(&context, Wish::Deploy(sql("good", "SELECT * FROM N")));
+    let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
+    let reader = std::thread::spawn(move || collect(&mut good).len());
+    let restarts = || context.manager().events(0).unwrap().iter().filter(|event| event.kind == "restarted").count();
+    for time in 1..=2 {
+        publish(&mut publisher, 7, 8);
+        publisher.flush().unwrap();
+        until(&context, "bad", |info| info.faults == time);
+        while restarts() < time as usize {
+            std::thread::yield_now();
+        }
+    }
+    publish(&mut publisher, 7, 8);
+    publisher.flush().unwrap();
+    until(&context, "bad", |info| info.status == "failed");
+    // More than all queues hold.
+    publish(&mut publisher, 0, 200_000);
+    publisher.finish().unwrap();
+    assert_eq!(reader.join().unwrap(), 200_003);
+    let info = until(&context, "bad", |info| info.records_in == 200_003);
+    assert_eq!(info.dropped[0], ("failed".to_owned(), 200_003));
+    // It is swapped for one that goes on.
+    change(&context, Wish::Swap(native("bad", "pass", "N", &[])));
+    until(&context, "bad", |info| info.status == "running");
+    context.stop();
+}
+
+#[test]
 fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_over() {
     let (context, addr) = start(|config| {
         config.platform.contexts.truncate(1);

@@ -84,7 +84,7 @@ pub(super) async fn handler(State(context): State<ContextHandle>, Path(name): Pa
     post, path = "/v1/handlers", tag = "platform", request_body = HandlerSpec, params(ChangeOptions),
     responses(
         (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed"),
+        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -106,7 +106,7 @@ pub(super) async fn deploy(
     responses(
         (status = 200, body = ChangeAnswer, description = "What was changed"),
         (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed"),
+        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -136,7 +136,7 @@ pub(super) async fn swap(
     responses(
         (status = 200, body = ChangeAnswer, description = "What was changed"),
         (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed"),
+        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -161,7 +161,7 @@ pub(super) async fn set_parameters(
     responses(
         (status = 200, body = ChangeAnswer, description = "What was changed"),
         (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed"),
+        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -183,7 +183,7 @@ pub(super) async fn remove(
     responses(
         (status = 200, body = ChangeAnswer, description = "What was changed"),
         (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed"),
+        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -218,7 +218,7 @@ pub(super) async fn wanted(State(context): State<ContextHandle>) -> Response {
     put, path = "/v1/wanted", tag = "platform", request_body = Wanted, params(ChangeOptions),
     responses(
         (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed"),
+        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -330,7 +330,11 @@ async fn change(context: ContextHandle, of: Option<String>, wish: Wish, options:
 /// A change that is refused, with all there is to know of it.
 fn conflict(plan: PlanInfo) -> Response {
     let message = plan.refusals.first().cloned().unwrap_or_else(|| "the change is refused".to_owned());
-    let text = Some(format!("the change is refused, so nothing has changed:{}", indented(&plan.refusals)));
+    let what = match plan.is_begun {
+        true => "the change was begun, and what was done of it stands",
+        false => "the change is refused, so nothing has changed",
+    };
+    let text = Some(format!("{what}:{}", indented(&plan.refusals)));
     // Each reason says what would mend it.
     let error = ApiError { message, hint: None, text };
     respond(StatusCode::CONFLICT, &ErrorBody { error, plan: Some(plan) })

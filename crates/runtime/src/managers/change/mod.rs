@@ -8,7 +8,9 @@ use crate::config::PlatformConfig;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
-use crate::managers::deployed::{Compiled, Deployed, Entry, KnownStream, kind, leaving, need, need_of, outputs, reads};
+use crate::managers::deployed::{
+    Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need, need_of, outputs, reads,
+};
 use crate::managers::events::About;
 use crate::managers::handle::Wish;
 use crate::managers::measure::Care;
@@ -80,7 +82,8 @@ impl Managers {
         self.prepare(wish, discard_state).told
     }
 
-    /// Carries a change out, all of it, or nothing has changed.
+    /// Carries a change out, all of it, or nothing has changed, but where what comes back instead says that it [is
+    /// begun](PlanInfo::is_begun).
     ///
     /// # Errors
     /// The plan with why it is refused.
@@ -124,6 +127,7 @@ impl Managers {
         }
         if !told.refusals.is_empty() {
             // What was done stands, and what is kept is what is there.
+            told.is_begun = true;
             self.give_back(&reserved);
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
             if let Err(why) = self.write_down(specs) {
@@ -134,6 +138,7 @@ impl Managers {
         if let Some(why) = self.unfinished() {
             // It is what is wanted from now on, and what is kept.
             told.refusals.push(why);
+            told.is_begun = true;
             return Err(told);
         }
         let took_us = since.elapsed().as_micros() as u64;
@@ -563,7 +568,9 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
 /// The values that it takes to change a handler's parameters, if nothing else of its program changes.
 fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u64, ParameterValues)>, String>> {
     let same = HandlerSpec { parameters: there.spec.parameters.clone(), ..spec.clone() };
-    if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() {
+    // One that was given up has no instance that could take them.
+    let has_failed = matches!(there.status, Status::Failed(_));
+    if same != there.spec || there.spec.parameters == spec.parameters || there.entries.is_empty() || has_failed {
         return None;
     }
     let mut values = Vec::new();

@@ -4,6 +4,7 @@ use super::{Step, dearest_ns, instances, parameters_text, terms};
 use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
 use crate::managers::events::About;
+use crate::managers::measure::Care;
 use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::platform::stage::{Instance, Terms, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
@@ -317,6 +318,7 @@ impl Managers {
 
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
+        self.workshop.scales.care = Care::Usual;
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
         if self.is_anything_lost() {
             // Once all contexts answer again.
@@ -442,12 +444,7 @@ impl Managers {
                 true => format!("it panicked or did not return {MAX_FAULTS} times within {FAULTS_WITHIN_S} s"),
                 false => "it panicked or did not return, and `on_fault` is to stop".to_owned(),
             };
-            there.status = Status::Failed(why.clone());
-            return self.note(
-                "failed",
-                name,
-                format!("{why}: what comes for it is dropped and counted until it is swapped"),
-            );
+            return self.give_up(name, &why);
         }
         let (spec, stage) = (there.spec.clone(), there.stage);
         match self.again(&spec) {
@@ -456,8 +453,18 @@ impl Managers {
                 self.hold_if_degraded(name);
                 self.note("restarted", name, "it panicked or did not return: it goes on with new state");
             }
-            Err(why) => self.note("failed", name, why),
+            Err(why) => self.give_up(name, &why),
         }
+    }
+
+    /// A handler that panicked or did not return is not begun anew.
+    fn give_up(&mut self, name: &str, why: &str) {
+        let Some(there) = self.handlers.get_mut(name) else { return };
+        there.status = Status::Failed(why.to_owned());
+        let stage = there.stage;
+        // Its context holds what comes for one that might go on, and nobody would take it.
+        self.on_overlay(|overlay, wait| overlay.fail(stage, wait));
+        self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
     }
 
     /// New instances of a handler that is there.
