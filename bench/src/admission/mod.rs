@@ -35,9 +35,10 @@ pub(crate) struct Options {
 }
 
 /// The figures, by case and metric.
-const METRICS: [(&str, &str, &str, Option<&str>); 12] = [
+const METRICS: [(&str, &str, &str, Option<&str>); 13] = [
     ("prediction_error", "relative_error_p90", "", None),
     ("prediction_error", "relative_error_p50", "", None),
+    ("prediction_error", "relative_error_p90_without_handing", "", None),
     ("prediction_error", "relative_error_p90_alone", "", None),
     ("prediction_error", "relative_error_p90_sharing", "", None),
     ("overload", "admitted_share", "", None),

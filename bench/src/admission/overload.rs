@@ -51,6 +51,7 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     // The subscriber has the stream by then.
     std::thread::sleep(Duration::from_millis(500));
     time();
+    // What handlers may have: without the margin and what system work takes.
     let capacity = |context: &ContextHandle| {
         let contexts = context.manager().contexts().map_err(|_| "the managers have stopped")?;
         let dock = contexts.iter().find(|context| context.name == "c-core-0").ok_or("no context c-core-0")?;

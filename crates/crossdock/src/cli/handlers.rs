@@ -113,7 +113,7 @@ pub(crate) struct HandlerArguments {
     /// The longest time for a record, such as 5us [default: ten times what was measured]
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
-    /// What happens when it goes over its budget again and again: move it to a g-core, or stop it [default: move]
+    /// What happens when it goes over its budget again and again: move it to a g-core, if it has no --place, or stop it [default: move]
     #[arg(long, value_name = "WHAT", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]
     pub(crate) over_budget: Option<OverBudget>,
     /// What happens when it panics or does not return: restart it with new state, or stop it [default: restart]

@@ -41,12 +41,15 @@ fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
     assert_eq!(status, 200, "{answer}");
     let mut before = 1;
     let (mut old, mut new) = (0, 0);
-    for round in 0..16u32 {
+    // How many other requests are answered before the kill: so few that it is the old state, so many that it is the new one. What is
+    // between is halved each time, so that most kills fall into the change.
+    let (mut few, mut many) = (0u32, None);
+    for round in 0..24u32 {
         let next = 2 + round;
         let mut stream = UnixStream::connect(place.socket()).unwrap();
         stream.write_all(put(next).as_bytes()).unwrap();
-        // Something between at once and some milliseconds later, in which other requests are answered.
-        for _ in 0..round / 2 {
+        let requests = many.map_or(2 * few, |many: u32| (few + many) / 2);
+        for _ in 0..requests {
             place.http("GET /v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         }
         daemon.process.signal(Signal::KILL);
@@ -55,11 +58,16 @@ fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
         let found = wanted(&place);
         if found == told(before) {
             old += 1;
+            few = requests.max(1);
+            many = many.map(|many| many.max(few + 1));
         } else {
             assert_eq!(found, told(next), "neither the state before (every = {before}) nor the next");
             (before, new) = (next, new + 1);
+            many = Some(requests);
+            few = few.min(requests.saturating_sub(1));
         }
         assert_eq!(place.list("handlers").len(), 3);
     }
-    println!("{old} times the old state, {new} times the new one");
+    println!("{old} times the old state, {new} times the new one, at the end with {few} to {many:?} requests between");
+    assert!(old > 0 && new > 0, "{old} times the old state, {new} times the new one");
 }

@@ -8,6 +8,7 @@ use crate::platform::stage::{self, Terms, Work};
 use crate::platform::start::pool;
 use crate::platform::table::Table;
 use crate::platform::{ContextIndex, Origin, StageId};
+pub use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::Poller;
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;

@@ -221,6 +221,9 @@ fn assert_same(found: &[u64], wanted: &[u64], handlers: &[HandlerInfo]) {
     assert!(found == wanted, "they part at {at} (lengths {lengths:?}): {near:?}; {handlers:#?}");
 }
 
+/// Random changes that are tried.
+const CHANGES: u32 = 3000;
+
 #[test]
 fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
@@ -245,23 +248,39 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         publisher.finish().unwrap();
         next
     });
-    let mut taken = 0;
-    for round in 0..400 {
-        let name = ["counted", "all", "tens"][rng.usize(0..3)];
-        let wish = if rng.u8(0..3) == 0 {
-            let again = match name {
-                "counted" => native("counted", "number", "N", &[("field", "n1")]),
-                "all" => sql("all", &format!("SELECT * FROM counted WHERE number >= -{round}")),
-                _ => sql("tens", &format!("SELECT n1, number FROM all WHERE grp = 0 AND number >= -{round}")),
-            };
-            Wish::Swap(again)
-        } else {
-            Wish::Move { handler: name.into(), place: Some(PLACES[rng.usize(0..4)].into()) }
+    let mut taken = BTreeMap::new();
+    for round in 0..CHANGES {
+        let again = |name: &str| match name {
+            "counted" => native("counted", "number", "N", &[("field", "n1")]),
+            "all" => sql("all", &format!("SELECT * FROM counted WHERE number >= -{round}")),
+            "tens" => sql("tens", &format!("SELECT n1, number FROM all WHERE grp = 0 AND number >= -{round}")),
+            _ => native("side", "work", "N", &[("ns", "0")]),
         };
-        // A context that is busy with all this traffic may have no room; then nothing has changed.
-        taken += u32::from(context.manager().change(wish, false).unwrap().is_ok());
+        let name = ["counted", "all", "tens"][rng.usize(0..3)];
+        let (kind, wish) = match rng.u8(0..32) {
+            0..4 => ("swap", Wish::Swap(again(name))),
+            4 => ("deploy", Wish::Deploy(again("side"))),
+            5 => ("remove", Wish::Remove { handler: "side".into() }),
+            6..8 => {
+                let parameters = BTreeMap::from([("ns".to_owned(), (round % 7).to_string())]);
+                ("set", Wish::SetParameters { handler: "side".into(), parameters })
+            }
+            8 => (
+                "all",
+                Wish::All(
+                    ["counted", "all", "tens", "side"][..rng.usize(3..=4)].iter().map(|name| again(name)).collect(),
+                ),
+            ),
+            _ => ("move", Wish::Move { handler: name.into(), place: Some(PLACES[rng.usize(0..4)].into()) }),
+        };
+        // A context that is busy with all this traffic may have no room, and `side` may be there or not; then nothing has changed.
+        *taken.entry(kind).or_insert(0) += u32::from(context.manager().change(wish, false).unwrap().is_ok());
     }
-    assert!(taken > 100, "{taken} of 400 changes were made");
+    println!("of {CHANGES} changes were made: {taken:?}");
+    assert!(
+        taken.values().sum::<u32>() > CHANGES / 4 && taken.len() == 6 && taken.values().all(|made| *made > 0),
+        "{taken:?}"
+    );
     stop.store(true, Ordering::Release);
     let published = publishing.join().unwrap();
     let handlers = context.manager().handlers().unwrap();
