@@ -64,11 +64,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::start(context_config).map_err(|error| Failure::failed(error.to_string()))?;
-    context.log_to(|line| tracing::info!(line, "a task says"));
-    context.manager().log_events_to(log_event);
-    for complaint in context.not_restored() {
-        tracing::warn!("{complaint}");
-    }
+    log(&context);
     declare(&context, &streams, &config)?;
     let server = Server::start(context.clone(), unix, tcp)?;
     let attach = context.attach_addr();
@@ -164,6 +160,15 @@ pub(crate) fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -
     kept.retain(|kept| configured.iter().all(|configured| configured.name != kept.name));
     kept.extend(configured);
     kept
+}
+
+/// Has what happens in the daemon written down, and what has happened already.
+fn log(context: &ContextHandle) {
+    context.log_to(|line| tracing::info!(line, "a task says"));
+    for complaint in context.not_restored() {
+        tracing::warn!("{complaint}");
+    }
+    context.manager().log_events_to(log_event);
 }
 
 /// What happens on the platform and nobody asked for is for who reads the log to see to.
