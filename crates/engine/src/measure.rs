@@ -33,6 +33,8 @@ pub struct Measured {
     pub records: u64,
     /// Batches that were run.
     pub batches: u64,
+    /// What [`Workplace::elsewhere`] took, in ns; 0 where it was not run.
+    pub elsewhere_ns: f64,
 }
 
 impl Measured {
@@ -119,8 +121,12 @@ const SLOW_NS: f64 = 20_000.0;
 
 /// Where a handler works, as far as it makes a difference: what its processor comes from, and where its rows go.
 pub trait Workplace: Sink {
-    /// Does what is done there between two batches, given the bytes of the one that comes next.
-    fn between(&mut self, next: &[u8]);
+    /// Does what is done there between two batches, which is the same work each time: how long it takes tells how fast the
+    /// processor is.
+    fn elsewhere(&mut self);
+
+    /// Brings the batch that comes next, which has these bytes.
+    fn bring(&mut self, next: &[u8]);
 
     /// Lets some time pass between two rounds: who shares the processor's execution units, of another process or on the same host,
     /// may slow down all that is measured by half for some tens of ms.
@@ -162,7 +168,7 @@ pub fn measure(
     // A slow one runs for so long that it does not matter where the processor comes from.
     let mut workplace = workplace.filter(|_| probe_ns <= SLOW_NS);
     let mut rounds = [Rounds::default(), Rounds::default()];
-    let mut cold_batches = Vec::new();
+    let (mut cold_batches, mut elsewhere) = (Vec::new(), Vec::new());
     for _ in 0..effort.rounds {
         for (size, rounds) in [small, large].into_iter().zip(&mut rounds) {
             run.next = 0;
@@ -170,7 +176,7 @@ pub fn measure(
             rounds.add(&run.groups);
         }
         if let Some(workplace) = &mut workplace {
-            run.cold(&mut *handler, &mut **workplace, cold, &mut cold_batches);
+            run.cold(&mut *handler, &mut **workplace, cold, (&mut cold_batches, &mut elsewhere));
             let pauses = Instant::now();
             workplace.pause();
             began += pauses.elapsed();
@@ -199,6 +205,7 @@ pub fn measure(
         out_bytes_per_record: out.bytes as f64 / records_in as f64,
         records: run.records.in_sample,
         batches: run.batches,
+        elsewhere_ns: middle(&mut elsewhere),
     })
 }
 
@@ -318,19 +325,22 @@ impl Run {
         (done, std::mem::replace(&mut self.out, before))
     }
 
-    /// Some batches of `size` records at the workplace: how long what is done before one took, and what it costs, in ns.
+    /// Some batches of `size` records at the workplace: how long what is done before one took, and what it costs, in ns; and how
+    /// long elsewhere.
     fn cold(
         &mut self,
         handler: &mut dyn Handler,
         workplace: &mut dyn Workplace,
         size: usize,
-        all: &mut Vec<(Duration, f64)>,
+        (all, elsewhere): (&mut Vec<(Duration, f64)>, &mut Vec<f64>),
     ) {
         for _ in 0..COLD_BATCHES {
             let (_, records) = self.fill(size, 1);
             let batch = &self.group[0];
             let began = Instant::now();
-            workplace.between(batch.slice(0));
+            workplace.elsewhere();
+            elsewhere.push(began.elapsed().as_nanos() as f64);
+            workplace.bring(batch.slice(0));
             let between = began.elapsed();
             // The context has looked through them before.
             black_box(batch.selected().flatten().fold(0u8, |all, byte| all ^ byte));

@@ -228,11 +228,10 @@ impl Weighed {
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
         let in_batch = (self.records_per_batch.round() as usize).max(1);
-        let mut workbench = Workbench::new(self.pause);
         let measured = crossdock_engine::measure(
             self.effort,
             &mut again,
-            Some(&mut workbench),
+            Some(&mut Workbench::new(self.pause)),
             &self.format,
             &self.sample,
             in_batch,
@@ -249,7 +248,7 @@ impl Weighed {
             sample_messages: if self.is_provisional { 0 } else { measured.records },
             is_provisional: self.is_provisional,
         };
-        (Outcome { cost, made }, workbench.pace_ns())
+        (Outcome { cost, made }, Some(measured.elsewhere_ns).filter(|ns| *ns > 0.0))
     }
 }
 

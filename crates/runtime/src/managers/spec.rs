@@ -54,7 +54,7 @@ pub struct HandlerSpec {
     /// again when there is room.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub degrade: BTreeMap<String, String>,
-    /// Where its core nears its limit, or batches wait too long there, at least one record in so many is let through, rather than
+    /// Where its core nears its limit, or batches wait too long for a c-core, at least one record in so many is let through, rather than
     /// that others wait; 1: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_sample: Option<u32>,

@@ -5,7 +5,7 @@ use crossdock_engine::{Sink, Workplace};
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::hint::black_box;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long measuring rests between its rounds, of which there are some ten: together longer than others of the host usually slow
 /// it down, and far from the time after which it counts as stuck.
@@ -29,8 +29,6 @@ pub(crate) struct Workbench {
     other: Vec<u8>,
     making: Making,
     pool: Option<Pool>,
-    /// What each time took that it polled and looked at memory, in ns, which is the same work each time.
-    took_ns: Vec<u64>,
 }
 
 impl Workbench {
@@ -49,18 +47,12 @@ impl Workbench {
             other: vec![1; OTHER_BYTES],
             making: Making::default(),
             pool: Pool::new(PoolConfig { classes: vec![(2 << 10, BUFFERS), (64 << 10, BUFFERS)] }).ok(),
-            took_ns: Vec::new(),
         }
     }
 
-    /// How long its own work took, which is the same each time: how fast the processor was, in ns. Without the fifth that took the
-    /// least, and the most, which is as measuring does it.
-    pub(crate) fn pace_ns(&mut self) -> Option<f64> {
-        self.took_ns.sort_unstable();
-        let end = self.took_ns.len() / 5;
-        let middle = &self.took_ns[end..self.took_ns.len() - end];
-        let sum: u64 = middle.iter().sum();
-        (sum > 0).then(|| sum as f64 / middle.len() as f64)
+    fn poll(&mut self) {
+        // Whether something is there makes no difference here.
+        let _ = self.socket.as_ref().map(|socket| socket.recv(&mut self.received));
     }
 }
 
@@ -73,22 +65,20 @@ impl Sink for Workbench {
 }
 
 impl Workplace for Workbench {
-    fn between(&mut self, next: &[u8]) {
+    fn elsewhere(&mut self) {
+        (0..POLLS).for_each(|_| self.poll());
+        black_box(self.other.iter().step_by(64).fold(0u8, |all, byte| all ^ byte));
+    }
+
+    fn bring(&mut self, next: &[u8]) {
         self.making.close();
         for batch in std::mem::take(&mut self.making.made) {
             self.making.keep(batch);
         }
-        let mut poll = || self.socket.as_ref().and_then(|socket| socket.recv(&mut self.received).ok());
-        let start = Instant::now();
-        for _ in 0..POLLS {
-            poll();
-        }
-        black_box(self.other.iter().step_by(64).fold(0u8, |all, byte| all ^ byte));
-        self.took_ns.push(start.elapsed().as_nanos() as u64);
         let packet = next.get(..PACKET_BYTES).unwrap_or(next);
         // It is there at once, but where the kernel has no memory for it.
         if self.socket.as_ref().is_some_and(|socket| socket.send(packet).is_ok()) {
-            poll();
+            self.poll();
         }
         self.making.begin(next.len());
     }

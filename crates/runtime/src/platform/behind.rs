@@ -29,13 +29,14 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// A batch is worked on now that has waited since then; 0: nobody knows.
+    /// A batch is worked on now that has waited since then, where 0 says that nobody knows; and for the context only since its stage
+    /// was last stalled.
     #[inline]
-    pub(super) fn takes(&mut self, now_ns: u64, since_ns: u64) {
+    pub(super) fn takes(&mut self, now_ns: u64, since_ns: u64, stalled_ns: u64) {
         if since_ns == 0 {
             return;
         }
-        let waited_ns = now_ns.saturating_sub(since_ns);
+        let waited_ns = now_ns.saturating_sub(since_ns.max(stalled_ns));
         if waited_ns >= BEHIND_NS {
             self.raise(now_ns, waited_ns);
         } else if self.holding > 0 && waited_ns < BEHIND_NS / 2 {
@@ -86,7 +87,7 @@ mod tests {
     /// Batches that have waited for so long are taken one after the other; what is let through each time.
     fn taken(behind: &mut Behind, batches: &[(u64, u64)]) -> Vec<u32> {
         let take = |(now_us, waited_us): &(u64, u64)| {
-            behind.takes(now_us * US, (now_us - waited_us) * US);
+            behind.takes(now_us * US, (now_us - waited_us) * US, 0);
             behind.one_in()
         };
         batches.iter().map(take).collect()

@@ -197,7 +197,8 @@ impl Table {
         while !is_slice_over(spent, !self.delivered.is_empty()) {
             let Some((id, batch, input)) = self.next_waiting() else { break };
             self.now_ns = now_ns + spent as u64;
-            self.behind.takes(self.now_ns, self.could_be_served_ns(id, &batch));
+            let stalled_ns = self.stage(id).map_or(0, |stage| stage.stalled_ns).max(self.short_ns);
+            self.behind.takes(self.now_ns, batch.since_ns, stalled_ns);
             spent += self.run(id, batch, input);
             while let Some((id, batch)) = self.ready.pop_front() {
                 spent += self.run(id, batch, None);
@@ -269,12 +270,6 @@ impl Table {
     #[inline]
     pub(super) fn stage_mut(&mut self, id: StageId) -> Option<&mut Stage> {
         self.stages.get_mut(id.0 as usize)?.as_deref_mut()
-    }
-
-    /// Since when a batch has waited for this context: not while its way on was full, or it waited for what others are to do.
-    fn could_be_served_ns(&self, id: StageId, batch: &Batch) -> u64 {
-        let stalled_ns = self.stage(id).map_or(0, |stage| stage.stalled_ns.max(self.short_ns));
-        if batch.since_ns == 0 { 0 } else { batch.since_ns.max(stalled_ns) }
     }
 
     /// The next batch of a stage that may be served.

@@ -42,13 +42,19 @@ fn troubled(name: &str, at: u64, trouble: fn(u64)) -> NativeKind {
     })
 }
 
-#[test]
-fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
+/// A stream with two handlers: `bad`, which panics at a number, and `good`.
+fn bad_and_good(at: u64) -> (ContextHandle, String, Publisher) {
     let (context, addr) = start(|_| {});
-    context.manager().add_native(troubled("panics", 5000, |number| panic!("at {number}, as the test wants"))).unwrap();
-    let mut publisher = connect(&addr);
+    context.manager().add_native(troubled("panics", at, |number| panic!("at {number}, as the test wants"))).unwrap();
+    let publisher = connect(&addr);
     change(&context, Wish::Deploy(native("bad", "panics", "N", &[])));
     change(&context, Wish::Deploy(sql("good", "SELECT * FROM N")));
+    (context, addr, publisher)
+}
+
+#[test]
+fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
+    let (context, addr, mut publisher) = bad_and_good(5000);
     let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
     let mut bad = Subscriber::builder(&addr).sql("SELECT number FROM bad").connect().unwrap();
     let readers = (std::thread::spawn(move || collect(&mut good)), std::thread::spawn(move || collect(&mut bad)));
@@ -78,11 +84,7 @@ fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
 
 #[test]
 fn a_handler_that_panics_again_and_again_is_given_up_and_its_publishers_go_on() {
-    let (context, addr) = start(|_| {});
-    context.manager().add_native(troubled("panics", 7, |number| panic!("at {number}, as the test wants"))).unwrap();
-    let mut publisher = connect(&addr);
-    change(&context, Wish::Deploy(native("bad", "panics", "N", &[])));
-    change(&context, Wish::Deploy(sql("good", "SELECT * FROM N")));
+    let (context, addr, mut publisher) = bad_and_good(7);
     let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
     let reader = std::thread::spawn(move || collect(&mut good).len());
     let restarts = || context.manager().events(0).unwrap().iter().filter(|event| event.kind == "restarted").count();
