@@ -141,9 +141,35 @@ fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
             0 => Outcome::Failed(format!("it ran no test\n{}", call.report(steps.place))),
             passed => Outcome::Passed(format!("{passed} tests")),
         },
-        Ok(call) => Outcome::Failed(call.report(steps.place)),
+        Ok(call) => Outcome::Failed(match failures(&call.output()) {
+            none if none.is_empty() => call.report(steps.place),
+            failures => failures + &call.ending(steps.place),
+        }),
         Err(why) => Outcome::Failed(why),
     });
+}
+
+/// What a person needs of the output of `cargo test`: of each test program with failures its name and what the failed
+/// tests printed, and the errors of the compiler and of cargo. Nothing where there is none of these, as after a hang.
+fn failures(output: &str) -> String {
+    let mut shown = String::new();
+    let (mut running, mut in_failures, mut in_error) = ("", false, false);
+    for line in output.lines() {
+        let plain = line.trim_start();
+        if ["Running ", "Doc-tests "].iter().any(|start| plain.starts_with(start)) {
+            running = line;
+        }
+        if line == "failures:" && !in_failures {
+            in_failures = true;
+            shown += &format!("{running}\n");
+        }
+        in_error = (in_error && !line.is_empty()) || line.starts_with("error") || line == "Caused by:";
+        if in_failures || in_error {
+            shown += &format!("{line}\n");
+        }
+        in_failures &= !line.starts_with("test result: ");
+    }
+    shown
 }
 
 /// The tests that passed, over all `test result:` lines.
@@ -181,6 +207,26 @@ mod tests {
             test result: ok. 40 passed; 0 failed\ntest result: FAILED. 7 passed; 1 failed\n";
         assert_eq!(tests_passed(output), 42);
         assert_eq!(tests_passed(""), 0);
+    }
+
+    #[test]
+    fn of_a_failed_run_what_failed_is_shown_and_nothing_else() {
+        let output = "     Running tests/one.rs (target/one)\n\ntest a ... ok\n\ntest result: ok. 1 passed; 0 failed\n\n     \
+            Running tests/two.rs (target/two)\n\ntest b ... FAILED\ntest c ... ok\n\nfailures:\n\n---- b stdout ----\n\
+            thread 'b' panicked at two.rs:3:5:\nboom\n\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed; 1 failed\n\n\
+            error: test failed, to rerun pass `--test two`\n     Running tests/three.rs (target/three)\ntest d ... ok\n";
+        let shown = failures(output);
+        assert!(
+            shown.starts_with("     Running tests/two.rs (target/two)\nfailures:\n\n---- b stdout ----\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("boom") && shown.contains("error: test failed"), "{shown}");
+        assert!(!shown.contains("test a") && !shown.contains("test c") && !shown.contains("one.rs"), "{shown}");
+        assert_eq!(
+            failures("error[E0425]: no such value\n --> a.rs:1:1\n\nwarning: unused\n"),
+            "error[E0425]: no such value\n --> a.rs:1:1\n"
+        );
+        assert_eq!(failures("test a ... ok\n"), "");
     }
 
     #[test]
