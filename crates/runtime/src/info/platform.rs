@@ -180,7 +180,9 @@ pub struct MomentInfo {
     pub bytes_out_per_s: u64,
     /// Batches that waited at its end.
     pub queued: u64,
-    /// Time left in that second, in ns; of a handler, 0.
+    /// Buffers held at its end: those in use at a context, those that wait for a handler.
+    pub buffers: u64,
+    /// Time that was left for further handlers, in ns a second; of a handler, 0.
     pub headroom_ns_per_s: u64,
 }
 

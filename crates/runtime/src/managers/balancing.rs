@@ -9,6 +9,7 @@ use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
 use crate::managers::paths::{Station, reserves};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
+use crate::platform::gauges::Loss;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
 use crossdock_control::figures::{Rate, Time};
@@ -18,7 +19,59 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One batch in so many has to be over its budget, of those whose time was taken, for its handler to count as over.
 const OVER_OF: u64 = 10;
 
+/// Seconds without thinning out after which a context keeps up with a handler's records again.
+const CALM_S: u32 = 10;
+
+/// What a context leaves out of a handler's records all by itself, when it is behind with its work: within seconds it may begin and
+/// end a hundred times, so it is told as one.
+#[derive(Debug, Default)]
+pub(crate) struct Thinning {
+    /// Batches thinned out, and records left out, as last looked at.
+    batches: u64,
+    left_out: u64,
+    /// Records left out before it began; none while the context keeps up.
+    before: Option<u64>,
+    calm_s: u32,
+}
+
+impl Thinning {
+    /// Takes in what the last second counted; what there is to tell, if anything: which kind of event, and in words.
+    fn second(&mut self, batches: u64, left_out: u64) -> Option<(&'static str, String)> {
+        let thins = batches != std::mem::replace(&mut self.batches, batches);
+        let left_before = std::mem::replace(&mut self.left_out, left_out);
+        self.calm_s = if thins { 0 } else { self.calm_s.saturating_add(1) };
+        match self.before {
+            None if thins => {
+                self.before = Some(left_before);
+                let text = "its context is behind, batches have waited for it for over 0.25 ms: some of its records are left out \
+                            until it keeps up";
+                Some(("degraded", text.to_owned()))
+            }
+            Some(before) if self.calm_s >= CALM_S => {
+                self.before = None;
+                let records = left_out.saturating_sub(before);
+                let text = format!("its context has kept up for {CALM_S} s; {records} records had been left out");
+                Some(("restored", text))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Managers {
+    /// Tells whose records contexts have begun to thin out by themselves, and for whom that is over.
+    pub(crate) fn note_thinned(&mut self) {
+        let mut told = Vec::new();
+        for (name, there) in &mut self.handlers {
+            let Some(placed) = self.overlay.stage(there.stage) else { continue };
+            let (batches, left_out) = (placed.gauges.thinned.get(), placed.gauges.lost(Loss::Sampled));
+            told.extend(there.thinning.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
+        }
+        for (name, kind, text) in told {
+            self.note(kind, &name, text);
+        }
+    }
+
     /// Reckons what handlers need at the rates that their streams have come to by now, and at least what they take.
     pub(crate) fn reckon(&mut self) {
         let names: BTreeSet<String> =
@@ -207,5 +260,29 @@ impl Managers {
             let text = format!("measured on records of its streams: {} at {}", Time(load.time_ns_per_s), Rate(rate));
             self.note("measured", name, text);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_out_is_told_once_when_it_begins_and_once_when_it_has_been_over_for_a_while() {
+        let mut thinning = Thinning::default();
+        assert_eq!(thinning.second(0, 40), None, "sampled as agreed");
+        assert_eq!(thinning.second(3, 100).map(|told| told.0), Some("degraded"));
+        for second in 0..100 {
+            assert_eq!(thinning.second(3 + second / 5, 100 + second), None);
+        }
+        for _ in 0..CALM_S - 5 {
+            assert_eq!(thinning.second(22, 500), None);
+        }
+        let (kind, text) = thinning.second(22, 500).unwrap();
+        assert_eq!(kind, "restored");
+        assert!(text.contains("; 460 records"), "{text}");
+        assert_eq!(thinning.second(22, 900), None);
+        assert_eq!(thinning.second(23, 901).map(|told| told.0), Some("degraded"), "another one");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::ContextKind;
 use crate::docked::StreamFacts;
+use crate::managers::balancing::Thinning;
 use crate::managers::measure::Scales;
 use crate::managers::rule::RuleCosts;
 use crate::managers::spec::HandlerSpec;
@@ -333,6 +334,8 @@ pub(crate) struct Deployed {
     pub(crate) fault_times_s: Vec<u64>,
     /// One record in so many is let through now.
     pub(crate) one_in: u32,
+    /// Whether its context lets even less through now and then.
+    pub(crate) thinning: Thinning,
     /// Whether it goes by its own rule for doing with less now.
     pub(crate) is_degraded: bool,
     /// What its entries cost while it does, and else, once that was measured.

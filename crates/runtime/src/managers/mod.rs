@@ -184,17 +184,20 @@ impl Managers {
         self.workshop.scales.care = Care::Usual;
         self.watch.look();
         self.resume();
-        self.monitor.take(&self.overlay, &self.watch.seats, &self.handlers, self.started.elapsed());
+        self.monitor.take(&self.overlay, &self.handlers, self.started.elapsed());
         self.mend();
         let now_s = self.started.elapsed().as_secs();
         if now_s > self.last_s {
             self.last_s = now_s;
+            let contexts = self.contexts();
+            self.monitor.keep_second(now_s, |at| contexts.headroom(at).time_ns_per_s);
             self.measure_provisional();
             self.measure_rules();
             self.reckon();
             if self.overlay.unanswered().is_none() {
                 self.balance();
             }
+            self.note_thinned();
             self.admitted_before = self.tell_room();
             self.leave_view();
         } else if self.events.last() > self.viewed {

@@ -4,7 +4,6 @@ use crate::info::{HistoryInfo, MomentInfo};
 use crate::managers::deployed::Deployed;
 use crate::platform::gauges::StageGauges;
 use crate::platform::overlay::Overlay;
-use crate::platform::start::Seat;
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +26,9 @@ struct Reading {
     network_bytes: u64,
     timed_records: u64,
     timed_ns: u64,
+    /// Of then: batches that waited, and buffers in use.
+    queued: u64,
+    buffers: u64,
 }
 
 /// What it did over the last second or so.
@@ -89,15 +91,17 @@ impl Track {
         }
     }
 
-    fn take(&mut self, reading: Reading, queued: u64, headroom: bool, kept: usize) {
+    fn take(&mut self, reading: Reading) {
         self.readings.push_back(reading);
         if self.readings.len() > READINGS {
             self.readings.pop_front();
         }
-        let at_s = reading.at_ns / 1_000_000_000;
-        if self.moments.back().is_some_and(|last| last.at_s == at_s) {
-            return;
-        }
+    }
+
+    /// Keeps the last second for the history, of which so many are kept.
+    fn keep_second(&mut self, at_s: u64, headroom_ns_per_s: u64, kept: usize) {
+        let Some(last) = self.readings.back() else { return };
+        let (queued, buffers) = (last.queued, last.buffers);
         let rates = self.rates();
         self.moments.push_back(MomentInfo {
             at_s,
@@ -107,7 +111,8 @@ impl Track {
             bytes_in_per_s: rates.bytes_in_per_s,
             bytes_out_per_s: rates.bytes_out_per_s,
             queued,
-            headroom_ns_per_s: if headroom { 1_000_000_000u64.saturating_sub(rates.busy_ns_per_s) } else { 0 },
+            buffers,
+            headroom_ns_per_s,
         });
         if self.moments.len() > kept {
             self.moments.pop_front();
@@ -137,17 +142,11 @@ impl Monitor {
     }
 
     /// Reads all gauges.
-    pub(crate) fn take(
-        &self,
-        overlay: &Overlay,
-        seats: &[Seat],
-        handlers: &BTreeMap<String, Deployed>,
-        since: Duration,
-    ) {
+    pub(crate) fn take(&self, overlay: &Overlay, handlers: &BTreeMap<String, Deployed>, since: Duration) {
         let at_ns = since.as_nanos() as u64;
         let mut tracks = self.tracks();
-        let Tracks { contexts: of_contexts, handlers: of_handlers, kept } = &mut *tracks;
-        of_contexts.resize_with(seats.len(), Track::default);
+        let Tracks { contexts: of_contexts, handlers: of_handlers, .. } = &mut *tracks;
+        of_contexts.resize_with(overlay.ports.len(), Track::default);
         for (track, port) in of_contexts.iter_mut().zip(&overlay.ports) {
             let gauges = &port.gauges;
             let reading = Reading {
@@ -158,9 +157,11 @@ impl Monitor {
                 bytes_in: gauges.bytes_in.get(),
                 bytes_out: gauges.bytes_out.get(),
                 network_bytes: gauges.network_bytes.get(),
+                queued: gauges.queued.get(),
+                buffers: gauges.buffers_in_use.get(),
                 ..Reading::default()
             };
-            track.take(reading, gauges.queued.get(), true, *kept);
+            track.take(reading);
         }
         of_handlers.retain(|name, _| handlers.contains_key(name));
         for (name, handler) in handlers {
@@ -181,9 +182,24 @@ impl Monitor {
                 bytes_out: gauges.bytes_out.get(),
                 timed_records,
                 timed_ns,
+                queued: gauges.queued.get(),
+                // Each batch that waits has one.
+                buffers: gauges.queued.get(),
                 ..Reading::default()
             };
-            track.take(reading, gauges.queued.get(), false, *kept);
+            track.take(reading);
+        }
+    }
+
+    /// Keeps the last second for the history of all, with what headroom the contexts have.
+    pub(crate) fn keep_second(&self, at_s: u64, headroom_ns_per_s: impl Fn(usize) -> u64) {
+        let mut tracks = self.tracks();
+        let kept = tracks.kept;
+        for (at, track) in tracks.contexts.iter_mut().enumerate() {
+            track.keep_second(at_s, headroom_ns_per_s(at), kept);
+        }
+        for track in tracks.handlers.values_mut() {
+            track.keep_second(at_s, 0, kept);
         }
     }
 

@@ -70,6 +70,8 @@ pub(crate) struct StageGauges {
     pub(crate) overruns: Gauge,
     /// Panics, and batches from which it did not return.
     pub(crate) faults: Gauge,
+    /// Batches of which its context let less through than was agreed, since it was behind with its work.
+    pub(crate) thinned: Gauge,
     /// Batches that wait for it.
     pub(crate) queued: Gauge,
     dropped: [Gauge; LOSSES.len()],
@@ -90,6 +92,7 @@ impl Default for StageGauges {
             timed_ns: Gauge::default(),
             overruns: Gauge::default(),
             faults: Gauge::default(),
+            thinned: Gauge::default(),
             queued: Gauge::default(),
             dropped: std::array::from_fn(|_| Gauge::default()),
             times: std::array::from_fn(|_| Gauge::default()),
@@ -102,6 +105,11 @@ impl StageGauges {
     pub(crate) fn lose(&self, why: Loss, records: u64) {
         // Also who feeds it counts what it has no room for.
         self.dropped[why as usize].0.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Records lost for one reason.
+    pub(crate) fn lost(&self, why: Loss) -> u64 {
+        self.dropped[why as usize].get()
     }
 
     /// The reasons that occurred.

@@ -330,6 +330,9 @@ fn choose(stage: &mut Stage, behind: u32, batch: &Batch, selection: &mut Selecti
         selection.narrow(|index| (from as usize + index).is_multiple_of(one_in as usize));
         stage.chosen_from = ((from as usize + batch.len()) % one_in as usize) as u32;
         stage.left_out = (batch.len() - selection.len()) as u32;
+        if one_in > stage.terms.one_in {
+            stage.gauges.thinned.add(1);
+        }
     }
 }
 

@@ -221,3 +221,37 @@ fn contexts_have_the_priorities_that_they_are_to_have_or_it_is_said_which_have_n
     }
     context.stop();
 }
+
+/// Batches that wait for a context have those thinned out that allow it, which is told.
+#[test]
+fn who_is_thinned_out_since_its_context_is_behind_is_told() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    let slow = native("slow", "work", "N", &[("ns", "20000")]);
+    let slow = HandlerSpec { place: Some("c-core-0".into()), may_sample: Some(1000), ..slow };
+    change(&context, Wish::Deploy(slow));
+    let mut next = 0;
+    let told = loop {
+        publish(&mut publisher, next, next + 2000);
+        next += 2000;
+        let mut events = context.manager().events(0).unwrap().into_iter();
+        if let Some(told) = events.find(|event| event.text.contains("its context is behind")) {
+            break told;
+        }
+    };
+    assert_eq!((told.kind.as_str(), told.handler.as_deref()), ("degraded", Some("slow")));
+    let left_out = |info: &HandlerInfo| info.dropped.iter().any(|(why, records)| why == "sampled" && *records > 0);
+    until(&context, "slow", left_out);
+    // The second in which that was is in the history of both.
+    let history = context.manager().history().unwrap();
+    let second =
+        |name: &str| history.iter().find(|of| of.name == name).and_then(|of| of.moments.last().copied()).unwrap();
+    assert!(second("slow").msgs_in_per_s > 0 && second("slow").buffers == second("slow").queued, "{history:?}");
+    let dock = context.manager().contexts().unwrap().swap_remove(0);
+    let headroom_ns_per_s = second("c-core-0").headroom_ns_per_s;
+    assert!(
+        headroom_ns_per_s < dock.capacity_ns_per_s * 4 / 5,
+        "what is kept free and the handler's share are not left"
+    );
+    context.stop();
+}

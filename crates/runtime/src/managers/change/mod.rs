@@ -357,6 +357,8 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<Becoming, String> {
+        // Compiling and measuring one handler after the other may take a while, and another may be stuck meanwhile.
+        self.watch.look();
         if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
             let made = there.spec.derived();
             return Err(format!("it makes stream `{made}`, which cannot be changed: remove it and deploy it anew"));

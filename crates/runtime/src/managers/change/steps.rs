@@ -2,6 +2,7 @@
 
 use super::{Step, dearest_ns, instances, parameters_text, terms};
 use crate::managers::Managers;
+use crate::managers::balancing::Thinning;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
 use crate::managers::events::About;
 use crate::managers::measure::Care;
@@ -136,6 +137,7 @@ impl Managers {
             timed_seen: 0,
             fault_times_s: Vec::new(),
             one_in: 1,
+            thinning: Thinning::default(),
             is_degraded: false,
             rule_costs: None,
             spec,
