@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 200)]
     requests: u32,
     /// How long the subscriber's latency is taken in a round, with swaps and without, in ms
-    #[arg(long, default_value_t = 8000)]
+    #[arg(long, default_value_t = 16_000)]
     latency_ms: u64,
 }
 
