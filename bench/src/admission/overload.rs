@@ -112,6 +112,11 @@ pub(super) fn round(table: &mut Table, cores: Cores, latency_ms: u64) -> Result<
     context.stop();
     let runs = <[Vec<u64>; 3]>::try_from(runs).map_err(|runs| format!("{} runs were timed, not 3", runs.len()))?;
     let [unloaded, loaded, surge] = runs.map(|mut run| quantile(&mut run, 0.99) as f64 / 1e3);
+    eprintln!(
+        "admitted {:.2} of what was free; {} records sampled, {} lost; p99 {unloaded:.0} us unloaded, {loaded:.0} loaded, {surge:.0} in a \
+         surge",
+        outcome.admitted_share, outcome.sampled, outcome.lost
+    );
     table.push("overload", "admitted_share", outcome.admitted_share, None);
     table.push("overload", "admitted_lost", outcome.lost as f64, None);
     table.push("overload", "admitted_sampled", outcome.sampled as f64, None);

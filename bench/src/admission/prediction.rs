@@ -5,6 +5,7 @@ use super::handlers::{Dice, next};
 use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::inside::{self, Shared, pinned};
+use crossdock_runtime::info::HandlerInfo;
 use crossdock_runtime::rig::HANDING_NS_PER_BATCH;
 use crossdock_runtime::{ContextHandle, Wish};
 use std::time::Duration;
@@ -36,22 +37,29 @@ fn errors(
         spec.peak_msgs_per_s = Some(rate);
         inside::deploy(context, spec)?;
     }
-    std::thread::sleep(measure);
-    let infos = context.manager().handlers().map_err(|_| "the managers have stopped")?;
+    // What is told is of the last second each time.
+    let mut seconds = Vec::new();
+    for _ in 0..measure.as_secs().max(1) {
+        std::thread::sleep(measure.min(Duration::from_secs(1)));
+        seconds.push(context.manager().handlers().map_err(|_| "the managers have stopped")?);
+    }
+    let mean = |at: usize, of: fn(&HandlerInfo) -> u64| {
+        seconds.iter().filter_map(|infos| infos.get(at)).map(|info| of(info) as f64).sum::<f64>() / seconds.len() as f64
+    };
     let mut errors = Vec::new();
-    for info in &infos {
+    for (at, info) in seconds.last().into_iter().flatten().enumerate() {
         // The rate that really came.
-        let predicted = info.predicted.time_ns_per_s as f64 * info.rate_msgs_per_s as f64 / rate as f64;
-        let measured = info.measured.time_ns_per_s as f64;
+        let came = mean(at, |info| info.rate_msgs_per_s);
+        let predicted = info.predicted.time_ns_per_s as f64 * came / rate as f64;
+        let measured = mean(at, |info| info.measured.time_ns_per_s);
         eprintln!(
-            "{:>6.2} predicted {predicted:>10.0} ns/s, measured {measured:>10.0}, at {} msgs/s: {} {:?}",
+            "{:>6.2} predicted {predicted:>10.0} ns/s, measured {measured:>10.0}, at {came:.0} msgs/s: {} {:?}",
             predicted / measured,
-            info.rate_msgs_per_s,
             info.program,
             info.parameters
         );
         // What a context does to bring a batch is the same constant on both sides.
-        let handing = HANDING_NS_PER_BATCH as f64 * info.rate_msgs_per_s as f64 / AT_A_TIME as f64;
+        let handing = HANDING_NS_PER_BATCH as f64 * came / AT_A_TIME as f64;
         let of_all = (predicted - measured).abs();
         errors.push(Wrong { load: of_all / measured.max(1.0), handler: of_all / (measured - handing).max(1.0) });
     }

@@ -59,7 +59,10 @@ pub struct Effort {
     round_ns: f64,
     /// Rounds one record at a time.
     tail_rounds: usize,
-    /// No round begins later.
+    /// What takes longer than this between two looks at the clock, in ns, is likely to be interrupted where others want the
+    /// processor: the time that the thread has had counts. Asking for that costs a third of all where little is measured.
+    long_ns: f64,
+    /// No round begins when so much of the processor's time was had.
     longest: Duration,
 }
 
@@ -73,6 +76,7 @@ impl Effort {
         rounds: 11,
         round_ns: 0.25e6,
         tail_rounds: 5,
+        long_ns: 0.0,
         longest: Duration::from_millis(16),
     };
     /// A quarter of that, with less certainty.
@@ -82,6 +86,7 @@ impl Effort {
         rounds: 5,
         round_ns: 0.1e6,
         tail_rounds: 3,
+        long_ns: LONG_NS,
         longest: Duration::from_millis(4),
     };
     /// About a millisecond, for one that many others wait behind. Without a tail, for which the mean stands.
@@ -91,6 +96,7 @@ impl Effort {
         rounds: 5,
         round_ns: 0.05e6,
         tail_rounds: 0,
+        long_ns: LONG_NS,
         longest: Duration::from_micros(600),
     };
 }
@@ -113,9 +119,12 @@ const CLOCK_EVERY: usize = 8;
 /// than a batch: little beside the time between two interruptions, and much beside a look at the clock.
 const GROUP_RECORDS: usize = 64;
 const GROUP_NS: f64 = 5000.0;
-/// What takes longer than this between two looks at the clock, in ns, is likely to be interrupted where others want the
-/// processor: the time that the thread has had counts. Asking for that costs too much beside what is shorter.
+/// [`Effort::long_ns`] where little is measured: less is seldom interrupted.
 const LONG_NS: f64 = 2.0 * GROUP_NS;
+/// So many times longer than [`Effort::longest`] it may take until it has had that of the processor.
+const SHARED_TIMES: u32 = 4;
+/// Where this much more time has passed than the thread has had, in ns, others had the processor: more than the two clocks differ.
+const AWAY_NS: f64 = 1000.0;
 /// What a record of a handler costs that is not run in larger batches: a batch's own share does not matter there.
 const SLOW_NS: f64 = 20_000.0;
 
@@ -147,9 +156,9 @@ pub fn measure(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    let mut began = Instant::now();
+    let (mut began, had) = (Instant::now(), processor_time());
     let mut handler = make();
-    let mut run = Run::over(Records::of(format, sample, effort.sample_bytes)?);
+    let mut run = Run::over(Records::of(format, sample, effort.sample_bytes)?, effort.long_ns);
     // How long a record takes, to see how many can be run; and to warm up.
     let probe_ns = run.probe(&mut *handler, effort.probe);
     let fitting = |ns: f64| (ns / probe_ns.max(1.0)) as usize;
@@ -167,6 +176,12 @@ pub fn measure(
     let cold = large.min(fitting(LONGEST_COLD_NS).max(1));
     // A slow one runs for so long that it does not matter where the processor comes from.
     let mut workplace = workplace.filter(|_| probe_ns <= SLOW_NS);
+    // Where others want the processor it takes longer; one that is slow may do so by sleeping.
+    let latest = effort.longest * if probe_ns > SLOW_NS { 1 } else { SHARED_TIMES };
+    let is_over = |began: Instant| {
+        let passed = began.elapsed();
+        passed > latest || (passed > effort.longest && had_since(had) > effort.longest.as_nanos() as f64)
+    };
     let mut rounds = [Rounds::default(), Rounds::default()];
     let (mut cold_batches, mut elsewhere) = (Vec::new(), Vec::new());
     for _ in 0..effort.rounds {
@@ -181,11 +196,11 @@ pub fn measure(
             workplace.pause();
             began += pauses.elapsed();
         }
-        if began.elapsed() > effort.longest {
+        if is_over(began) {
             break;
         }
     }
-    let [ns_of_small, ns_of_large] = rounds.map(Rounds::ns);
+    let [ns_of_small, ns_of_large] = rounds.map(|rounds| rounds.ns());
     let warm_ns_per_batch = match small < large {
         true => ((ns_of_small - ns_of_large) / (1.0 / small as f64 - 1.0 / large as f64)).max(0.0),
         false => 0.0,
@@ -195,7 +210,9 @@ pub fn measure(
     let ns_per_batch = warm_ns_per_batch.max(of_calm(cold_batches) - mean_ns * cold as f64);
     let tail_ns = match effort.tail_rounds {
         0 => mean_ns,
-        _ => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, began) - warm_ns_per_batch,
+        _ => {
+            run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, || is_over(began)) - warm_ns_per_batch
+        }
     };
     Some(Measured {
         ns_per_batch,
@@ -205,8 +222,16 @@ pub fn measure(
         out_bytes_per_record: out.bytes as f64 / records_in as f64,
         records: run.records.in_sample,
         batches: run.batches,
-        elsewhere_ns: middle(&mut elsewhere),
+        elsewhere_ns: undisturbed(&elsewhere, false).unwrap_or(0.0),
     })
+}
+
+/// What something took.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    ns: f64,
+    /// Whether others had the processor meanwhile: coming back is in what it took then.
+    was_away: bool,
 }
 
 /// What is run, and where it leaves its records.
@@ -221,15 +246,16 @@ struct Run {
     batches: u64,
     clock_ns: f64,
     processor_clock_ns: f64,
+    long_ns: f64,
     /// About what a record takes, in ns, once that is known; and how many are run between two looks at the clock.
     probe_ns: f64,
     in_group: usize,
     /// The groups of batches that the last round ran between two looks at the clock: what they took, in ns, and their records.
-    groups: Vec<(f64, usize)>,
+    groups: Vec<(Took, usize)>,
 }
 
 impl Run {
-    fn over(records: Records) -> Run {
+    fn over(records: Records, long_ns: f64) -> Run {
         let (selection, out) = (Selection::default(), Buffered::default());
         Run {
             records,
@@ -240,6 +266,7 @@ impl Run {
             batches: 0,
             clock_ns: clock_ns(),
             processor_clock_ns: processor_clock_ns(),
+            long_ns,
             probe_ns: 0.0,
             in_group: GROUP_RECORDS,
             groups: Vec::new(),
@@ -274,7 +301,7 @@ impl Run {
         for _ in 0..32 {
             let records = if fastest > SLOW_NS { 1 } else { GROUP_RECORDS };
             self.round(handler, 1, records);
-            fastest = self.groups.iter().map(|(ns, records)| ns / *records as f64).fold(fastest, f64::min);
+            fastest = self.groups.iter().map(|(took, records)| took.ns / *records as f64).fold(fastest, f64::min);
             if began.elapsed() > longest {
                 break;
             }
@@ -288,7 +315,7 @@ impl Run {
         self.groups.clear();
         while done < most {
             let (batches, records) = self.fill(size, most - done);
-            let had = (self.probe_ns * records as f64 > LONG_NS).then(processor_time);
+            let had = (self.probe_ns * records as f64 > self.long_ns).then(processor_time);
             let start = Instant::now();
             for number in 0..batches {
                 self.process(handler, number);
@@ -299,10 +326,10 @@ impl Run {
     }
 
     /// What was done since then took, in ns: of the processor's time, if that was asked for.
-    fn ns_since(&self, start: Instant, had: Option<Duration>) -> f64 {
+    fn ns_since(&self, start: Instant, had: Option<Duration>) -> Took {
         let wall_ns = start.elapsed().as_nanos() as f64 - self.clock_ns;
-        let had_ns = had.map(|had| had_since(had) - self.processor_clock_ns);
-        had_ns.map_or(wall_ns, |had_ns| had_ns.min(wall_ns)).max(0.0)
+        let had_ns = had.map_or(wall_ns, |had| had_since(had) - self.processor_clock_ns);
+        Took { ns: had_ns.min(wall_ns).max(0.0), was_away: wall_ns - had_ns > AWAY_NS }
     }
 
     /// How many records came in, and what leaves for them.
@@ -332,14 +359,14 @@ impl Run {
         handler: &mut dyn Handler,
         workplace: &mut dyn Workplace,
         size: usize,
-        (all, elsewhere): (&mut Vec<(Duration, f64)>, &mut Vec<f64>),
+        (all, elsewhere): (&mut Vec<(Duration, f64)>, &mut Vec<Took>),
     ) {
         for _ in 0..COLD_BATCHES {
             let (_, records) = self.fill(size, 1);
             let batch = &self.group[0];
-            let began = Instant::now();
+            let (had, began) = (processor_time(), Instant::now());
             workplace.elsewhere();
-            elsewhere.push(began.elapsed().as_nanos() as f64);
+            elsewhere.push(self.ns_since(began, Some(had)));
             workplace.bring(batch.slice(0));
             let between = began.elapsed();
             // The context has looked through them before.
@@ -349,7 +376,8 @@ impl Run {
             self.selection.select_all(batch.len());
             process(handler, batch, &mut self.selection, workplace);
             // The last ones of a buffer may be fewer.
-            all.push((between, self.ns_since(start, Some(had)) * size as f64 / records as f64));
+            let took = self.ns_since(start, Some(had));
+            all.push((if took.was_away { Duration::MAX } else { between }, took.ns * size as f64 / records as f64));
         }
     }
 
@@ -360,7 +388,7 @@ impl Run {
         make: &mut dyn FnMut() -> Box<dyn Handler>,
         records: usize,
         effort: Effort,
-        began: Instant,
+        is_over: impl Fn() -> bool,
     ) -> f64 {
         self.in_group = GROUP_RECORDS;
         let mut fastest = vec![f64::INFINITY; records];
@@ -369,7 +397,7 @@ impl Run {
         let is_long = self.probe_ns > LONG_NS;
         let begin = || (is_long.then(processor_time), Instant::now());
         for round in 0..effort.tail_rounds {
-            if round >= LEAST_TAIL_ROUNDS && began.elapsed() > effort.longest {
+            if round >= LEAST_TAIL_ROUNDS && is_over() {
                 break;
             }
             let mut handler = make();
@@ -411,21 +439,25 @@ fn of_calm(mut batches: Vec<(Duration, f64)>) -> f64 {
 
 /// Rounds over the same records: what each group of them took in each round, in ns, and how many records it has.
 #[derive(Default)]
-struct Rounds(Vec<(Vec<f64>, usize)>);
+struct Rounds(Vec<(Vec<Took>, usize)>);
 
 impl Rounds {
-    fn add(&mut self, groups: &[(f64, usize)]) {
+    fn add(&mut self, groups: &[(Took, usize)]) {
         self.0.resize_with(groups.len(), Default::default);
-        for ((took, of), (ns, records)) in self.0.iter_mut().zip(groups) {
-            took.push(*ns);
+        for ((all, of), (took, records)) in self.0.iter_mut().zip(groups) {
+            all.push(*took);
             *of = *records;
         }
     }
 
-    /// What a record cost, in ns.
-    fn ns(mut self) -> f64 {
-        let ns: f64 = self.0.iter_mut().map(|(took, _)| middle(took)).sum();
-        ns / self.0.iter().map(|(_, records)| *records).sum::<usize>().max(1) as f64
+    /// What a record cost, in ns: of those groups while at which nobody else had the processor in any round, if there are such.
+    fn ns(&self) -> f64 {
+        let of = |away: bool| {
+            let known = self.0.iter().filter_map(|(took, records)| Some((undisturbed(took, away)?, *records)));
+            known.fold((0.0, 0), |(ns, all), (took, records)| (ns + took, all + records))
+        };
+        let (ns, records) = Some(of(false)).filter(|(_, records)| *records > 0).unwrap_or_else(|| of(true));
+        ns / records.max(1) as f64
     }
 }
 
@@ -462,6 +494,13 @@ fn typical_ns(take: impl Fn() -> Duration) -> f64 {
     let mut samples = [0.0; 64];
     samples.fill_with(|| black_box(take()).as_nanos() as f64);
     quantile(&mut samples, 0.5)
+}
+
+/// What something took that was done again and again: in the middle of the times at which others had the processor meanwhile, or
+/// had not; none if there are no such.
+fn undisturbed(all: &[Took], was_away: bool) -> Option<f64> {
+    let mut ns: Vec<f64> = all.iter().filter(|took| took.was_away == was_away).map(|took| took.ns).collect();
+    (!ns.is_empty()).then(|| middle(&mut ns))
 }
 
 /// The mean without a fifth of the samples at either end. Where the processor is slow for half of the time the median would be one
