@@ -2,7 +2,8 @@
 //!
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. The rounds of
 //! both sizes alternate, and go over the same records; of what the same few records took in each of them the mean
-//! counts, without the least and the most, so that what interrupted some does not. The tail is measured one record at a time.
+//! counts, without the least and the most, and without those at which others had the processor, so that what interrupted some
+//! does not. The tail is measured one record at a time.
 //!
 //! These rounds find the processor warm: it has just run the same. At work it comes from elsewhere, from the network or from
 //! other handlers, to each batch. What that costs is a part of `ns_per_batch`, and is seen by batches before each of which
@@ -156,7 +157,7 @@ pub fn measure(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    let (mut began, had) = (Instant::now(), processor_time());
+    let mut limit = Limit::begin(effort.longest);
     let mut handler = make();
     let mut run = Run::over(Records::of(format, sample, effort.sample_bytes)?, effort.long_ns);
     // How long a record takes, to see how many can be run; and to warm up.
@@ -171,17 +172,13 @@ pub fn measure(
     }
     if probe_ns > SLOW_NS {
         (small, large) = (1, 1);
+        // It may be so by sleeping, in which no time of the processor is had.
+        limit.latest = limit.longest;
     }
     let most = fitting(effort.round_ns).clamp(large, run.records.places.len().max(large));
     let cold = large.min(fitting(LONGEST_COLD_NS).max(1));
     // A slow one runs for so long that it does not matter where the processor comes from.
     let mut workplace = workplace.filter(|_| probe_ns <= SLOW_NS);
-    // Where others want the processor it takes longer; one that is slow may do so by sleeping.
-    let latest = effort.longest * if probe_ns > SLOW_NS { 1 } else { SHARED_TIMES };
-    let is_over = |began: Instant| {
-        let passed = began.elapsed();
-        passed > latest || (passed > effort.longest && had_since(had) > effort.longest.as_nanos() as f64)
-    };
     let mut rounds = [Rounds::default(), Rounds::default()];
     let (mut cold_batches, mut elsewhere) = (Vec::new(), Vec::new());
     for _ in 0..effort.rounds {
@@ -192,11 +189,9 @@ pub fn measure(
         }
         if let Some(workplace) = &mut workplace {
             run.cold(&mut *handler, &mut **workplace, cold, (&mut cold_batches, &mut elsewhere));
-            let pauses = Instant::now();
-            workplace.pause();
-            began += pauses.elapsed();
+            limit.rest(|| workplace.pause());
         }
-        if is_over(began) {
+        if limit.is_over() {
             break;
         }
     }
@@ -210,9 +205,7 @@ pub fn measure(
     let ns_per_batch = warm_ns_per_batch.max(of_calm(cold_batches) - mean_ns * cold as f64);
     let tail_ns = match effort.tail_rounds {
         0 => mean_ns,
-        _ => {
-            run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), effort, || is_over(began)) - warm_ns_per_batch
-        }
+        rounds => run.tail(make, fitting(TAIL_ROUND_NS).clamp(1, TAIL_RECORDS), rounds, &limit) - warm_ns_per_batch,
     };
     Some(Measured {
         ns_per_batch,
@@ -224,6 +217,34 @@ pub fn measure(
         batches: run.batches,
         elsewhere_ns: undisturbed(&elsewhere, false).unwrap_or(0.0),
     })
+}
+
+/// How long measuring goes on.
+struct Limit {
+    began: Instant,
+    /// The time of the processor that the thread had had then.
+    had: Duration,
+    /// So much of that is wanted, and it may take so long.
+    longest: Duration,
+    latest: Duration,
+}
+
+impl Limit {
+    fn begin(longest: Duration) -> Limit {
+        Limit { began: Instant::now(), had: processor_time(), longest, latest: longest * SHARED_TIMES }
+    }
+
+    /// Does something that does not count.
+    fn rest(&mut self, rest: impl FnOnce()) {
+        let start = Instant::now();
+        rest();
+        self.began += start.elapsed();
+    }
+
+    fn is_over(&self) -> bool {
+        let passed = self.began.elapsed();
+        passed > self.latest || (passed > self.longest && had_since(self.had) > self.longest.as_nanos() as f64)
+    }
 }
 
 /// What something took.
@@ -387,8 +408,8 @@ impl Run {
         &mut self,
         make: &mut dyn FnMut() -> Box<dyn Handler>,
         records: usize,
-        effort: Effort,
-        is_over: impl Fn() -> bool,
+        rounds: usize,
+        limit: &Limit,
     ) -> f64 {
         self.in_group = GROUP_RECORDS;
         let mut fastest = vec![f64::INFINITY; records];
@@ -396,8 +417,8 @@ impl Run {
         // What others had the processor for is not in all rounds, but where a record takes long.
         let is_long = self.probe_ns > LONG_NS;
         let begin = || (is_long.then(processor_time), Instant::now());
-        for round in 0..effort.tail_rounds {
-            if round >= LEAST_TAIL_ROUNDS && is_over() {
+        for round in 0..rounds {
+            if round >= LEAST_TAIL_ROUNDS && limit.is_over() {
                 break;
             }
             let mut handler = make();
@@ -619,5 +640,25 @@ impl Shuffled {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             things.swap(left, (self.0 >> 33) as usize % (left + 1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_had_the_processor_for_is_not_what_records_cost() {
+        let took = |ns| Took { ns, was_away: false };
+        let away = |ns| Took { ns, was_away: true };
+        let mut rounds = Rounds::default();
+        // One group is undisturbed in one round only, the other in none.
+        rounds.add(&[(took(400.0), 4), (away(70_000.0), 4)]);
+        rounds.add(&[(away(90_000.0), 4), (away(80_000.0), 4)]);
+        assert_eq!(rounds.ns(), 100.0);
+        let mut all_away = Rounds::default();
+        all_away.add(&[(away(8000.0), 4)]);
+        assert_eq!(all_away.ns(), 2000.0, "all that is known");
+        assert_eq!(Rounds::default().ns(), 0.0);
     }
 }
