@@ -148,17 +148,12 @@ impl Call {
         if !report.is_empty() && !report.ends_with('\n') {
             report.push('\n');
         }
-        report + &self.ending(place)
-    }
-
-    /// What ran, how it ended, and where the whole of its output is.
-    pub(crate) fn ending(&self, place: &Place) -> String {
         let ended = if self.late {
             format!("it was stopped after {} s: it hangs, or this machine is very slow", STEP_LIMIT.as_secs())
         } else {
             self.status.to_string()
         };
-        format!("{}: {ended}; all of its output: {}", self.shown, place.short(&self.log))
+        report + &format!("{}: {ended}; all of its output: {}", self.shown, place.short(&self.log))
     }
 }
 

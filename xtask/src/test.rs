@@ -141,16 +141,14 @@ fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
             0 => Outcome::Failed(format!("it ran no test\n{}", call.report(steps.place))),
             passed => Outcome::Passed(format!("{passed} tests")),
         },
-        Ok(call) => Outcome::Failed(match failures(&call.output()) {
-            none if none.is_empty() => call.report(steps.place),
-            failures => failures + &call.ending(steps.place),
-        }),
+        // First of all what failed: where only the beginning is kept, that tells most.
+        Ok(call) => Outcome::Failed(failures(&call.output()) + &call.report(steps.place)),
         Err(why) => Outcome::Failed(why),
     });
 }
 
 /// What a person needs of the output of `cargo test`: of each test program with failures its name and what the failed
-/// tests printed, and the errors of the compiler and of cargo. Nothing where there is none of these, as after a hang.
+/// tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output tells more.
 fn failures(output: &str) -> String {
     let mut shown = String::new();
     let (mut running, mut in_failures, mut in_error) = ("", false, false);

@@ -43,8 +43,7 @@ impl Thinning {
         match self.before {
             None if thins => {
                 self.before = Some(left_before);
-                let text = "its context is behind, batches have waited for it for over 0.25 ms: some of its records are left out \
-                            until it keeps up";
+                let text = "its context is behind, batches have waited too long: some of its records are left out until it keeps up";
                 Some(("degraded", text.to_owned()))
             }
             Some(before) if self.calm_s >= CALM_S => {
