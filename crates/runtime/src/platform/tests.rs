@@ -383,6 +383,40 @@ fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
     }
 }
 
+/// Stages whose queues are full are served in turn, each as many batches as its weight says.
+#[test]
+fn full_queues_are_served_in_turn_by_their_weights() {
+    const WEIGHTS: [u32; 3] = [1, 2, 5];
+    const ROUNDS: u32 = 3;
+    let (mut world, mut overlay) = World::new(1, 1, 64);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    let stages = WEIGHTS.map(|weight| {
+        let terms = Terms { weight, ..Terms::default() };
+        let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
+        let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
+        overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
+        Arc::clone(&overlay.stage(id).unwrap().gauges)
+    });
+    world.settle();
+    let served = || stages.each_ref().map(|gauges| gauges.batches_in.get() as u32);
+    let before = served();
+    (0..20).for_each(|_| world.offer(0));
+    let mut turns = Vec::new();
+    while turns.len() < (ROUNDS * WEIGHTS.iter().sum::<u32>()) as usize {
+        let so_far = served();
+        // No time for more than one.
+        world.tables[0].serve(1, world.now_ns);
+        let now = served();
+        turns.push((0..3).find(|&at| now[at] > so_far[at]).expect("one was served"));
+    }
+    let shares: [u32; 3] = std::array::from_fn(|at| served()[at] - before[at]);
+    assert_eq!(shares, WEIGHTS.map(|weight| ROUNDS * weight), "{turns:?}");
+    // Whoever it is that begins, each has its turn in one go.
+    let changes = turns.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!((ROUNDS * 3 - 1..=ROUNDS * 3).contains(&(changes as u32)), "{turns:?}");
+}
+
 /// One that has let batches wait gives those that allow it fewer records, until none waits as long.
 #[test]
 fn a_context_that_is_behind_samples_what_allows_it_at_once() {
