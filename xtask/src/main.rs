@@ -1,4 +1,4 @@
-//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench.
+//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench, weight.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line tool: what it prints on standard output is its result")]
 
@@ -9,6 +9,7 @@ mod place;
 mod steps;
 mod test;
 mod tidy;
+mod weight;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask tidy [--verbose]
        cargo xtask fuzz [TARGET [FILE…]] [--seconds N]
        cargo xtask bench NAME [ARGUMENTS…]
+       cargo xtask weight [--all] [--json]
 
 test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the fuzz targets (10 s each), the demo.
         CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
@@ -32,6 +34,7 @@ test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the 
 tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the absences, lengths, links.
 fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over the files given (to repeat a crash).
 bench   Builds crossdock and the benchmarks in release mode and runs one: `cargo xtask bench broker --json`.
+weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
 
 Exit status: 0 done, 1 something failed, 2 the command line was wrong.
 ";
@@ -49,6 +52,9 @@ pub(crate) enum Ended {
 }
 
 fn main() -> ExitCode {
+    if weight::is_wrapper() {
+        return weight::wrap();
+    }
     match run() {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         Ok(Ended::Failed) => ExitCode::from(1),
@@ -89,6 +95,7 @@ fn run() -> Result<Ended, String> {
         Some("tidy") => tidy_only(&place, rest),
         Some("fuzz") => fuzz::run(&place, rest),
         Some("bench") => bench::run(&place, rest),
+        Some("weight") => weight::run(&place, rest),
         other => Ok(Ended::Usage(format!("there is no chore `{}`", other.unwrap_or_default()))),
     }
 }

@@ -37,12 +37,12 @@ fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
     }
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv", "--clear"]).arg(&folder);
-    do_or_say(steps, "python3 -m venv", venv, "install python3 and python3-venv")?;
+    steps.call_or_say("python3 -m venv", venv, "install python3 and python3-venv")?;
     let mut pip = Command::new(&python);
     // A wheel or nothing: building DuckDB from its source would take half an hour.
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
     pip.arg(format!("duckdb=={VERSION}"));
-    do_or_say(steps, "pip install duckdb", pip, "it needs PyPI once")?;
+    steps.call_or_say("pip install duckdb", pip, "it needs PyPI once")?;
     Ok(python)
 }
 
@@ -50,14 +50,4 @@ fn python(steps: &Steps<'_>) -> Result<PathBuf, String> {
 fn imports(python: &PathBuf) -> Option<String> {
     let out = Command::new(python).args(["-c", "import duckdb; print(duckdb.__version__)"]).output().ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
-}
-
-fn do_or_say(steps: &Steps<'_>, name: &str, command: Command, mend: &str) -> Result<(), String> {
-    let call = steps.call(name, command).map_err(|why| format!("{why} ({mend})"))?;
-    if call.ok() {
-        return Ok(());
-    }
-    let output = call.output();
-    let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
-    Err(format!("`{name}` failed: {last} ({mend})"))
 }

@@ -61,6 +61,15 @@ pub(crate) fn metadata(manifest: &Path, more: &[&str]) -> Result<Value, String> 
     serde_json::from_slice(&out.stdout).map_err(|e| format!("cargo metadata printed what is not JSON: {e}"))
 }
 
+/// This machine's target triple.
+pub(crate) fn host() -> Result<String, String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let out = Command::new(rustc).arg("-vV").output().map_err(|e| format!("rustc -vV: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".into())
+}
+
 /// The cargo that runs this program, so that toolchain overrides hold.
 fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())

@@ -13,7 +13,7 @@ use crate::place::Place;
 /// What a failed step shows of its output at most, from the end, in bytes.
 const SHOWN_BYTES: u64 = 64 * 1024;
 
-/// How long one step may take where nobody watches (`CI` is set): several times the slowest step's time on two cores
+/// How long one step may take where nobody watches (`CI=true`): several times the slowest step's time on two cores
 /// from nothing, so that a hang is told by name and the other steps still run.
 const STEP_LIMIT: Duration = Duration::from_secs(25 * 60);
 
@@ -32,6 +32,8 @@ pub(crate) struct Steps<'a> {
     /// The workspace that the steps work on.
     pub(crate) place: &'a Place,
     verbose: bool,
+    /// Nobody watches (`CI=true`): a step that cannot run fails, and one that hangs is ended.
+    unattended: bool,
     passed: usize,
     failed: Vec<String>,
     skipped: Vec<String>,
@@ -40,7 +42,8 @@ pub(crate) struct Steps<'a> {
 impl<'a> Steps<'a> {
     /// No step ran yet. `verbose` shows each step's output as it comes.
     pub(crate) fn new(place: &'a Place, verbose: bool) -> Self {
-        Steps { place, verbose, passed: 0, failed: Vec::new(), skipped: Vec::new() }
+        let unattended = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        Steps { place, verbose, unattended, passed: 0, failed: Vec::new(), skipped: Vec::new() }
     }
 
     /// Runs one step and prints its line.
@@ -57,7 +60,7 @@ impl<'a> Steps<'a> {
         if live && !self.verbose {
             eprint!("\r\x1b[K");
         }
-        match outcome {
+        match if self.unattended { must_run(outcome) } else { outcome } {
             Outcome::Passed(note) => {
                 println!("{}", format!("ok      {name:<44} {took_s:>7.1} s  {note}").trim_end());
                 self.passed += 1;
@@ -88,8 +91,19 @@ impl<'a> Steps<'a> {
     /// Runs a command to its end with its output in a log, without input. Fails only where it cannot be started.
     pub(crate) fn call(&self, name: &str, command: Command) -> Result<Call, String> {
         let log = self.log_file(name);
-        let limit = std::env::var_os("CI").map(|_| STEP_LIMIT);
+        let limit = self.unattended.then_some(STEP_LIMIT);
         run_logged(command, log, self.verbose, limit)
+    }
+
+    /// Runs a command that must end well, or tells in one line the last that it said and what would mend it.
+    pub(crate) fn call_or_say(&self, name: &str, command: Command, mend: &str) -> Result<(), String> {
+        let call = self.call(name, command).map_err(|why| format!("{why} ({mend})"))?;
+        if call.ok() {
+            return Ok(());
+        }
+        let output = call.output();
+        let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+        Err(format!("`{name}` failed: {last} ({mend})"))
     }
 
     /// Where a step's output is kept: `target/xtask/NAME.log`.
@@ -114,6 +128,14 @@ impl<'a> Steps<'a> {
         }
         println!("{}", tally(self.passed, self.failed.len(), self.skipped.len()));
         if self.failed.is_empty() { Ended::Well } else { Ended::Failed }
+    }
+}
+
+/// Where nobody watches, a step that was skipped would not be missed.
+fn must_run(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Skipped(why) => Outcome::Failed(format!("it cannot run here, and CI=true skips nothing: {why}")),
+        outcome => outcome,
     }
 }
 
@@ -258,6 +280,14 @@ mod tests {
     fn the_last_line_names_the_skipped_only_where_there_are_any() {
         assert_eq!(tally(3, 1, 0), "3 passed, 1 failed");
         assert_eq!(tally(3, 0, 2), "3 passed, 0 failed, 2 skipped");
+    }
+
+    #[test]
+    fn where_nobody_watches_nothing_is_skipped() {
+        assert!(
+            matches!(must_run(Outcome::Skipped("no rustup".into())), Outcome::Failed(why) if why.contains("no rustup"))
+        );
+        assert!(matches!(must_run(Outcome::Passed(String::new())), Outcome::Passed(_)));
     }
 
     #[test]

@@ -113,25 +113,48 @@ fn loom(steps: &mut Steps<'_>) {
     cargo_test(steps, "loom: crossdock-mailbox", tests);
 }
 
-/// The tests of what lies where in shared memory, in an interpreter that knows what is undefined. It comes with nightly Rust only.
+/// The tests of what lies where in shared memory, in an interpreter that knows what is undefined. It comes with nightly Rust only,
+/// and is installed where it is missing.
 fn miri(steps: &mut Steps<'_>) {
     let name = "miri: crossdock-mailbox";
-    let nightly = |arguments: &[&str]| {
-        let mut command = Command::new("rustup");
-        command.args(["run", "nightly", "cargo", "miri"]).args(arguments).current_dir(&steps.place.root);
-        // They name the toolchain that runs this program.
-        command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
-        command
-    };
-    // It makes itself a standard library first, from sources that may be missing.
-    let there = nightly(&["setup"]).output().is_ok_and(|out| out.status.success());
-    if !there {
-        let lack = "there is no miri; `rustup toolchain install nightly --component miri,rust-src` brings it";
-        steps.step(name, |_| Outcome::Skipped(lack.into()));
-        return;
+    let mut lack = None;
+    steps.step("miri: install", |steps| match install_miri(steps) {
+        Ok(note) => Outcome::Passed(note),
+        Err(why) => Outcome::Skipped(lack.insert(why).clone()),
+    });
+    if lack.is_none() {
+        let tests = nightly(
+            steps.place,
+            &["cargo", "miri", "test", "--package", "crossdock-mailbox", "--lib", "--test", "ring"],
+        );
+        cargo_test(steps, name, tests);
     }
-    let tests = nightly(&["test", "--package", "crossdock-mailbox", "--lib", "--test", "ring"]);
-    cargo_test(steps, name, tests);
+}
+
+/// A command of nightly Rust's.
+fn nightly(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly"]).args(arguments).current_dir(&place.root);
+    // They name the toolchain that runs this program.
+    command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+/// Sees to it that there is a miri with a standard library of its own. Returns what was done, or why there is none.
+fn install_miri(steps: &Steps<'_>) -> Result<String, String> {
+    let setup = || nightly(steps.place, &["cargo", "miri", "setup"]);
+    if setup().output().is_ok_and(|out| out.status.success()) {
+        return Ok(String::new());
+    }
+    let mut install = Command::new("rustup");
+    install.args(["toolchain", "install", "nightly", "--profile", "minimal", "-c", "miri", "-c", "rust-src"]);
+    steps.call_or_say(
+        "rustup toolchain install nightly",
+        install,
+        "miri comes with nightly Rust, and that by rustup",
+    )?;
+    steps.call_or_say("cargo miri setup", setup(), "it builds itself a standard library")?;
+    Ok("installed with rustup".into())
 }
 
 /// A step that is `cargo test`: its line tells how many tests ran.

@@ -4,13 +4,14 @@ use std::io::Read;
 
 use crossdock_format::csv::{CsvDecoder, CsvOptions};
 use crossdock_format::{Format, record_len};
-use flate2::read::GzDecoder;
+use ruzstd::decoding::StreamingDecoder;
 
 use super::made_up::{FlightKey, passengers_and_meals};
 use crate::failure::{Failure, Outcome};
 
-const FLIGHTS: &[u8] = include_bytes!("../../../../data/flights.csv.gz");
-const WEATHER: &[u8] = include_bytes!("../../../../data/weather.csv.gz");
+/// The files of `data/`, byte for byte, packed with `zstd -19 --ultra -20`: 3.4 MB less in the program than with gzip.
+const FLIGHTS: &[u8] = include_bytes!("flights.csv.zst");
+const WEATHER: &[u8] = include_bytes!("weather.csv.zst");
 
 /// The flights as CSV.
 pub(crate) fn flights_csv() -> Outcome<Vec<u8>> {
@@ -39,7 +40,7 @@ fn broken(error: impl std::fmt::Display) -> Failure {
 
 fn unpack(packed: &[u8]) -> Outcome<Vec<u8>> {
     let mut text = Vec::new();
-    GzDecoder::new(packed).read_to_end(&mut text).map_err(broken)?;
+    StreamingDecoder::new(packed).map_err(broken)?.read_to_end(&mut text).map_err(broken)?;
     Ok(text)
 }
 
@@ -132,6 +133,16 @@ year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_del
             replay.records().map(|record| Record::check(&format, record).unwrap().get(passengers)).collect();
         assert!(matches!(values[0], Value::Text(text) if !text.is_empty()), "{values:?}");
         assert_eq!(values[1], Value::Null);
+    }
+
+    #[test]
+    fn what_is_bundled_is_what_lies_in_the_folder_of_the_data() {
+        for (bundled, name) in [(FLIGHTS, "flights.csv.gz"), (WEATHER, "weather.csv.gz")] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
+            let mut plain = Vec::new();
+            flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut plain).unwrap();
+            assert!(unpack(bundled).unwrap() == plain, "{name} is another: pack it anew");
+        }
     }
 
     #[test]
