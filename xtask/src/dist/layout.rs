@@ -82,7 +82,11 @@ pub(crate) const PRODUCT: [Row; 18] = [
 ];
 
 /// The table of the packages with the debug information.
-pub(crate) const DEBUG: [Row; 1] = [folder(Root::Made, "debug", ".debug").to("lib/debug/", "usr/lib/debug/")];
+pub(crate) const DEBUG: [Row; 3] = [
+    folder(Root::Made, "debug", ".debug").to("lib/debug/", "usr/lib/debug/"),
+    file(Root::Repository, "packaging/debian/copyright").to_debian("usr/share/doc/crossdock-dbgsym/"),
+    file(Root::Made, "changelog.Debian").to_debian("usr/share/doc/crossdock-dbgsym/").compressed(),
+];
 
 const fn file(root: Root, from: &'static str) -> Row {
     Row { root, from, ending: None, tarball: None, debian: None, mode: 0o644, compressed: false }
