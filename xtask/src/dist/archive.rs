@@ -13,6 +13,11 @@ use super::tool::{at, make_parent, output, tool, write};
 pub(crate) fn lay_out(items: &[Item], folder: &Path) -> Result<(), String> {
     for item in items {
         let to = folder.join(&item.to);
+        if item.link {
+            make_parent(&to)?;
+            std::os::unix::fs::symlink(&item.from, &to).map_err(at(&to))?;
+            continue;
+        }
         if item.compressed {
             write(&to, output(tool("gzip").args(["-n", "-9", "-c"]).arg(&item.from))?)?;
         } else {

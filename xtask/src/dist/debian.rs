@@ -95,7 +95,7 @@ impl Package<'_> {
         for (name, mode, content) in members {
             let from = scratch.path().join("members").join(name);
             write(&from, content)?;
-            items.push(Item { to: name.to_owned(), from, mode, compressed: false });
+            items.push(Item { to: name.to_owned(), from, link: false, mode, compressed: false });
         }
         archive::lay_out(&items, &control)?;
         archive::tar_gz(&control, ".", release.epoch_s, &scratch.path().join("control.tar.gz"))?;
@@ -119,7 +119,8 @@ impl Package<'_> {
 
     /// The checksums of all files but the configuration, which may change.
     fn md5sums(&self, data: &Path) -> Result<String, String> {
-        let names = self.items.iter().map(|item| &item.to).filter(|to| *to != CONFIGURATION);
+        let files = self.items.iter().filter(|item| !item.link && item.to != CONFIGURATION);
+        let names = files.map(|item| &item.to);
         Ok(text(tool("md5sum").arg("--").args(names).current_dir(data))? + "\n")
     }
 }
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     fn item(to: &str) -> Item {
-        Item { to: to.into(), from: "x".into(), mode: 0o644, compressed: false }
+        Item { to: to.into(), from: "x".into(), link: false, mode: 0o644, compressed: false }
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(crate) enum Root {
     Repository,
     /// The folder that the build made.
     Made,
+    /// The row is a symbolic link, and its path what the link says.
+    Link,
 }
 
 /// A kind of package.
@@ -40,8 +42,10 @@ pub(crate) struct Row {
 pub(crate) struct Item {
     /// Where it lies in the package, relative.
     pub(crate) to: String,
-    /// The file that it is made from.
+    /// The file that it is made from, or what the link says.
     pub(crate) from: PathBuf,
+    /// Whether it is a symbolic link.
+    pub(crate) link: bool,
     /// Its permissions.
     pub(crate) mode: u32,
     /// Whether it is compressed within the package.
@@ -82,10 +86,10 @@ pub(crate) const PRODUCT: [Row; 18] = [
 ];
 
 /// The table of the packages with the debug information.
-pub(crate) const DEBUG: [Row; 3] = [
+pub(crate) const DEBUG: [Row; 2] = [
     folder(Root::Made, "debug", ".debug").to("lib/debug/", "usr/lib/debug/"),
-    file(Root::Repository, "packaging/debian/copyright").to_debian("usr/share/doc/crossdock-dbgsym/"),
-    file(Root::Made, "changelog.Debian").to_debian("usr/share/doc/crossdock-dbgsym/").compressed(),
+    // Debian's way to say that what is told of the program holds for these too.
+    file(Root::Link, "crossdock").to_debian("usr/share/doc/crossdock-dbgsym"),
 ];
 
 const fn file(root: Root, from: &'static str) -> Row {
@@ -131,6 +135,7 @@ impl Row {
         let root = match self.root {
             Root::Repository => roots.repository,
             Root::Made => roots.made,
+            Root::Link => return Ok(vec![(self.from.to_owned(), self.from.into())]),
         };
         let path = root.join(self.from);
         let Some(ending) = self.ending else {
@@ -177,7 +182,7 @@ pub(crate) fn items(table: &[Row], package: Package, roots: &Roots<'_>) -> Resul
             if compressed {
                 to += ".gz";
             }
-            items.push(Item { to, from, mode: row.mode, compressed });
+            items.push(Item { to, from, link: row.root == Root::Link, mode: row.mode, compressed });
         }
     }
     items.sort();

@@ -267,6 +267,10 @@ mod tests {
         output(&mut Command::new(out.join("usr/bin/crossdock"))).unwrap();
         let pages = tool("gzip").args(["-dc", "usr/share/man/man1/crossdock.1.gz"]).current_dir(&out).output().unwrap();
         assert_eq!(pages.stdout, b"man/crossdock.1");
+
+        output(tool("ar").args(["x", expected[3]]).current_dir(&out)).unwrap();
+        let debug = listed("data.tar.gz").unwrap();
+        assert!(debug.contains("/.build-id/") && debug.ends_with("doc/crossdock-dbgsym -> crossdock"), "{debug}");
     }
 
     #[test]
