@@ -69,6 +69,11 @@ impl Build {
             (self.root.clone(), sources.clone()),
             (self.target.clone(), format!("{sources}/target")),
         ];
+        // The compiler knows the folder that it works in without symbolic links, and files as it is given them.
+        let parts = ["git", "registry"].map(|part| (self.cargo_home.join(part), format!("/usr/src/cargo/{part}")));
+        for (from, to) in [renamed.as_slice(), &parts].concat() {
+            renamed.extend(from.canonicalize().ok().filter(|real| *real != from).map(|real| (real, to)));
+        }
         // Of several that fit, the compiler takes the last: that must be the folder that lies deepest.
         renamed.sort_by_key(|(from, _)| from.as_os_str().len());
         // gcc asks for a build id on some systems and not on others; a debugger finds the debug information by it.
@@ -171,6 +176,25 @@ mod tests {
                 "--remap-path-prefix=/a/b/target/rust/lib/rustlib/src/rust=/rustc/c0ffee",
             ]
         );
+    }
+
+    #[test]
+    fn a_folder_behind_a_symbolic_link_is_renamed_by_both_names() {
+        let folder = std::env::temp_dir().join(format!("crossdock-dist-test-{}-links", std::process::id()));
+        let folder = super::super::tool::Scratch::new(folder).unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let [home, registry] = ["home", "elsewhere"].map(|name| folder.join(name));
+        for path in [&home, &registry] {
+            std::fs::create_dir(path).unwrap();
+        }
+        std::os::unix::fs::symlink(&registry, home.join("registry")).unwrap();
+        let build = Build { root: "/a/b".into(), target: "/a/b/target".into(), cargo_home: home.clone() };
+        let flags = build.flags(&super::super::tests::release(), Path::new("/rust"));
+        let flags = flags.to_string_lossy();
+        for (from, to) in [(home, "/usr/src/cargo"), (registry, "/usr/src/cargo/registry")] {
+            let flag = format!("--remap-path-prefix={}={to}", from.display());
+            assert!(flags.split('\u{1f}').any(|known| known == flag), "{flag} in {flags}");
+        }
     }
 
     #[test]
