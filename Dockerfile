@@ -2,12 +2,13 @@
 #
 # The daemon in an image without a shell: the program, the C library, and a configuration.
 #
-#   docker build --build-arg COMMIT=$(git rev-parse HEAD) --build-arg COMMIT_DATE=$(git show -s --format=%cs) -t crossdock .
+#   docker build -t crossdock --build-arg COMMIT=$(git rev-parse HEAD) \
+#       --build-arg COMMIT_DATE=$(git show -s --format=%cs) .
 #   docker run -d --name crossdock -p 127.0.0.1:7440:7440/udp -v crossdock:/var/lib/crossdock crossdock
 #   docker exec crossdock /usr/bin/crossdock streams
 #
-# Network clients are not authenticated yet. Inside of the container the daemon listens on every address, since nothing would
-# reach it otherwise; who reaches the container is decided by `-p`. With `-p 127.0.0.1:…` only this machine does.
+# Network clients are not authenticated yet. In the container the daemon listens on every address, since nothing would
+# reach it otherwise. The option `-p` decides which networks reach the container: with `-p 127.0.0.1:…` only this machine.
 
 FROM rust:1-slim-bookworm AS build
 WORKDIR /src
@@ -28,7 +29,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     && strip /image/usr/bin/crossdock \
     && install -d -o 65532 -g 65532 /image/run/crossdock /image/var/lib/crossdock
 
-# The C library rather than musl's, whose allocator is slower, and which Rust's target for it would need beside.
+# With glibc: a static binary with musl would need no C library here, but its allocator is slower under several threads.
 FROM gcr.io/distroless/cc-debian12:nonroot
 LABEL org.opencontainers.image.title="Crossdock" \
       org.opencontainers.image.description="Processes typed messages while they are in transit" \

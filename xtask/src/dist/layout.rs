@@ -251,6 +251,15 @@ mod tests {
     }
 
     #[test]
+    fn the_repository_has_its_part_of_the_packages() {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let roots = Roots { repository: &repository, made: Path::new("/nowhere") };
+        for row in PRODUCT.iter().chain(&DEBUG).filter(|row| row.root == Root::Repository) {
+            assert_eq!(row.files(&roots).map(|files| files.is_empty()), Ok(false));
+        }
+    }
+
+    #[test]
     fn a_package_without_one_of_its_files_is_not_made() {
         let fake = Fake::new("layout-missing");
         std::fs::remove_file(fake.repository().join("packaging/systemd/crossdock.socket")).unwrap();
