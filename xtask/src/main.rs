@@ -1,8 +1,9 @@
-//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench, weight.
+//! The project's chores, run as `cargo xtask …`: test, tidy, fuzz, bench, weight, dist.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line tool: what it prints on standard output is its result")]
 
 mod bench;
+mod dist;
 mod fuzz;
 mod oracle;
 mod place;
@@ -25,6 +26,7 @@ usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask fuzz [TARGET [FILE…]] [--seconds N]
        cargo xtask bench NAME [ARGUMENTS…]
        cargo xtask weight [--all] [--json]
+       cargo xtask dist [--out DIR] [--check]
 
 test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the fuzz targets (10 s each), the demo.
         CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
@@ -35,6 +37,9 @@ tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the a
 fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over the files given (to repeat a crash).
 bench   Builds crossdock and the benchmarks in release mode and runs one: `cargo xtask bench broker --json`.
 weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
+dist    Builds the packages of this commit: a tarball, a Debian package, their debug information, checksums.
+        --out DIR   where they are written, instead of target/dist
+        --check     builds a clone once more, in other folders, and compares the packages byte by byte
 
 Exit status: 0 done, 1 something failed, 2 the command line was wrong.
 ";
@@ -96,6 +101,7 @@ fn run() -> Result<Ended, String> {
         Some("fuzz") => fuzz::run(&place, rest),
         Some("bench") => bench::run(&place, rest),
         Some("weight") => weight::run(&place, rest),
+        Some("dist") => dist::run(&place, rest),
         other => Ok(Ended::Usage(format!("there is no chore `{}`", other.unwrap_or_default()))),
     }
 }
