@@ -1,4 +1,4 @@
-//! Writes into the binary which commit it was built from, and how. Nothing here depends on the time or place of the build, so the
+//! Records in the binary the commit and the settings of the build. Nothing here depends on the time or place of the build, so the
 //! same sources give the same binary.
 //!
 //! The commit is that of `CROSSDOCK_COMMIT` (set where there is no checkout, as in a package's build, with its date in
@@ -8,7 +8,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// As much of a commit's hash as is shown.
+/// Digits of the commit's hash that are shown.
 const COMMIT_CHARS: usize = 12;
 
 fn main() {
@@ -26,7 +26,7 @@ fn main() {
     write("RUSTC", &rustc);
 }
 
-/// Makes a value known to the program; `unknown` where there is none.
+/// Passes a value to the program; `unknown` where there is none.
 fn write(name: &str, value: &str) {
     let value = if value.is_empty() { "unknown" } else { value };
     println!("cargo::rustc-env=CROSSDOCK_BUILT_{name}={}", value.replace(char::is_control, " "));
@@ -36,7 +36,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default().trim().to_owned()
 }
 
-/// The optional features that are turned on, as Cargo tells them.
+/// The optional features that are turned on, from the variables that Cargo sets.
 fn features() -> String {
     let mut features: Vec<String> = env::vars()
         .filter_map(|(name, _)| name.strip_prefix("CARGO_FEATURE_").map(|name| name.to_lowercase().replace('_', "-")))
@@ -55,10 +55,10 @@ fn commit() -> (String, String) {
     checkout().unwrap_or_default()
 }
 
-/// What Git says of the checkout that these sources lie in, if they lie in one.
+/// The commit and date of the Git checkout of these sources, if there is one.
 fn checkout() -> Option<(String, String)> {
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
-    // Sources that were unpacked inside of a foreign repository are none of its commits.
+    // Sources unpacked inside another repository do not belong to its commits.
     if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {
         return None;
     }
@@ -74,7 +74,7 @@ fn checkout() -> Option<(String, String)> {
     Some((commit.chars().take(COMMIT_CHARS).collect::<String>() + modified, date))
 }
 
-/// Asks for a new run when another commit is checked out, or one is made.
+/// Reruns this script after a commit or a checkout.
 fn watch_head(root: &Path) {
     let place = |name: &str| git(root, &["rev-parse", "--git-path", name]).map(|path| root.join(path));
     place("HEAD").iter().for_each(|head| watch(head));
@@ -86,7 +86,7 @@ fn watch_head(root: &Path) {
     }
 }
 
-/// What the binary is made of: changes to it are changes to the commit.
+/// The sources of the binary: a difference from the commit is marked `-modified`.
 fn sources(root: &Path) -> Vec<PathBuf> {
     let mut sources = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
     let crates = std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
@@ -101,16 +101,16 @@ fn sources(root: &Path) -> Vec<PathBuf> {
     sources
 }
 
-/// Asks for a new run when this changes. A file that is not there would ask for one every time.
+/// Reruns this script when the path changes. Cargo would rerun it every time for a path that does not exist.
 fn watch(path: &Path) {
     if path.exists() {
         println!("cargo::rerun-if-changed={}", path.display());
     }
 }
 
-/// What a Git command prints; none if it fails, or there is no Git.
+/// The output of a Git command; `None` if it fails or Git is missing.
 fn git<S: AsRef<std::ffi::OsStr>>(root: &Path, arguments: &[S]) -> Option<String> {
-    // Without locks: a build must not stand in the way of a commit that is being made.
+    // Without locks, so that a build does not block a commit.
     let output = Command::new("git").arg("--no-optional-locks").arg("-C").arg(root).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())

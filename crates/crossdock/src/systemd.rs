@@ -1,7 +1,6 @@
-//! What systemd and the daemon tell each other: sockets that were open before the daemon started, and that it is ready, alive or
-//! about to end. Without systemd all of it is nothing.
+//! The interface to systemd: sockets that it passes, and notifications of readiness, life and end. Without systemd all of
+//! it does nothing.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -34,7 +33,7 @@ pub(crate) struct Passed {
     pub(crate) http: Option<TcpListener>,
 }
 
-/// What a socket is for, as its kind tells.
+/// The purpose of a socket, which follows from its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Udp,
@@ -110,7 +109,7 @@ impl Passed {
         let taken = sockets.take_custom::<OwnedFd>(at, family, kind, "socket");
         let Ok(Some(socket)) = taken else {
             let lines = Purpose::ALL.map(Purpose::line).join(", ");
-            return Err(refused(name, "it is none that the daemon has a use for").hint(format!("it takes {lines}")));
+            return Err(refused(name, "the daemon has no use for its kind").hint(format!("it takes {lines}")));
         };
         let listener = AttachListener::over(socket).map_err(|error| refused(name, &error.to_string()))?;
         keep(&mut self.attach, listener, Purpose::Attach)
@@ -134,7 +133,7 @@ impl Passed {
         self.attach.as_ref().map(AttachListener::address)
     }
 
-    /// Whether the sockets go with what was said on the command line, and with what must not be.
+    /// Refuses sockets that contradict the command line or the configuration.
     pub(crate) fn check(&self, arguments: &Serve, config: &Config) -> Outcome {
         let differs = |what: &str, passed: &str, said: &str| {
             Failure::usage(format!("systemd passed the {what} {passed}, and {said} was asked for"))
@@ -164,7 +163,7 @@ impl Passed {
         match self.http_addr() {
             Some(passed) if !passed.ip().is_loopback() => {
                 Err(refused("http", &format!("{passed} is not a loopback address"))
-                    .hint("whoever can connect may change what runs: let the socket unit listen on 127.0.0.1 or [::1]"))
+                    .hint("a client can change what runs: let the socket unit listen on 127.0.0.1 or [::1]"))
             }
             _ => Ok(()),
         }
@@ -191,12 +190,12 @@ impl Passed {
 
 /// The names of the sockets that are announced to the process with this number, in their order; empty ones where none is given.
 fn announced(pid: Option<&str>, number: Option<&str>, names: Option<&str>, own: u32) -> Outcome<Vec<String>> {
-    // What is meant for another process, such as the shell that started this one, is not this one's to take.
+    // Sockets for another process, such as the shell that started this one, stay untouched.
     let (Some(number), true) = (number, pid.and_then(|pid| pid.trim().parse().ok()) == Some(own)) else {
         return Ok(Vec::new());
     };
     let count = number.trim().parse().ok().filter(|count| *count <= MAX_SOCKETS).ok_or_else(|| {
-        Failure::usage(format!("LISTEN_FDS={number} is no number of sockets"))
+        Failure::usage(format!("LISTEN_FDS={number} is not a number of sockets"))
             .hint(format!("systemd sets it to the number of sockets that it passes, {MAX_SOCKETS} at most here"))
     })?;
     let mut names: Vec<String> = names.unwrap_or_default().split(':').map(str::to_owned).collect();
@@ -227,17 +226,17 @@ fn refused(name: &str, why: &str) -> Failure {
     Failure::usage(format!("the socket {name} that systemd passed cannot be used: {why}"))
 }
 
-/// Tells systemd that the daemon serves at this address.
+/// Notifies systemd that the daemon serves at this address.
 pub(crate) fn ready(address: SocketAddr) {
     notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving on {address}"))]);
 }
 
-/// Tells systemd that the daemon is about to end.
+/// Notifies systemd that the daemon is about to end.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("ending its sessions")]);
 }
 
-/// Tells systemd that the daemon is alive, if it wants to hear that.
+/// Notifies systemd that the daemon is alive, if a watchdog is set.
 pub(crate) fn alive() {
     if sd_notify::watchdog_enabled().is_some() {
         notify(&[NotifyState::Watchdog]);
@@ -250,16 +249,15 @@ pub(crate) fn heartbeat(usual: Duration) -> Duration {
 }
 
 fn heartbeat_for(watchdog: Option<Duration>, usual: Duration) -> Duration {
-    // A time of nothing is not meant.
+    // Zero would make the loop spin.
     let half = watchdog.map(|watchdog| (watchdog / 2).max(Duration::from_millis(1)));
     half.map_or(usual, |half| half.min(usual))
 }
 
 fn notify(state: &[NotifyState<'_>]) {
-    // Not being heard stops nothing; systemd notices by itself that it hears nothing.
-    let told: io::Result<()> = sd_notify::notify(state);
-    if let Err(error) = told {
-        tracing::warn!(%error, "systemd cannot be told (NOTIFY_SOCKET)");
+    // A failed notification stops nothing: systemd has its own timeouts.
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "cannot notify systemd (NOTIFY_SOCKET)");
     }
 }
 

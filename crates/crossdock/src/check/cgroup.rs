@@ -1,4 +1,4 @@
-//! What control groups leave this process: the tightest bound of its group and of those above it.
+//! The bounds of control groups: the tightest of its group and of those above it.
 
 use std::path::{Path, PathBuf};
 

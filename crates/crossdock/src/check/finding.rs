@@ -1,20 +1,20 @@
-//! What is found of one thing: as it is, as it should be, and the command that makes it so.
+//! One finding: the value found, the value wanted, the verdict, and the command that sets it.
 
 use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-/// How it stands with one thing.
+/// The verdict on one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
-    /// Nothing to set.
+    /// The value is as wanted.
     Ok,
-    /// The system does not say.
+    /// The system gives no value.
     Unknown,
-    /// The daemon works, and would work better.
+    /// The daemon works; the change would make it faster or more reliable.
     Advice,
-    /// The daemon does not start, or a part of it does not work.
+    /// The daemon, or a part of it, does not work.
     Problem,
 }
 
@@ -29,27 +29,27 @@ impl Display for Verdict {
     }
 }
 
-/// What is found of one thing.
+/// The finding on one item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// What is looked at.
+    /// The item.
     pub(crate) item: &'static str,
-    /// As it is.
+    /// The value found.
     pub(crate) found: String,
-    /// As the configuration wants it.
+    /// The value that the configuration wants.
     pub(crate) wanted: String,
-    /// How it stands.
+    /// The verdict.
     pub(crate) verdict: Verdict,
-    /// Why it matters; empty where it is as wanted.
+    /// The effect of the difference; empty for `ok`.
     pub(crate) why: String,
-    /// The command that mends it, until the next start of the machine if it is a setting of the kernel.
+    /// The command that sets the wanted value; a kernel setting lasts until the next boot.
     pub(crate) command: Option<String>,
-    /// The file that makes it last, and the line in it.
+    /// The file that keeps it across boots, and the line in it, as `FILE: LINE`.
     pub(crate) lasting: Option<String>,
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// An item with the wanted value.
     pub(crate) fn ok(item: &'static str, found: impl Display, wanted: impl Display) -> Finding {
         Finding {
             item,
@@ -62,33 +62,33 @@ impl Finding {
         }
     }
 
-    /// Something that the system does not say.
+    /// An item without a value.
     pub(crate) fn unknown(item: &'static str, wanted: impl Display, why: impl Display) -> Finding {
         Finding { why: why.to_string(), verdict: Verdict::Unknown, ..Finding::ok(item, "unknown", wanted) }
     }
 
-    /// It would be better otherwise.
+    /// Turns it into advice.
     pub(crate) fn advice(self, why: impl Display) -> Finding {
         Finding { verdict: Verdict::Advice, why: why.to_string(), ..self }
     }
 
-    /// It prevents work.
+    /// Turns it into a problem.
     pub(crate) fn problem(self, why: impl Display) -> Finding {
         Finding { verdict: Verdict::Problem, why: why.to_string(), ..self }
     }
 
-    /// The command that mends it.
+    /// Adds the command.
     pub(crate) fn command(self, command: impl Display) -> Finding {
         Finding { command: Some(command.to_string()), ..self }
     }
 
-    /// The file and its line that make it last.
+    /// Adds the file and the line that keep it.
     pub(crate) fn lasting(self, file: &str, line: impl Display) -> Finding {
         Finding { lasting: Some(format!("{file}: {line}")), ..self }
     }
 }
 
-/// A number of bytes as people read it; whole units where they fit.
+/// A number of bytes with its unit, without empty decimals.
 pub(crate) fn size(bytes: u64) -> String {
     crate::quantity::bytes(bytes).replace(".00", "")
 }

@@ -5,13 +5,12 @@ use super::machine::{Limit, Machine};
 use super::wanted::Wanted;
 
 /// Numbers of capabilities, from capabilities(7).
-pub(super) const CAP_NET_BIND_SERVICE: u32 = 10;
 pub(super) const CAP_NET_ADMIN: u32 = 12;
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
 const CAP_BPF: u32 = 39;
 
-/// Without as many descriptors no daemon starts.
+/// The daemon does not start with fewer descriptors.
 const LEAST_FILES: u64 = 64;
 /// Where limits of users are kept.
 const LIMITS_FILE: &str = "/etc/security/limits.d/60-crossdock.conf";
@@ -80,7 +79,7 @@ fn priority(limit: Limit, wanted: Option<i32>, may_raise: bool) -> Finding {
         .lasting(LIMITS_FILE, format_args!("* - nice {nice}"))
 }
 
-/// None is needed; what each is for is told.
+/// No capability is needed; the finding lists those that are effective.
 fn capabilities(machine: &Machine) -> Finding {
     let wanted = "none needed";
     if machine.status.is_none() {

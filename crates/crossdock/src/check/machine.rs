@@ -1,4 +1,4 @@
-//! What is read of the system, and tried on it: the one place of `check` that touches the machine. What cannot be read is absent.
+//! Reads the system: the only module of `check` that touches the machine. A value that cannot be read is absent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,10 +36,10 @@ pub(crate) struct Offload {
     pub(crate) gro: bool,
 }
 
-/// What became of something that was tried: an error's kind and text.
+/// The result of a trial: the error's kind and text.
 pub(crate) type Tried<T = ()> = Result<T, (io::ErrorKind, String)>;
 
-/// Where a socket or a folder is to be made.
+/// The place of a socket or a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// It is there: a socket, or a folder that may be written to.
@@ -52,7 +52,7 @@ pub(crate) enum Place {
     Refused(PathBuf),
 }
 
-/// What was read of the machine. Text is as the kernel gives it.
+/// The values of the machine. Text is unchanged from the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// `/proc/self/status`.
@@ -112,7 +112,7 @@ const SETTINGS: [&str; 10] = [
 ];
 
 impl Machine {
-    /// Reads and tries all of it. Sockets are opened and closed again; nothing stays.
+    /// Reads all values. Sockets are opened and closed again.
     pub(crate) fn read(wanted: &Wanted) -> Machine {
         let config = &wanted.context;
         let cpus = sched_getaffinity(None).ok();

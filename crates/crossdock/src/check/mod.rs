@@ -1,6 +1,6 @@
 //! `crossdock check`: whether this machine is set up for a configuration, and the commands that set it up.
 //!
-//! `machine` reads the system, and is alone in that; all others are functions from what was read to findings.
+//! Only `machine` reads the system; the other modules are functions from its values to findings.
 
 mod cgroup;
 mod cores;
@@ -25,7 +25,7 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::table::{Side, Width, render};
 
-/// Looks at the machine, and says what to set.
+/// Prints the findings.
 pub(crate) fn run(arguments: &Check) -> Outcome {
     let config = match &arguments.config {
         Some(path) => Config::read(path)?,
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
                 findings.iter().filter(|found| found.verdict == Verdict::Problem).map(|found| found.item).collect();
             let word = if number == 1 { "problem" } else { "problems" };
             Err(Failure::failed(format!("{number} {word}: {}", names.join(", ")))
-                .hint("each is told above, with the command that mends it; then run `crossdock check` again"))
+                .hint("each is listed above with its command; run `crossdock check` again afterwards"))
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The UDP socket, what the kernel does for it, and the TCP address of the HTTP API.
+//! The UDP socket, its offload by the kernel, and the TCP address of the HTTP API.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use super::finding::{Finding, size};
-use super::limits::{CAP_NET_ADMIN, CAP_NET_BIND_SERVICE};
+use super::limits::CAP_NET_ADMIN;
 use super::machine::{Machine, Offload, Tried};
 use super::wanted::Wanted;
 
@@ -28,7 +28,7 @@ pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
         offload("UDP GRO", "5.0", wanted.context.gso, &machine.offload, |offload| offload.gro),
     ];
     if let (Some(http), Some(tried)) = (wanted.http, &machine.http) {
-        // The daemon that has the UDP address has this one too.
+        // The daemon with this UDP address has the HTTP address too.
         let running = machine.running.filter(|running| *running == listen).map(|_| http);
         findings.push(address("HTTP address", http, tried.as_ref().err(), running));
     }
@@ -92,9 +92,7 @@ fn address(
             .problem(format_args!("no interface of this machine has it; set one of those listed ({listing})"))
             .command("ip -brief address"),
         ErrorKind::PermissionDenied => Finding::ok(name, "refused", wanted)
-            .problem(format_args!(
-                "ports below 1024 need CAP_NET_BIND_SERVICE ({CAP_NET_BIND_SERVICE}), or another port"
-            ))
+            .problem(format_args!("ports below 1024 need CAP_NET_BIND_SERVICE; or choose another port"))
             .command("sudo setcap cap_net_bind_service=ep \"$(command -v crossdock)\""),
         _ => Finding::ok(name, "refused", wanted).problem(why),
     }

@@ -1,4 +1,4 @@
-//! What is packaged with the program against what `check` wants of it, and against the program's own words.
+//! The packaged files agree with `check` and with one another.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a configuration asks of the machine, as numbers.
+//! The demands of a configuration on the machine, as numbers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const CLIENT_FILES: u64 = 8;
 /// Buffers of each context for what its handlers make, in bytes.
 const CONTEXT_BYTES: u64 = 70 << 20;
 
-/// What a configuration asks of the machine.
+/// The demands of a configuration on the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// The settings of the contexts.
@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What this configuration asks; its relative paths are those from `directory`.
+    /// The demands of this configuration; its relative paths are those from `directory`.
     pub(crate) fn of(config: &Config, directory: &Path) -> Wanted {
         let context = config.of_context(directory);
         let named = || context.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(context.listen));

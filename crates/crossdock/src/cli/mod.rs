@@ -63,9 +63,8 @@ Examples:
   crossdock serve --config crossdock.toml
 
 Ctrl-C or SIGTERM ends its sessions, removes its control socket and exits
-with 0. Under systemd it tells when it is ready (Type=notify, WatchdogSec=), and
-takes over the sockets of socket units: each is used in place of the one that is
-configured, by its kind: ListenDatagram=IP:PORT, ListenStream=/PATH (control),
+with 0. Under systemd it notifies readiness (Type=notify, WatchdogSec=) and takes
+over the sockets of socket units. Each replaces a configured one, by its kind: ListenDatagram=IP:PORT, ListenStream=/PATH (control),
 ListenSequentialPacket= (attach), ListenStream=IP:PORT (HTTP, loopback only).")]
     Serve(Serve),
 
@@ -254,7 +253,7 @@ Examples:
 how often a writer was left to wait because of them.")]
     Mailboxes(List),
 
-    /// Looks at this machine, and says what to set for the daemon, with the command for each
+    /// Compares this machine with what the daemon needs, and prints the command for each change
     #[command(after_help = "\
 Examples:
   crossdock check
@@ -262,9 +261,9 @@ Examples:
   crossdock check --json | jq -r 'select(.command) | .command'
 
 Limits, socket buffers, huge pages, cores, clock, paths and ports are compared with
-what the configuration asks. `advice` makes the daemon work better, a `problem`
-keeps it or a part of it from working; `unknown` is what the system does not say.
-Nothing is changed. Run it as the user who runs the daemon.
+the configuration. `advice` improves speed or reliability; a `problem` stops the
+daemon or a part of it; `unknown`: the system gives no value. Nothing is changed.
+Run it as the user of the daemon.
 
 Exit status: 0 if there is no problem, 1 if there is one.")]
     Check(Check),

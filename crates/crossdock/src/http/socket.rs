@@ -19,10 +19,10 @@ pub(crate) fn default_path() -> PathBuf {
     }
 }
 
-/// Where the control socket of the daemon is that was installed as a service.
+/// The control socket of the installed service.
 pub(crate) const OF_SERVICE: &str = "/run/crossdock/control.sock";
 
-/// Where a command looks for the daemon unless told otherwise: where the user's own daemon is; if there is none, at the service.
+/// The default control socket of commands: that of the user's own daemon, or that of the service if the first does not exist.
 pub(crate) fn path_of_daemon() -> PathBuf {
     first_there(default_path(), Path::new(OF_SERVICE))
 }

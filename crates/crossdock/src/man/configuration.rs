@@ -77,6 +77,9 @@ fn add(roff: &mut Roff, block: &Block<'_>) {
     }
     paragraphs(roff, text, !block.keys.is_empty());
     if !example.is_empty() {
+        if !text.is_empty() {
+            roff.control("PP", []);
+        }
         verbatim(roff, example.iter().copied());
     }
 }

@@ -95,7 +95,7 @@ fn page(program: &Command, command: &Command) -> String {
     plain(&(text + &without_preamble(&rest.render())))
 }
 
-/// Characters beyond ASCII, which not every program that shows pages takes as they are, by their numbers.
+/// Characters beyond ASCII by their numbers, since some page viewers expect ASCII.
 fn plain(page: &str) -> String {
     let escaped = |c: char| if c.is_ascii() { c.to_string() } else { format!("\\[u{:04X}]", u32::from(c)) };
     page.chars().map(escaped).collect()
@@ -127,7 +127,7 @@ fn marked(line: &str) -> Vec<Inline> {
 
 /// Lines that are shown as they stand.
 fn verbatim<'a>(roff: &mut Roff, lines: impl IntoIterator<Item = &'a str>) {
-    roff.control("PP", []).control("RS", ["4"]).control("nf", []);
+    roff.control("RS", ["4"]).control("nf", []);
     lines.into_iter().for_each(|line| {
         roff.text([roman(line)]);
     });

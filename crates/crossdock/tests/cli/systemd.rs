@@ -1,4 +1,4 @@
-//! What the daemon does under systemd: sockets that are passed to it, and what it tells.
+//! The daemon under systemd: passed sockets and notifications.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
@@ -67,7 +67,7 @@ fn sockets_that_are_passed_are_used_and_stay() {
     place.write("c.toml", CONFIG);
     let control = place.path("control.sock");
     let of_control = format!("control|unix-stream|{}", argument(&control));
-    // The names are those of one socket unit, except for one; the kinds tell the sockets apart.
+    // The names are those of one socket unit, except for one; the purpose follows from the kind.
     let sockets = [
         "crossdock.socket|ip-dgram|127.0.0.1:0",
         &of_control,
@@ -104,7 +104,7 @@ fn sockets_that_are_passed_are_used_and_stay() {
     }
     daemon.process.signal(Signal::TERM);
     daemon.process.end().with_code(0).saying(&["goodbye"]);
-    assert!(control.exists(), "it belongs to whom it was passed by");
+    assert!(control.exists(), "the file belongs to the process that passed it");
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn sockets_that_go_with_nothing_are_refused_with_the_reason() {
     let datagram = format!("udp|unix-dgram|{}", argument(&place.path("d")));
     let attach = format!("attach|unix-seqpacket|{}", argument(&place.path("a")));
     let udp = "udp|ip-dgram|127.0.0.1:0";
-    for (sockets, arguments, told) in [
+    for (sockets, arguments, said) in [
         (&[udp, udp][..], &[][..], ["`udp`", "another of its kind", "ListenDatagram=IP:PORT"]),
         (&[&wrong], &[], ["`udp`", "its kind is that of `control`", "ListenDatagram=IP:PORT"]),
-        (&[&datagram], &[], ["`udp`", "none that the daemon has a use for", "ListenSequentialPacket="]),
+        (&[&datagram], &[], ["`udp`", "the daemon has no use for its kind", "ListenSequentialPacket="]),
         (&["http|ip-stream|0.0.0.0:0"], &[], ["0.0.0.0", "not a loopback address", "127.0.0.1 or [::1]"]),
         (&[&attach], &["--config", "off.toml"], ["unix:/", "enabled = false", "take one of them out"]),
         (&[udp], &["--listen", "127.0.0.1:9"], ["127.0.0.1:", "--listen 127.0.0.1:9", "take one of them out"]),
@@ -131,7 +131,7 @@ fn sockets_that_go_with_nothing_are_refused_with_the_reason() {
         let mut serve = place.command([&["serve"], arguments].concat());
         serve.env_remove("CROSSDOCK_SOCKET");
         let Some(mut serve) = with_sockets(sockets, &serve) else { return };
-        crate::place::Process::spawn(&mut serve).end().with_code(2).saying(&told);
+        crate::place::Process::spawn(&mut serve).end().with_code(2).saying(&said);
     }
 }
 
@@ -145,12 +145,12 @@ fn sockets_for_another_process_are_left_alone() {
 }
 
 #[test]
-fn systemd_is_told_of_start_life_and_end() {
+fn systemd_is_said_of_start_life_and_end() {
     let place = Place::new();
     let path = place.path("notify.sock");
     let notify = UnixDatagram::bind(&path).unwrap();
     notify.set_read_timeout(Some(PATIENCE)).unwrap();
-    let told = |wanted: &str| {
+    let said = |wanted: &str| {
         let mut bytes = [0; 512];
         loop {
             let length = notify.recv(&mut bytes).unwrap_or_else(|error| panic!("{wanted} did not come: {error}"));
@@ -164,12 +164,12 @@ fn systemd_is_told_of_start_life_and_end() {
     // The heartbeat is faster than usual then.
     serve.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000").env_remove("WATCHDOG_PID");
     let daemon = Daemon::start(&mut serve);
-    let ready = told("READY=1");
+    let ready = said("READY=1");
     assert!(ready.contains(&format!("STATUS=serving on {}\n", daemon.address)), "{ready}");
     for _ in 0..3 {
-        told("WATCHDOG=1");
+        said("WATCHDOG=1");
     }
     daemon.process.signal(Signal::TERM);
-    told("STOPPING=1");
+    said("STOPPING=1");
     daemon.process.end().with_code(0).saying(&["goodbye"]);
 }
