@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn each_finding_is_one_object_with_all_keys() {
-        let keys = ["item", "found", "wanted", "verdict", "why", "command", "lasting"];
+        let keys = ["command", "found", "item", "lasting", "verdict", "wanted", "why"];
         for finding in findings(&machine(), &wanted()) {
             let object = serde_json::to_value(&finding).unwrap();
             assert_eq!(object.as_object().unwrap().keys().collect::<Vec<_>>(), keys.iter().collect::<Vec<_>>());

@@ -272,7 +272,7 @@ Exit status: 0 if there is no problem, 1 if there is one.")]
     #[command(after_help = "\
 Examples:
   crossdock man | man -l -
-  crossdock man --directory pages && man -l pages/crossdock-serve.1
+  crossdock man --directory pages
 
 A folder gets a page for each command, such as crossdock-serve.1, and that of the
 configuration, crossdock.toml.5.")]

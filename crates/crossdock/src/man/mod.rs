@@ -152,7 +152,9 @@ mod tests {
         for (name, text) in pages.iter().filter(|(name, _)| name.ends_with(".1")) {
             assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{name}");
             assert_eq!(text.matches(".ie \\n(.g").count(), 1, "{name} has one preamble:\n{text}");
-            assert!(text.contains(".SH EXAMPLES") || name == "crossdock.1", "{name}:\n{text}");
+            // Parts of `formats` and `conversions` have theirs in the pages of those.
+            let is_command = name.matches('-').count() == 1;
+            assert!(text.contains(".SH EXAMPLES") || !is_command, "{name}:\n{text}");
         }
         let (_, serve) = pages.iter().find(|(name, _)| name == "crossdock-serve.1").unwrap();
         assert!(serve.contains("\\-\\-config") && serve.contains("crossdock serve \\-\\-config"), "{serve}");

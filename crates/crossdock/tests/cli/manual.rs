@@ -35,7 +35,7 @@ fn groff_has_nothing_to_say_against_the_pages() {
     place.run(["man", "--directory", "pages"]).with_code(0);
     for entry in std::fs::read_dir(place.path("pages")).unwrap() {
         let path = entry.unwrap().path();
-        let Ok(shown) = Command::new("groff").args(["-man", "-Tutf8", "-ww"]).arg(&path).output() else {
+        let Ok(shown) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-P-cbou"]).arg(&path).output() else {
             println!("skipped: pages are looked at by groff, which is not there");
             return;
         };

@@ -145,7 +145,7 @@ fn sockets_for_another_process_are_left_alone() {
 }
 
 #[test]
-fn systemd_is_said_of_start_life_and_end() {
+fn systemd_is_notified_of_start_life_and_end() {
     let place = Place::new();
     let path = place.path("notify.sock");
     let notify = UnixDatagram::bind(&path).unwrap();
