@@ -1,6 +1,7 @@
 //! Processes messages in transit: daemon, command line, control API.
 #![forbid(unsafe_code)]
 
+mod check;
 mod cli;
 mod config;
 mod conversions;
@@ -12,6 +13,7 @@ mod handlers;
 mod http;
 mod input;
 mod lists;
+mod man;
 mod out;
 mod progress;
 mod publish;
@@ -20,8 +22,10 @@ mod schema;
 mod serve;
 mod signals;
 mod subscribe;
+mod systemd;
 mod table;
 mod top;
+mod version;
 
 use std::process::ExitCode;
 
@@ -59,6 +63,8 @@ fn run(command: Command) -> Outcome {
         Command::Top(arguments) => top::run(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Completions { shell } => completions(shell),
     }
 }

@@ -1,12 +1,13 @@
 //! `crossdock serve`: the context, the HTTP API, and waiting for the end.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
-use crossdock_runtime::{ContextHandle, HandlerSpec, Stopped, Wish};
+use crossdock_runtime::{ContextHandle, HandlerSpec, PassedSockets, Stopped, Wish};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::Serve;
@@ -17,7 +18,8 @@ use crate::http::server::Server;
 use crate::http::socket::{self, SocketFile};
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
-use crate::{out, schema};
+use crate::systemd::{self, Passed};
+use crate::{out, schema, version};
 
 /// How often the daemon looks whether its context is still there: rarely, for that wakes it.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -42,34 +44,33 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     if let Some(listen) = arguments.listen {
         config.context.set_listen(listen);
     }
+    // While there is no other thread.
+    let mut passed = Passed::take()?;
+    passed.check(arguments, &config)?;
     let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let streams = read_schemas(&config.stream, directory)?;
     start_log(config.log.level);
     let interrupt = Interrupt::install()?;
     interrupt.arm();
 
+    passed.log(&config);
     // The socket before the context's threads: it sets the umask for a moment.
-    let path = arguments.socket.clone().or_else(|| config.control.socket.clone()).unwrap_or_else(socket::default_path);
-    let (unix, _socket_file) = SocketFile::bind(&path)?;
-    let tcp = config.control.http.map(|address| {
-        TcpListener::bind(address).map_err(|error| {
-            Failure::failed(format!("cannot serve HTTP on {address}: {error}"))
-                .hint("set another address, or \"off\", as `http` under [control] in the configuration")
-        })
-    });
-    let tcp = tcp.transpose()?;
+    let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, &mut passed)?;
     let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
 
     let context_config = config.of_context(directory);
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
-    let context = ContextHandle::start(context_config).map_err(|error| Failure::failed(error.to_string()))?;
+    let context = ContextHandle::start_with(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
+    let context = context.map_err(|error| Failure::failed(error.to_string()))?;
     log(&context);
     declare(&context, &streams, &config)?;
     let server = Server::start(context.clone(), unix, tcp)?;
     let attach = context.attach_addr();
     let udp = context.udp_info();
     tracing::info!(
+        version = version::VERSION,
+        commit = version::COMMIT,
         address = %context.local_addr(),
         attach = attach.map_or_else(|| "off".to_owned(), ToString::to_string),
         socket = %path.display(),
@@ -85,7 +86,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         "serving"
     );
 
+    systemd::ready(context.local_addr());
     let end = wait(&context, &interrupt);
+    systemd::stopping();
     drop(server);
     context.stop();
     match end {
@@ -96,6 +99,38 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         }
         End::ContextStopped => Err(Failure::failed("the execution context has ended by itself")
             .hint("the log above says why; start the daemon again")),
+    }
+}
+
+/// The sockets of the HTTP API.
+struct ApiSockets {
+    path: PathBuf,
+    /// Goes with the daemon; a socket that systemd passed has none of its own.
+    _file: Option<SocketFile>,
+    unix: UnixListener,
+    tcp: Option<TcpListener>,
+}
+
+impl ApiSockets {
+    /// Opens those that were not passed.
+    fn open(arguments: &Serve, config: &Config, passed: &mut Passed) -> Outcome<ApiSockets> {
+        let configured = arguments.socket.clone().or_else(|| config.control.socket.clone());
+        let path = passed.control_path().or(configured).unwrap_or_else(socket::default_path);
+        let (unix, file) = match passed.control.take() {
+            Some(unix) => (unix, None),
+            None => SocketFile::bind(&path).map(|(unix, file)| (unix, Some(file)))?,
+        };
+        let bind = |address| {
+            TcpListener::bind(address).map_err(|error| {
+                Failure::failed(format!("cannot serve HTTP on {address}: {error}"))
+                    .hint("set another address, or \"off\", as `http` under [control] in the configuration")
+            })
+        };
+        let tcp = match passed.http.take() {
+            Some(tcp) => Some(tcp),
+            None => config.control.http.map(bind).transpose()?,
+        };
+        Ok(ApiSockets { path, _file: file, unix, tcp })
     }
 }
 
@@ -194,8 +229,10 @@ fn start_log(level: Level) {
 
 /// Waits for a signal, or for a context that should not have ended.
 fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
+    let heartbeat = systemd::heartbeat(HEARTBEAT);
     loop {
-        interrupt.sleep(HEARTBEAT);
+        systemd::alive();
+        interrupt.sleep(heartbeat);
         if let Some(signal) = interrupt.caught() {
             return End::Signal(signal);
         }

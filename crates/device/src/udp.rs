@@ -80,6 +80,19 @@ impl UdpDevice {
         UdpDevice::set_up(socket, None, options)
     }
 
+    /// A socket that is bound already, such as one that a service manager has passed on. It speaks with anyone.
+    ///
+    /// # Errors
+    /// `InvalidInput` for one that is bound to no port or speaks with one peer only; else the kernel's.
+    pub fn over(socket: UdpSocket, options: UdpOptions) -> io::Result<UdpDevice> {
+        let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        match (socket.local_addr()?.port(), socket.peer_addr()) {
+            (0, _) => refuse("the UDP socket is bound to no port"),
+            (_, Ok(_)) => refuse("the UDP socket is connected: it receives from one peer only"),
+            (_, Err(_)) => UdpDevice::set_up(socket, None, options),
+        }
+    }
+
     /// A socket at an address of the kernel's choosing that speaks with `addr` only. Nothing is sent yet; if nobody
     /// listens there, a later `send` or `receive` says `ConnectionRefused`.
     ///

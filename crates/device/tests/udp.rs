@@ -223,3 +223,19 @@ fn a_bound_device_learns_who_has_gone_and_still_speaks_with_the_others() {
         assert_eq!(device.refused(), Some(gone));
     }
 }
+
+#[test]
+fn a_bound_socket_is_taken_over_with_what_waits_in_it() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    send(&mut from, to, b"early", 5);
+    let mut device = UdpDevice::over(socket, UdpOptions::default()).unwrap();
+    assert_eq!(device.local_addr(), to);
+    assert_eq!(one(&mut device, &mut pool()).packets().next(), Some(&b"early"[..]));
+
+    let connected = UdpSocket::bind("127.0.0.1:0").unwrap();
+    connected.connect(to).unwrap();
+    let refused = UdpDevice::over(connected, UdpOptions::default()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+}

@@ -61,6 +61,8 @@ pub(crate) struct AttachParts {
     pub(crate) config: AttachConfig,
     pub(crate) host: HostConfig,
     pub(crate) address: AttachAddr,
+    /// A socket that listens there already.
+    pub(crate) passed: Option<AttachListener>,
     pub(crate) bell: Arc<BellPage>,
     pub(crate) commands: SyncSender<Command>,
     /// Wakes the context.
@@ -73,12 +75,12 @@ impl AttachThread {
     /// # Errors
     /// The system's: the address is taken, or may not be had.
     pub(crate) fn start(parts: AttachParts) -> io::Result<AttachThread> {
-        let AttachParts { config, host, address, bell, commands, context } = parts;
+        let AttachParts { config, host, address, passed, bell, commands, context } = parts;
         let own = (geteuid().as_raw(), getegid().as_raw());
         // A file that only the daemon's user may write needs no more protection than the policy; with more users it
         // must be open.
         let open_to_others = config.uids != Allowed::Own;
-        let listener = AttachListener::bind(&address, open_to_others)?;
+        let listener = passed.map_or_else(|| AttachListener::bind(&address, open_to_others), Ok)?;
         let mut poller = Poller::new()?;
         poller.add(&listener, LISTENER)?;
         let doorbell = poller.doorbell();

@@ -27,7 +27,7 @@ use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions,
 use crossdock_engine::Natives;
 use crossdock_format::registry::{Policy, Registry};
 use crossdock_format::{Format, FormatId};
-use crossdock_mailbox::attach::AttachAddr;
+use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
 use crossdock_query::{QueryError, Select};
@@ -35,7 +35,7 @@ use crossdock_transport::FormatName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -183,6 +183,15 @@ fn run_context(
     Ok(thread)
 }
 
+/// Sockets that were open before the daemon started, as a service manager opens them.
+#[derive(Debug, Default)]
+pub struct PassedSockets {
+    /// Bound; the context receives on it.
+    pub udp: Option<UdpSocket>,
+    /// Listening; processes attach by it.
+    pub attach: Option<AttachListener>,
+}
+
 /// The context has stopped, so it cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the context has stopped")]
@@ -217,9 +226,17 @@ impl ContextHandle {
     ///
     /// # Errors
     /// What could not be had, and what would mend it.
-    pub fn start(mut config: ContextConfig) -> Result<ContextHandle, StartError> {
+    pub fn start(config: ContextConfig) -> Result<ContextHandle, StartError> {
+        ContextHandle::start_with(config, PassedSockets::default())
+    }
+
+    /// The same with sockets that are open already; each is used in place of the address that is configured for it.
+    ///
+    /// # Errors
+    /// What could not be had, and what would mend it.
+    pub fn start_with(mut config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
         let system = |what| move |source| StartError::System { what, source };
-        let (device, poller) = open(&config)?;
+        let (device, poller) = open(&config, passed.udp)?;
         let udp = device.info();
         complete(&mut config, udp);
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
@@ -236,7 +253,7 @@ impl ContextHandle {
         // As above: the thread ends with its side.
         let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
         complaints.append(&mut refused_priorities(&config));
-        let attach = attach(&config, local_addr, bell, &commands, &doorbell)?;
+        let attach = attach(&config, passed.attach, local_addr, bell, &commands, &doorbell)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let dock = (doorbell.clone(), config.pin_cpu, large_buffers);
         let Platform { dock: platform, overlay, seats, threads } =
@@ -542,6 +559,7 @@ impl Drop for Shared {
 /// Starts the thread by which processes attach, if any may.
 fn attach(
     config: &ContextConfig,
+    passed: Option<AttachListener>,
     local_addr: SocketAddr,
     bell: Arc<BellPage>,
     commands: &SyncSender<Command>,
@@ -550,23 +568,36 @@ fn attach(
     if !config.attach.enabled {
         return Ok(None);
     }
-    let address = config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
+    let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
+    let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
     let (config, host) = (config.attach.clone(), config.host.clone());
     let (commands, context) = (commands.clone(), context.clone());
-    let parts = AttachParts { config, host, address: address.clone(), bell, commands, context };
+    let parts = AttachParts { config, host, address: address.clone(), passed, bell, commands, context };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
 /// The socket, and what wakes the context when something comes to it.
-fn open(config: &ContextConfig) -> Result<(Box<UdpDevice>, Poller), StartError> {
-    let addr = config.listen;
-    let device = UdpDevice::bind(addr, udp_options(config)).map_err(|source| StartError::Bind { addr, source })?;
+fn open(config: &ContextConfig, passed: Option<UdpSocket>) -> Result<(Box<UdpDevice>, Poller), StartError> {
+    let addr = passed.as_ref().and_then(|passed| passed.local_addr().ok()).unwrap_or(config.listen);
+    let device = match passed {
+        Some(passed) => UdpDevice::over(passed, udp_options(config)),
+        None => UdpDevice::bind(addr, udp_options(config)),
+    };
+    let device = device.map_err(|source| StartError::Bind { addr, source })?;
     let opened = Poller::new().and_then(|mut poller| {
         device.as_fd().map_or(Ok(()), |fd| poller.add(fd, SOCKET))?;
         Ok(poller)
     });
     let poller = opened.map_err(|source| StartError::System { what: "epoll", source })?;
     Ok((Box::new(device), poller))
+}
+
+/// Opens the socket of a context with these settings and closes it again: what the kernel grants it.
+///
+/// # Errors
+/// As [`ContextHandle::start`] has for it: the address is taken, is none of this machine's, or needs privileges.
+pub fn probe_udp(config: &ContextConfig) -> io::Result<UdpInfo> {
+    UdpDevice::bind(config.listen, udp_options(config)).map(|device| device.info())
 }
 
 /// What the configuration leaves to the machine.

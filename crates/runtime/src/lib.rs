@@ -48,7 +48,7 @@ pub use config::{
 };
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
-pub use handle::{ContextHandle, ExplainError, KeptConversion, StartError, Stopped};
+pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, Stopped, probe_udp};
 pub use managers::handle::{ManagerHandle, Wish};
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};

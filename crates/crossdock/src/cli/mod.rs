@@ -17,6 +17,7 @@ pub(crate) use self::formats::{
 };
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};
+use crate::version;
 
 const EXIT_STATUS: &str = "\
 Exit status: 0 done, 1 failed, 2 the command line, a query or a file that it
@@ -28,7 +29,7 @@ has no end of its own (serve, subscribe without --limit, --for and
 
 /// Processes messages in transit: publishers send records, subscribers say in SQL what they want of them.
 #[derive(Debug, Parser)]
-#[command(name = "crossdock", version, max_term_width = 110, after_help = format!("\
+#[command(name = "crossdock", version = version::SHORT, long_version = version::long(), max_term_width = 110, after_help = format!("\
 Start with: crossdock demo airline
 
 {EXIT_STATUS}"))]
@@ -62,7 +63,9 @@ Examples:
   crossdock serve --config crossdock.toml
 
 Ctrl-C or SIGTERM ends its sessions, removes its control socket and exits
-with 0.")]
+with 0. Under systemd it notifies readiness (Type=notify, WatchdogSec=) and takes
+over the sockets of socket units. Each replaces a configured one, by its kind: ListenDatagram=IP:PORT, ListenStream=/PATH (control),
+ListenSequentialPacket= (attach), ListenStream=IP:PORT (HTTP, loopback only).")]
     Serve(Serve),
 
     /// Sends a file's rows, or standard input's, as records of a stream
@@ -250,6 +253,31 @@ Examples:
 how often a writer was left to wait because of them.")]
     Mailboxes(List),
 
+    /// Compares this machine with what the daemon needs, and prints the command for each change
+    #[command(after_help = "\
+Examples:
+  crossdock check
+  crossdock check --config /etc/crossdock/crossdock.toml
+  crossdock check --json | jq -r 'select(.command) | .command'
+
+Limits, socket buffers, huge pages, cores, clock, paths and ports are compared with
+the configuration. `advice` improves speed or reliability; a `problem` stops the
+daemon or a part of it; `unknown`: the system gives no value. Nothing is changed.
+Run it as the user of the daemon.
+
+Exit status: 0 if there is no problem, 1 if there is one.")]
+    Check(Check),
+
+    /// Prints the manual page, or writes one for each command to a folder
+    #[command(after_help = "\
+Examples:
+  crossdock man | man -l -
+  crossdock man --directory pages
+
+A folder gets a page for each command, such as crossdock-serve.1, and that of the
+configuration, crossdock.toml.5.")]
+    Man(Man),
+
     /// Prints a shell's completions
     #[command(after_help = "\
 Examples:
@@ -295,10 +323,28 @@ pub(crate) struct Serve {
     pub(crate) print_config: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Configuration file to check for, instead of the defaults
+    #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Folder to write all pages to; it is made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+}
+
 /// Where the daemon is asked about itself.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
-    /// The daemon's control socket [default: crossdock.sock in $XDG_RUNTIME_DIR, else /tmp/crossdock-UID.sock]
+    /// The daemon's control socket [default: crossdock.sock in $XDG_RUNTIME_DIR, else /tmp/crossdock-UID.sock; if that is not there,
+    /// that of the installed service, /run/crossdock/control.sock]
     #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
 }

@@ -74,6 +74,11 @@ impl ContextSection {
         self.listen = listen;
     }
 
+    /// Where it receives.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// Puts its settings into a context's.
     pub(super) fn apply(&self, config: &mut ContextConfig) {
         config.listen = self.listen;

@@ -117,6 +117,16 @@ impl Default for AttachSection {
 }
 
 impl AttachSection {
+    /// Whether anybody may attach.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Where, if that is configured.
+    pub(crate) fn address(&self) -> Option<&AttachAddr> {
+        self.address.as_ref()
+    }
+
     /// Who may attach, and where, with memory as `[host]` says.
     pub(super) fn settings(&self, host: &HostSection) -> AttachConfig {
         let AttachSection { enabled, address, uids, gids, domains } = self.clone();

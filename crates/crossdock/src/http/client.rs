@@ -34,8 +34,10 @@ impl Client {
     /// The daemon at this socket, or at the usual one.
     pub(crate) fn new(path: Option<&Path>) -> Outcome<Client> {
         let Some(path) = path else {
-            let path = socket::default_path();
-            refuse_impostor(&path)?;
+            let path = socket::path_of_daemon();
+            if path != Path::new(socket::OF_SERVICE) {
+                refuse_impostor(&path)?;
+            }
             return Ok(Client { path });
         };
         Ok(Client { path: path.to_owned() })
@@ -174,6 +176,10 @@ impl Client {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 Failure::failed(format!("no daemon is running at {path}"))
                     .hint("start one with `crossdock serve`, or name its control socket with --socket")
+            }
+            io::ErrorKind::PermissionDenied if self.path == Path::new(socket::OF_SERVICE) => {
+                Failure::failed(format!("you may not use the daemon at {path}"))
+                    .hint("it is for the group `crossdock`: `sudo usermod -aG crossdock \"$USER\"`, and log in again")
             }
             io::ErrorKind::PermissionDenied => Failure::failed(format!("you may not use the daemon at {path}"))
                 .hint("its control socket is for the user who started it"),

@@ -65,6 +65,8 @@ pub(crate) struct Health {
     pub(crate) status: String,
     /// The daemon's version.
     pub(crate) version: String,
+    /// The commit that the daemon was built from, or `unknown`.
+    pub(crate) commit: String,
     /// The UDP address of the context.
     pub(crate) address: String,
 }

@@ -19,6 +19,18 @@ pub(crate) fn default_path() -> PathBuf {
     }
 }
 
+/// The control socket of the installed service.
+pub(crate) const OF_SERVICE: &str = "/run/crossdock/control.sock";
+
+/// The default control socket of commands: that of the user's own daemon, or that of the service if the first does not exist.
+pub(crate) fn path_of_daemon() -> PathBuf {
+    first_there(default_path(), Path::new(OF_SERVICE))
+}
+
+fn first_there(own: PathBuf, service: &Path) -> PathBuf {
+    if std::fs::symlink_metadata(&own).is_err() && service.exists() { service.to_owned() } else { own }
+}
+
 /// What tells a file from another that came to stand at its path: device, inode, and since inodes are used again, when it was made
 /// (nothing ever changes the contents of a socket).
 type Identity = (u64, u64, i64, i64);
@@ -100,6 +112,17 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(file);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_service_is_asked_where_the_user_has_no_daemon() {
+        let directory = tempfile::tempdir().unwrap();
+        let (own, service) = (directory.path().join("own.sock"), directory.path().join("service.sock"));
+        assert_eq!(first_there(own.clone(), &service), own, "neither is there");
+        std::fs::write(&service, "").unwrap();
+        assert_eq!(first_there(own.clone(), &service), service);
+        std::fs::write(&own, "").unwrap();
+        assert_eq!(first_there(own.clone(), &service), own);
     }
 
     #[test]

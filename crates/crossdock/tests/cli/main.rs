@@ -8,14 +8,17 @@
 mod attached;
 mod bad_input;
 mod binary;
+mod check;
 mod demo;
 mod encodings;
 mod endings;
 mod http;
 mod killed;
 mod mailbox;
+mod manual;
 mod morph;
 mod place;
 mod platform;
 mod setup;
+mod systemd;
 mod transit;

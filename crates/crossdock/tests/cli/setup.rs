@@ -64,6 +64,22 @@ fn completions_are_there_for_every_shell() {
 }
 
 #[test]
+fn the_version_is_a_line_or_all_that_there_is_to_know() {
+    let place = Place::new();
+    let short = place.run(["-V"]).with_code(0).stdout;
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(short.starts_with(&format!("crossdock {version} (")) && short.ends_with(")\n"), "{short}");
+    assert_eq!(short.lines().count(), 1, "{short}");
+    let long = place.run(["--version"]).with_code(0).stdout;
+    assert!(long.starts_with(&format!("crossdock {version}\n")), "{long}");
+    for key in ["commit:", "features:", "encodings: json csv", "target:", "profile:", "compiler:  rustc "] {
+        assert!(long.lines().any(|line| line.starts_with(key)), "{key} in {long}");
+    }
+    let commit = short.split(['(', ')']).nth(1).unwrap();
+    assert!(long.contains(&format!("commit:    {commit}")), "{long}{short}");
+}
+
+#[test]
 fn help_has_an_example_for_every_command() {
     let place = Place::new();
     let commands = [
@@ -86,6 +102,8 @@ fn help_has_an_example_for_every_command() {
         "top",
         "clients",
         "mailboxes",
+        "check",
+        "man",
         "completions",
     ];
     let overview = place.run(["--help"]).with_code(0).stdout;

@@ -26,6 +26,15 @@ impl AttachAddr {
         AttachAddr::Abstract(format!("crossdock-shm-{listen}"))
     }
 
+    /// The address in the kernel's form; none for a socket without a name, or one whose name is not text.
+    pub(super) fn of_socket_addr(name: &SocketAddrUnix) -> Option<AttachAddr> {
+        if let Some(name) = name.abstract_name() {
+            return String::from_utf8(name.to_vec()).ok().map(AttachAddr::Abstract);
+        }
+        let path = name.path()?;
+        Some(AttachAddr::Path(PathBuf::from(path.to_str().ok()?)))
+    }
+
     /// The kernel's form.
     pub(super) fn to_socket_addr(&self) -> io::Result<SocketAddrUnix> {
         Ok(match self {

@@ -3,9 +3,11 @@
 use super::{AttachAddr, Peer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, chmod};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, getsockname, listen,
+    socket_with,
 };
 use std::fs;
 use std::io;
@@ -68,6 +70,23 @@ impl AttachListener {
         };
         listen(&socket, BACKLOG)?;
         Ok(AttachListener { _file: file, socket, address: address.clone() })
+    }
+
+    /// A socket that listens already, such as one that a service manager has passed on. Its file, if it has one, stays when this
+    /// is dropped: it belongs to that manager.
+    ///
+    /// # Errors
+    /// `InvalidInput` for anything else than a listening Unix socket with a name that keeps packets apart (`SOCK_SEQPACKET`).
+    pub fn over(socket: OwnedFd) -> io::Result<AttachListener> {
+        let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
+        if socket_type(&socket).ok() != Some(SocketType::SEQPACKET) || !socket_acceptconn(&socket).unwrap_or(false) {
+            return Err(refuse("not a listening socket of sequential packets"));
+        }
+        let name = SocketAddrUnix::try_from(getsockname(&socket)?).map_err(|_| refuse("not a Unix socket"))?;
+        let address = AttachAddr::of_socket_addr(&name).ok_or_else(|| refuse("a socket without a name"))?;
+        ioctl_fionbio(&socket, true)?;
+        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        Ok(AttachListener { _file: None, socket, address })
     }
 
     /// Where it listens.
@@ -231,6 +250,28 @@ mod tests {
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
         assert_eq!(AttachListener::bind(&address, false).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_socket_that_listens_already_is_taken_over_and_its_file_stays() {
+        let directory = Directory::new();
+        let name = AttachAddr::Abstract(format!("crossdock-test-passed-{}", std::process::id()));
+        for address in [directory.address(), name] {
+            let socket = new_socket(SocketFlags::empty()).unwrap();
+            bind(&socket, &address.to_socket_addr().unwrap()).unwrap();
+            assert_eq!(AttachListener::over(socket.try_clone().unwrap()).unwrap_err().kind(), ErrorKind::InvalidInput);
+            listen(&socket, 1).unwrap();
+            let listener = AttachListener::over(socket).unwrap();
+            assert_eq!(listener.address(), &address);
+            assert!(listener.accept().unwrap().is_none(), "it does not block");
+            let _client = connected(&address);
+            assert_eq!(listener.accept().unwrap().unwrap().0.pid, std::process::id());
+        }
+        assert!(directory.0.join("attach").exists());
+        let unnamed = new_socket(SocketFlags::empty()).unwrap();
+        assert_eq!(AttachListener::over(unnamed).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let stream = std::os::unix::net::UnixListener::bind(directory.0.join("stream")).unwrap();
+        assert_eq!(AttachListener::over(stream.into()).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crossdock_runtime::{ContextHandle, ExplainError};
 
 use super::{answer, ask, error, query_error, read_body};
 use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Mailboxes, Streams, Subscriptions};
+use crate::version;
 
 /// Whether the daemon is well
 #[utoipa::path(
@@ -23,8 +24,8 @@ pub(super) async fn health(State(context): State<ContextHandle>) -> Response {
     let health = |context: &ContextHandle| {
         // It is well if it answers at all.
         context.context()?;
-        let (status, version) = ("ok".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        Ok(Health { status, version, address: context.local_addr().to_string() })
+        let [status, version, commit] = ["ok", version::VERSION, version::COMMIT].map(str::to_owned);
+        Ok(Health { status, version, commit, address: context.local_addr().to_string() })
     };
     answer(ask(context, health).await)
 }

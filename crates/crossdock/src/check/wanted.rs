@@ -1,0 +1,128 @@
+//! The demands of a configuration on the machine, as numbers.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crossdock_mailbox::attach::AttachAddr;
+use crossdock_runtime::{ContextConfig, ContextKind, ContextSpec, PlatformConfig};
+
+use crate::config::Config;
+use crate::http::socket;
+
+/// Descriptors that the daemon has beside those of clients: its sockets, doorbells, files and HTTP connections.
+const OWN_FILES: u64 = 192;
+/// Descriptors for an attached client: its socket, segments, doorbells and process; and those of a protection domain of its own.
+const CLIENT_FILES: u64 = 8;
+
+/// Buffers of each context for what its handlers make, in bytes.
+const CONTEXT_BYTES: u64 = 70 << 20;
+
+/// The demands of a configuration on the machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// The settings of the contexts.
+    pub(crate) context: ContextConfig,
+    /// The control socket.
+    pub(crate) control: PathBuf,
+    /// The TCP address of the HTTP API.
+    pub(crate) http: Option<SocketAddr>,
+    /// The attach socket.
+    pub(crate) attach: Option<AttachAddr>,
+}
+
+impl Wanted {
+    /// The demands of this configuration; its relative paths are those from `directory`.
+    pub(crate) fn of(config: &Config, directory: &Path) -> Wanted {
+        let context = config.of_context(directory);
+        let named = || context.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(context.listen));
+        Wanted {
+            control: config.control.socket.clone().unwrap_or_else(socket::default_path),
+            http: config.control.http,
+            attach: context.attach.enabled.then(named),
+            context,
+        }
+    }
+
+    /// Open files, with every table full.
+    pub(crate) fn files(&self) -> u64 {
+        let clients = if self.attach.is_some() { u64::from(self.context.host.max_clients) } else { 0 };
+        OWN_FILES + CLIENT_FILES * clients
+    }
+
+    /// The two segments of one protection domain, in bytes.
+    pub(crate) fn domain_bytes(&self) -> u64 {
+        match self.attach {
+            Some(_) => self.context.host.shared_bytes + self.context.host.inbox_bytes,
+            None => 0,
+        }
+    }
+
+    /// Protection domains that the configuration names, or else the one of the daemon's own user.
+    pub(crate) fn domains(&self) -> u64 {
+        self.context.attach.domains.len().max(1) as u64
+    }
+
+    /// Buffers and segments, in bytes, when all of them are in use.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let contexts = 1 + self.context.platform.contexts.len() as u64;
+        self.context.buffer_bytes + contexts * CONTEXT_BYTES + self.domains() * self.domain_bytes()
+    }
+
+    /// Contexts that are tied to a CPU: name and CPU. c-cores of one CPU share a thread.
+    pub(crate) fn pinned(&self) -> Vec<(String, usize)> {
+        let platform = &self.context.platform;
+        let names = platform.names().unwrap_or_default();
+        let dock = self.context.pin_cpu.map(|cpu| (PlatformConfig::DOCK.to_owned(), cpu));
+        let further =
+            names.into_iter().zip(&platform.contexts).filter_map(|(name, context)| Some((name, context.cpu?)));
+        dock.into_iter().chain(further).collect()
+    }
+
+    /// Threads of contexts: each g-core and the context with the device has one, and so have the c-cores of each CPU.
+    pub(crate) fn threads(&self) -> usize {
+        let contexts = &self.context.platform.contexts;
+        let shares = |context: &&ContextSpec| context.kind == ContextKind::CCore && context.cpu.is_some();
+        let shared: BTreeSet<Option<usize>> = contexts.iter().filter(shares).map(|context| context.cpu).collect();
+        1 + shared.len() + contexts.iter().filter(|context| !shares(context)).count()
+    }
+
+    /// The highest priority that a context is to have, if one is to be above the ordinary one.
+    pub(crate) fn highest_nice(&self) -> Option<i32> {
+        let further = self.context.platform.contexts.iter().filter_map(|context| context.nice);
+        self.context.nice.into_iter().chain(further).min().filter(|nice| *nice < 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_counted_by_their_threads() {
+        let mut wanted = Wanted::of(&Config::default(), Path::new(""));
+        assert_eq!((wanted.threads(), wanted.pinned().len(), wanted.highest_nice()), (2, 0, None));
+        let context = |kind, cpu, nice| ContextSpec { cpu, nice, ..ContextSpec::new(kind) };
+        wanted.context.platform.contexts = vec![
+            context(ContextKind::CCore, Some(1), Some(-5)),
+            context(ContextKind::CCore, Some(1), Some(5)),
+            context(ContextKind::CCore, Some(2), None),
+            context(ContextKind::CCore, None, None),
+            context(ContextKind::GCore, None, None),
+        ];
+        wanted.context.pin_cpu = Some(0);
+        assert_eq!((wanted.threads(), wanted.highest_nice()), (5, Some(-5)));
+        let pinned: Vec<(String, usize)> = wanted.pinned();
+        let names: Vec<(&str, usize)> = pinned.iter().map(|(name, cpu)| (name.as_str(), *cpu)).collect();
+        assert_eq!(names, [("c-core-0", 0), ("c-core-1", 1), ("c-core-2", 1), ("c-core-3", 2)]);
+    }
+
+    #[test]
+    fn without_attaching_there_is_no_memory_and_no_descriptor_for_it() {
+        let mut wanted = Wanted::of(&Config::default(), Path::new(""));
+        assert_eq!(wanted.memory_bytes(), (128 + 2 * 70 + 256 + 128) << 20);
+        assert_eq!(wanted.files(), 192 + 8 * 1024);
+        wanted.attach = None;
+        assert_eq!((wanted.memory_bytes(), wanted.files()), ((128 + 2 * 70) << 20, 192));
+    }
+}

@@ -1,0 +1,71 @@
+//! What this program is: version, commit, features, and how it was built. The build script finds them out.
+
+use std::sync::LazyLock;
+
+use crossdock_format::Format;
+use crossdock_format::encoding::{self, Encoding, EncodingOptions};
+
+/// The version of the package.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The first 12 digits of the commit, with `-modified` behind them where the sources differ from it; or `unknown`.
+pub(crate) const COMMIT: &str = env!("CROSSDOCK_BUILT_COMMIT");
+/// What `-V` prints behind the name.
+pub(crate) const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CROSSDOCK_BUILT_COMMIT"), ")");
+
+/// What `--version` prints behind the name.
+pub(crate) fn long() -> &'static str {
+    static LONG: LazyLock<String> = LazyLock::new(|| {
+        let date = match env!("CROSSDOCK_BUILT_COMMIT_DATE") {
+            "unknown" => String::new(),
+            date => format!(" of {date}"),
+        };
+        let names: Vec<&str> = encodings().map(Encoding::name).collect();
+        format!(
+            "{VERSION}\n\
+             commit:    {COMMIT}{date}\n\
+             features:  {}\n\
+             encodings: {}\n\
+             target:    {}\n\
+             profile:   {}\n\
+             compiler:  {}",
+            env!("CROSSDOCK_BUILT_FEATURES"),
+            names.join(" "),
+            env!("CROSSDOCK_BUILT_TARGET"),
+            env!("CROSSDOCK_BUILT_PROFILE"),
+            env!("CROSSDOCK_BUILT_RUSTC"),
+        )
+    });
+    &LONG
+}
+
+/// The encodings that this build can write: those that bring libraries may have been left out of it.
+fn encodings() -> impl Iterator<Item = Encoding> {
+    let probe = Format::parse_schema("a i32").ok();
+    let options = EncodingOptions::default();
+    let is_there = move |encoding: &Encoding| {
+        probe.as_ref().is_some_and(|format| encoding::encoder(*encoding, format, None, &options).is_ok())
+    };
+    Encoding::ALL.into_iter().filter(is_there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commit_is_twelve_digits_or_said_to_be_unknown() {
+        let digits = COMMIT.strip_suffix("-modified").unwrap_or(COMMIT);
+        let is_hash = digits.len() == 12 && digits.chars().all(|c| c.is_ascii_hexdigit());
+        // A package may give any name for it.
+        let is_given = option_env!("CROSSDOCK_COMMIT").is_some_and(|given| given.starts_with(digits));
+        assert!(is_hash || is_given || COMMIT == "unknown", "{COMMIT}");
+        assert!(SHORT.starts_with(VERSION) && SHORT.contains(COMMIT), "{SHORT}");
+    }
+
+    #[test]
+    fn every_encoding_of_this_build_is_named() {
+        let all = Encoding::ALL.map(Encoding::name).join(" ");
+        let line = long().lines().find_map(|line| line.strip_prefix("encodings: "));
+        assert_eq!(line, Some(all.as_str()), "the binary has every encoding that there is");
+    }
+}
