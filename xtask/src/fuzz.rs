@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZero;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +13,25 @@ use std::time::SystemTime;
 use lexopt::prelude::*;
 
 use crate::Ended;
-use crate::place::{self, Place};
+use crate::place::Place;
 use crate::steps::{Call, Outcome, Steps};
 
+/// The environment variable by which [`build`] has cargo run this program in the compiler's place.
+const COMPILER: &str = "CROSSDOCK_FUZZ_COMPILER";
+
+/// The environment variable by which the program of all targets knows which of them it is.
+const TARGET: &str = "CROSSDOCK_FUZZ_TARGET";
+
 /// Coverage for libFuzzer, by the flags that cargo-fuzz passes; no sanitizer, which stable Rust does not have.
-const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
+const COVERAGE: [&str; 7] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "--cfg",
+    "fuzzing",
+];
 
 /// One input may take this long, in seconds: thousands of times what any of them should.
 const INPUT_LIMIT_S: u32 = 10;
@@ -144,34 +157,26 @@ fn lacks() -> Option<String> {
     (!there).then(|| format!("libFuzzer is C++ and there is no `{compiler}`; install g++, or name a compiler in CXX"))
 }
 
-/// The fuzz package's binaries: each is a target.
+/// The names of the targets: each is a file.
 fn targets(place: &Place) -> Result<Vec<String>, String> {
-    let manifest = place.root.join("fuzz/Cargo.toml");
-    if !manifest.exists() {
-        return Err("there is no fuzz/Cargo.toml, and so no fuzz target".into());
-    }
-    let metadata = place::metadata(&manifest, &["--no-deps"])?;
-    let all = metadata["packages"].as_array().into_iter().flatten();
-    let all = all.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let bins = all.filter(|t| t["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin")));
-    let mut names: Vec<String> = bins.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect();
-    names.sort();
-    if names.is_empty() { Err("fuzz/Cargo.toml has no [[bin]]: give each target one".into()) } else { Ok(names) }
+    let folder = place.root.join("fuzz/src/targets");
+    let files = files_of(&folder)?;
+    let names = files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs"));
+    let names: Vec<String> = names.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned())).collect();
+    if names.is_empty() { Err(format!("{}: there is no target, NAME.rs", folder.display())) } else { Ok(names) }
 }
 
-/// Builds the targets, checked arithmetic and debug assertions on; true where that went well.
+/// Builds the one program of all targets, checked arithmetic and debug assertions on; true where that went well.
 fn build(steps: &mut Steps<'_>) -> bool {
     let mut built = false;
     steps.step("fuzz: build", |steps| {
-        let host = match host() {
-            Ok(host) => host,
-            Err(why) => return Outcome::Failed(why),
+        let mut cargo = steps.place.cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml"]);
+        let this = match std::env::current_exe() {
+            Ok(this) => this,
+            Err(e) => return Outcome::Failed(format!("where this program is cannot be told: {e}")),
         };
-        let mut cargo = steps.place.cargo(&["build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
-        // With a target named, the flags stay out of build scripts and procedural macros.
-        cargo.args(["--target", &host]).env("CARGO_TARGET_DIR", folder(steps.place)).env("RUSTFLAGS", RUSTFLAGS);
-        cargo.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
-        cargo.env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true");
+        // No flags for all crates: those of others take as long again with coverage, and are not what is fuzzed.
+        cargo.env("CARGO_TARGET_DIR", folder(steps.place)).env("RUSTC_WRAPPER", this).env(COMPILER, "1");
         match steps.call("fuzz: build", cargo) {
             Ok(call) if call.ok() => {
                 built = true;
@@ -184,18 +189,30 @@ fn build(steps: &mut Steps<'_>) -> bool {
     built
 }
 
+/// Becomes the compiler, where cargo runs this program in its place (`RUSTC_WRAPPER`) to build the targets, with coverage
+/// for the project's own crates. Comes back with the reason where that cannot be, and with none where cargo does not.
+pub(crate) fn compiler() -> Option<String> {
+    std::env::var_os(COMPILER)?;
+    let mut words = std::env::args_os().skip(1);
+    let Some(rustc) = words.next() else { return Some(format!("{COMPILER} is set, and no compiler is named")) };
+    let words: Vec<OsString> = words.collect();
+    let mut command = Command::new(&rustc);
+    if has_coverage(std::env::var("CARGO_PKG_NAME").ok().as_deref(), &words) {
+        command.args(COVERAGE);
+    }
+    let error = command.args(words).exec();
+    Some(format!("{}: {error}", rustc.display()))
+}
+
+/// Whether a package is compiled with coverage: those of this project, but not their build scripts.
+fn has_coverage(package: Option<&str>, words: &[OsString]) -> bool {
+    let is_own = package.is_some_and(|name| name.starts_with("crossdock-"));
+    is_own && !words.iter().any(|word| word == "build_script_build")
+}
+
 /// Where all that fuzzing makes goes: builds, corpora, crashes.
 fn folder(place: &Place) -> PathBuf {
     place.target.join("fuzz")
-}
-
-/// This machine's target triple.
-fn host() -> Result<String, String> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let out = Command::new(rustc).arg("-vV").output().map_err(|e| format!("rustc -vV: {e}"))?;
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".into())
 }
 
 /// What the targets are to do.
@@ -211,20 +228,16 @@ enum Work {
 /// Runs built targets, as many at a time as there are processors, and prints their lines in order. The time of a line is
 /// what the run waited for this target after the one before.
 fn fuzz_all(steps: &mut Steps<'_>, targets: &[String], work: &Work) {
-    let host = match host() {
-        Ok(host) => host,
-        Err(why) => return steps.step("fuzz", |_| Outcome::Failed(why)),
-    };
     let (next, (sender, receiver)) = (AtomicUsize::new(0), mpsc::channel());
     let at_a_time = std::thread::available_parallelism().map_or(1, NonZero::get).min(targets.len());
     // The same steps with nothing counted: the threads that run targets print no lines.
     let quiet = Steps::new(steps.place, false);
     std::thread::scope(|scope| {
         for _ in 0..at_a_time {
-            let (sender, next, quiet, host) = (sender.clone(), &next, &quiet, &host);
+            let (sender, next, quiet) = (sender.clone(), &next, &quiet);
             scope.spawn(move || {
                 while let Some((number, target)) = take(next, targets) {
-                    let run = Run { steps: quiet, host, target, work };
+                    let run = Run { steps: quiet, target, work };
                     // The receiver is there until every target has been reported.
                     let _ = sender.send((number, run.outcome()));
                 }
@@ -253,7 +266,6 @@ fn take<'a>(next: &AtomicUsize, targets: &'a [String]) -> Option<(usize, &'a str
 /// One target at work.
 struct Run<'a> {
     steps: &'a Steps<'a>,
-    host: &'a str,
     target: &'a str,
     work: &'a Work,
 }
@@ -266,7 +278,7 @@ impl Run<'_> {
             Work::Corpus { seconds } => (*seconds, None),
             Work::Seeds { seconds, seed } => (*seconds, Some(*seed)),
         };
-        let seeds = match kept_seeds(&self.seeds()) {
+        let seeds = match files_of(&self.seeds()) {
             Ok(seeds) => seeds,
             Err(why) => return Outcome::Failed(why),
         };
@@ -325,8 +337,8 @@ impl Run<'_> {
         let folder = folder(self.steps.place);
         let artifacts = folder.join("artifacts").join(self.target);
         std::fs::create_dir_all(&artifacts).map_err(|e| format!("{}: {e}", artifacts.display()))?;
-        let mut command = Command::new(folder.join(self.host).join("release").join(self.target));
-        command.current_dir(&self.steps.place.root);
+        let mut command = Command::new(folder.join("release/crossdock-fuzz"));
+        command.current_dir(&self.steps.place.root).env(TARGET, self.target);
         command.arg(format!("-timeout={INPUT_LIMIT_S}")).arg(format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         Ok(command)
@@ -351,8 +363,8 @@ impl Run<'_> {
     }
 }
 
-/// The files of a folder of seeds, in the order of their names; none if there is no such folder.
-fn kept_seeds(folder: &Path) -> Result<Vec<PathBuf>, String> {
+/// The files of a folder, in the order of their names; none if there is no such folder.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let at_folder = |e: std::io::Error| format!("{}: {e}", folder.display());
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -440,6 +452,15 @@ mod tests {
     }
 
     #[test]
+    fn the_project_s_own_crates_have_coverage_and_no_others() {
+        let words = |name: &str| ["--crate-name", name, "src/lib.rs"].map(OsString::from);
+        assert!(has_coverage(Some("crossdock-format"), &words("crossdock_format")));
+        assert!(!has_coverage(Some("crossdock-format"), &words("build_script_build")));
+        assert!(!has_coverage(Some("parquet"), &words("parquet")));
+        assert!(!has_coverage(None, &[OsString::from("-vV")]));
+    }
+
+    #[test]
     fn every_target_is_taken_once() {
         let targets = ["a", "b"].map(str::to_owned);
         let next = AtomicUsize::new(0);
@@ -449,14 +470,14 @@ mod tests {
     }
 
     #[test]
-    fn kept_seeds_come_in_the_order_of_their_names() {
+    fn files_come_in_the_order_of_their_names() {
         let folder = std::env::temp_dir().join(format!("xtask-{}-seeds", std::process::id()));
-        assert_eq!(kept_seeds(&folder), Ok(Vec::new()));
+        assert_eq!(files_of(&folder), Ok(Vec::new()));
         std::fs::create_dir_all(&folder).unwrap();
         for name in ["b", "a"] {
             std::fs::write(folder.join(name), name).unwrap();
         }
-        assert_eq!(kept_seeds(&folder), Ok(vec![folder.join("a"), folder.join("b")]));
+        assert_eq!(files_of(&folder), Ok(vec![folder.join("a"), folder.join("b")]));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

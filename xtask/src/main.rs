@@ -68,6 +68,9 @@ fn main() -> ExitCode {
 
 /// Reads the first word and hands the rest to the chore of that name.
 fn run() -> Result<Ended, String> {
+    if let Some(why) = fuzz::compiler() {
+        return Err(why);
+    }
     let mut args = std::env::args_os().skip(1);
     let chore = args.next().map(|word| word.to_string_lossy().into_owned());
     let rest: Vec<OsString> = args.collect();
