@@ -24,9 +24,9 @@ use std::time::Duration;
 pub(crate) const MAX_ERRORS: usize = 16;
 /// Upcalls that the core may have under way.
 pub(crate) const MAX_UPCALLS: usize = 16;
-/// Entries that answer what came unasked, or for a caller that is gone, and wait for room in the ring: an honest daemon has
-/// credits for so many.
-const MAX_OWED: usize = MAX_ERRORS + MAX_UPCALLS + SIGNAL_SLOTS;
+/// Entries that answer what came unasked, or for a caller that is gone, and wait for room in the ring. An honest daemon has
+/// credits for so many: an upcall has an answer and a credit for the next one, and all credits are given once at first.
+const MAX_OWED: usize = MAX_ERRORS + 3 * MAX_UPCALLS + SIGNAL_SLOTS;
 /// How long a call that has run out of time waits for the core to say what became of its request. A core that is awake says
 /// it within microseconds; of one that is stopped the answer is left for a later call.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -120,7 +120,7 @@ impl Signals {
     }
 
     /// Sends one entry now if there is room, else later.
-    fn push_or_owe(&mut self, inner: &Inner, entry: Signal) -> Result<(), MailboxError> {
+    pub(crate) fn push_or_owe(&mut self, inner: &Inner, entry: Signal) -> Result<(), MailboxError> {
         if self.owed.len() >= MAX_OWED {
             return Err(inner.broken("it sent more signals than it was given credits for"));
         }

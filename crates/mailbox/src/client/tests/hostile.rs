@@ -42,6 +42,18 @@ fn answers_wait_for_room_and_are_sent_once_there_is_some() {
 }
 
 #[test]
+fn upcalls_are_served_though_there_is_no_room_to_say_so() {
+    let (attachment, mut fake) = attach();
+    fill(&attachment, &mut fake);
+    for detail in 0..100 {
+        fake.send(error(detail));
+    }
+    attachment.errors();
+    attachment.on_upcall(|_, _| 0).unwrap();
+    assert_eq!(attachment.gone(), None);
+}
+
+#[test]
 fn signals_beyond_their_credits_end_the_attachment() {
     let upcall = Signal { head: Descriptor { op: down::UPCALL, ..Descriptor::default() }, a: 0, b: 0 };
     for unasked in [error(1), upcall] {
