@@ -21,6 +21,9 @@ use crossdock_mailbox::{ConditionAddress, HugePages, SyncAddress, SyncPool};
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// Steps of an input: fewer than make a ring that nobody empties full.
 const MOST_STEPS: usize = 200;
+/// Signals that nobody asked for: with what the client sends in so many steps they leave room in its ring. A client waits for
+/// room as long as its daemon is there.
+const MOST_UNASKED: u16 = 300;
 /// Messages and puts that the client keeps.
 const MOST_KEPT: usize = 300;
 
@@ -101,6 +104,8 @@ struct World {
     later: VecDeque<Act>,
     /// Tags of what the client asked over the signal queue.
     asked: VecDeque<u64>,
+    /// Unasked signals that are left.
+    unasked: u16,
 }
 
 impl World {
@@ -141,7 +146,9 @@ impl World {
                 daemon.push_signal(head, tag, 0);
             }
             Act::Unasked { op, count } => {
-                for at in 0..count % 1500 {
+                let count = (count % 512).min(self.unasked);
+                self.unasked -= count;
+                for at in 0..count {
                     daemon.push_signal((26 + op % 2, 0, 0, at % 16, 0, 0), at.into(), 0);
                 }
             }
@@ -284,7 +291,7 @@ static DOMAIN: LazyLock<Arc<DomainSegments>> = LazyLock::new(|| {
 pub fn fuzz(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
     let Ok((daemon, attachment)) = RawDaemon::new(&DOMAIN) else { return };
-    let world = Rc::new(RefCell::new(World { daemon, later: VecDeque::new(), asked: VecDeque::new() }));
+    let world = Rc::new(RefCell::new(World { daemon, later: VecDeque::new(), asked: VecDeque::new(), unasked: MOST_UNASKED }));
     let observed = world.clone();
     observe(Some(Box::new(move |place| observed.borrow_mut().at(place))));
     if let Some(mut client) = Client::new(attachment) {
