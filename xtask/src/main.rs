@@ -23,18 +23,20 @@ The project's chores.
 
 usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask tidy [--verbose]
-       cargo xtask fuzz [TARGET [FILE…]] [--seconds N]
+       cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]
        cargo xtask bench NAME [ARGUMENTS…]
        cargo xtask weight [--all] [--json]
        cargo xtask dist [--out DIR] [--check]
 
-test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the fuzz targets (10 s each), the demo.
+test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the fuzz targets (a few seconds
+        each, CROSSDOCK_FUZZ_SECONDS), the demo.
         CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
         --quick     unit and integration tests with few cases, for the loop of editing and testing
         --verbose   shows what each step prints as it runs; else only what a failed step printed
         FILTER      goes to the test binaries: `cargo xtask test query -- like`
 tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the absences, lengths, links.
 fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over the files given (to repeat a crash).
+        --seed N    starts from the kept seeds as `cargo xtask test` does, which prints its N; else from the corpus
 bench   Builds crossdock and the benchmarks in release mode and runs one: `cargo xtask bench broker --json`.
 weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
 dist    Builds the packages of this commit: a tarball, a Debian package, their debug information, checksums.
@@ -77,6 +79,9 @@ fn main() -> ExitCode {
 
 /// Reads the first word and hands the rest to the chore of that name.
 fn run() -> Result<Ended, String> {
+    if let Some(why) = fuzz::compiler() {
+        return Err(why);
+    }
     let mut args = std::env::args_os().skip(1);
     let chore = args.next().map(|word| word.to_string_lossy().into_owned());
     let rest: Vec<OsString> = args.collect();

@@ -10,9 +10,6 @@ use crate::place::Place;
 use crate::steps::{Outcome, Steps};
 use crate::{Ended, fuzz, oracle, tidy};
 
-/// How long each fuzz target runs, in seconds.
-const FUZZ_S: u32 = 10;
-
 /// Cases of a property test where only a quick answer is wanted; its default is 256.
 const QUICK_CASES: &str = "32";
 
@@ -72,7 +69,7 @@ fn everything(steps: &mut Steps<'_>) {
     cargo_test(steps, "cargo test --workspace", tests);
     loom(steps);
     miri(steps);
-    fuzz::all(steps, FUZZ_S);
+    fuzz::all(steps);
     demo(steps);
 }
 

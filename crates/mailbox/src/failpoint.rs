@@ -86,13 +86,41 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
+#[cfg(feature = "failpoints")]
+type Observer = Box<dyn FnMut(&'static str)>;
+
+#[cfg(feature = "failpoints")]
+std::thread_local! {
+    static OBSERVER: std::cell::RefCell<Option<Observer>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Has `observer` called with the name of each place that the calling thread passes from now on; with none, nobody. For
+/// tests that do something in the middle of an operation.
+#[cfg(feature = "failpoints")]
+pub fn observe(observer: Option<Box<dyn FnMut(&'static str)>>) {
+    OBSERVER.set(observer);
+}
+
+/// Tells the observer, which is not called for what it does itself and may set another.
+#[cfg(feature = "failpoints")]
+fn tell(name: &'static str) {
+    // A thread that ends has none.
+    if let Ok(Some(mut observer)) = OBSERVER.try_with(std::cell::RefCell::take) {
+        observer(name);
+        OBSERVER.with_borrow_mut(|next| {
+            next.get_or_insert(observer);
+        });
+    }
+}
+
 /// Ends the process if it is `name` that `CROSSDOCK_FAILPOINT` says, and it was passed often enough.
 #[cfg(feature = "failpoints")]
-pub(crate) fn pass(name: &str) {
+pub(crate) fn pass(name: &'static str) {
     use std::sync::{
         LazyLock,
         atomic::{AtomicU64, Ordering},
     };
+    tell(name);
     static WANTED: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
         let said = std::env::var("CROSSDOCK_FAILPOINT").ok()?;
         let (name, times) = said.split_once(':').unwrap_or((&said, "1"));
@@ -173,6 +201,22 @@ mod process_tests {
         for failpoint in ["third", "one:4", "one:0", "one:x", "", "on"] {
             assert_eq!(dies_by(failpoint), None, "{failpoint}");
         }
+    }
+
+    #[test]
+    fn the_observer_of_a_thread_is_told_what_it_passes() {
+        let passed = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let noted = passed.clone();
+        observe(Some(Box::new(move |name| {
+            noted.borrow_mut().push(name);
+            pass("within");
+        })));
+        pass("first");
+        std::thread::spawn(|| pass("elsewhere")).join().unwrap();
+        pass("second");
+        observe(None);
+        pass("third");
+        assert_eq!(*passed.borrow(), ["first", "second"]);
     }
 
     #[test]

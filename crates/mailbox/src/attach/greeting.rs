@@ -134,7 +134,7 @@ enum Greeting {
 }
 
 impl Welcome {
-    fn encode(&self) -> [u8; WELCOME_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; WELCOME_BYTES] {
         let mut packet = [0; WELCOME_BYTES];
         packet[..HEAD_BYTES].copy_from_slice(&head(WELCOME));
         packet[16..20].copy_from_slice(&self.client.to_le_bytes());
@@ -269,6 +269,12 @@ pub(crate) fn connect(address: &AttachAddr, timeout: Duration) -> Result<Admitte
             return Err(absent(errno.into()));
         }
     }
+    greeted(socket, address, timeout)
+}
+
+/// Takes the answer of the daemon at the other end of `socket`, which has `timeout` for it.
+pub(crate) fn greeted(socket: OwnedFd, address: &AttachAddr, timeout: Duration) -> Result<Admitted, AttachError> {
+    let system = |doing| move |error: io::Error| AttachError::System { doing, error };
     let daemon = Peer::of(socket.as_fd()).map_err(system("asking who the daemon is"))?;
     let foreign = |what: String| AttachError::Foreign { address: address.clone(), what };
     let mut packet = [0; MOST_BYTES];

@@ -11,6 +11,8 @@ mod listener;
 mod peer;
 
 pub use address::{AttachAddr, candidates};
+#[cfg(feature = "failpoints")]
+pub(crate) use greeting::greeted;
 pub(crate) use greeting::{Admitted, Handles, Welcome, connect};
 pub use greeting::{AttachError, Farewell, refuse};
 pub use listener::AttachListener;

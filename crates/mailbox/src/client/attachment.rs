@@ -19,6 +19,7 @@ use crate::shared::{
     FREE_CONDITION, HostCondition, SIGNAL_SLOTS, SyncAddress, SyncCell, UPCALL_CONDITION, up,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +28,8 @@ use std::time::Duration;
 
 /// How long each step of attaching may take: a daemon that runs answers within milliseconds.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Reads that empty a wake pipe of the kernel's usual length, 64 KiB.
+const MOST_WAKE_READS: usize = 17;
 /// The session's port to write.
 const SESSION_OUT: u16 = 0;
 /// The session's port to read.
@@ -57,7 +60,11 @@ impl Attachment {
     /// As there.
     pub fn connect_within(address: &AttachAddr, timeout: Duration) -> Result<Attachment, AttachError> {
         failpoint!("attach.before_connect");
-        let admitted = connect(address, timeout)?;
+        Attachment::admitted(connect(address, timeout)?)
+    }
+
+    /// What a daemon that let this process in has handed over.
+    pub(super) fn admitted(admitted: Admitted) -> Result<Attachment, AttachError> {
         failpoint!("attach.after_connect");
         let system = |error| AttachError::System { doing: "mapping what the daemon shares", error };
         let inner = Inner::new(admitted).map_err(system)?;
@@ -193,9 +200,14 @@ impl Attachment {
     /// Asks for [`Attachment::as_fd`] to become readable at the next thing sent, once. Call it, then *try* everything that is waited
     /// for once more, and only then wait: what came before this call makes nothing readable.
     pub fn arm(&self) {
-        let mut old = [0; 64];
-        // Until it is empty: what is in it was for an earlier call.
-        while matches!(rustix::io::read(&self.0.wake, &mut old), Ok(1..)) {}
+        let mut old = [0; 4096];
+        // Until it is empty: what is in it was for an earlier call. An honest daemon writes a byte for each call of this
+        // function, so one read is the rule; what another goes on writing makes the descriptor readable, and no more.
+        for _ in 0..MOST_WAKE_READS {
+            if !matches!(rustix::io::read(&self.0.wake, &mut old), Ok(1..)) {
+                break;
+            }
+        }
         self.0.armed.arm();
         failpoint!("arm.armed");
     }
@@ -249,6 +261,9 @@ impl Inner {
     /// Maps what the daemon handed over, and starts the thread that watches its socket.
     fn new(admitted: Admitted) -> std::io::Result<Inner> {
         let Admitted { welcome, handles, socket, daemon } = admitted;
+        // An eventfd is of no type that files have.
+        check_file(&handles.doorbell, FileType::Unknown, "its doorbell is no eventfd")?;
+        check_file(&handles.wake, FileType::Fifo, "what it wakes this process by is no pipe")?;
         let map = |fd: OwnedFd, bytes: u64, writable: bool| {
             let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::other("a segment longer than memory"))?;
             Segment::map(fd, bytes, writable).map(Arc::new)
@@ -314,6 +329,14 @@ impl Drop for Inner {
             let _ended = watcher.join();
         }
     }
+}
+
+/// Refuses a descriptor of another type, which could end or hold up whoever writes or reads it; and has it never block.
+fn check_file(file: &OwnedFd, wanted: FileType, wrong: &str) -> std::io::Result<()> {
+    if FileType::from_raw_mode(fstat(file)?.st_mode) != wanted {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, wrong));
+    }
+    Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
 
 /// What lies in the control segment and the core's page.

@@ -26,6 +26,8 @@ mod condition;
 mod error;
 mod held;
 mod port;
+#[cfg(feature = "failpoints")]
+pub mod raw;
 mod reader;
 mod signal;
 mod sync;

@@ -24,6 +24,9 @@ use std::time::Duration;
 pub(crate) const MAX_ERRORS: usize = 16;
 /// Upcalls that the core may have under way.
 pub(crate) const MAX_UPCALLS: usize = 16;
+/// Entries that answer what came unasked, or for a caller that is gone, and wait for room in the ring. An honest daemon has
+/// credits for so many: an upcall has an answer and a credit for the next one, and all credits are given once at first.
+const MAX_OWED: usize = MAX_ERRORS + 3 * MAX_UPCALLS + SIGNAL_SLOTS;
 /// How long a call that has run out of time waits for the core to say what became of its request. A core that is awake says
 /// it within microseconds; of one that is stopped the answer is left for a later call.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -75,6 +78,8 @@ pub(crate) struct Signals {
     /// Upcalls are served: credits for them were given.
     pub(crate) serves: bool,
     errors: VecDeque<ErrorSignal>,
+    /// Entries that are sent once there is room: who takes in what has come must not wait for the core to take.
+    owed: VecDeque<Signal>,
     /// Claims to be let go once the lock is released: their drop calls the application.
     settled: Vec<Arc<Claim>>,
 }
@@ -94,6 +99,7 @@ impl Signals {
             upcalls: VecDeque::new(),
             serves: false,
             errors: VecDeque::new(),
+            owed: VecDeque::new(),
             settled: Vec::new(),
         })
     }
@@ -101,7 +107,7 @@ impl Signals {
     /// Sends one entry, once there is room for it.
     #[inline]
     pub(crate) fn push(&mut self, inner: &Inner, entry: Signal) -> Result<(), MailboxError> {
-        if self.up.position().wrapping_sub(self.taken_seen) >= SIGNAL_ENTRIES as u64 {
+        if !self.has_room() {
             self.make_room(inner)?;
         }
         if inner.watch.is_gone() {
@@ -110,6 +116,52 @@ impl Signals {
         self.up.push(entry);
         inner.signalled.store(self.up.position(), Ordering::Release);
         inner.bell.ring_if_asleep(&mut self.rung);
+        if self.owed.is_empty() { Ok(()) } else { self.push_owed(inner) }
+    }
+
+    /// Sends one entry now if there is room, else later.
+    pub(crate) fn push_or_owe(&mut self, inner: &Inner, entry: Signal) -> Result<(), MailboxError> {
+        if self.owed.len() >= MAX_OWED {
+            return Err(inner.broken("it sent more signals than it was given credits for"));
+        }
+        self.owed.push_back(entry);
+        self.push_owed(inner)
+    }
+
+    /// Sends what is owed, as far as there is room.
+    fn push_owed(&mut self, inner: &Inner) -> Result<(), MailboxError> {
+        while !self.owed.is_empty() {
+            if !self.has_room() {
+                self.see_taken(inner)?;
+            }
+            if !self.has_room() {
+                return Ok(());
+            }
+            if inner.watch.is_gone() {
+                return Err(inner.watch.gone());
+            }
+            if let Some(entry) = self.owed.pop_front() {
+                self.up.push(entry);
+            }
+            inner.signalled.store(self.up.position(), Ordering::Release);
+            inner.bell.ring_if_asleep(&mut self.rung);
+        }
+        Ok(())
+    }
+
+    /// Whether the next entry overwrites none that the core has not taken.
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.up.position() - self.taken_seen < SIGNAL_ENTRIES as u64
+    }
+
+    /// Looks how many entries the core has taken. The count never goes back, and never beyond what was sent.
+    fn see_taken(&mut self, inner: &Inner) -> Result<(), MailboxError> {
+        let taken = self.taken.load();
+        if taken > self.up.position() {
+            return Err(inner.broken("it took signals that were never sent"));
+        }
+        self.taken_seen = self.taken_seen.max(taken);
         Ok(())
     }
 
@@ -118,8 +170,8 @@ impl Signals {
     fn make_room(&mut self, inner: &Inner) -> Result<(), MailboxError> {
         let mut looks = 0u32;
         loop {
-            self.taken_seen = self.taken.load();
-            if self.up.position().wrapping_sub(self.taken_seen) < SIGNAL_ENTRIES as u64 {
+            self.see_taken(inner)?;
+            if self.has_room() {
                 return Ok(());
             }
             if inner.watch.is_gone() {
@@ -154,10 +206,12 @@ impl Signals {
         }
     }
 
-    /// Takes all that has come. `own` is the tag of who looks, who need not be woken for it.
+    /// Takes all that has come, once around the ring at most. `own` is the tag of who looks, who need not be woken for it.
     pub(crate) fn drain(&mut self, inner: &Inner, own: Option<u64>) -> Result<(), MailboxError> {
         let (mut for_others, mut upcalls) = (false, false);
-        while let Some(entry) = self.down.pop() {
+        self.push_owed(inner)?;
+        for _ in 0..SIGNAL_ENTRIES {
+            let Some(entry) = self.down.pop() else { break };
             match entry.head.op {
                 down::GRANT | down::MESSAGE | down::REFUSED => {
                     self.file(inner, entry)?;
@@ -170,7 +224,7 @@ impl Signals {
                 down::UPCALL => {
                     // Nobody serves it; whoever made it must not wait for ever.
                     let head = Descriptor { op: up::SYNC_WRITE, ..Descriptor::default() };
-                    self.push(inner, Signal { head, a: entry.b, b: u64::MAX })?;
+                    self.push_or_owe(inner, Signal { head, a: entry.b, b: u64::MAX })?;
                 }
                 down::ERROR => {
                     if self.errors.len() == MAX_ERRORS {
@@ -178,7 +232,7 @@ impl Signals {
                     }
                     let reason = Reason::from_code(entry.head.target);
                     self.errors.push_back(ErrorSignal { reason, detail: entry.a });
-                    self.push(inner, listen(up::LISTEN_ERRORS))?;
+                    self.push_or_owe(inner, listen(up::LISTEN_ERRORS))?;
                 }
                 _ => return Err(inner.broken(&format!("the signal queue had {entry:?}"))),
             }
@@ -214,7 +268,7 @@ impl Signals {
                     (down::MESSAGE, Some(to)) => Some(Descriptor { op: up::SIGNAL_ENQUEUE, target: to, ..entry.head }),
                     _ => None,
                 };
-                let sent = head.map_or(Ok(()), |head| self.push(inner, Signal { head, a: 0, b: 0 }));
+                let sent = head.map_or(Ok(()), |head| self.push_or_owe(inner, Signal { head, a: 0, b: 0 }));
                 self.settled.push(claim);
                 sent
             }

@@ -50,7 +50,7 @@ pub(crate) fn serve(
         return Err(MailboxError::System { what: format!("starting the thread for upcalls: {error}").into() });
     }
     for _ in 0..MAX_UPCALLS {
-        inner.send(listen(up::LISTEN_UPCALLS))?;
+        inner.with_signals(|signals| signals.push_or_owe(inner, listen(up::LISTEN_UPCALLS)))?;
     }
     Ok(())
 }
@@ -73,8 +73,9 @@ fn answer(inner: &Inner, upcall: &Signal, value: u64) -> Result<(), MailboxError
     failpoint!("upcall.before_answer");
     let head = Descriptor { op: up::SYNC_WRITE, ..Descriptor::default() };
     inner.with_signals(|signals| {
-        signals.push(inner, Signal { head, a: upcall.b, b: value })?;
-        signals.push(inner, listen(up::LISTEN_UPCALLS))
+        // Not to wait with the lock in hand: all other calls of this process would wait too.
+        signals.push_or_owe(inner, Signal { head, a: upcall.b, b: value })?;
+        signals.push_or_owe(inner, listen(up::LISTEN_UPCALLS))
     })?;
     failpoint!("upcall.after_answer");
     Ok(())

@@ -7,7 +7,7 @@ use super::port::Port;
 use super::signal::SignalSide;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
-use crate::shared::{Descriptor, Reason, TakenCount, down, up};
+use crate::shared::{Descriptor, PORT_ENTRIES, Reason, TakenCount, down, up};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -215,14 +215,16 @@ struct Sent {
 }
 
 impl Sent {
-    /// Notes a put; forgets those that were taken.
+    /// Notes a put; forgets those that were taken. False if there are more than the ring holds, of which the daemon has
+    /// granted buffers without taking what was put in them.
     #[inline]
-    fn note(&mut self, number: u64, entry: Descriptor) {
+    fn note(&mut self, number: u64, entry: Descriptor) -> bool {
         let taken = self.taken.load();
         while self.puts.front().is_some_and(|(number, _)| *number <= taken) {
             self.puts.pop_front();
         }
         self.puts.push_back((number, entry));
+        self.puts.len() <= PORT_ENTRIES
     }
 }
 
@@ -382,8 +384,11 @@ impl RingsWriter {
             // While messages are under way, their successors' memory comes here.
             self.cached[at].prefetch(entry.len);
         }
-        if let Some(sent) = &mut self.sent {
-            sent.note(self.port.pushed(), entry);
+        if let Some(sent) = &mut self.sent
+            && !sent.note(self.port.pushed(), entry)
+        {
+            // What was put is still there for `untaken`.
+            let _gone = self.port.claim.inner.broken("it granted buffers and took nothing of what was put");
         }
         failpoint!("writer.end_put.after_push");
         self.port.keep(claim);

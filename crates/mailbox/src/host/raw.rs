@@ -31,11 +31,11 @@ pub struct RawClient {
     _socket: OwnedFd,
 }
 
-fn descriptor((op, slot, generation, target, offset, len): RawDescriptor) -> Descriptor {
+pub(crate) fn descriptor((op, slot, generation, target, offset, len): RawDescriptor) -> Descriptor {
     Descriptor { op, slot, generation, target, offset, len }
 }
 
-fn raw(d: &Descriptor) -> RawDescriptor {
+pub(crate) fn raw(d: &Descriptor) -> RawDescriptor {
     (d.op, d.slot, d.generation, d.target, d.offset, d.len)
 }
 

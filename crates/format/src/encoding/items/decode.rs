@@ -39,6 +39,8 @@ struct State {
     builder: RecordBuilder,
     /// Of the maps that are open: one bit for each member that was there.
     seen: Vec<u64>,
+    /// Maps and arrays that are open.
+    depth: usize,
     ignore_unknown: bool,
     mends_text: bool,
 }
@@ -67,6 +69,7 @@ impl<D: Dialect> ItemDecoder<D> {
         let state = State {
             builder: RecordBuilder::new(format),
             seen: Vec::new(),
+            depth: 0,
             ignore_unknown: options.ignore_unknown,
             mends_text: options.allows(Loss::InvalidText),
         };
@@ -140,6 +143,7 @@ impl State {
     fn item<D: Dialect>(&mut self, members: &Members, reader: &mut Reader<'_>) -> Result<(), Stop> {
         self.builder.clear();
         self.seen.clear();
+        self.depth = 0;
         match token::<D>(reader)?.1 {
             Token::Map(len) => self.map::<D>(members, len, reader),
             other => Err(wrong("", describe(other), "a map, one member a field")),
@@ -148,6 +152,7 @@ impl State {
 
     fn map<D: Dialect>(&mut self, members: &Members, len: Option<u64>, reader: &mut Reader<'_>) -> Result<(), Stop> {
         let base = self.seen.len();
+        self.depth += 1;
         self.seen.resize(base + members.entries.len().div_ceil(64), 0);
         let (mut left, mut likely) = (len, 0);
         while !is_end::<D>(&mut left, reader)? {
@@ -165,7 +170,7 @@ impl State {
                     let problem = EncodingProblem::Unknown { known: members.known() };
                     return Err(Stop::Wrong(Box::new(EncodingError::new(problem).in_field(text::shorten(name)))));
                 }
-                skip::<D>(reader)?;
+                skip::<D>(self.depth, reader)?;
                 continue;
             };
             likely = index + 1;
@@ -179,6 +184,7 @@ impl State {
             self.value::<D>(entry, false, reader)?;
         }
         self.seen.truncate(base);
+        self.depth -= 1;
         Ok(())
     }
 
@@ -198,9 +204,11 @@ impl State {
             (Target::List(index, element), Token::Array(len)) => {
                 self.builder.begin_list(*index)?;
                 let mut left = len;
+                self.depth += 1;
                 while !is_end::<D>(&mut left, reader)? {
                     self.element::<D>(element, &entry.path, reader)?;
                 }
+                self.depth -= 1;
                 Ok(self.builder.end_list()?)
             }
             (Target::List(..), other) => Err(wrong(&entry.path, describe(other), "an array")),
@@ -359,9 +367,9 @@ fn pieces<D: Dialect>(reader: &mut Reader<'_>) -> Result<Vec<u8>, TokenFlaw> {
 }
 
 /// Passes over a value.
-fn skip<D: Dialect>(reader: &mut Reader<'_>) -> Result<(), TokenFlaw> {
+fn skip<D: Dialect>(depth: usize, reader: &mut Reader<'_>) -> Result<(), TokenFlaw> {
     let bytes = reader.rest();
-    match Scan::default().resume::<D>(bytes)? {
+    match Scan::within(depth).resume::<D>(bytes)? {
         Some(end) => Ok(reader.take(end as u64).map(|_| ())?),
         None => Err(TokenFlaw::Cut),
     }

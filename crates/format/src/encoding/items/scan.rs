@@ -14,6 +14,8 @@ pub(super) struct Scan {
     at: usize,
     /// What is open.
     open: Vec<Open>,
+    /// How many arrays and maps the item itself lies in.
+    within: usize,
 }
 
 /// How much of an array, a map or a text in pieces is to come.
@@ -28,6 +30,12 @@ enum Open {
 }
 
 impl Scan {
+    /// The scan of an item in so many arrays and maps: the bound holds for all of them together, so that it does not go by
+    /// how much of the outermost one was there when it was read.
+    pub(super) fn within(depth: usize) -> Self {
+        Self { within: depth, ..Self::default() }
+    }
+
     pub(super) fn clear(&mut self) {
         self.at = 0;
         self.open.clear();
@@ -77,7 +85,7 @@ impl Scan {
         };
         match opened {
             Some(open) if open != Open::Values(0) => {
-                if self.open.len() >= MAX_DEPTH {
+                if self.within + self.open.len() >= MAX_DEPTH {
                     return Err(TokenFlaw::Bytes("arrays and maps more than 64 deep"));
                 }
                 self.open.push(open);

@@ -1,6 +1,6 @@
 //! `.proto` files to message types.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use prost_reflect::{
     Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Reflected, MessageDescriptor,
@@ -9,6 +9,7 @@ use prost_reflect::{
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
+use super::nesting;
 use super::schema::{Enumerated, Kind, Message, NOTE, OneOf, Presence, ProtoField, ProtobufSchema};
 use crate::encoding::EncodingError;
 use crate::encoding::guard::guarded;
@@ -18,6 +19,8 @@ use crate::text;
 
 /// Most bytes that `.proto` files may have together.
 const MAX_SOURCE_BYTES: usize = 4 << 20;
+/// Most `.proto` files that are compiled together: the compiler recurses along their imports.
+const MAX_FILES: usize = 256;
 /// Most message types that one may be made of.
 const MAX_MESSAGES: usize = 1 << 12;
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
@@ -50,6 +53,12 @@ impl ProtobufSchema {
         let Some((first, _)) = files.first() else {
             return Err(refusal("there is no `.proto` file".to_owned()));
         };
+        if files.len() > MAX_FILES {
+            return Err(refusal(format!("there are {} files, expected at most {MAX_FILES}", files.len())));
+        }
+        for (name, source) in files {
+            nesting::check(source).map_err(|why| refusal(format!("{name}: {why}")))?;
+        }
         let mut resolver = ChainFileResolver::new();
         let owned = files.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
         resolver.add(Sources(owned.collect()));
@@ -88,17 +97,17 @@ fn choose(pool: &DescriptorPool, file: &str, message: Option<&str>) -> Result<Me
             refusal(format!("there is no message `{name}`; there are: {}", names(pool, file)))
         });
     }
-    let used: Vec<MessageDescriptor> = pool
+    let used: HashSet<String> = pool
         .all_messages()
         .flat_map(|message| {
             let inner = message.fields().filter_map(|field| field.kind().as_message().cloned());
-            inner.filter(|inner| *inner != message).collect::<Vec<_>>()
+            inner.filter(|inner| *inner != message).map(|inner| inner.full_name().to_owned()).collect::<Vec<_>>()
         })
         .collect();
     let mut roots = pool
         .all_messages()
         .filter(|message| message.parent_file().name() == file && message.parent_message().is_none())
-        .filter(|message| !used.contains(message));
+        .filter(|message| !used.contains(message.full_name()));
     match (roots.next(), roots.next()) {
         (Some(root), None) => Ok(root),
         _ => Err(refusal(format!("the files have several messages, say which: {}", names(pool, file)))),
@@ -122,17 +131,23 @@ struct Importer {
     /// What comments say, by file and place in it.
     notes: HashMap<(String, Vec<i32>), String>,
     noted_files: Vec<String>,
+    /// Types that have an index and no fields yet. A list instead of recursion, for chains of types of any length.
+    pending: Vec<(usize, MessageDescriptor)>,
 }
 
 impl Importer {
     fn import(root: &MessageDescriptor) -> Result<ProtobufSchema, EncodingError> {
         let schema = ProtobufSchema { messages: Vec::new(), enums: Vec::new() };
         let (messages, enums, notes) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut importer = Self { schema, messages, enums, notes, noted_files: Vec::new() };
+        let mut importer = Self { schema, messages, enums, notes, noted_files: Vec::new(), pending: Vec::new() };
         importer.message(root)?;
+        while let Some((index, descriptor)) = importer.pending.pop() {
+            importer.fields(index, &descriptor)?;
+        }
         Ok(importer.schema)
     }
 
+    /// The index of a type, whose fields are taken later.
     fn message(&mut self, descriptor: &MessageDescriptor) -> Result<usize, EncodingError> {
         let name = descriptor.full_name().to_owned();
         if let Some(index) = self.messages.get(&name) {
@@ -144,6 +159,12 @@ impl Importer {
         }
         self.messages.insert(name.clone(), index);
         self.schema.messages.push(Message { name, fields: Vec::new(), oneofs: Vec::new() });
+        self.pending.push((index, descriptor.clone()));
+        Ok(index)
+    }
+
+    /// Takes the fields of a type.
+    fn fields(&mut self, index: usize, descriptor: &MessageDescriptor) -> Result<(), EncodingError> {
         self.read_notes(&descriptor.parent_file());
         let real: Vec<OneofDescriptor> = descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()).collect();
         for oneof in &real {
@@ -158,7 +179,7 @@ impl Importer {
             let field = self.field(field, oneof, descriptor.is_map_entry())?;
             self.schema.messages[index].fields.push(field);
         }
-        Ok(index)
+        Ok(())
     }
 
     fn field(

@@ -57,6 +57,7 @@ mod encode;
 mod import;
 mod make;
 mod nested;
+mod nesting;
 mod plan;
 mod schema;
 mod wire;

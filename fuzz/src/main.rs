@@ -1,0 +1,47 @@
+//! Hostile bytes against everything that takes them: one target a door.
+//!
+//! All targets are one program, so that what they have in common is compiled and linked once. The environment variable
+//! `CROSSDOCK_FUZZ_TARGET` names the one that runs; `cargo xtask fuzz` sets it.
+#![no_main]
+
+mod by_schema;
+mod formats;
+mod guarded;
+mod nested;
+mod small_stack;
+mod specs;
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+/// Declares the targets, each a file of `targets` with a function `fuzz`.
+macro_rules! targets {
+    ($($name:ident)*) => {
+        mod targets {
+            $(pub mod $name;)*
+        }
+
+        const TARGETS: &[(&str, fn(&[u8]))] = &[$((stringify!($name), targets::$name::fuzz)),*];
+    };
+}
+
+targets! {
+    arrow_ipc avro_file avro_items binary client_greeting client_rings compose composed_records convert csv_decode
+    format_description host_rings import_avro_schema import_json_schema import_proto items json_decode kept_handlers
+    packet_header parquet protobuf_items records registry_log session sql wishes xml
+}
+
+static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let name = std::env::var("CROSSDOCK_FUZZ_TARGET").unwrap_or_default();
+    match TARGETS.iter().find(|(known, _)| *known == name) {
+        Some((_, fuzz)) => *fuzz,
+        None => {
+            let known: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+            eprintln!("CROSSDOCK_FUZZ_TARGET is `{name}`: it names one of {}", known.join(", "));
+            std::process::exit(2);
+        }
+    }
+});
+
+fuzz_target!(|input: &[u8]| TARGET(input));

@@ -1,0 +1,177 @@
+//! A session whose peer and whose owner do anything: what is released was acknowledged and comes once, what is delivered
+//! comes once and in order, a refused ack changes nothing, memory stays within the window, and nothing that is due is left.
+use arbitrary::{Arbitrary, Unstructured};
+use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
+use crossdock_transport::{Limits, Session};
+use std::collections::VecDeque;
+
+/// What happens next.
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// The owner queues a unit.
+    Enqueue {
+        packets: u8,
+        bytes: u16,
+        droppable: bool,
+    },
+    /// The owner sends what is due, unless the device is full after so many transmissions.
+    Send {
+        most: u8,
+    },
+    /// The owner drops what has waited longest.
+    DropOldest,
+    /// An ack near what was sent: cumulative, and ranges as gaps and lengths.
+    Ack {
+        next: u16,
+        credit: u16,
+        delay_us: u32,
+        ranges: Vec<(u8, u8)>,
+    },
+    /// An ack of any bytes.
+    AckBytes(Vec<u8>),
+    /// A run of packets, near what is expected or anywhere.
+    Arrive {
+        ahead: i16,
+        packets: u8,
+    },
+    ArriveAnywhere {
+        first_seq: u64,
+        packets: u32,
+    },
+    /// The application has consumed up to so much less than was delivered.
+    Consume {
+        but: u8,
+    },
+    /// A packet of the peer that asks for an ack.
+    Ping,
+    /// Time.
+    Wait {
+        us: u32,
+    },
+}
+
+/// The owner's view of what it queued: number and bytes, in order.
+#[derive(Default)]
+struct Model {
+    queued: VecDeque<(u64, u64)>,
+    next_unit: u64,
+    delivered: u64,
+    sent: u64,
+    limit: u64,
+}
+
+/// Takes one input.
+pub fn fuzz(input: &[u8]) {
+    let mut input = Unstructured::new(input);
+    let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
+    let (window, theirs) = (u32::from(window) + 1, u32::from(theirs));
+    let limits = Limits { window_packets: window, idle_timeout_ns: 3_000_000_000 };
+    let mut session: Session<u64, (u64, u32)> = Session::new(7, 1472, theirs, limits, 0);
+    let mut model = Model { limit: theirs.into(), ..Model::default() };
+    let mut now_ns = 0;
+    while let Ok(step) = input.arbitrary::<Step>() {
+        if input.is_empty() {
+            break;
+        }
+        take(&mut session, &mut model, &mut now_ns, step);
+        let waiting: u64 = model.queued.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(session.sender.backlog_bytes(), waiting);
+        assert_eq!(session.sender.is_idle(), model.queued.is_empty());
+        assert!(session.receiver.held() <= window as usize);
+        assert_eq!(session.receiver.next_seq(), model.delivered);
+    }
+}
+
+
+fn take(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: &mut u64, step: Step) {
+    match step {
+        Step::Enqueue { packets, bytes, droppable } => {
+            session.sender.enqueue(model.next_unit, u32::from(packets % 64) + 1, bytes.into(), droppable);
+            model.queued.push_back((model.next_unit, bytes.into()));
+            model.next_unit += 1;
+        }
+        Step::Send { most } => send(session, model, *now_ns, most),
+        Step::DropOldest => {
+            if let Some(unit) = session.sender.drop_oldest() {
+                model.queued.retain(|(queued, _)| *queued != unit);
+            }
+        }
+        Step::Ack { next, credit, delay_us, ranges } => {
+            let next = u64::from(next);
+            let mut end = next;
+            let ranges = ranges.into_iter().map(|(missing, arrived)| {
+                let start = end + u64::from(missing);
+                end = start + u64::from(arrived) + 1;
+                start..end
+            });
+            let mut ack = Ack::new(next, next + u64::from(credit)).with_ranges(ranges);
+            ack.delay_us = delay_us;
+            let mut payload = [0; MAX_ACK_BYTES];
+            let len = ack.encode(&mut payload);
+            on_ack(session, model, *now_ns, &payload[..len]);
+        }
+        Step::AckBytes(payload) => on_ack(session, model, *now_ns, &payload),
+        Step::Arrive { ahead, packets } => {
+            let first_seq = session.receiver.next_seq().saturating_add_signed(ahead.into());
+            arrive(session, model, *now_ns, first_seq, packets.into());
+        }
+        Step::ArriveAnywhere { first_seq, packets } => arrive(session, model, *now_ns, first_seq, packets),
+        Step::Consume { but } => session.receiver.consumed_to(model.delivered.saturating_sub(but.into())),
+        Step::Ping => {
+            session.heard(*now_ns);
+            session.receiver.ack_soon();
+        }
+        Step::Wait { us } => {
+            *now_ns += u64::from(us) * 1000;
+            session.on_timer(*now_ns);
+        }
+    }
+}
+
+fn send(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, most: u8) {
+    let alive = session.on_timer(now_ns);
+    let mut left = most;
+    while let Some(transmit) = session.sender.poll() {
+        let (unit, packets) = (*transmit.payload, transmit.packets.clone());
+        assert!(packets.start < packets.end && packets.end <= 64);
+        assert!(model.queued.iter().any(|(queued, _)| *queued == unit), "it was released");
+        let end = transmit.first_seq + u64::from(packets.end);
+        assert!(end <= model.limit, "beyond the credit");
+        assert!(transmit.resend || transmit.first_seq + u64::from(packets.start) == model.sent);
+        if left == 0 {
+            return;
+        }
+        left -= 1;
+        model.sent = model.sent.max(end);
+        session.sender.transmitted(now_ns);
+    }
+    while let Some(short) = session.poll_short(now_ns) {
+        assert!(short.bytes().len() <= 32 + MAX_ACK_BYTES);
+    }
+    assert!(!alive || session.deadline_ns() > now_ns, "something is still due");
+}
+
+fn on_ack(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, payload: &[u8]) {
+    let before = format!("{:?}", session.sender);
+    let mut released = Vec::new();
+    match session.on_ack(payload, now_ns, |unit| released.push(unit)) {
+        Ok(()) => {
+            let ack = Ack::decode(payload).expect("it was taken");
+            assert!(ack.next_seq <= model.sent);
+            model.limit = model.limit.max(ack.limit_seq);
+        }
+        Err(_) => assert_eq!((format!("{:?}", session.sender), released.len()), (before, 0)),
+    }
+    for unit in released {
+        assert_eq!(model.queued.pop_front().map(|(queued, _)| queued), Some(unit), "released out of order");
+    }
+}
+
+fn arrive(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, first_seq: u64, packets: u32) {
+    let delivered = &mut model.delivered;
+    session.receiver.arrive(first_seq, packets, (first_seq, packets), now_ns, |(first_seq, packets), skip| {
+        assert!(skip < packets, "an empty delivery");
+        assert_eq!(first_seq + u64::from(skip), *delivered, "not the next packet");
+        *delivered = first_seq + u64::from(packets);
+    });
+}
