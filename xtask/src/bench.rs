@@ -1,10 +1,11 @@
-//! Builds the product and the benchmarks in release mode, then becomes the benchmark.
+//! Builds the product and the benchmarks as packages are built, then becomes the benchmark.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use crate::Ended;
+use crate::dist::PROFILE;
 use crate::place::Place;
 use crate::steps::in_words;
 
@@ -19,9 +20,10 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
             return Ok(Ended::Usage("bench: which one? `cargo xtask bench NAME --json`".into()));
         }
     };
+    // Not in release mode, whose libraries beside the data path are built for size: some of them are what we compare with.
     // One build each, so that features which a peer asks of a shared dependency stay out of the product.
     for package in ["crossdock", "crossdock-bench"] {
-        let mut build = place.cargo(&["build", "--release", "--package", package]);
+        let mut build = place.cargo(&["build", "--profile", PROFILE, "--package", package]);
         if let (Some((_, peer)), "crossdock-bench") = (PEERS.iter().find(|(bench, _)| *bench == name), package) {
             build.args(["--features", *peer]);
         }
@@ -31,7 +33,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
             return Err(format!("{} failed; mend what the compiler says above", in_words(&build)));
         }
     }
-    let built = place.target.join("release");
+    let built = place.target.join(PROFILE);
     let mut bench = Command::new(built.join("crossdock-bench"));
     bench.args(args).current_dir(&place.root).env("CROSSDOCK_BIN", built.join("crossdock"));
     let status = bench.status().map_err(|e| format!("{}: {e}", in_words(&bench)))?;

@@ -37,10 +37,10 @@ test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the 
 tidy    Checks formatting, lints, the dependency table of ARCHITECTURE.md, the absences, lengths, links.
 fuzz    Runs each fuzz target for N seconds (60), or one of them, or one over the files given (to repeat a crash).
         --seed N    starts from the kept seeds as `cargo xtask test` does, which prints its N; else from the corpus
-bench   Builds crossdock and the benchmarks in release mode and runs one: `cargo xtask bench broker --json`.
+bench   Builds crossdock and the benchmarks as packages are built and runs one: `cargo xtask bench broker --json`.
 weight  Builds crossdock from nothing in release mode, and prints what each dependency costs in CPU-seconds.
 dist    Builds the packages of this commit: a tarball, a Debian package, their debug information, checksums.
-        --out DIR   where they are written, instead of target/dist
+        --out DIR   where they are written, instead of target/packages
         --check     builds a clone once more, in other folders, and compares the packages byte by byte
 
 Exit status: 0 done, 1 something failed, 2 the command line was wrong.

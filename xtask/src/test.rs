@@ -107,6 +107,8 @@ fn with_oracle(tests: &mut Command, duckdb: Option<&Path>) {
 fn loom(steps: &mut Steps<'_>) {
     let mut tests = steps.place.cargo(&["test", "--package", "crossdock-mailbox", "--release"]);
     tests.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", steps.place.target.join("loom"));
+    // Loom itself does most of the work, and the profile has libraries that it does not name built for size.
+    tests.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3");
     cargo_test(steps, "loom: crossdock-mailbox", tests);
 }
 

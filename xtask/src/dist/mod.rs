@@ -20,6 +20,7 @@ use lexopt::prelude::*;
 
 use crate::Ended;
 use crate::place::Place;
+pub(crate) use build::PROFILE;
 use build::{Build, Made};
 use layout::{Package, Roots};
 use release::Release;
@@ -30,7 +31,7 @@ const SUMS: &str = "SHA256SUMS";
 
 /// `cargo xtask dist [--out DIR] [--check]`.
 pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
-    let mut out = place.target.join("dist");
+    let mut out = place.target.join("packages");
     let mut check = false;
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {

@@ -44,7 +44,7 @@ os.execv(sys.argv[at + 1], sys.argv[at + 1:])
 /// The command with these sockets; none, with the reason printed, where there is no Python.
 fn with_sockets(sockets: &[&str], command: &Command) -> Option<Command> {
     if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: sockets are passed by python3, which is not there");
+        eprintln!("skipped: sockets are passed by python3, which is not there");
         return None;
     }
     let mut passing = Command::new("python3");

@@ -131,18 +131,35 @@ struct Importer {
     /// What comments say, by file and place in it.
     notes: HashMap<(String, Vec<i32>), String>,
     noted_files: Vec<String>,
-    /// Types that have an index and no fields yet. A list instead of recursion, for chains of types of any length.
-    pending: Vec<(usize, MessageDescriptor)>,
+    /// Types whose fields are being taken, each because of a field of the one before it. A list instead of recursion, for
+    /// chains of types of any length.
+    open: Vec<Open>,
+}
+
+/// A type whose fields are being taken.
+struct Open {
+    index: usize,
+    is_map_entry: bool,
+    oneofs: Vec<OneofDescriptor>,
+    /// Those that are left.
+    fields: std::vec::IntoIter<FieldDescriptor>,
 }
 
 impl Importer {
     fn import(root: &MessageDescriptor) -> Result<ProtobufSchema, EncodingError> {
         let schema = ProtobufSchema { messages: Vec::new(), enums: Vec::new() };
         let (messages, enums, notes) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut importer = Self { schema, messages, enums, notes, noted_files: Vec::new(), pending: Vec::new() };
+        let mut importer = Self { schema, messages, enums, notes, noted_files: Vec::new(), open: Vec::new() };
         importer.message(root)?;
-        while let Some((index, descriptor)) = importer.pending.pop() {
-            importer.fields(index, &descriptor)?;
+        while let Some(open) = importer.open.last_mut() {
+            let Some(field) = open.fields.next() else {
+                importer.open.pop();
+                continue;
+            };
+            let (index, is_map_entry) = (open.index, open.is_map_entry);
+            let oneof = field.containing_oneof().and_then(|own| open.oneofs.iter().position(|oneof| *oneof == own));
+            let field = importer.field(&field, oneof, is_map_entry)?;
+            importer.schema.messages[index].fields.push(field);
         }
         Ok(importer.schema)
     }
@@ -159,26 +176,23 @@ impl Importer {
         }
         self.messages.insert(name.clone(), index);
         self.schema.messages.push(Message { name, fields: Vec::new(), oneofs: Vec::new() });
-        self.pending.push((index, descriptor.clone()));
+        self.open(index, descriptor)?;
         Ok(index)
     }
 
-    /// Takes the fields of a type.
-    fn fields(&mut self, index: usize, descriptor: &MessageDescriptor) -> Result<(), EncodingError> {
+    /// Takes a type without its fields, which come next.
+    fn open(&mut self, index: usize, descriptor: &MessageDescriptor) -> Result<(), EncodingError> {
         self.read_notes(&descriptor.parent_file());
-        let real: Vec<OneofDescriptor> = descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()).collect();
-        for oneof in &real {
+        let oneofs: Vec<OneofDescriptor> = descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()).collect();
+        for oneof in &oneofs {
             let note = self.note(&oneof.parent_message().parent_file(), oneof.path(), oneof.full_name())?;
             self.schema.messages[index].oneofs.push(OneOf { name: oneof.name().to_owned(), note });
         }
         // As the file has them, which the numbers need not follow.
         let mut fields: Vec<FieldDescriptor> = descriptor.fields().collect();
         fields.sort_by_key(|field| field.path().last().copied());
-        for field in &fields {
-            let oneof = field.containing_oneof().and_then(|own| real.iter().position(|oneof| *oneof == own));
-            let field = self.field(field, oneof, descriptor.is_map_entry())?;
-            self.schema.messages[index].fields.push(field);
-        }
+        let (fields, is_map_entry) = (fields.into_iter(), descriptor.is_map_entry());
+        self.open.push(Open { index, is_map_entry, oneofs, fields });
         Ok(())
     }
 
