@@ -4,7 +4,6 @@ use super::*;
 use crate::attach::{AttachError, Welcome};
 use crate::client::raw::{RawFile, attach as attach_to};
 use crate::client::signal::MAX_ERRORS;
-use crate::shared::up;
 
 fn error(detail: u64) -> Signal {
     Signal { head: Descriptor { op: down::ERROR, target: 6, ..Descriptor::default() }, a: detail, b: 0 }
