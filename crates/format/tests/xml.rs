@@ -289,6 +289,24 @@ fn fields_are_elements_or_attributes_in_any_order_with_or_without_prefixes() {
 }
 
 #[test]
+fn a_byte_order_mark_is_one_at_the_start_only_whatever_the_buffer() {
+    let format = Format::parse_schema("id u8").unwrap();
+    let count = |payload: &[u8]| format.check_records(payload, |_, _| {}).unwrap();
+    let row = "<r><id>1</id></r>";
+    for buffer_bytes in [1, 2, 3, 4, 1000] {
+        let outcome = |text: &str| decode(&format, text.as_bytes(), buffer_bytes, &EncodingOptions::default());
+        let (payload, errors) = outcome(&format!("\u{feff}<f>{row}{row}</f>"));
+        assert_eq!((count(&payload), errors.len()), (2, 0), "{buffer_bytes}: {errors:?}");
+        let (payload, errors) = outcome(&format!("<f>{row}\u{feff}{row}</f>"));
+        assert_eq!((count(&payload), errors.len()), (1, 1), "{buffer_bytes}: {errors:?}");
+        assert!(format!("{errors:?}").contains("text between records"), "{errors:?}");
+        let mut cut = std::io::BufReader::with_capacity(buffer_bytes, &b"\xef\xbb<f/>"[..]);
+        let error = XmlDecoder::new(&format, &EncodingOptions::default()).next_record(&mut cut).unwrap_err();
+        assert!(error.to_string().contains("byte order mark that is cut short"), "{error}");
+    }
+}
+
+#[test]
 fn records_lie_at_any_depth_where_they_are_named() {
     let quotes = EncodingOptions { xml_element: Some("quote".to_owned()), ..EncodingOptions::default() };
     let text = "<a><title>Quotes &amp; more</title><b><quote id='1'/></b><quote id='2'><name>x\r\ny</name></quote></a>";

@@ -28,6 +28,9 @@ pub struct XmlDecoder {
     buffer: Vec<u8>,
 }
 
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
 /// What is around the records.
 #[derive(Debug)]
 struct Around {
@@ -67,7 +70,10 @@ impl XmlDecoder {
     /// Reads up to the end of the next record's element; false at the input's end.
     fn read(&mut self, input: &mut dyn BufRead) -> Result<bool, EncodingError> {
         let most = self.max_item_bytes;
-        let mut reader = Reader::from_reader(Bounded { input, left: most });
+        if self.at == 0 {
+            self.at = skip_byte_order_mark(input).map_err(|error| EncodingError::new(EncodingProblem::Io(error)))?;
+        }
+        let mut reader = Reader::from_reader(Bounded { input, left: most, is_begun: false });
         // The ends of elements around the record are not this reader's to match.
         reader.config_mut().allow_unmatched_ends = true;
         let Self { around, convert, buffer, .. } = self;
@@ -192,6 +198,29 @@ impl Around {
     }
 }
 
+/// Skips a byte order mark, in however many pieces it comes; how many bytes there were of it. What is only its beginning is
+/// no text, and what follows it no document.
+fn skip_byte_order_mark(input: &mut dyn BufRead) -> io::Result<u64> {
+    let mut skipped = 0;
+    for byte in BYTE_ORDER_MARK {
+        let available = loop {
+            match input.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
+        if available.first() != Some(&byte) {
+            break;
+        }
+        input.consume(1);
+        skipped += 1;
+    }
+    if skipped == 0 || skipped == BYTE_ORDER_MARK.len() as u64 {
+        return Ok(skipped);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the input begins with a byte order mark that is cut short"))
+}
+
 /// A name without its prefix.
 pub(super) fn local(name: &str) -> &str {
     name.rsplit_once(':').map_or(name, |(_, local)| local)
@@ -222,6 +251,9 @@ fn check_declaration(encoding: Option<Result<Cow<'_, str>, AttrError>>) -> Resul
 pub(super) struct Bounded<'a> {
     input: &'a mut dyn BufRead,
     left: usize,
+    /// The parser has looked for a byte order mark, which stands at the start of a document and not of each record: it is
+    /// shown less than one has bytes.
+    is_begun: bool,
 }
 
 impl Read for Bounded<'_> {
@@ -241,7 +273,9 @@ impl BufRead for Bounded<'_> {
         if self.left == 0 && !available.is_empty() {
             return Err(io::Error::other("an item is too long"));
         }
-        Ok(&available[..available.len().min(self.left)])
+        let most = if self.is_begun { self.left } else { self.left.min(BYTE_ORDER_MARK.len() - 1) };
+        self.is_begun = true;
+        Ok(&available[..available.len().min(most)])
     }
 
     #[inline]
