@@ -23,16 +23,13 @@ fn inside(a: &Path, b: &Path) -> Result<Option<String>, String> {
     if !name.ends_with(".deb") && !name.ends_with(".tar.gz") {
         return Ok(None);
     }
-    let nearby = |side: &str| std::env::temp_dir().join(format!("crossdock-dist-{}-{side}-{name}", std::process::id()));
-    let [left, right] = [Scratch::new(nearby("a"))?, Scratch::new(nearby("b"))?];
+    let beside = |package: &Path| Scratch::new(package.with_file_name(format!(".{name}-unpacked")));
+    let [left, right] = [beside(a)?, beside(b)?];
     for (package, folder) in [(a, &left), (b, &right)] {
-        let unpack = if name.ends_with(".deb") { "ar" } else { "tar" };
-        let mut unpack = tool(unpack);
-        match name.ends_with(".deb") {
-            true => unpack.arg("x").arg(absolute(package)?).current_dir(folder.path()),
-            false => unpack.arg("-xzf").arg(package).arg("-C").arg(folder.path()),
-        };
-        output(&mut unpack)?;
+        let package = std::path::absolute(package).map_err(at(package))?;
+        let mut unpack = if name.ends_with(".deb") { tool("ar") } else { tool("tar") };
+        unpack.arg(if name.ends_with(".deb") { "x" } else { "-xzf" }).arg(package);
+        output(unpack.current_dir(folder.path()))?;
     }
     let [ours, theirs] = [files(left.path())?, files(right.path())?];
     for path in ours.iter().chain(&theirs) {
@@ -76,10 +73,6 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         }
     }
     Ok(files)
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, String> {
-    std::path::absolute(path).map_err(at(path))
 }
 
 #[cfg(test)]
