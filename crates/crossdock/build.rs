@@ -50,7 +50,11 @@ fn features() -> String {
 fn commit() -> (String, String) {
     let given = variable("CROSSDOCK_COMMIT");
     if !given.is_empty() {
-        return (given.chars().take(COMMIT_CHARS).collect(), variable("CROSSDOCK_COMMIT_DATE"));
+        // What follows the number (`-modified`) stays.
+        let (number, rest) =
+            given.split_once('-').map_or((&*given, ""), |(number, _)| (number, &given[number.len()..]));
+        let number: String = number.chars().take(COMMIT_CHARS).collect();
+        return (number + rest, variable("CROSSDOCK_COMMIT_DATE"));
     }
     checkout().unwrap_or_default()
 }
