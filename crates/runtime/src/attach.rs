@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -199,7 +199,7 @@ impl Attaching {
     /// Hands a client over to the context, which takes it in or says why not.
     fn hand_over(&self, prepared: Prepared) -> Result<ClientKey, String> {
         let gone = || "the daemon is shutting down".to_owned();
-        let (answer, wait) = sync_channel(1);
+        let (answer, wait) = oneshot::channel();
         self.commands.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
         self.context.ring();
         wait.recv().map_err(|_| gone())?
@@ -217,7 +217,7 @@ mod tests {
             config,
             host: HostConfig { shared_bytes: 1 << 20, inbox_bytes: 1 << 20, ..HostConfig::default() },
             bell: Arc::new(BellPage::new().unwrap()),
-            commands: sync_channel(1).0,
+            commands: std::sync::mpsc::sync_channel(1).0,
             context: Poller::new().unwrap().doorbell(),
             domains: HashMap::new(),
             own: (100, 200),

@@ -46,39 +46,39 @@ const COMMANDS: usize = 64;
 
 /// A request to the context, with the place for its answer.
 pub(crate) enum Command {
-    Streams(SyncSender<Vec<StreamInfo>>),
-    Subscriptions(SyncSender<Vec<SubscriptionInfo>>),
-    Formats(SyncSender<Vec<FormatInfo>>),
-    Context(SyncSender<ContextInfo>),
-    Explain(Box<Select>, Vec<FormatName>, SyncSender<Result<Explained, ExplainError>>),
+    Streams(oneshot::Sender<Vec<StreamInfo>>),
+    Subscriptions(oneshot::Sender<Vec<SubscriptionInfo>>),
+    Formats(oneshot::Sender<Vec<FormatInfo>>),
+    Context(oneshot::Sender<ContextInfo>),
+    Explain(Box<Select>, Vec<FormatName>, oneshot::Sender<Result<Explained, ExplainError>>),
     /// How the formats of a stream would come to accepted ones, of which these fields are read.
     ExplainPaths {
         stream: String,
         targets: Vec<Format>,
         reads: BTreeMap<FormatId, Vec<bool>>,
-        answer: SyncSender<Vec<PlannedPath>>,
+        answer: oneshot::Sender<Vec<PlannedPath>>,
     },
-    Conversions(SyncSender<Vec<ConversionInfo>>),
-    Paths(SyncSender<Vec<PathInfo>>),
-    Keep(Box<KeptConversion>, SyncSender<Result<(), String>>),
-    Discard(Box<KeptConversion>, SyncSender<Result<(), String>>),
-    SetPolicy(String, Policy, SyncSender<Result<(), String>>),
-    CheckFormat(String, Format, SyncSender<Result<(), String>>),
+    Conversions(oneshot::Sender<Vec<ConversionInfo>>),
+    Paths(oneshot::Sender<Vec<PathInfo>>),
+    Keep(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
+    Discard(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
+    SetPolicy(String, Policy, oneshot::Sender<Result<(), String>>),
+    CheckFormat(String, Format, oneshot::Sender<Result<(), String>>),
     /// What has to be planned before a stream has a format more.
-    Unplanned(String, Format, SyncSender<Vec<Unplanned>>),
-    Declare(String, Format, Box<Plans>, SyncSender<Result<(), String>>),
-    Clients(SyncSender<Vec<ClientInfo>>),
-    Mailboxes(SyncSender<Vec<MailboxInfo>>),
-    CreateMailbox(String, MailboxOptions, SyncSender<Result<(), String>>),
-    RegisterTask(String, TaskFactory, SyncSender<()>),
+    Unplanned(String, Format, oneshot::Sender<Vec<Unplanned>>),
+    Declare(String, Format, Box<Plans>, oneshot::Sender<Result<(), String>>),
+    Clients(oneshot::Sender<Vec<ClientInfo>>),
+    Mailboxes(oneshot::Sender<Vec<MailboxInfo>>),
+    CreateMailbox(String, MailboxOptions, oneshot::Sender<Result<(), String>>),
+    RegisterTask(String, TaskFactory, oneshot::Sender<()>),
     CreateTask {
         task: String,
         mailbox: String,
         arguments: BTreeMap<String, String>,
-        answer: SyncSender<Result<(), String>>,
+        answer: oneshot::Sender<Result<(), String>>,
     },
     /// From the attach thread: a process that may attach.
-    Attach(Box<Prepared>, SyncSender<Result<ClientKey, String>>),
+    Attach(Box<Prepared>, oneshot::Sender<Result<ClientKey, String>>),
     /// From the attach thread: one that was taken in and could not be told.
     Detach(ClientKey),
     /// From the managers: something short to be done between two batches.
@@ -167,7 +167,7 @@ fn run_context(
     registry: Registry,
     side: Option<StateSide>,
 ) -> io::Result<JoinHandle<()>> {
-    let (restored, refused) = sync_channel(1);
+    let (restored, refused) = oneshot::channel();
     let run = move || {
         // Checked before; should the CPU have gone since, the context runs where the system puts it.
         let _ = parts.config.pin_cpu.map(pin_to_cpu);
@@ -341,8 +341,8 @@ impl ContextHandle {
         &self.shared.complaints
     }
 
-    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Stopped> {
-        let (answer, wait) = sync_channel(1);
+    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+        let (answer, wait) = oneshot::channel();
         self.shared.commands.send(command(answer)).map_err(|_| Stopped)?;
         self.shared.doorbell.ring();
         wait.recv().map_err(|_| Stopped)

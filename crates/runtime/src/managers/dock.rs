@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::handle::{Command, Stopped};
 use crossdock_device::Doorbell;
 use crossdock_format::Format;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::SyncSender;
 
 /// Where the managers ask the context with the device.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Dock {
         &self,
         work: impl FnOnce(&mut Context) -> T + Send + 'static,
     ) -> Result<T, Stopped> {
-        let (answer, wait) = sync_channel(1);
+        let (answer, wait) = oneshot::channel();
         let work = move |context: &mut Context| drop(answer.send(work(context)));
         self.commands.send(Command::Run(Box::new(work))).map_err(|_| Stopped)?;
         self.doorbell.ring();

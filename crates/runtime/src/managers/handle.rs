@@ -8,7 +8,7 @@ use crate::managers::view::Views;
 use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::sync::mpsc::Sender;
 
 /// A change of what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,12 +47,12 @@ pub(crate) enum Ask {
     Change {
         wish: Wish,
         discard_state: bool,
-        to: SyncSender<Result<AppliedInfo, PlanInfo>>,
+        to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
     },
     Plan {
         wish: Wish,
         discard_state: bool,
-        to: SyncSender<PlanInfo>,
+        to: oneshot::Sender<PlanInfo>,
     },
     /// From the context: a stream that handlers read has a format more.
     NewFormat {
@@ -67,7 +67,7 @@ pub(crate) enum Ask {
     /// A kind of native handler more.
     AddNative {
         kind: Box<NativeKind>,
-        to: SyncSender<()>,
+        to: oneshot::Sender<()>,
     },
     Stop,
 }
@@ -85,8 +85,8 @@ impl ManagerHandle {
         ManagerHandle { asks, views }
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(SyncSender<T>) -> Ask) -> Result<T, Stopped> {
-        let (answer, wait) = sync_channel(1);
+    fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Stopped> {
+        let (answer, wait) = oneshot::channel();
         self.asks.send(ask(answer)).map_err(|_| Stopped)?;
         wait.recv().map_err(|_| Stopped)
     }

@@ -9,7 +9,6 @@ use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -166,15 +165,15 @@ impl Scales {
                  until one does"
             ));
         }
-        let (done, wait) = sync_channel(1);
-        let (told, gives_way) = sync_channel(1);
+        let (done, wait) = oneshot::channel();
+        let (told, gives_way) = oneshot::channel();
         let run = move || {
             let _ = told.send(GivingWay::begin());
             drop(done.send(caught(|| weighed.run())));
         };
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
         let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
-        match waited(&wait, &gives_way, self.patience) {
+        match waited(wait, gives_way, self.patience) {
             Some(outcome) => {
                 // It has nothing more to do.
                 let _ = thread.join();
@@ -191,14 +190,14 @@ impl Scales {
 
 /// Waits for what a thread that gives way has found out, and sees that it gets on. The time in which others leave it no
 /// processor is not its own.
-fn waited<T>(wait: &Receiver<T>, gives_way: &Receiver<GivingWay>, patience: Duration) -> Option<T> {
+fn waited<T>(wait: oneshot::Receiver<T>, gives_way: oneshot::Receiver<GivingWay>, patience: Duration) -> Option<T> {
     let mut gives_way = gives_way.recv().ok()?;
     let mut left = patience;
     loop {
         match wait.recv_timeout(gives_way.look_every()) {
             Ok(outcome) => return Some(outcome),
-            Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => left = left.checked_sub(gives_way.look())?,
+            Err(oneshot::RecvTimeoutError::Disconnected) => return None,
+            Err(oneshot::RecvTimeoutError::Timeout) => left = left.checked_sub(gives_way.look())?,
         }
     }
 }

@@ -10,14 +10,13 @@ use crossdock_format::convert::Conversion;
 use crossdock_format::registry::{Entry, Policy, Registry, RegistryError};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{FormatName, Reply};
-use std::sync::mpsc::SyncSender;
 
 /// Who is answered once something is on disk.
 pub(crate) enum Asker {
     /// A session's request.
     Session { peer: usize, id: u32 },
     /// Who asked the handle.
-    Handle(SyncSender<Result<(), String>>),
+    Handle(oneshot::Sender<Result<(), String>>),
 }
 
 impl Context {
