@@ -13,6 +13,9 @@ use crate::{Ended, fuzz, oracle, tidy};
 /// Cases of a property test where only a quick answer is wanted; its default is 256.
 const QUICK_CASES: &str = "32";
 
+/// With it, tests of random changes try as many as may take a minute; without it, as many as an edit can wait for.
+const THOROUGH: &str = "CROSSDOCK_THOROUGH";
+
 /// What the command line asks for.
 #[derive(Default)]
 struct Wanted {
@@ -65,6 +68,7 @@ fn everything(steps: &mut Steps<'_>) {
     tidy::run(steps);
     let duckdb = oracle::step(steps);
     let mut tests = steps.place.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tests.env(THOROUGH, "1");
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
     loom(steps);

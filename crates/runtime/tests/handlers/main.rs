@@ -242,8 +242,10 @@ fn count(subscriber: &mut Subscriber, wanted: impl Iterator<Item = u64>) -> u64 
     found
 }
 
-/// Random changes that are tried.
-const CHANGES: u32 = 3000;
+/// Random changes that are tried: fewer where somebody waits for the answer.
+fn changes() -> u32 {
+    if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 3000 } else { 500 }
+}
 
 #[test]
 fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
@@ -273,8 +275,8 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         publisher.finish().unwrap();
         next
     });
-    let mut taken = BTreeMap::new();
-    for round in 0..CHANGES {
+    let (changes, mut taken) = (changes(), BTreeMap::new());
+    for round in 0..changes {
         let again = |name: &str| match name {
             "counted" => native("counted", "number", "N", &[("field", "n1")]),
             "all" => sql("all", &format!("SELECT * FROM counted WHERE number >= -{round}")),
@@ -301,9 +303,9 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         // A context that is busy with all this traffic may have no room, and `side` may be there or not; then nothing has changed.
         *taken.entry(kind).or_insert(0) += u32::from(context.manager().change(wish, false).unwrap().is_ok());
     }
-    println!("of {CHANGES} changes were made: {taken:?}");
+    println!("of {changes} changes were made: {taken:?}");
     assert!(
-        taken.values().sum::<u32>() > CHANGES / 4 && taken.len() == 6 && taken.values().all(|made| *made > 0),
+        taken.values().sum::<u32>() > changes / 4 && taken.len() == 6 && taken.values().all(|made| *made > 0),
         "{taken:?}"
     );
     stop.store(true, Ordering::Release);

@@ -271,7 +271,8 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
 #[test]
 fn every_record_is_delivered_or_counted_by_why_it_is_not() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = seed.map_or(0..16, |seed: u64| seed..seed + 1);
+    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 16 } else { 3 };
+    let seeds = seed.map_or(0..all, |seed: u64| seed..seed + 1);
     let mut losses: BTreeMap<String, u64> = BTreeMap::new();
     for seed in seeds {
         random_losses(seed, 100).into_iter().for_each(|(why, records)| *losses.entry(why).or_default() += records);
