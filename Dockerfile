@@ -15,7 +15,6 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY bench bench
 COPY crates crates
-COPY data data
 COPY xtask xtask
 COPY README.md ./
 # There is no checkout in here: the program is told its commit.

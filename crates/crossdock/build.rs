@@ -20,7 +20,7 @@ fn main() {
     write("COMMIT_DATE", &date);
     write("FEATURES", &features());
     write("TARGET", &variable("TARGET"));
-    write("PROFILE", &variable("PROFILE"));
+    write("PROFILE", &profile());
     let rustc = Command::new(variable("RUSTC")).arg("--version").output();
     let rustc = rustc.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     write("RUSTC", &rustc);
@@ -34,6 +34,15 @@ fn write(name: &str, value: &str) {
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default().trim().to_owned()
+}
+
+/// The profile's name. `PROFILE` is `debug` or `release`, also for profiles that inherit from those; `OUT_DIR` is
+/// `…/NAME/build/…`.
+fn profile() -> String {
+    let folder = PathBuf::from(variable("OUT_DIR"));
+    let names: Vec<_> = folder.iter().filter_map(|name| name.to_str()).collect();
+    let build = names.iter().rposition(|name| *name == "build").filter(|at| *at > 0);
+    build.map_or_else(|| variable("PROFILE"), |at| names[at - 1].to_owned())
 }
 
 /// The optional features that are turned on, from the variables that Cargo sets.

@@ -10,18 +10,15 @@ mod guarded;
 mod nested;
 mod small_stack;
 mod specs;
+mod targets;
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 
-/// Declares the targets, each a file of `targets` with a function `fuzz`.
+/// The table of the targets, by the names of their modules.
 macro_rules! targets {
     ($($name:ident)*) => {
-        mod targets {
-            $(pub mod $name;)*
-        }
-
         const TARGETS: &[(&str, fn(&[u8]))] = &[$((stringify!($name), targets::$name::fuzz)),*];
     };
 }

@@ -175,7 +175,8 @@ fn build(steps: &mut Steps<'_>) -> bool {
             Ok(this) => this,
             Err(e) => return Outcome::Failed(format!("where this program is cannot be told: {e}")),
         };
-        // No flags for all crates: those of others take as long again with coverage, and are not what is fuzzed.
+        // No flags for all crates: Parquet's and Arrow's take as long again with coverage. Random inputs are led only by
+        // what our own code and the parsers of text (`PARSERS`) do with them.
         cargo.env("CARGO_TARGET_DIR", folder(steps.place)).env("RUSTC_WRAPPER", this).env(COMPILER, "1");
         match steps.call("fuzz: build", cargo) {
             Ok(call) if call.ok() => {
@@ -204,10 +205,13 @@ pub(crate) fn compiler() -> Option<String> {
     Some(format!("{}: {error}", rustc.display()))
 }
 
-/// Whether a package is compiled with coverage: those of this project, but not their build scripts.
+/// Libraries that parse text from outside for us: SQL and `.proto` files.
+const PARSERS: [&str; 2] = ["sqlparser", "protox-parse"];
+
+/// Whether a package is compiled with coverage: those of this project and the parsers, but not their build scripts.
 fn has_coverage(package: Option<&str>, words: &[OsString]) -> bool {
-    let is_own = package.is_some_and(|name| name.starts_with("crossdock-"));
-    is_own && !words.iter().any(|word| word == "build_script_build")
+    let is_parsed = package.is_some_and(|name| name.starts_with("crossdock-") || PARSERS.contains(&name));
+    is_parsed && !words.iter().any(|word| word == "build_script_build")
 }
 
 /// Where all that fuzzing makes goes: builds, corpora, crashes.
@@ -282,6 +286,13 @@ impl Run<'_> {
             Ok(seeds) => seeds,
             Err(why) => return Outcome::Failed(why),
         };
+        if seeds.is_empty() && seed.is_some() {
+            // Seconds from nothing reach nothing behind the first checks.
+            return Outcome::Failed(format!(
+                "there is no seed in fuzz/seeds/{}: keep some that reach deep",
+                self.target
+            ));
+        }
         if !seeds.is_empty()
             && let Err(failed) = self.files(&seeds)
         {

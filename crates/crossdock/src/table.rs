@@ -107,6 +107,28 @@ fn plain(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// Text in lines of at most 78 columns, indented, broken at blanks and commas.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut column = 0;
+    for word in text.split_inclusive([' ', ',']) {
+        let length = word.trim_end().chars().count();
+        if column > 0 && column + length > 78 {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            column = 0;
+        }
+        if column == 0 {
+            lines.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        }
+        lines.push_str(word);
+        column += word.chars().count();
+    }
+    lines.truncate(lines.trim_end().len());
+    lines + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +183,11 @@ mod tests {
     fn control_characters_do_not_reach_the_terminal() {
         let text = render(&HEADINGS, rows(), Width::Unbounded);
         assert!(!text.contains('\u{1b}') && text.contains("weather [2J x"), "{text}");
+    }
+    #[test]
+    fn long_text_wraps_at_blanks_and_commas() {
+        let text = wrapped(&format!("{} {},{}", "a".repeat(40), "b".repeat(40), "c".repeat(10)), 4);
+        let expected = format!("    {}\n    {},{}\n", "a".repeat(40), "b".repeat(40), "c".repeat(10));
+        assert_eq!(text, expected);
     }
 }

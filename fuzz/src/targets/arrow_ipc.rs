@@ -31,7 +31,6 @@ pub fn fuzz(input: &[u8]) {
     assert_eq!(count(&format, &again), records);
 }
 
-
 fn count(format: &Format, payload: &[u8]) -> usize {
     format.check_records(payload, |_, _| {}).expect("a decoder's own records")
 }

@@ -21,4 +21,3 @@ pub fn fuzz(bytes: &[u8]) {
         }
     }
 }
-

@@ -7,4 +7,3 @@ use crossdock_format::encoding::Encoding;
 pub fn fuzz(input: &[u8]) {
     small_stack::run(|| by_schema::examine(Encoding::Avro, "a.avsc", input));
 }
-

@@ -29,7 +29,6 @@ pub fn fuzz(input: &[u8]) {
     let _ = json(&format, &Record::assume_checked(&format, bytes));
 }
 
-
 fn json(format: &Format, record: &Record<'_>) -> String {
     let mut line = Vec::new();
     JsonEncoder::new(format).record(record, &mut line);

@@ -31,60 +31,147 @@ const MOST_KEPT: usize = 300;
 #[derive(Arbitrary, Debug)]
 enum Act {
     /// Any entry in any ring.
-    Entry { port: u8, entry: RawDescriptor },
+    Entry {
+        port: u8,
+        entry: RawDescriptor,
+    },
     /// A grant, a message or a refusal that may be right.
-    Near { port: u8, op: u8, slot: u8, target: u8, offset: u32, len: u16 },
+    Near {
+        port: u8,
+        op: u8,
+        slot: u8,
+        target: u8,
+        offset: u32,
+        len: u16,
+    },
     /// So many grants or messages, of slots that follow each other.
-    Many { port: u8, op: u8, slot: u8, count: u8 },
+    Many {
+        port: u8,
+        op: u8,
+        slot: u8,
+        count: u8,
+    },
     /// Any entry over the lane.
-    Pass { port: u8, after: u8, entry: RawDescriptor, a: u64, b: u64 },
+    Pass {
+        port: u8,
+        after: u8,
+        entry: RawDescriptor,
+        a: u64,
+        b: u64,
+    },
     /// A value for a sync, over the lane.
-    PassSync { index: u8, generation: u8, value: u64 },
+    PassSync {
+        index: u8,
+        generation: u8,
+        value: u64,
+    },
     /// It takes what the client passed.
     TakePassed,
     /// Any signal.
-    Signal { head: RawDescriptor, a: u64, b: u64 },
+    Signal {
+        head: RawDescriptor,
+        a: u64,
+        b: u64,
+    },
     /// An answer to what the client asked, by some operation.
-    Answer { op: u8, slot: u8, target: u8, offset: u16, len: u16 },
+    Answer {
+        op: u8,
+        slot: u8,
+        target: u8,
+        offset: u16,
+        len: u16,
+    },
     /// So many errors or upcalls.
-    Unasked { op: u8, count: u16 },
+    Unasked {
+        op: u8,
+        count: u16,
+    },
     /// It says how much it has taken.
-    Taken { of_session: bool, count: u64 },
+    Taken {
+        of_session: bool,
+        count: u64,
+    },
     /// Bytes anywhere in the control segment.
-    Scribble { offset: u32, bytes: [u8; 8] },
+    Scribble {
+        offset: u32,
+        bytes: [u8; 8],
+    },
     /// Bytes in a message.
-    Write { inbox: bool, offset: u16, bytes: [u8; 8] },
+    Write {
+        inbox: bool,
+        offset: u16,
+        bytes: [u8; 8],
+    },
     /// It falls asleep, or wakes up.
-    Sleep { asleep: bool },
+    Sleep {
+        asleep: bool,
+    },
     /// A packet over the socket.
-    Say { packet: Vec<u8> },
+    Say {
+        packet: Vec<u8>,
+    },
     HangUp,
 }
 
 /// What the client does.
 #[derive(Arbitrary, Debug)]
 enum Call {
-    BeginPut { writer: u8, bytes: u16, blocks: bool },
-    TryBeginPut { writer: u8, bytes: u16 },
-    EndPut { writer: u8 },
-    EnqueuePut { writer: u8, to: u8 },
-    BeginGet { reader: u8, blocks: bool },
-    TryBeginGet { reader: u8 },
-    EndGet { reader: u8 },
-    Enqueue { reader: u8, to: u8 },
+    BeginPut {
+        writer: u8,
+        bytes: u16,
+        blocks: bool,
+    },
+    TryBeginPut {
+        writer: u8,
+        bytes: u16,
+    },
+    EndPut {
+        writer: u8,
+    },
+    EnqueuePut {
+        writer: u8,
+        to: u8,
+    },
+    BeginGet {
+        reader: u8,
+        blocks: bool,
+    },
+    TryBeginGet {
+        reader: u8,
+    },
+    EndGet {
+        reader: u8,
+    },
+    Enqueue {
+        reader: u8,
+        to: u8,
+    },
     /// Some of a put, and some of a message, is left out.
-    Adjust { prefix: u16, suffix: u16 },
+    Adjust {
+        prefix: u16,
+        suffix: u16,
+    },
     DropPut,
     DropMessage,
     Untaken,
     AllocSync,
-    ReadSync { blocks: bool },
+    ReadSync {
+        blocks: bool,
+    },
     RenewSync,
     DropSync,
-    WriteSync { address: u64 },
-    SignalCondition { address: u64 },
-    WaitCondition { blocks: bool },
-    RemoteCall { argument: u64 },
+    WriteSync {
+        address: u64,
+    },
+    SignalCondition {
+        address: u64,
+    },
+    WaitCondition {
+        blocks: bool,
+    },
+    RemoteCall {
+        argument: u64,
+    },
     ServeUpcalls,
     Errors,
     Arm,
@@ -291,7 +378,8 @@ static DOMAIN: LazyLock<Arc<DomainSegments>> = LazyLock::new(|| {
 pub fn fuzz(input: &[u8]) {
     let mut bytes = Unstructured::new(input);
     let Ok((daemon, attachment)) = RawDaemon::new(&DOMAIN) else { return };
-    let world = Rc::new(RefCell::new(World { daemon, later: VecDeque::new(), asked: VecDeque::new(), unasked: MOST_UNASKED }));
+    let world =
+        Rc::new(RefCell::new(World { daemon, later: VecDeque::new(), asked: VecDeque::new(), unasked: MOST_UNASKED }));
     let observed = world.clone();
     observe(Some(Box::new(move |place| observed.borrow_mut().at(place))));
     if let Some(mut client) = Client::new(attachment) {

@@ -2,9 +2,9 @@
 //!
 //! An input is three schemas, rules for either step, and records, with bytes of 255 in between.
 
+use crate::formats::{schema, text};
 use crossdock_format::convert::{ConvertProblem, Plan, Rules};
 use crossdock_format::{Record, RecordBuilder};
-use crate::formats::{schema, text};
 
 /// Takes one input.
 pub fn fuzz(input: &[u8]) {
@@ -32,4 +32,3 @@ pub fn fuzz(input: &[u8]) {
         assert!(found == wanted);
     }
 }
-

@@ -48,4 +48,3 @@ pub fn fuzz(payload: &[u8]) {
         }
     }
 }
-

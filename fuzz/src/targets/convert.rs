@@ -3,9 +3,9 @@
 //!
 //! An input is two schemas, rules and records, with bytes of 255 in between.
 
+use crate::formats::{schema, text};
 use crossdock_format::Record;
 use crossdock_format::convert::{Plan, Rules};
-use crate::formats::{schema, text};
 
 /// Takes one input.
 pub fn fuzz(input: &[u8]) {
@@ -50,4 +50,3 @@ pub fn fuzz(input: &[u8]) {
     plan.run_payload(payload, &mut out, |index, _| told.push(index));
     assert!(out == wanted && told == refused);
 }
-

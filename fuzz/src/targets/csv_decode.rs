@@ -44,7 +44,6 @@ pub fn fuzz(input: &[u8]) {
     assert_eq!(again, payload);
 }
 
-
 fn decode(
     format: &Format,
     header: &[&str],

@@ -15,4 +15,3 @@ pub fn fuzz(input: &[u8]) {
         assert_eq!(again.id(), format.id());
     }
 }
-

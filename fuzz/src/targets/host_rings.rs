@@ -296,4 +296,3 @@ pub fn fuzz(data: &[u8]) {
     }
     world.end();
 }
-

@@ -22,7 +22,6 @@ pub fn fuzz(input: &[u8]) {
     write_and_read_again(encoding, &whole.0);
 }
 
-
 fn options() -> EncodingOptions {
     EncodingOptions {
         ignore_unknown: true,

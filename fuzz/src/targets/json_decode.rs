@@ -32,7 +32,6 @@ pub fn fuzz(input: &[u8]) {
     assert_eq!(String::from_utf8_lossy(&encode(format, &again)), String::from_utf8_lossy(&written));
 }
 
-
 fn encode(format: &Format, payload: &[u8]) -> Vec<u8> {
     let encoder = JsonEncoder::new(format);
     let mut written = Vec::new();

@@ -16,4 +16,3 @@ pub fn fuzz(input: &[u8]) {
     let cut = written.len() * usize::from(input.first().copied().unwrap_or(0)) / 256;
     assert!(read_kept(&written[..cut]).is_err());
 }
-

@@ -27,7 +27,6 @@ pub fn fuzz(input: &[u8]) {
     }
 }
 
-
 /// Each kind's payload, as its receiver reads it.
 fn decode(kind: Kind, payload: &[u8]) {
     match kind {

@@ -26,4 +26,3 @@ pub fn fuzz(input: &[u8]) {
     }
     format.check_records(&payload, |_, _| {}).expect("a decoder's own records");
 }
-

@@ -8,4 +8,3 @@ pub fn fuzz(input: &[u8]) {
     guarded::panics_may_be_caught();
     small_stack::run(|| by_schema::examine(Encoding::Protobuf, "a.proto", input));
 }
-

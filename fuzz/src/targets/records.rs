@@ -35,7 +35,6 @@ pub fn fuzz(payload: &[u8]) {
     }
 }
 
-
 /// Reads every field and one beyond.
 fn copy(record: &Record<'_>, builder: &mut RecordBuilder) {
     builder.clear();

@@ -24,7 +24,6 @@ pub fn fuzz(input: &[u8]) {
     assert!(replay(&written[..cut]).whole_bytes <= cut);
 }
 
-
 /// The texts as a log.
 fn framed(texts: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();

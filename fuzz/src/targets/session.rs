@@ -82,7 +82,6 @@ pub fn fuzz(input: &[u8]) {
     }
 }
 
-
 fn take(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: &mut u64, step: Step) {
     match step {
         Step::Enqueue { packets, bytes, droppable } => {

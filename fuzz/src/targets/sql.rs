@@ -19,18 +19,25 @@ static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     let flat = "a i64 null\nb bool null\ns string null\nt timestamp null\nf f64 null\nu u64\nc char[3] null\ng bytes null\n\
                 ab i8\nA f32";
     vec![
-        sample(flat, &[
-            r#"{"u":0,"ab":0,"A":0}"#,
-            r#"{"a":-9223372036854775808,"b":true,"s":"a_b%\\\\ö","t":"1970-01-01T00:00:00Z","f":-0.0,"u":18446744073709551615,"c":"x","g":"AP8=","ab":-128,"A":1e30}"#,
-            r#"{"a":9223372036854775807,"b":false,"s":"","t":"2262-04-11T23:47:16Z","f":1e308,"u":1,"c":"xyz","g":"","ab":127,"A":-1}"#,
-        ]),
-        sample(nested::SCHEMA, &[
-            "{}",
-            r#"{"a":1,"b":"x","c":{"d":true,"e":null},"f":1.5,"h":[{"i":1,"j":["x",""]}],"k":[[1,2]],"l":{"m":7},"p":"X","q":"1.25"}"#,
-        ]),
-        sample("layout foreign big packed length n\nn u8\nk char[1]\na string slot u8 u8\nb i24", &[
-            r#"{"k":"A","a":"abc","b":-5}"#,
-        ]),
+        sample(
+            flat,
+            &[
+                r#"{"u":0,"ab":0,"A":0}"#,
+                r#"{"a":-9223372036854775808,"b":true,"s":"a_b%\\\\ö","t":"1970-01-01T00:00:00Z","f":-0.0,"u":18446744073709551615,"c":"x","g":"AP8=","ab":-128,"A":1e30}"#,
+                r#"{"a":9223372036854775807,"b":false,"s":"","t":"2262-04-11T23:47:16Z","f":1e308,"u":1,"c":"xyz","g":"","ab":127,"A":-1}"#,
+            ],
+        ),
+        sample(
+            nested::SCHEMA,
+            &[
+                "{}",
+                r#"{"a":1,"b":"x","c":{"d":true,"e":null},"f":1.5,"h":[{"i":1,"j":["x",""]}],"k":[[1,2]],"l":{"m":7},"p":"X","q":"1.25"}"#,
+            ],
+        ),
+        sample(
+            "layout foreign big packed length n\nn u8\nk char[1]\na string slot u8 u8\nb i24",
+            &[r#"{"k":"A","a":"abc","b":-5}"#],
+        ),
     ]
 });
 
@@ -53,7 +60,6 @@ pub fn fuzz(input: &[u8]) {
     let sample = &SAMPLES[usize::from(*choice) % SAMPLES.len()];
     small_stack::run(|| examine(sql, &values, sample));
 }
-
 
 fn examine(sql: &str, values: &BTreeMap<String, String>, (format, records): &Sample) {
     let planned = parse(sql).and_then(|select| {
@@ -96,7 +102,10 @@ fn printed(program: &Program, format: &Format) -> Option<Program> {
         return None;
     }
     let conditions: Vec<String> = program.filter.iter().map(|condition| condition.sql(format).to_string()).collect();
-    let sql = format!("SELECT * FROM s WHERE {}", conditions.iter().map(|text| format!("({text})")).collect::<Vec<_>>().join(" AND "));
+    let sql = format!(
+        "SELECT * FROM s WHERE {}",
+        conditions.iter().map(|text| format!("({text})")).collect::<Vec<_>>().join(" AND ")
+    );
     match parse(&sql).and_then(|select| select.plan(format)) {
         Ok(again) => Some(again),
         Err(error) => {

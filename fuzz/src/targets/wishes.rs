@@ -24,4 +24,3 @@ pub fn fuzz(input: &[u8]) {
         Wish::SetParameters { .. } | Wish::Move { .. } | Wish::Remove { .. } => {}
     }
 }
-

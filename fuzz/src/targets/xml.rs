@@ -31,7 +31,6 @@ pub fn fuzz(input: &[u8]) {
     write_and_read_again(&whole.0);
 }
 
-
 fn write_and_read_again(payload: &[u8]) {
     let options = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
     let mut encoder = XmlEncoder::new(&FORMAT, &options).expect("names that elements have");

@@ -1,5 +1,5 @@
-//! Builds the binary so that its bytes do not depend on where and by whom, takes its debug information out, and lets it
-//! write its completions and man pages.
+//! Builds the binary so that its bytes do not depend on the folder and the user, takes its debug information out, and lets
+//! it write its completions and man pages.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -101,7 +101,7 @@ mod tests {
             let names: Vec<_> = names.iter().filter(|name| name.ends_with(ending)).cloned().collect();
             first_difference(&one, &other, &names).unwrap().unwrap()
         };
-        let place = "lib/systemd/system/crossdock.service: byte 37 differs; 39 and 39 bytes";
+        let place = "usr/lib/systemd/system/crossdock.service: byte 37 differs; 39 and 39 bytes";
         assert!(of("gnu.tar.gz").ends_with(&format!("gnu.tar.gz: crossdock-1.2.3/{place}")), "{}", of("gnu.tar.gz"));
         assert!(of("3-1_amd64.deb").contains("control.tar.gz: md5sums: byte"), "{}", of("3-1_amd64.deb"));
     }

@@ -3,12 +3,9 @@
 use std::path::Path;
 
 use super::archive;
-use super::layout::{CONFIGURATION, DEBIAN_UNITS, Item};
+use super::layout::{CONFIGURATION, Item, UNITS};
 use super::release::{NAME, Release};
 use super::tool::{Scratch, at, text, tool, write};
-
-/// Who answers for the packages.
-const MAINTAINER: &str = "The Crossdock contributors <crossdock@packages.invalid>";
 
 /// How often this version was packaged.
 const REVISION: u32 = 1;
@@ -106,10 +103,11 @@ impl Package<'_> {
 
     fn control(&self, release: &Release, installed_kib: u64) -> Result<String, String> {
         let mut text = format!(
-            "Package: {}\nVersion: {}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nInstalled-Size: {installed_kib}\n",
+            "Package: {}\nVersion: {}\nArchitecture: {}\nMaintainer: {}\nInstalled-Size: {installed_kib}\n",
             self.name,
             version(release),
             architecture(&release.target)?,
+            release.maintainer,
         );
         for (name, value) in &self.fields {
             text += &format!("{name}: {value}\n");
@@ -129,16 +127,28 @@ impl Package<'_> {
 pub(crate) fn changelog(release: &Release) -> Result<String, String> {
     let date = text(tool("date").args(["-u", "-R", "-d", &format!("@{}", release.epoch_s)]))?;
     Ok(format!(
-        "{NAME} ({}) unstable; urgency=medium\n\n  * Crossdock {} of commit {}.\n\n -- {MAINTAINER}  {date}\n",
+        "{NAME} ({}) unstable; urgency=medium\n\n  * Crossdock {} of commit {}.\n\n -- {}  {date}\n",
         version(release),
         release.version,
         release.commit,
+        release.maintainer,
     ))
 }
 
+/// The version of the tagged commit, or one with the commit's time and hash, so that apt takes a later commit for a later
+/// version.
 fn version(release: &Release) -> String {
     // A pre-release comes before its release: Cargo's `-` is Debian's `~`.
-    format!("{}-{REVISION}", release.version.replacen('-', "~", 1))
+    let version = release.version.replacen('-', "~", 1);
+    if release.is_tagged {
+        return format!("{version}-{REVISION}");
+    }
+    let day = release.commit_date.replace('-', "");
+    let second = release.epoch_s % 86_400;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    // Debian's last `-` begins the revision.
+    let commit = release.commit.replace('-', "+").replace(|c: char| !c.is_ascii_alphanumeric() && c != '+', ".");
+    format!("{version}~git{day}{hour:02}{minute:02}{second:02}.{commit}-{REVISION}")
 }
 
 /// Debian's name of a target.
@@ -161,8 +171,8 @@ fn filled(template: &str, items: &[Item]) -> Result<String, String> {
         below.filter(|name| name.ends_with(ending)).collect::<Vec<_>>().join(" ")
     };
     let text = template
-        .replace("@SOCKETS@", &names(DEBIAN_UNITS, ".socket"))
-        .replace("@SERVICES@", &names(DEBIAN_UNITS, ".service"))
+        .replace("@SOCKETS@", &names(UNITS, ".socket"))
+        .replace("@SERVICES@", &names(UNITS, ".service"))
         .replace("@SYSUSERS@", &names("usr/lib/sysusers.d/", ".conf"))
         .replace("@SYSCTL@", &names("usr/lib/sysctl.d/", ".conf"));
     match text.split('@').nth(1) {
@@ -199,7 +209,7 @@ mod tests {
         assert_eq!(
             package.control(&release(), 17).unwrap(),
             "Package: crossdock\nVersion: 1.2.3-1\nArchitecture: amd64\n\
-             Maintainer: The Crossdock contributors <crossdock@packages.invalid>\nInstalled-Size: 17\n\
+             Maintainer: Crossdock developers <crossdock@localhost>\nInstalled-Size: 17\n\
              Depends: libc6 (>= 2.34)\nSection: net\n"
         );
         assert_eq!(package.file_name(&release()).unwrap(), "crossdock_1.2.3-1_amd64.deb");
@@ -225,6 +235,14 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_without_a_tag_has_a_version_of_its_own() {
+        let release = Release { is_tagged: false, ..release() };
+        assert_eq!(version(&release), "1.2.3~git20231114221320.0123456789ab-1");
+        let modified = Release { commit: "0123456789ab-modified".into(), epoch_s: 1_699_920_001, ..release };
+        assert_eq!(version(&modified), "1.2.3~git20231114000001.0123456789ab+modified-1");
+    }
+
+    #[test]
     fn only_targets_that_debian_has_are_packaged() {
         assert_eq!(architecture("aarch64-unknown-linux-gnu"), Ok("arm64"));
         for target in ["x86_64-unknown-linux-musl", "x86_64-unknown-linux-gnux32", "x86_64-apple-darwin"] {
@@ -234,7 +252,7 @@ mod tests {
 
     #[test]
     fn scripts_name_the_units_of_the_package() {
-        let items = ["crossdock.service", "a.socket", "b.socket"].map(|unit| item(&format!("{DEBIAN_UNITS}{unit}")));
+        let items = ["crossdock.service", "a.socket", "b.socket"].map(|unit| item(&format!("{UNITS}{unit}")));
         let text = filled("start @SOCKETS@; restart '@SERVICES@'; [@SYSCTL@] \"$@\"", &items).unwrap();
         assert_eq!(text, "start a.socket b.socket; restart 'crossdock.service'; [] \"$@\"");
         assert_eq!(filled("@SERVICE@", &items).unwrap_err(), "@SERVICE@ is not known");

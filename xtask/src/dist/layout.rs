@@ -18,7 +18,7 @@ pub(crate) enum Root {
 /// A kind of package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Package {
-    /// The tarball, whose top folder is laid out as a prefix such as `/usr/local` is.
+    /// The tarball, whose top folder is laid out as `/` is, with how to install it in `INSTALL`.
     Tarball,
     /// The Debian package.
     Debian,
@@ -55,39 +55,40 @@ pub(crate) struct Item {
 /// Where the packaged configuration lies. An upgrade keeps the user's changes to it.
 pub(crate) const CONFIGURATION: &str = "etc/crossdock/crossdock.toml";
 
-/// Where the units lie in the Debian package.
-pub(crate) const DEBIAN_UNITS: &str = "usr/lib/systemd/system/";
+/// Where the units lie.
+pub(crate) const UNITS: &str = "usr/lib/systemd/system/";
 
 /// The table. A destination that ends in `/` is a folder, where a file keeps its name.
-pub(crate) const PRODUCT: [Row; 18] = [
-    file(Root::Made, "bin/crossdock").to("bin/crossdock", "usr/bin/crossdock").executable(),
-    folder(Root::Made, "man", ".1").to("share/man/man1/", "usr/share/man/man1/").compressed(),
-    folder(Root::Made, "man", ".5").to("share/man/man5/", "usr/share/man/man5/").compressed(),
+pub(crate) const PRODUCT: [Row; 19] = [
+    file(Root::Made, "bin/crossdock").to("usr/bin/crossdock", "usr/bin/crossdock").executable(),
+    folder(Root::Made, "man", ".1").to("usr/share/man/man1/", "usr/share/man/man1/").compressed(),
+    folder(Root::Made, "man", ".5").to("usr/share/man/man5/", "usr/share/man/man5/").compressed(),
     file(Root::Made, "completions/bash")
-        .to("share/bash-completion/completions/crossdock", "usr/share/bash-completion/completions/crossdock"),
+        .to("usr/share/bash-completion/completions/crossdock", "usr/share/bash-completion/completions/crossdock"),
     file(Root::Made, "completions/zsh")
-        .to("share/zsh/site-functions/_crossdock", "usr/share/zsh/vendor-completions/_crossdock"),
+        .to("usr/share/zsh/site-functions/_crossdock", "usr/share/zsh/vendor-completions/_crossdock"),
     file(Root::Made, "completions/fish")
-        .to("share/fish/vendor_completions.d/crossdock.fish", "usr/share/fish/vendor_completions.d/crossdock.fish"),
+        .to("usr/share/fish/vendor_completions.d/crossdock.fish", "usr/share/fish/vendor_completions.d/crossdock.fish"),
     file(Root::Repository, "packaging/crossdock.toml").to(CONFIGURATION, CONFIGURATION),
-    folder(Root::Repository, "packaging/systemd", ".service").to("lib/systemd/system/", DEBIAN_UNITS),
-    folder(Root::Repository, "packaging/systemd", ".socket").to("lib/systemd/system/", DEBIAN_UNITS),
-    folder(Root::Repository, "packaging/sysctl", ".conf").to("lib/sysctl.d/", "usr/lib/sysctl.d/"),
-    folder(Root::Repository, "packaging/sysusers.d", ".conf").to("lib/sysusers.d/", "usr/lib/sysusers.d/"),
-    file(Root::Repository, "README.md").to("share/doc/crossdock/", "usr/share/doc/crossdock/").compressed(),
+    folder(Root::Repository, "packaging/systemd", ".service").to(UNITS, UNITS),
+    folder(Root::Repository, "packaging/systemd", ".socket").to(UNITS, UNITS),
+    folder(Root::Repository, "packaging/sysctl", ".conf").to("usr/lib/sysctl.d/", "usr/lib/sysctl.d/"),
+    folder(Root::Repository, "packaging/sysusers.d", ".conf").to("usr/lib/sysusers.d/", "usr/lib/sysusers.d/"),
+    file(Root::Repository, "README.md").to("usr/share/doc/crossdock/", "usr/share/doc/crossdock/").compressed(),
     file(Root::Repository, "crates/crossdock/crossdock.example.toml")
-        .to("share/doc/crossdock/", "usr/share/doc/crossdock/examples/"),
-    file(Root::Made, "LIBRARIES").to("share/doc/crossdock/", "usr/share/doc/crossdock/").compressed(),
+        .to("usr/share/doc/crossdock/", "usr/share/doc/crossdock/examples/"),
+    file(Root::Made, "LIBRARIES").to("usr/share/doc/crossdock/", "usr/share/doc/crossdock/").compressed(),
+    file(Root::Repository, "packaging/INSTALL").to_tarball("INSTALL"),
     // Debian's copyright file stands for these.
-    file(Root::Repository, "LICENSE-APACHE").to_tarball("share/doc/crossdock/"),
-    file(Root::Repository, "LICENSE-MIT").to_tarball("share/doc/crossdock/"),
+    file(Root::Repository, "LICENSE-APACHE").to_tarball("usr/share/doc/crossdock/"),
+    file(Root::Repository, "LICENSE-MIT").to_tarball("usr/share/doc/crossdock/"),
     file(Root::Repository, "packaging/debian/copyright").to_debian("usr/share/doc/crossdock/"),
     file(Root::Made, "changelog.Debian").to_debian("usr/share/doc/crossdock/").compressed(),
 ];
 
 /// The table of the packages with the debug information.
 pub(crate) const DEBUG: [Row; 2] = [
-    folder(Root::Made, "debug", ".debug").to("lib/debug/", "usr/lib/debug/"),
+    folder(Root::Made, "debug", ".debug").to("usr/lib/debug/", "usr/lib/debug/"),
     // Debian's way to say that what is told of the program holds for these too.
     file(Root::Link, "crossdock").to_debian("usr/share/doc/crossdock-dbgsym"),
 ];
@@ -207,23 +208,24 @@ mod tests {
         assert_eq!(
             to(Package::Tarball),
             [
-                "755 bin/crossdock",
+                "644 INSTALL",
                 "644 etc/crossdock/crossdock.toml",
-                "644 lib/sysctl.d/60-crossdock.conf",
-                "644 lib/systemd/system/crossdock.service",
-                "644 lib/systemd/system/crossdock.socket",
-                "644 lib/sysusers.d/crossdock.conf",
-                "644 share/bash-completion/completions/crossdock",
-                "644 share/doc/crossdock/LIBRARIES",
-                "644 share/doc/crossdock/LICENSE-APACHE",
-                "644 share/doc/crossdock/LICENSE-MIT",
-                "644 share/doc/crossdock/README.md",
-                "644 share/doc/crossdock/crossdock.example.toml",
-                "644 share/fish/vendor_completions.d/crossdock.fish",
-                "644 share/man/man1/crossdock-serve.1",
-                "644 share/man/man1/crossdock.1",
-                "644 share/man/man5/crossdock.toml.5",
-                "644 share/zsh/site-functions/_crossdock",
+                "755 usr/bin/crossdock",
+                "644 usr/lib/sysctl.d/60-crossdock.conf",
+                "644 usr/lib/systemd/system/crossdock.service",
+                "644 usr/lib/systemd/system/crossdock.socket",
+                "644 usr/lib/sysusers.d/crossdock.conf",
+                "644 usr/share/bash-completion/completions/crossdock",
+                "644 usr/share/doc/crossdock/LIBRARIES",
+                "644 usr/share/doc/crossdock/LICENSE-APACHE",
+                "644 usr/share/doc/crossdock/LICENSE-MIT",
+                "644 usr/share/doc/crossdock/README.md",
+                "644 usr/share/doc/crossdock/crossdock.example.toml",
+                "644 usr/share/fish/vendor_completions.d/crossdock.fish",
+                "644 usr/share/man/man1/crossdock-serve.1",
+                "644 usr/share/man/man1/crossdock.1",
+                "644 usr/share/man/man5/crossdock.toml.5",
+                "644 usr/share/zsh/site-functions/_crossdock",
             ]
         );
         assert_eq!(
@@ -251,6 +253,31 @@ mod tests {
     }
 
     #[test]
+    fn each_package_has_the_files_that_its_units_and_its_instructions_name() {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let fake = Fake::new("layout-units");
+        let roots = Roots { repository: &repository, made: &fake.made.folder };
+        let read = |name: &str| std::fs::read_to_string(repository.join("packaging").join(name)).unwrap();
+        let service = read("systemd/crossdock.service");
+        let start = service.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let install = read("INSTALL");
+        let below = ["/usr/lib/", "/etc/crossdock/"];
+        let named = install.split_whitespace().map(|word| word.trim_end_matches([';', '.', ',']));
+        let named: Vec<_> = named.filter(|word| below.iter().any(|folder| word.starts_with(folder))).collect();
+        assert!(named.len() > 3, "{named:?}");
+        for package in [Package::Tarball, Package::Debian] {
+            let items = items(&PRODUCT, package, &roots).unwrap();
+            let paths = start.split_whitespace().filter(|word| word.starts_with('/')).chain(named.iter().copied());
+            for path in paths.filter(|path| !path.ends_with('/')) {
+                assert!(items.iter().any(|item| path[1..] == item.to), "{package:?} has no {path}");
+            }
+        }
+        for unit in install.split_whitespace().filter(|word| word.ends_with(".socket") || word.ends_with(".service")) {
+            assert!(repository.join("packaging/systemd").join(unit).exists(), "{unit}");
+        }
+    }
+
+    #[test]
     fn the_repository_has_its_part_of_the_packages() {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let roots = Roots { repository: &repository, made: Path::new("/nowhere") };
@@ -266,8 +293,8 @@ mod tests {
         let why = items(&PRODUCT, Package::Debian, &fake.roots()).unwrap_err();
         assert!(why.ends_with("packaging/systemd has no file that ends in `.socket`"), "{why}");
         std::fs::remove_file(fake.repository().join("LICENSE-MIT")).unwrap();
-        assert!(items(&PRODUCT[13..16], Package::Debian, &fake.roots()).is_ok());
-        let why = items(&PRODUCT[13..16], Package::Tarball, &fake.roots()).unwrap_err();
+        assert!(items(&PRODUCT[14..17], Package::Debian, &fake.roots()).is_ok());
+        let why = items(&PRODUCT[14..17], Package::Tarball, &fake.roots()).unwrap_err();
         assert!(why.ends_with("LICENSE-MIT is not there; the packages need it"), "{why}");
     }
 

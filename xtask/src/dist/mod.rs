@@ -1,4 +1,5 @@
-//! `cargo xtask dist`: a release's packages, with the same bytes from the same commit wherever and by whom they are built.
+//! `cargo xtask dist`: a release's packages. The same commit gives the same bytes in every folder and for every user, with the
+//! same toolchain: rustc, linker, libc, gzip.
 
 mod archive;
 mod build;
@@ -31,7 +32,8 @@ const SUMS: &str = "SHA256SUMS";
 
 /// `cargo xtask dist [--out DIR] [--check]`.
 pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
-    let mut out = place.target.join("packages");
+    let default = place.target.join("packages");
+    let mut out = default.clone();
     let mut check = false;
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
@@ -54,6 +56,10 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
                 .into());
         }
         eprintln!("xtask: dist: the working tree differs from its commit: these packages are not to be published");
+    }
+    if out == default && out.exists() {
+        // Each commit's package has a name of its own: without this, `apt install` would be given those of former commits too.
+        std::fs::remove_dir_all(&out).map_err(at(&out))?;
     }
     let names = make(&Build::here(place)?, &release, &place.target.join("xtask/dist"), &out)?;
     for name in &names {
@@ -154,6 +160,8 @@ mod tests {
             rustc_commit: "c0ffee".into(),
             commit: "0123456789ab".into(),
             commit_date: "2023-11-14".into(),
+            is_tagged: true,
+            maintainer: "Crossdock developers <crossdock@localhost>".into(),
             epoch_s: 1_700_000_000,
         }
     }
@@ -177,6 +185,7 @@ mod tests {
                 ("LICENSE-APACHE", "Apache\n"),
                 ("LICENSE-MIT", "MIT\n"),
                 ("crates/crossdock/crossdock.example.toml", "#a = 1\n"),
+                ("packaging/INSTALL", "usr\n"),
                 ("packaging/crossdock.toml", "[log]\n"),
                 ("packaging/systemd/crossdock.service", "[Service]\nExecStart=/usr/bin/crossdock\n"),
                 ("packaging/systemd/crossdock.socket", "[Socket]\n"),
@@ -253,7 +262,10 @@ mod tests {
             tarball.lines().all(|line| line.contains(" 0/0 ") && line.contains(" 2023-11-14 22:13:20 ")),
             "{tarball}"
         );
-        assert!(tarball.contains("-rwxr-xr-x") && tarball.contains(" crossdock-1.2.3/bin/crossdock\n"), "{tarball}");
+        assert!(
+            tarball.contains("-rwxr-xr-x") && tarball.contains(" crossdock-1.2.3/usr/bin/crossdock\n"),
+            "{tarball}"
+        );
 
         output(tool("ar").args(["x", expected[2]]).current_dir(&out)).unwrap();
         let members = text(tool("ar").args(["t", expected[2]]).current_dir(&out)).unwrap();
@@ -272,6 +284,25 @@ mod tests {
         output(tool("ar").args(["x", expected[3]]).current_dir(&out)).unwrap();
         let debug = listed("data.tar.gz").unwrap();
         assert!(debug.contains("/.build-id/") && debug.ends_with("doc/crossdock-dbgsym -> crossdock"), "{debug}");
+    }
+
+    #[test]
+    fn installing_raises_settings_and_lowers_none() {
+        let fake = Fake::new("settings");
+        let script = std::fs::read_to_string(fake.repository().join("packaging/debian/postinst")).unwrap();
+        let function = script.split_once("\nraise_settings() {").unwrap().1.split_once("\n}\n").unwrap().0;
+        let [settings, present] = ["settings.conf", "present"].map(|name| fake.path().join(name));
+        write(&settings, "# a = 1\n\nnet.core.rmem_max = 200\nnet.core.wmem_max=200\nnet.core.absent = 200\n").unwrap();
+        for (rmem, wmem, expected) in [("100", "300", ["200", "300"]), ("200", "100", ["200", "200"])] {
+            let files = ["rmem_max", "wmem_max"].map(|name| present.join("net/core").join(name));
+            for (file, value) in files.iter().zip([rmem, wmem]) {
+                write(file, format!("{value}\n")).unwrap();
+            }
+            let mut shell = Command::new("/bin/sh");
+            shell.arg("-euc").arg(format!("f() {{{function}\n}}\nf \"$@\"")).arg("sh").arg(&settings).arg(&present);
+            assert_eq!(text(&mut shell), Ok(String::new()));
+            assert_eq!(files.map(|file| std::fs::read_to_string(file).unwrap().trim().to_owned()), expected);
+        }
     }
 
     #[test]

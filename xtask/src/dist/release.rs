@@ -9,6 +9,9 @@ use crate::place::Place;
 /// The package's name, which is the binary's too.
 pub(crate) const NAME: &str = "crossdock";
 
+/// The packages' maintainer where Cargo.toml names no author.
+const MAINTAINER: &str = "Crossdock developers <crossdock@localhost>";
+
 /// As much of a commit's hash as the binary shows.
 const COMMIT_CHARS: usize = 12;
 
@@ -25,6 +28,10 @@ pub(crate) struct Release {
     pub(crate) commit: String,
     /// The day of the commit, as `2026-01-31`.
     pub(crate) commit_date: String,
+    /// Whether the commit has the tag of the version, such as `v0.1.0`, and the working tree does not differ from it.
+    pub(crate) is_tagged: bool,
+    /// The first of the package's `authors` in Cargo.toml, who answers for the packages.
+    pub(crate) maintainer: String,
     /// The commit's time in seconds since 1970, or what `SOURCE_DATE_EPOCH` says.
     pub(crate) epoch_s: u64,
 }
@@ -32,9 +39,12 @@ pub(crate) struct Release {
 impl Release {
     /// Reads Cargo's, the compiler's and Git's account of the sources.
     pub(crate) fn read(place: &Place) -> Result<Release, String> {
-        let packages = place.metadata["packages"].as_array().into_iter().flatten();
-        let version =
-            packages.filter(|package| package["name"] == NAME).find_map(|package| package["version"].as_str());
+        let mut packages = place.metadata["packages"].as_array().into_iter().flatten();
+        let package = packages.find(|package| package["name"] == NAME);
+        let version = package.and_then(|package| package["version"].as_str());
+        let version = version.ok_or("dist: the workspace has no package `crossdock`")?.to_owned();
+        let maintainer = package.and_then(|package| package["authors"][0].as_str()).unwrap_or(MAINTAINER);
+        let commit = commit(&place.root)?;
         let compiler = text(tool("rustc").arg("-vV").current_dir(&place.root))?;
         let field = |name: &str| {
             let line = compiler.lines().find_map(|line| line.strip_prefix(name));
@@ -42,10 +52,12 @@ impl Release {
         };
         let epoch_s = epoch_s(&place.root)?;
         Ok(Release {
-            version: version.ok_or("dist: the workspace has no package `crossdock`")?.to_owned(),
+            is_tagged: is_tagged(&place.root, &version, &commit),
+            version,
+            maintainer: maintainer.to_owned(),
             target: field("host:")?,
             rustc_commit: field("commit-hash:")?,
-            commit: commit(&place.root)?,
+            commit,
             commit_date: text(tool("date").args(["-u", "+%F", "-d", &format!("@{epoch_s}")]))?,
             epoch_s,
         })
@@ -71,6 +83,16 @@ fn commit(root: &Path) -> Result<String, String> {
     let head = text(git(root).args(["rev-parse", "HEAD"])).map_err(|why| format!("{why}\nto mend it: {mend}"))?;
     let changes = text(git(root).args(["status", "--porcelain", "--untracked-files=no"]))?;
     Ok(shown(&head, !changes.is_empty()))
+}
+
+/// Whether the commit has the version's tag, or `CROSSDOCK_COMMIT` is that tag.
+fn is_tagged(root: &Path, version: &str, commit: &str) -> bool {
+    let tag = format!("v{version}");
+    if variable("CROSSDOCK_COMMIT").is_some() {
+        return commit == tag;
+    }
+    let tags = text(git(root).args(["tag", "--points-at", "HEAD"])).unwrap_or_default();
+    tags.lines().any(|line| line == tag) && !commit.ends_with("-modified")
 }
 
 fn shown(head: &str, modified: bool) -> String {

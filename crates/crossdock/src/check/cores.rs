@@ -100,7 +100,7 @@ fn isolated(setting: Option<&str>, pinned: &[(String, usize)]) -> Finding {
         .advice(
             "other programs run on the contexts' cores too, and delay them; the command holds from the next start on",
         )
-        .command(format_args!("echo '{line}' | sudo tee {GRUB_FILE} && sudo update-grub"))
+        .command(format_args!("echo '{line}' | sudo tee -a {GRUB_FILE} && sudo update-grub"))
         .lasting(GRUB_FILE, line)
 }
 
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(isolated(None, &pinned(&[1])).verdict, Verdict::Unknown);
         let finding = isolated(Some(""), &pinned(&[2, 1]));
         assert_eq!((finding.verdict, finding.found.as_str()), (Verdict::Advice, "none"));
-        assert!(finding.command.is_some_and(|command| command.contains("isolcpus=1,2\"' | sudo tee")));
+        assert!(finding.command.is_some_and(|command| command.contains("isolcpus=1,2\"' | sudo tee -a")));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
@@ -48,8 +48,12 @@ pub(crate) enum Place {
     Absent,
     /// Something of another kind has the name.
     Taken,
-    /// This folder may not be written to, or is not there.
+    /// It is there or in a folder that is there, and belongs to this user, who is neither root nor this process's.
+    Foreign(String),
+    /// This folder is there and may not be written to.
     Refused(PathBuf),
+    /// This folder is not there, and cannot be made by this user.
+    Missing(PathBuf),
 }
 
 /// The values of the machine. Text is unchanged from the kernel.
@@ -154,6 +158,15 @@ impl Machine {
         self.settings.get(path).map(|text| text.trim())
     }
 
+    /// The other user whose daemon has the sockets, as far as their places say.
+    pub(crate) fn other_user(&self) -> Option<&str> {
+        let places = [Some(&self.control), self.attach.as_ref().and_then(|tried| tried.as_ref().ok())];
+        places.into_iter().flatten().find_map(|place| match place {
+            Place::Foreign(user) if self.running.is_none() => Some(user.as_str()),
+            _ => None,
+        })
+    }
+
     /// Whether this process has a capability now, by its number. False where the system does not say.
     pub(crate) fn may(&self, capability: u32) -> bool {
         let line = self.status.iter().flat_map(|text| text.lines()).find_map(|line| line.strip_prefix("CapEff:"));
@@ -214,12 +227,48 @@ fn socket_place(path: &Path) -> Place {
                 _ => Path::new("."),
             };
             match (is_writable(folder), found) {
-                (false, _) => Place::Refused(folder.to_owned()),
+                (false, Ok(socket)) => foreign_socket(&socket, folder),
+                (false, Err(_)) => refused(folder),
                 (true, Ok(_)) => Place::Usable,
                 (true, Err(_)) => Place::Absent,
             }
         }
     }
+}
+
+/// A socket that this process cannot replace. systemd makes those that it passes as root, in the folder of the service's user.
+fn foreign_socket(socket: &fs::Metadata, folder: &Path) -> Place {
+    let owners = [fs::metadata(folder).map_or(0, |found| found.uid()), socket.uid()];
+    let own = rustix::process::geteuid().as_raw();
+    let user = owners.into_iter().find(|uid| ![0, own].contains(uid)).unwrap_or(socket.uid());
+    if user == own { Place::Refused(folder.to_owned()) } else { Place::Foreign(user_name(user)) }
+}
+
+/// A folder in which no file can be made.
+fn refused(folder: &Path) -> Place {
+    let nearest = ancestors(folder).find_map(|nearest| Some((nearest == folder, fs::metadata(nearest).ok()?.uid())));
+    let own = rustix::process::geteuid().as_raw();
+    match nearest {
+        Some((_, user)) if ![0, own].contains(&user) => Place::Foreign(user_name(user)),
+        Some((true, _)) => Place::Refused(folder.to_owned()),
+        _ => Place::Missing(folder.to_owned()),
+    }
+}
+
+/// A path and the folders above it, the working folder being `.`.
+fn ancestors(path: &Path) -> impl Iterator<Item = &Path> {
+    path.ancestors().map(|folder| if folder == Path::new("") { Path::new(".") } else { folder })
+}
+
+/// The name of a user, or `#NUMBER` as `sudo -u` takes it.
+fn user_name(uid: u32) -> String {
+    let users = text("/etc/passwd").unwrap_or_default();
+    let mut names = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    names.next().unwrap_or_else(|| format!("#{uid}"))
 }
 
 /// Whether files can be made in a folder, which is made first where it is not there.
@@ -228,13 +277,12 @@ fn folder_place(path: &Path) -> Place {
         return match (found.is_dir(), is_writable(path)) {
             (false, _) => Place::Taken,
             (true, true) => Place::Usable,
-            (true, false) => Place::Refused(path.to_owned()),
+            (true, false) => refused(path),
         };
     }
-    let nearest = path.ancestors().skip(1).map(|folder| if folder == Path::new("") { Path::new(".") } else { folder });
-    match nearest.into_iter().find(|folder| folder.exists()) {
+    match ancestors(path).skip(1).find(|folder| folder.exists()) {
         Some(folder) if is_writable(folder) => Place::Absent,
-        folder => Place::Refused(folder.unwrap_or(path).to_owned()),
+        _ => refused(path),
     }
 }
 

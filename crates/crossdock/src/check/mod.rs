@@ -23,7 +23,7 @@ use crate::cli::Check;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::table::{Side, Width, render};
+use crate::table::{Side, Width, render, wrapped};
 
 /// Prints the findings.
 pub(crate) fn run(arguments: &Check) -> Outcome {
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
         None => Config::default(),
     };
     let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-    let wanted = Wanted::of(&config, directory);
+    let wanted = Wanted { file: arguments.config.clone(), ..Wanted::of(&config, directory) };
     let findings = findings(&Machine::read(&wanted), &wanted);
     match arguments.json {
         true => findings.iter().try_for_each(out::print_json)?,
@@ -62,9 +62,6 @@ fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     parts.concat()
 }
 
-/// Columns of the text under the table.
-const COLUMNS: usize = 80;
-
 /// The table, and under it what is to be done.
 fn text(findings: &[Finding], width: Width) -> String {
     let headings = [("item", Side::Left), ("found", Side::Left), ("wanted", Side::Left), ("verdict", Side::Left)];
@@ -74,33 +71,13 @@ fn text(findings: &[Finding], width: Width) -> String {
     let mut text = render(&headings, findings.iter().map(row), width);
     for finding in findings.iter().filter(|finding| finding.verdict != Verdict::Ok) {
         text.push('\n');
-        text.push_str(&wrapped(&format!("{} ({}): {}", finding.item, finding.verdict, finding.why)));
+        text.push_str(&wrapped(&format!("{} ({}): {}", finding.item, finding.verdict, finding.why), 0));
         // Commands stay on one line, so that they can be copied.
         text.extend(finding.command.iter().flat_map(|command| ["    ", command, "\n"]));
         if let Some((file, line)) = finding.lasting.as_ref().and_then(|lasting| lasting.split_once(": ")) {
             text.extend(["  to make it last, in ", file, ":\n    ", line, "\n"]);
         }
     }
-    text
-}
-
-/// Words in lines that fit the screen.
-fn wrapped(words: &str) -> String {
-    let (mut text, mut column) = (String::new(), 0);
-    for word in words.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > COLUMNS {
-            text.push('\n');
-            column = 0;
-        }
-        if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
-    text.push('\n');
     text
 }
 
@@ -156,11 +133,14 @@ mod tests {
     fn what_is_to_be_done_stands_under_the_table_within_80_columns() {
         let mut machine = machine();
         machine.settings.insert("/proc/sys/net/core/rmem_max", "212992\n".to_owned());
-        machine.control = Place::Refused("/run/crossdock".into());
+        machine.control = Place::Missing("/run/crossdock".into());
         let text = text(&findings(&machine, &wanted()), Width::Columns(80));
         assert!(text.lines().all(|line| line.starts_with(' ') || line.chars().count() <= 80), "{text}");
         assert!(text.contains("\n    sudo sysctl -w net.core.rmem_max=4194304\n"), "{text}");
-        assert!(text.contains("in /etc/sysctl.d/60-crossdock.conf:\n    net.core.rmem_max = 4194304\n"), "{text}");
+        assert!(
+            text.contains("in /etc/sysctl.d/70-crossdock-local.conf:\n    net.core.rmem_max = 4194304\n"),
+            "{text}"
+        );
         assert!(text.contains("\ncontrol socket (problem): "), "{text}");
     }
 

@@ -6,10 +6,14 @@ use std::net::SocketAddr;
 use super::finding::{Finding, size};
 use super::limits::CAP_NET_ADMIN;
 use super::machine::{Machine, Offload, Tried};
+use super::place;
 use super::wanted::Wanted;
 
-/// The file that keeps settings of the kernel.
-pub(super) const SYSCTL_FILE: &str = "/etc/sysctl.d/60-crossdock.conf";
+/// The file that keeps settings of the kernel. One with the name of the packaged file would hide that one.
+pub(super) const SYSCTL_FILE: &str = "/etc/sysctl.d/70-crossdock-local.conf";
+
+/// The value of an address that a program has.
+const IN_USE: &str = "in use";
 
 /// The findings.
 pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
@@ -21,7 +25,7 @@ pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
         socket_buffer(name, found, bytes, may_exceed)
     };
     let mut findings = vec![
-        address("UDP address", listen, machine.udp.as_ref().err(), machine.running),
+        of_other_user(address("UDP address", listen, machine.udp.as_ref().err(), machine.running), machine, wanted),
         buffer("net.core.rmem_max", "/proc/sys/net/core/rmem_max"),
         buffer("net.core.wmem_max", "/proc/sys/net/core/wmem_max"),
         offload("UDP GSO", "4.18", wanted.context.gso, &machine.offload, |offload| offload.gso),
@@ -30,7 +34,7 @@ pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     if let (Some(http), Some(tried)) = (wanted.http, &machine.http) {
         // The daemon with this UDP address has the HTTP address too.
         let running = machine.running.filter(|running| *running == listen).map(|_| http);
-        findings.push(address("HTTP address", http, tried.as_ref().err(), running));
+        findings.push(of_other_user(address("HTTP address", http, tried.as_ref().err(), running), machine, wanted));
     }
     findings
 }
@@ -85,7 +89,7 @@ fn address(
     let (listing, flags) =
         if name.starts_with("UDP") { ("[context]: listen", "-lunp") } else { ("[control]: http", "-ltnp") };
     match kind {
-        ErrorKind::AddrInUse => Finding::ok(name, "in use", wanted)
+        ErrorKind::AddrInUse => Finding::ok(name, IN_USE, wanted)
             .problem(format_args!("another program has it; end that, or set another address ({listing})"))
             .command(format_args!("sudo ss {flags} 'sport = :{}'", wanted.port())),
         ErrorKind::AddrNotAvailable => Finding::ok(name, "not here", wanted)
@@ -95,6 +99,14 @@ fn address(
             .problem(format_args!("ports below 1024 need CAP_NET_BIND_SERVICE; or choose another port"))
             .command("sudo setcap cap_net_bind_service=ep \"$(command -v crossdock)\""),
         _ => Finding::ok(name, "refused", wanted).problem(why),
+    }
+}
+
+/// An address in use is most likely that of another user's daemon, where there is one.
+fn of_other_user(finding: Finding, machine: &Machine, wanted: &Wanted) -> Finding {
+    match machine.other_user() {
+        Some(user) if finding.found == IN_USE => place::foreign_address(finding.item, finding.wanted, user, wanted),
+        _ => finding,
     }
 }
 
@@ -115,7 +127,7 @@ mod tests {
         }
         let finding = socket_buffer("net.core.rmem_max", Some(212_992), 4_194_304, false);
         assert_eq!(finding.command.as_deref(), Some("sudo sysctl -w net.core.rmem_max=4194304"));
-        let lasting = "/etc/sysctl.d/60-crossdock.conf: net.core.rmem_max = 4194304";
+        let lasting = "/etc/sysctl.d/70-crossdock-local.conf: net.core.rmem_max = 4194304";
         assert_eq!(finding.lasting.as_deref(), Some(lasting));
         assert!(finding.why.contains("208 KiB"), "{}", finding.why);
     }

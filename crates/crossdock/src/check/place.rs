@@ -1,5 +1,6 @@
 //! Paths that the daemon makes sockets and files at, and the kernel's version.
 
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -14,15 +15,13 @@ const OLDEST_KERNEL: (u32, u32) = (5, 1);
 
 /// The findings.
 pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
-    let listen = wanted.context.listen;
-    let is_running = machine.running.is_some();
-    let mut findings =
-        vec![kernel(&machine.release), socket("control socket", &wanted.control, &machine.control, is_running)];
+    let control = socket("control socket", &wanted.control, &machine.control, machine.running.is_some(), wanted);
+    let mut findings = vec![kernel(&machine.release), control];
     if let (Some(address), Some(tried)) = (&wanted.attach, &machine.attach) {
-        findings.push(attach(address, tried, machine.running == Some(listen)));
+        findings.push(attach(address, tried, machine, wanted));
     }
     if let (Some(folder), Some(place)) = (&wanted.context.morph.state_dir, &machine.state) {
-        findings.push(state(folder, place));
+        findings.push(state(folder, place, wanted));
     }
     findings
 }
@@ -41,7 +40,7 @@ fn kernel(release: &str) -> Finding {
     }
 }
 
-fn socket(item: &'static str, path: &Path, place: &Place, is_running: bool) -> Finding {
+fn socket(item: &'static str, path: &Path, place: &Place, is_running: bool, wanted: &Wanted) -> Finding {
     let shown = path.display().to_string();
     match place {
         // The kernel's bound, with the zero byte behind the path.
@@ -53,35 +52,62 @@ fn socket(item: &'static str, path: &Path, place: &Place, is_running: bool) -> F
         Place::Taken => Finding::ok(item, "no socket", shown)
             .problem("something else has that name, which the daemon does not take away")
             .command(format_args!("ls -ld {}", path.display())),
-        // Who passes the socket on may write where the daemon may not.
-        Place::Refused(_) if is_running => Finding::ok(item, "used by the daemon", shown),
+        // systemd, or another user's daemon, may write where this user may not.
+        _ if is_running => Finding::ok(item, "used by the daemon", shown),
+        Place::Foreign(user) => foreign(item, shown, user, wanted),
         Place::Refused(folder) => refused(Finding::ok(item, "refused", shown), folder),
+        Place::Missing(folder) => missing(Finding::ok(item, "refused", shown), folder),
     }
 }
 
-/// A folder that is not there or may not be written to, as a problem.
+/// What another user's daemon has, or is to have: only that user can check it.
+fn foreign(item: &'static str, shown: impl Display, user: &str, wanted: &Wanted) -> Finding {
+    let why = format_args!("the user {user} has it, which is right if the daemon runs as {user}; check as that user");
+    let finding = Finding::unknown(item, shown, why);
+    Finding { found: format!("user {user}"), ..finding }.command(wanted.check_as(user))
+}
+
+/// An address in use, where another user's daemon has the sockets' places.
+pub(super) fn foreign_address(item: &'static str, shown: impl Display, user: &str, wanted: &Wanted) -> Finding {
+    let why = format!("it is in use, most likely by the daemon of the user {user}; check as that user");
+    Finding { why, ..foreign(item, shown, user, wanted) }
+}
+
+/// A folder that is there and may not be written to, as a problem.
 fn refused(finding: Finding, folder: &Path) -> Finding {
     let folder = folder.display();
     finding
-        .problem(format_args!("no file can be made in {folder} by this user"))
+        .problem(format_args!(
+            "no file can be made in {folder} by this user: run the daemon as the user who can, or set another path"
+        ))
+        .command(format_args!("ls -ld {folder}"))
+}
+
+/// A folder that is not there and cannot be made, as a problem.
+fn missing(finding: Finding, folder: &Path) -> Finding {
+    let folder = folder.display();
+    finding
+        .problem(format_args!("{folder} is not there, and this user cannot make it"))
         .command(format_args!("sudo install -d -o \"$(id -un)\" -m 0750 {folder}"))
         .lasting("/etc/tmpfiles.d/60-crossdock.conf", format_args!("d {folder} 0750 crossdock crossdock"))
 }
 
-fn attach(address: &AttachAddr, tried: &Tried<Place>, is_running: bool) -> Finding {
+fn attach(address: &AttachAddr, tried: &Tried<Place>, machine: &Machine, wanted: &Wanted) -> Finding {
     let item = "attach socket";
-    match (address, tried) {
-        (AttachAddr::Path(path), Ok(place)) => socket(item, path, place, is_running),
-        (_, Ok(_)) => Finding::ok(item, "free", address),
-        (_, Err((ErrorKind::AddrInUse, _))) if is_running => Finding::ok(item, "used by the daemon", address),
-        (_, Err((ErrorKind::AddrInUse, _))) => Finding::ok(item, "in use", address)
+    let is_running = machine.running == Some(wanted.context.listen);
+    match (address, tried, machine.other_user()) {
+        (AttachAddr::Path(path), Ok(place), _) => socket(item, path, place, is_running, wanted),
+        (_, Ok(_), _) => Finding::ok(item, "free", address),
+        (_, Err((ErrorKind::AddrInUse, _)), _) if is_running => Finding::ok(item, "used by the daemon", address),
+        (_, Err((ErrorKind::AddrInUse, _)), Some(user)) => foreign_address(item, address, user, wanted),
+        (_, Err((ErrorKind::AddrInUse, _)), None) => Finding::ok(item, "in use", address)
             .problem("another program has that name; end it, or set another `address` in [attach]")
             .command("sudo ss -xlp | grep crossdock-shm"),
-        (_, Err((_, why))) => Finding::ok(item, "refused", address).problem(why),
+        (_, Err((_, why)), _) => Finding::ok(item, "refused", address).problem(why),
     }
 }
 
-fn state(folder: &Path, place: &Place) -> Finding {
+fn state(folder: &Path, place: &Place, wanted: &Wanted) -> Finding {
     let (item, shown) = ("state_dir", folder.display().to_string());
     match place {
         Place::Usable => Finding::ok(item, "writable", shown),
@@ -89,13 +115,17 @@ fn state(folder: &Path, place: &Place) -> Finding {
         Place::Taken => Finding::ok(item, "no folder", shown)
             .problem("something else has that name; set another `state_dir` in [morph]")
             .command(format_args!("ls -ld {}", folder.display())),
+        Place::Foreign(user) => foreign(item, shown, user, wanted),
         Place::Refused(_) => refused(Finding::ok(item, "refused", shown), folder),
+        Place::Missing(_) => missing(Finding::ok(item, "refused", shown), folder),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::finding::Verdict;
+    use super::super::network;
+    use super::super::tests::{machine, wanted};
     use super::*;
     use std::path::PathBuf;
 
@@ -114,34 +144,73 @@ mod tests {
         }
     }
 
+    fn packaged() -> Wanted {
+        Wanted { file: Some("/etc/crossdock/crossdock.toml".into()), ..wanted() }
+    }
+
     #[test]
     fn places_of_sockets_and_folders() {
         let folder = PathBuf::from("/run/crossdock");
         let path = folder.join("control.sock");
+        let finding = |place, running| socket("control socket", &path, &place, running, &packaged());
         for (place, running, verdict) in [
             (Place::Absent, false, Verdict::Ok),
             (Place::Usable, false, Verdict::Ok),
             (Place::Usable, true, Verdict::Ok),
             (Place::Refused(folder.clone()), true, Verdict::Ok),
+            (Place::Foreign("crossdock".to_owned()), true, Verdict::Ok),
+            (Place::Foreign("crossdock".to_owned()), false, Verdict::Unknown),
             (Place::Taken, false, Verdict::Problem),
             (Place::Refused(folder.clone()), false, Verdict::Problem),
+            (Place::Missing(folder.clone()), false, Verdict::Problem),
         ] {
-            assert_eq!(socket("control socket", &path, &place, running).verdict, verdict, "{place:?} {running}");
+            assert_eq!(finding(place.clone(), running).verdict, verdict, "{place:?} {running}");
         }
-        let finding = socket("control socket", &path, &Place::Refused(folder.clone()), false);
-        assert_eq!(finding.command.as_deref(), Some("sudo install -d -o \"$(id -un)\" -m 0750 /run/crossdock"));
+        let command = finding(Place::Missing(folder.clone()), false).command;
+        assert_eq!(command.as_deref(), Some("sudo install -d -o \"$(id -un)\" -m 0750 /run/crossdock"));
         let long = PathBuf::from("x".repeat(108));
-        assert_eq!(socket("control socket", &long, &Place::Absent, false).verdict, Verdict::Problem);
-        assert_eq!(state(&folder, &Place::Absent).verdict, Verdict::Ok);
-        assert_eq!(state(&folder, &Place::Refused(folder.clone())).verdict, Verdict::Problem);
+        let finding = socket("control socket", &long, &Place::Absent, false, &packaged());
+        assert_eq!(finding.verdict, Verdict::Problem);
+        assert_eq!(state(&folder, &Place::Absent, &packaged()).verdict, Verdict::Ok);
+        let finding = state(&folder, &Place::Refused(folder.clone()), &packaged());
+        assert_eq!((finding.verdict, finding.command.as_deref()), (Verdict::Problem, Some("ls -ld /run/crossdock")));
+        assert_eq!(finding.lasting, None, "a folder that is there keeps its owner");
+    }
+
+    #[test]
+    fn the_daemon_of_another_user_is_to_be_checked_as_that_user() {
+        let mut wanted = packaged();
+        wanted.context.morph.state_dir = Some("/var/lib/crossdock".into());
+        let other = || Place::Foreign("crossdock".to_owned());
+        let in_use = || (ErrorKind::AddrInUse, String::new());
+        let machine = Machine {
+            control: other(),
+            state: Some(other()),
+            attach: Some(Err(in_use())),
+            udp: Err(in_use()),
+            ..machine()
+        };
+        for item in ["control socket", "attach socket", "state_dir", "UDP address"] {
+            let findings = [findings(&machine, &wanted), network::findings(&machine, &wanted)].concat();
+            let finding = findings.iter().find(|finding| finding.item == item).unwrap();
+            assert_eq!(finding.verdict, Verdict::Unknown, "{finding:?}");
+            let command = "sudo -u crossdock crossdock check --config /etc/crossdock/crossdock.toml";
+            assert_eq!(finding.command.as_deref(), Some(command), "{item}");
+        }
+        assert_eq!(wanted.check_as("#61184").split(" --").next(), Some("sudo -u '#61184' crossdock check"));
     }
 
     #[test]
     fn a_name_that_another_has_is_a_problem_unless_that_is_the_daemon() {
         let address = AttachAddr::Abstract("crossdock-shm-127.0.0.1:7440".to_owned());
         let in_use = Err((ErrorKind::AddrInUse, String::new()));
-        assert_eq!(attach(&address, &Ok(Place::Absent), false).verdict, Verdict::Ok);
-        assert_eq!(attach(&address, &in_use, true).verdict, Verdict::Ok);
-        assert_eq!(attach(&address, &in_use, false).verdict, Verdict::Problem);
+        let running = Machine { running: Some(wanted().context.listen), ..machine() };
+        for (tried, machine, verdict) in [
+            (Ok(Place::Absent), machine(), Verdict::Ok),
+            (in_use.clone(), running, Verdict::Ok),
+            (in_use, machine(), Verdict::Problem),
+        ] {
+            assert_eq!(attach(&address, &tried, &machine, &wanted()).verdict, verdict, "{tried:?}");
+        }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) http: Option<SocketAddr>,
     /// The attach socket.
     pub(crate) attach: Option<AttachAddr>,
+    /// The configuration's file, if it has one.
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Wanted {
@@ -41,7 +43,16 @@ impl Wanted {
             http: config.control.http,
             attach: context.attach.enabled.then(named),
             context,
+            file: None,
         }
+    }
+
+    /// The command that checks the same as another user.
+    pub(crate) fn check_as(&self, user: &str) -> String {
+        // A user without a name is `#NUMBER`, which the shell would take for a comment.
+        let quote = if user.starts_with('#') { "'" } else { "" };
+        let file = self.file.iter().map(|file| format!(" --config {}", file.display()));
+        format!("sudo -u {quote}{user}{quote} crossdock check{}", file.collect::<String>())
     }
 
     /// Open files, with every table full.

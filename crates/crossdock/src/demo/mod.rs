@@ -26,6 +26,7 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::quantity::{counted, seconds};
 use crate::signals::Interrupt;
+use crate::table::wrapped;
 
 /// Runs a demo.
 pub(crate) fn run(arguments: &Demo) -> Outcome {
@@ -85,7 +86,7 @@ fn introduce(streams: &[Stream], prepare_time: Duration) -> Outcome {
     );
     for (number, job) in jobs::JOBS.iter().enumerate() {
         text += &format!("\n{}. {}\n", number + 1, job.name);
-        text += &report::wrapped(job.sql, 4);
+        text += &wrapped(job.sql, 4);
     }
     out::print(text + "\n")
 }

@@ -10,7 +10,7 @@ use super::replay::{Received, Results, Stream};
 use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::quantity::{bytes, count, counted, rate, seconds};
-use crate::table::{Side, Width, render};
+use crate::table::{Side, Width, render, wrapped};
 
 /// What was replayed and received, and what should have been.
 pub(crate) struct Report<'a> {
@@ -205,28 +205,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Text in lines of at most 78 columns, indented, broken at blanks and commas.
-pub(crate) fn wrapped(text: &str, indent: usize) -> String {
-    let mut lines = String::new();
-    let mut column = 0;
-    for word in text.split_inclusive([' ', ',']) {
-        let length = word.trim_end().chars().count();
-        if column > 0 && column + length > 78 {
-            lines.truncate(lines.trim_end().len());
-            lines.push('\n');
-            column = 0;
-        }
-        if column == 0 {
-            lines.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        }
-        lines.push_str(word);
-        column += word.chars().count();
-    }
-    lines.truncate(lines.trim_end().len());
-    lines + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::jobs::JOBS;
@@ -275,12 +253,5 @@ mod tests {
             },
         );
         with_report(|expected| expected[0].checksum.push('0'), |report| assert!(report.verdict().is_err()));
-    }
-
-    #[test]
-    fn long_text_wraps_at_blanks_and_commas() {
-        let text = wrapped(&format!("{} {},{}", "a".repeat(40), "b".repeat(40), "c".repeat(10)), 4);
-        let expected = format!("    {}\n    {},{}\n", "a".repeat(40), "b".repeat(40), "c".repeat(10));
-        assert_eq!(text, expected);
     }
 }

@@ -173,7 +173,7 @@ impl Scales {
         };
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
         let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
-        match waited(wait, gives_way, self.patience) {
+        match waited(&wait, gives_way, self.patience) {
             Some(outcome) => {
                 // It has nothing more to do.
                 let _ = thread.join();
@@ -190,7 +190,7 @@ impl Scales {
 
 /// Waits for what a thread that gives way has found out, and sees that it gets on. The time in which others leave it no
 /// processor is not its own.
-fn waited<T>(wait: oneshot::Receiver<T>, gives_way: oneshot::Receiver<GivingWay>, patience: Duration) -> Option<T> {
+fn waited<T>(wait: &oneshot::Receiver<T>, gives_way: oneshot::Receiver<GivingWay>, patience: Duration) -> Option<T> {
     let mut gives_way = gives_way.recv().ok()?;
     let mut left = patience;
     loop {

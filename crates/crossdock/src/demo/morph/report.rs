@@ -9,7 +9,7 @@ use super::{COMPUTE, JOBS, Job, Received, Results, STRIP, Versions};
 use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::quantity::{bytes, count, counted, rate, seconds};
-use crate::table::{Side, Width, render};
+use crate::table::{Side, Width, render, wrapped};
 
 /// What was replayed and received, and what should have been.
 pub(super) struct Report<'a> {
@@ -68,7 +68,7 @@ pub(super) fn introduce(replay: &Replay, versions: &Versions) -> Outcome {
         bytes(replay.len_bytes()),
         third.fields().len(),
         second.fields().len(),
-        super::super::report::wrapped(&format!("2 to 3  {COMPUTE}"), 2),
+        wrapped(&format!("2 to 3  {COMPUTE}"), 2),
     );
     out::print(text)
 }
@@ -155,7 +155,7 @@ impl Report<'_> {
         for path in &self.results.paths {
             text += &format!("\npath   version 1, {}\n", self.way(path));
             for (number, part) in path.parts.iter().enumerate() {
-                text += &super::super::report::wrapped(&format!("{}. {part}", number + 1), 7);
+                text += &wrapped(&format!("{}. {part}", number + 1), 7);
             }
             let measured = self.measured_ns().map_or(String::new(), |ns| format!(", measured {ns:.0} ns"));
             text += &format!("cost   reckoned {:.0} ns a record{measured}\n", path.ns_per_record);

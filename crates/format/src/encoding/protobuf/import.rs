@@ -73,9 +73,13 @@ impl ProtobufSchema {
     /// Takes a message type from a compiled set of files (`protoc --include_imports -o FILE`).
     ///
     /// # Errors
-    /// The bytes are no such set; otherwise as [`ProtobufSchema::import`].
+    /// The bytes are no such set, or longer than what [`ProtobufSchema::import`] compiles; otherwise the same as there.
     pub fn from_descriptor_set(bytes: &[u8], message: Option<&str>) -> Result<Self, EncodingError> {
-        let pool = DescriptorPool::decode(bytes).map_err(|error| refusal(error.to_string()))?;
+        if bytes.len() > MAX_SOURCE_BYTES {
+            let bytes = bytes.len();
+            return Err(refusal(format!("the set has {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
+        }
+        let pool = guarded(refusal, || DescriptorPool::decode(bytes))?;
         let last = pool.files().last().map(|file| file.name().to_owned()).unwrap_or_default();
         Importer::import(&choose(&pool, &last, message)?)
     }

@@ -1,0 +1,29 @@
+//! The targets, each with a function `fuzz` that takes one input.
+
+pub mod arrow_ipc;
+pub mod avro_file;
+pub mod avro_items;
+pub mod binary;
+pub mod client_greeting;
+pub mod client_rings;
+pub mod compose;
+pub mod composed_records;
+pub mod convert;
+pub mod csv_decode;
+pub mod format_description;
+pub mod host_rings;
+pub mod import_avro_schema;
+pub mod import_json_schema;
+pub mod import_proto;
+pub mod items;
+pub mod json_decode;
+pub mod kept_handlers;
+pub mod packet_header;
+pub mod parquet;
+pub mod protobuf_items;
+pub mod records;
+pub mod registry_log;
+pub mod session;
+pub mod sql;
+pub mod wishes;
+pub mod xml;
