@@ -47,8 +47,8 @@ impl Cores {
 }
 
 /// Has this thread go before all others, so that what else runs on the machine is measured as little as can be.
-pub(crate) fn go_first() {
-    if let Err(error) = crossdock_device::go_first() {
+pub(crate) fn raise_priority() {
+    if let Err(error) = crossdock_device::raise_priority() {
         eprintln!("no higher priority ({error}): what else runs on this machine is measured too");
     }
 }

@@ -4,7 +4,7 @@ use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::flights::{self, RECORD_BYTES};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
-use crossdock_runtime::{ContextConfig, ContextHandle, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ pub(crate) fn pinned(cpu: usize) -> Result<(), Error> {
 }
 
 /// Has the managers make a change; why it was refused, if it was.
-pub(crate) fn change(context: &ContextHandle, wish: Wish) -> Result<Result<(), String>, Error> {
+pub(crate) fn change(context: &ContextHandle, wish: ChangeRequest) -> Result<Result<(), String>, Error> {
     let applied = context.manager().change(wish, false).map_err(|_| "the managers have stopped")?;
     Ok(applied.map(drop).map_err(|plan| plan.refusals.join("; ")))
 }
@@ -142,5 +142,5 @@ pub(crate) fn change(context: &ContextHandle, wish: Wish) -> Result<Result<(), S
 /// Deploys a handler; it has to fit.
 pub(crate) fn deploy(context: &ContextHandle, spec: HandlerSpec) -> Result<(), Error> {
     let name = spec.name.clone();
-    change(context, Wish::Deploy(spec))?.map_err(|why| format!("{name} was refused: {why}").into())
+    change(context, ChangeRequest::Deploy(spec))?.map_err(|why| format!("{name} was refused: {why}").into())
 }

@@ -5,7 +5,7 @@ use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::inside::{self, Shared, pinned};
 use crate::report::quantile;
-use crossdock_runtime::{ContextHandle, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use std::time::Duration;
 
 /// Records published at a time, and the time between: 25,000 records a second.
@@ -64,7 +64,7 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     for at in 0..offered {
         let mut spec = spec(&format!("h{at}"), WORK_NS, rate);
         spec.may_sample = Some(MAY_SAMPLE);
-        if let Err(why) = inside::change(context, Wish::Deploy(spec))? {
+        if let Err(why) = inside::change(context, ChangeRequest::Deploy(spec))? {
             if refused == 0 {
                 eprintln!("the first that was refused: {why}");
             }

@@ -7,7 +7,7 @@ use crate::cpu::Error;
 use crate::inside::{self, Shared, pinned};
 use crossdock_runtime::info::HandlerInfo;
 use crossdock_runtime::rig::HANDING_NS_PER_BATCH;
-use crossdock_runtime::{ContextHandle, Wish};
+use crossdock_runtime::{ChangeRequest, ContextHandle};
 use std::time::Duration;
 
 /// Records published at a time, and the time between: one full packet, 100,000 records a second.
@@ -64,7 +64,7 @@ fn errors(
         errors.push(Wrong { load: of_all / measured.max(1.0), handler: of_all / (measured - handing).max(1.0) });
     }
     for name in names {
-        inside::change(context, Wish::Remove { handler: name })??;
+        inside::change(context, ChangeRequest::Remove { handler: name })??;
     }
     Ok(errors)
 }

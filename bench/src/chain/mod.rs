@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     eprintln!("{machine}\n{cores}");
     crossdock_device::pin_to_cpu(cpus.0)?;
     // Further threads get both from this one.
-    cores::go_first();
+    cores::raise_priority();
     let messages = options.thousands * 1000;
     let mut stages = stages::Cases::new(cpus.1)?;
     let mut orders = orders::Cases::new()?;

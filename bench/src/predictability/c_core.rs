@@ -15,7 +15,7 @@ pub(super) fn run(cpu: usize, goes_first: bool, run_ms: u64) -> Result<Vec<u64>,
 fn in_place(cpu: usize, goes_first: bool, run_ms: u64) -> Result<Vec<u64>, Error> {
     crossdock_device::pin_to_cpu(cpu)?;
     if goes_first {
-        cores::go_first();
+        cores::raise_priority();
     }
     let (mut cores, mut rig) = rig::start(&[None], 1)?;
     let mut from = Source::Stream(0);

@@ -68,7 +68,7 @@ fn work(step: Step, input: &Receiver<Message>, output: &Sender<Message>) -> Resu
 fn send(cpu: usize, schedule: Schedule, output: &Sender<Message>) -> Result<(), Error> {
     crossdock_device::pin_to_cpu(cpu)?;
     // It stands for the network, which comes when it comes.
-    cores::go_first();
+    cores::raise_priority();
     let mut feed = feed()?;
     for batch in 0..schedule.batches {
         let due_ns = Schedule::due_ns(batch);

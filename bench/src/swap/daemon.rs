@@ -6,7 +6,7 @@ use crate::cpu::Error;
 use crate::report::quantile;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
-use crossdock_runtime::{ContextConfig, ContextHandle, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ fn subscribe(addr: &str, since: Instant, shared: &Shared) -> Result<Vec<Vec<u64>
 }
 
 /// Has the managers make a change.
-fn change(context: &ContextHandle, wish: Wish) -> Result<(), Error> {
+fn change(context: &ContextHandle, wish: ChangeRequest) -> Result<(), Error> {
     let applied = context.manager().change(wish, false).map_err(|_| "the managers have stopped")?;
     applied.map(drop).map_err(|plan| format!("refused: {}", plan.refusals.join("; ")).into())
 }
@@ -123,7 +123,7 @@ fn change(context: &ContextHandle, wish: Wish) -> Result<(), Error> {
 /// Requests a version, and waits for the first message that it made; how long that took, in ns.
 fn effect_ns(context: &ContextHandle, number: u64, since: Instant, shared: &Shared) -> Result<u64, Error> {
     let asked_ns = since.elapsed().as_nanos() as u64;
-    change(context, Wish::Swap(version(number)))?;
+    change(context, ChangeRequest::Swap(version(number)))?;
     let start = Instant::now();
     while shared.newest.load(Ordering::Acquire) < number {
         if start.elapsed() > PATIENCE {
@@ -157,7 +157,7 @@ fn ask(
         while start.elapsed() < piece {
             crossdock_device::nap(BETWEEN_SWAPS);
             if with_swaps {
-                change(context, Wish::Swap(version(number)))?;
+                change(context, ChangeRequest::Swap(version(number)))?;
                 number += 1;
             }
         }
@@ -182,7 +182,7 @@ pub(super) fn round(table: &mut Table, requests: u32, latency_ms: u64) -> Result
         let publisher = scope.spawn(|| publish(&addr, since, &shared).map_err(told));
         // The stream is there before the handler, so that it is measured on real messages.
         crossdock_device::nap(Duration::from_millis(200));
-        let deployed = change(&context, Wish::Deploy(version(1))).map_err(words);
+        let deployed = change(&context, ChangeRequest::Deploy(version(1))).map_err(words);
         let subscriber = scope.spawn(|| subscribe(&addr, since, &shared).map_err(told));
         let effects = deployed.and_then(|()| ask(&context, since, &shared, requests, latency_ms).map_err(words));
         shared.has_ended.store(true, Ordering::Release);

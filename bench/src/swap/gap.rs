@@ -87,7 +87,7 @@ struct Windows {
 enum Open {
     AtSwap,
     Without,
-    Apart,
+    CachePadded,
 }
 
 /// The context under load.
@@ -172,7 +172,7 @@ impl Line {
             places: [of(&output, "number")?, of(&output, COUNTS[1])?],
             since: Instant::now(),
             last_ns: 0,
-            open: Open::Apart,
+            open: Open::CachePadded,
             left: APART,
             longest: 0,
             windows: Windows::default(),
@@ -253,9 +253,9 @@ impl Line {
         match self.open {
             Open::AtSwap => self.windows.at_swaps.push(self.longest),
             Open::Without => self.windows.without.push(self.longest),
-            Open::Apart => {}
+            Open::CachePadded => {}
         }
-        let after = if self.open == Open::Apart { (Open::Without, WINDOW) } else { (Open::Apart, APART) };
+        let after = if self.open == Open::CachePadded { (Open::Without, WINDOW) } else { (Open::CachePadded, APART) };
         (self.open, self.left, self.longest) = (after.0, after.1, 0);
     }
 }
@@ -295,7 +295,7 @@ pub(super) fn round(table: &mut Table, cpus: Cpus, swaps: u32, stops: u32) -> Re
 
 fn in_place(cpus: Cpus, swaps: u32, stops: u32) -> Result<(Windows, Windows, Seen, u64), Error> {
     crossdock_device::pin_to_cpu(cpus.client)?;
-    cores::go_first();
+    cores::raise_priority();
     let (mut line, rig, versions, stages) = Line::new()?;
     for _ in 0..10_000 {
         line.step()?;
@@ -348,7 +348,7 @@ fn in_place(cpus: Cpus, swaps: u32, stops: u32) -> Result<(Windows, Windows, See
 /// Swaps both handlers in turn, each version made here; how many states were lost.
 fn swap_all(mut rig: Rig, versions: &Versions, stages: [u32; 2], swaps: u32, cpu: usize) -> Result<(Rig, u64), Error> {
     crossdock_device::pin_to_cpu(cpu)?;
-    cores::go_first();
+    cores::raise_priority();
     let mut lost = 0;
     for swap in 0..swaps {
         let entry = versions.make(swap)?;

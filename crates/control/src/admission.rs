@@ -118,14 +118,14 @@ pub enum Place {
 
 /// Where a handler is to be, and where its input comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct AdmissionRequest {
     /// Where it is to be.
     pub place: Place,
     /// The contexts that its inputs come from, and what flows from there: at another one they have to be taken over.
     pub inputs: Vec<(usize, Flow)>,
 }
 
-impl Wish {
+impl AdmissionRequest {
     /// What it costs at a context to take over the inputs that come from others.
     #[must_use]
     pub fn crossing(&self, at: usize) -> Load {
@@ -311,7 +311,7 @@ pub(crate) fn order(contexts: &Contexts, nearest: Option<usize>) -> Vec<usize> {
 ///
 /// # Errors
 /// There is no context of the name, or it does not fit; then with what is in the way at each that was tried.
-pub fn admit(need: &Need, contexts: &Contexts, wish: &Wish) -> Result<Admitted, Refused> {
+pub fn admit(need: &Need, contexts: &Contexts, wish: &AdmissionRequest) -> Result<Admitted, Refused> {
     let nearest = wish.nearest();
     let order = match &wish.place {
         Place::Auto => order(contexts, nearest),

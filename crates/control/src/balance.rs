@@ -1,4 +1,4 @@
-//! What is moved, thinned out or stopped while everything runs, second by second.
+//! What is moved, sampled or stopped while everything runs, second by second.
 //!
 //! A plan lets in what fits by what was predicted. Then rates rise, other work comes, and a context has more to do than was
 //! thought. The paper expects the platform "to balance and dynamically reassign workload across different c-cores"
@@ -25,9 +25,9 @@ use std::collections::BTreeMap;
 /// When something is done, and when it is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A context counts as over if it was in so many seconds …
+    /// A context counts as over if it was over in this many seconds …
     pub over_s: u32,
-    /// … of the last so many, at most 32. A handler's overruns are counted over as many.
+    /// … of the last `of_s`, at most 32. A handler's overruns are counted over the same seconds.
     pub of_s: u32,
     /// What else is to be left free where something comes back, in percent, besides the margin.
     pub return_percent: u8,
@@ -71,7 +71,7 @@ pub enum Overrun {
 
 /// A handler in one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandlerSecond {
+pub struct HandlerSample {
     /// Its name.
     pub name: String,
     /// Its context.
@@ -92,16 +92,16 @@ pub struct HandlerSecond {
 
 /// A stream in one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamSecond {
+pub struct StreamSample {
     /// Its name.
     pub name: String,
     /// The context that it arrives at.
     pub context: usize,
     /// What its messages took there.
     pub load: Load,
-    /// Of so many messages one is let through: 1 if all are.
+    /// One of this many messages is let through: 1 if all are.
     pub one_in: u32,
-    /// Of so many at most, as the stream allows: 1 if all of its messages are wanted.
+    /// The largest `one_in` that the stream allows: 1 if all of its messages are wanted.
     pub one_in_most: u32,
     /// What its handler does with less, if it has a rule for that.
     pub rule: Option<RuleSecond>,
@@ -118,13 +118,13 @@ pub struct RuleSecond {
 
 /// What was measured in one second.
 #[derive(Clone, Debug)]
-pub struct Second<'a> {
+pub struct Sample<'a> {
     /// With nothing committed but the system work that was measured.
     pub contexts: &'a Contexts,
     /// All handlers.
-    pub handlers: &'a [HandlerSecond],
+    pub handlers: &'a [HandlerSample],
     /// All streams that may be sampled, or whose handlers have rules of their own.
-    pub streams: &'a [StreamSecond],
+    pub streams: &'a [StreamSample],
 }
 
 /// What is to be done.
@@ -141,7 +141,7 @@ pub enum Decision {
         /// Why, for people.
         why: String,
     },
-    /// Of a stream's messages only one in so many is let through.
+    /// Of a stream's messages only one in `one_in` is let through.
     Sample {
         /// The stream.
         stream: String,
@@ -174,11 +174,11 @@ pub struct Balance {
     rules: Rules,
     contexts: BTreeMap<String, Watched>,
     /// Handlers that had to leave a context.
-    trips: BTreeMap<String, Trip>,
+    trips: BTreeMap<String, Displacement>,
     /// By handler: overruns of the last seconds, the latest first.
     overruns: BTreeMap<String, Vec<u32>>,
     /// By stream: for how long there has been room for more of it.
-    roomy_s: BTreeMap<String, u32>,
+    headroom_streak_s: BTreeMap<String, u32>,
 }
 
 /// A bit for each of the last seconds, the latest lowest.
@@ -191,7 +191,7 @@ struct Watched {
 }
 
 #[derive(Clone, Debug)]
-struct Trip {
+struct Displacement {
     /// Where it was.
     home: String,
     /// Where it was sent.
@@ -208,25 +208,25 @@ impl Balance {
     #[must_use]
     pub fn new(rules: Rules) -> Balance {
         let (contexts, trips) = (BTreeMap::new(), BTreeMap::new());
-        Balance { rules, contexts, trips, overruns: BTreeMap::new(), roomy_s: BTreeMap::new() }
+        Balance { rules, contexts, trips, overruns: BTreeMap::new(), headroom_streak_s: BTreeMap::new() }
     }
 
     /// One more second has passed. What is to be done now; what was not done is decided again as long as it is right.
     ///
     /// Of handlers and contexts over the bounds the last ones are not looked at.
-    pub fn second(&mut self, second: &Second<'_>) -> Vec<Decision> {
+    pub fn second(&mut self, second: &Sample<'_>) -> Vec<Decision> {
         let handlers = &second.handlers[..second.handlers.len().min(MAX_HANDLERS)];
         let mut contexts = second.contexts.clone();
-        let here = |handler: &&HandlerSecond| handler.context < contexts.list().len();
-        let handlers: Vec<&HandlerSecond> = handlers.iter().filter(here).collect();
+        let here = |handler: &&HandlerSample| handler.context < contexts.list().len();
+        let handlers: Vec<&HandlerSample> = handlers.iter().filter(here).collect();
         handlers.iter().for_each(|handler| contexts.commit(handler.context, handler.need.committed(Load::default())));
         self.watch(&contexts);
-        let streams: Vec<&StreamSecond> =
+        let streams: Vec<&StreamSample> =
             second.streams.iter().filter(|stream| stream.context < contexts.list().len()).collect();
         let mut now = Now { contexts, handlers, decisions: Vec::new(), decided: Vec::new() };
         self.overruns(&mut now);
-        self.give_away(&mut now);
-        self.take_back(&mut now, &streams);
+        self.offload(&mut now);
+        self.reclaim(&mut now, &streams);
         self.sample(&mut now, streams);
         now.decisions
     }
@@ -241,7 +241,7 @@ impl Balance {
         }
     }
 
-    /// Whether so many of the last bits are set.
+    /// Whether at least `over_s` of the last `of_s` bits are set.
     fn is_lasting(&self, bits: u32) -> bool {
         let window = u32::MAX.checked_shr(32u32.saturating_sub(self.rules.of_s)).unwrap_or(0);
         (bits & window).count_ones() >= self.rules.over_s
@@ -270,7 +270,7 @@ impl Balance {
         }
     }
 
-    fn give_away(&mut self, now: &mut Now<'_>) {
+    fn offload(&mut self, now: &mut Now<'_>) {
         for at in 0..now.contexts.list().len() {
             let name = now.contexts.list()[at].name.clone();
             let over = self.contexts.get(&name).map_or(0, |watched| watched.over);
@@ -280,7 +280,7 @@ impl Balance {
             }
             let seconds = format!("in {} of the last {} s", self.rules.over_s, self.rules.of_s);
             let why = format!("{name} had {} more to do than it should have {seconds}", too_much(excess));
-            let sent = now.give_away(at, self.rules.return_percent, &why);
+            let sent = now.offload(at, self.rules.return_percent, &why);
             for (handler, to) in &sent {
                 self.leave(&handler.name, &now.contexts.list()[handler.context].name, &now.contexts.list()[*to].name);
             }
@@ -293,7 +293,7 @@ impl Balance {
 
     fn leave(&mut self, handler: &str, from: &str, to: &str) {
         let home = from.to_owned();
-        let new = Trip { home, away: String::new(), times: 0, for_s: 0, was_home: true };
+        let new = Displacement { home, away: String::new(), times: 0, for_s: 0, was_home: true };
         let trip = self.trips.entry(handler.to_owned()).or_insert(new);
         (trip.away, trip.for_s) = (to.to_owned(), 0);
         // Being sent on from where it was sent is not leaving again.
@@ -310,8 +310,8 @@ impl Balance {
         }
     }
 
-    fn take_back(&mut self, now: &mut Now<'_>, streams: &[&StreamSecond]) {
-        let at_work: BTreeMap<&str, &HandlerSecond> =
+    fn reclaim(&mut self, now: &mut Now<'_>, streams: &[&StreamSample]) {
+        let at_work: BTreeMap<&str, &HandlerSample> =
             now.handlers.iter().map(|handler| (handler.name.as_str(), *handler)).collect();
         let rules = self.rules;
         let mut coming = Vec::new();
@@ -333,7 +333,7 @@ impl Balance {
                 return false;
             }
             // First the streams there are to be whole again.
-            let is_less = |stream: &&&StreamSecond| stream.one_in > 1 || stream.is_degraded();
+            let is_less = |stream: &&&StreamSample| stream.one_in > 1 || stream.is_degraded();
             let is_whole = !streams.iter().filter(is_less).any(|stream| now.contexts.is_same_cpu(stream.context, home));
             let has_room = is_whole && now.has_room(handler, home, rules.return_percent);
             trip.for_s = if has_room { trip.for_s } else { 0 };
@@ -354,8 +354,8 @@ impl Balance {
         }
     }
 
-    fn sample(&mut self, now: &mut Now<'_>, mut streams: Vec<&StreamSecond>) {
-        self.roomy_s.retain(|name, _| streams.iter().any(|stream| stream.name == *name));
+    fn sample(&mut self, now: &mut Now<'_>, mut streams: Vec<&StreamSample>) {
+        self.headroom_streak_s.retain(|name, _| streams.iter().any(|stream| stream.name == *name));
         streams.sort_by_key(|stream| (Reverse(stream.load.time_ns_per_s), &stream.name));
         for at in 0..now.contexts.list().len() {
             let name = now.contexts.list()[at].name.clone();
@@ -374,7 +374,7 @@ impl Balance {
                     now.contexts.release(stream.context, half(stream.load));
                     let why = format!("{name} has {} more to do than it should", too_much(excess));
                     now.decisions.push(Decision::Sample { stream: stream.name.clone(), one_in: doubled, why });
-                    self.roomy_s.remove(&stream.name);
+                    self.headroom_streak_s.remove(&stream.name);
                 }
             }
             if now.decisions.len() > before {
@@ -382,12 +382,12 @@ impl Balance {
             }
         }
         streams.reverse();
-        let is_less = |stream: &&&StreamSecond| stream.one_in > 1 || stream.is_degraded();
+        let is_less = |stream: &&&StreamSample| stream.one_in > 1 || stream.is_degraded();
         streams.iter().filter(is_less).for_each(|stream| self.let_through(now, stream));
     }
 
     /// Has those handlers of a context, and of those on its CPU, go by their own rules that gain something by it. Their streams.
-    fn degrade<'a>(&mut self, now: &mut Now<'_>, at: usize, streams: &[&'a StreamSecond]) -> Vec<&'a str> {
+    fn degrade<'a>(&mut self, now: &mut Now<'_>, at: usize, streams: &[&'a StreamSample]) -> Vec<&'a str> {
         let mut degraded = Vec::new();
         let name = now.contexts.list()[at].name.clone();
         for stream in streams {
@@ -397,7 +397,7 @@ impl Balance {
                 now.contexts.release(stream.context, gain);
                 let why = format!("{name} has {} more to do than it should", too_much(excess));
                 now.decisions.push(Decision::Degrade { stream: stream.name.clone(), applies: true, why });
-                self.roomy_s.remove(&stream.name);
+                self.headroom_streak_s.remove(&stream.name);
                 degraded.push(stream.name.as_str());
             }
         }
@@ -405,29 +405,29 @@ impl Balance {
     }
 
     /// Twice as much of a stream, or else its handler as it was meant, if there has been room for it.
-    fn let_through(&mut self, now: &mut Now<'_>, stream: &StreamSecond) {
+    fn let_through(&mut self, now: &mut Now<'_>, stream: &StreamSample) {
         let extra = self.rules.return_percent;
         let more = match stream.rule {
             Some(rule) if stream.one_in <= 1 => rule.otherwise - stream.load,
             _ => stream.load,
         };
         let has_room = more.is_within(now.headroom(stream.context, extra));
-        let roomy_s = self.roomy_s.entry(stream.name.clone()).or_default();
-        *roomy_s = if has_room { roomy_s.saturating_add(1) } else { 0 };
-        if *roomy_s >= self.rules.return_s {
+        let headroom_streak_s = self.headroom_streak_s.entry(stream.name.clone()).or_default();
+        *headroom_streak_s = if has_room { headroom_streak_s.saturating_add(1) } else { 0 };
+        if *headroom_streak_s >= self.rules.return_s {
             now.contexts.commit(stream.context, more);
             let context = &now.contexts.list()[stream.context].name;
-            let why = format!("{context} has had room for more of it for {roomy_s} s");
+            let why = format!("{context} has had room for more of it for {headroom_streak_s} s");
             now.decisions.push(match stream.one_in {
                 2.. => Decision::Sample { stream: stream.name.clone(), one_in: stream.one_in / 2, why },
                 _ => Decision::Degrade { stream: stream.name.clone(), applies: false, why },
             });
-            *roomy_s = 0;
+            *headroom_streak_s = 0;
         }
     }
 }
 
-impl StreamSecond {
+impl StreamSample {
     /// Whether its handler does with less, by its own rule.
     fn is_degraded(&self) -> bool {
         self.rule.is_some_and(|rule| rule.is_applied)
@@ -437,7 +437,7 @@ impl StreamSecond {
 /// One second, with what was decided so far as if it were done.
 struct Now<'a> {
     contexts: Contexts,
-    handlers: Vec<&'a HandlerSecond>,
+    handlers: Vec<&'a HandlerSample>,
     decisions: Vec<Decision>,
     /// Handlers about which something was decided.
     decided: Vec<&'a str>,
@@ -448,18 +448,18 @@ impl<'a> Now<'a> {
         self.decided.contains(&handler)
     }
 
-    /// What a context has left with so many percent more than its margin.
+    /// The headroom of a context with a margin wider by `extra_percent` percent.
     fn headroom(&self, at: usize, extra_percent: u8) -> Load {
         let margin = self.contexts.list()[at].capacity.margin_percent;
         self.contexts.headroom_with(at, margin.saturating_add(extra_percent))
     }
 
-    fn has_room(&self, handler: &HandlerSecond, at: usize, extra_percent: u8) -> bool {
+    fn has_room(&self, handler: &HandlerSample, at: usize, extra_percent: u8) -> bool {
         let has = self.headroom(at, extra_percent);
         fit_within(&handler.need, Load::default(), &self.contexts.list()[at], has).is_ok()
     }
 
-    fn send(&mut self, handler: &'a HandlerSecond, to: usize, crossing: Load, why: &str) {
+    fn send(&mut self, handler: &'a HandlerSample, to: usize, crossing: Load, why: &str) {
         let takes = handler.need.committed(crossing);
         let has = Time(self.contexts.headroom(to).time_ns_per_s);
         self.contexts.release(handler.context, handler.need.committed(Load::default()));
@@ -476,7 +476,7 @@ impl<'a> Now<'a> {
         self.decided.push(&handler.name);
     }
 
-    fn unsend(&mut self, handler: &'a HandlerSecond, to: usize) {
+    fn unsend(&mut self, handler: &'a HandlerSample, to: usize) {
         self.contexts.release(to, handler.need.committed(handler.arriving.crossing()));
         self.contexts.commit(handler.context, handler.need.committed(Load::default()));
         self.decided.retain(|name| *name != handler.name);
@@ -488,16 +488,16 @@ impl<'a> Now<'a> {
     ///
     /// Computation-centric ones go first, then those with nothing reserved, then any that is enough by itself, then those whose
     /// messages cost least to be taken over. Who turns out not to be needed stays.
-    fn give_away(&mut self, at: usize, extra_percent: u8, why: &str) -> Vec<(&'a HandlerSecond, usize)> {
+    fn offload(&mut self, at: usize, extra_percent: u8, why: &str) -> Vec<(&'a HandlerSample, usize)> {
         let excess = self.contexts.excess(at);
-        let may_go = |handler: &&&HandlerSecond| {
+        let may_go = |handler: &&&HandlerSample| {
             handler.place == Place::Auto
                 && self.contexts.is_same_cpu(at, handler.context)
                 && !self.is_decided(&handler.name)
         };
-        let mut candidates: Vec<&'a HandlerSecond> = self.handlers.iter().filter(may_go).copied().collect();
+        let mut candidates: Vec<&'a HandlerSample> = self.handlers.iter().filter(may_go).copied().collect();
         candidates.sort_by_cached_key(|handler| {
-            let HandlerSecond { need, arriving, leaving, .. } = handler;
+            let HandlerSample { need, arriving, leaving, .. } = handler;
             let is_enough = excess.is_within(need.committed(Load::default()));
             let crossing = (arriving.crossing() + leaving.crossing()).time_ns_per_s;
             let is_reserved = need.reserve != Load::default();
@@ -512,7 +512,7 @@ impl<'a> Now<'a> {
             if let Some(to) = self.target(handler, extra_percent) {
                 self.send(handler, to, handler.arriving.crossing(), why);
                 if self.contexts.excess(at) == excess {
-                    // It takes nothing of what there is too much of.
+                    // The handler uses none of the resources that are in excess.
                     self.unsend(handler, to);
                 } else {
                     sent.push((handler, to));
@@ -535,7 +535,7 @@ impl<'a> Now<'a> {
 
     /// Another context that has room: with more than its margin left if there is one, so that it does not have to give away in
     /// its turn.
-    fn target(&self, handler: &HandlerSecond, extra_percent: u8) -> Option<usize> {
+    fn target(&self, handler: &HandlerSample, extra_percent: u8) -> Option<usize> {
         let order = order(&self.contexts, None);
         let mut others = [extra_percent, 0].into_iter().flat_map(|extra| order.iter().map(move |&at| (at, extra)));
         others.find_map(|(at, extra)| {
@@ -547,7 +547,7 @@ impl<'a> Now<'a> {
 
     /// What its policy says about a handler that is over its budget. `false`: nothing, since it is on a g-core, where it holds
     /// only those that are there too.
-    fn stop_or_move(&mut self, handler: &'a HandlerSecond, why: String) -> bool {
+    fn stop_or_move(&mut self, handler: &'a HandlerSample, why: String) -> bool {
         let is_g_core = |at: usize| self.contexts.list()[at].capacity.kind == Kind::GCore;
         if handler.policy == Overrun::Move && is_g_core(handler.context) {
             return false;

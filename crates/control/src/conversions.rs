@@ -227,12 +227,13 @@ impl Graph {
             return Some(Chain::default());
         }
         let edges = self.in_force();
-        let mut best: Option<Way> = None;
-        // The cheapest ways of exactly so many steps, by where they lead; all ends of equal length, so the bound on steps
-        // costs no exactness. A way that comes back to a format is beaten by itself without the circle, which is shorter.
-        let mut ways = BTreeMap::from([(from, Way { weight: 0, formats: vec![from], numbers: Vec::new() })]);
+        let mut best: Option<Candidate> = None;
+        // The cheapest routes of exactly `n` steps in round `n`, by the format they lead to; all have equal length, so
+        // the bound on steps costs no exactness. A route that returns to a format loses to the same route without the
+        // circle, which is shorter.
+        let mut ways = BTreeMap::from([(from, Candidate { weight: 0, formats: vec![from], numbers: Vec::new() })]);
         for _ in 0..MAX_STEPS {
-            let mut longer: BTreeMap<FormatId, Way> = BTreeMap::new();
+            let mut longer: BTreeMap<FormatId, Candidate> = BTreeMap::new();
             for (&at, way) in &ways {
                 for (&(_, to), conversion) in edges.range((at, FormatId(0))..=(at, FormatId(u64::MAX))) {
                     keep_cheaper(&mut longer, way.on(to, Some(conversion.number), conversion.cost));
@@ -251,21 +252,21 @@ impl Graph {
             longer.retain(|to, _| !accept.contains(to));
             ways = longer;
         }
-        best.map(Way::chain)
+        best.map(Candidate::chain)
     }
 }
 
 /// A chain that is being looked for.
 #[derive(Clone, Debug)]
-struct Way {
+struct Candidate {
     weight: u64,
     /// One more than steps.
     formats: Vec<FormatId>,
     numbers: Vec<Option<u64>>,
 }
 
-impl Way {
-    fn on(&self, to: FormatId, number: Option<u64>, cost: Cost) -> Way {
+impl Candidate {
+    fn on(&self, to: FormatId, number: Option<u64>, cost: Cost) -> Candidate {
         let mut way = self.clone();
         way.weight = way.weight.saturating_add(cost.weight());
         way.formats.push(to);
@@ -285,7 +286,7 @@ impl Way {
     }
 }
 
-fn keep_cheaper(ways: &mut BTreeMap<FormatId, Way>, way: Way) {
+fn keep_cheaper(ways: &mut BTreeMap<FormatId, Candidate>, way: Candidate) {
     let Some(&end) = way.formats.last() else { return };
     if ways.get(&end).is_none_or(|known| way.key() < known.key()) {
         ways.insert(end, way);

@@ -84,7 +84,7 @@ impl Cost {
         }
     }
 
-    /// The same on a processor that takes so many times as long for all of it.
+    /// The same on a processor that takes `times` times as long for all of it.
     #[must_use]
     pub fn slower(self, times: f64) -> Cost {
         Cost {
@@ -400,7 +400,7 @@ impl Contexts {
         self.over(at, self.most(at, own, of_cpu))
     }
 
-    /// The same over another mark: the capacity less so many percent.
+    /// The same over another mark: the capacity less `margin_percent` percent.
     #[must_use]
     pub fn excess_with(&self, at: usize, margin_percent: u8) -> Load {
         self.over(at, self.most(at, margin_percent, margin_percent))

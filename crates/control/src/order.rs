@@ -10,7 +10,7 @@
 
 /// A field as one step makes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Making {
+pub struct Dependency {
     /// The fields that it is made of, by their places among the step's inputs: what the step before makes.
     pub reads: Vec<usize>,
     /// Whether some record is refused because this field cannot be made of it.
@@ -20,7 +20,7 @@ pub struct Making {
 /// Which fields each step makes, given how it makes all of them: a flag a field, a list a step. All fields of the last one
 /// are needed.
 #[must_use]
-pub fn needed(steps: &[Vec<Making>]) -> Vec<Vec<bool>> {
+pub fn needed(steps: &[Vec<Dependency>]) -> Vec<Vec<bool>> {
     let mut needed: Vec<Vec<bool>> =
         steps.iter().map(|step| step.iter().map(|field| field.can_fail).collect()).collect();
     if let Some(last) = needed.last_mut() {

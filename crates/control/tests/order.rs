@@ -1,10 +1,10 @@
 //! What a chain must make, against what it comes to.
 
-use crossdock_control::order::{Making, needed};
+use crossdock_control::order::{Dependency, needed};
 use proptest::prelude::*;
 
-fn of(reads: &[usize]) -> Making {
-    Making { reads: reads.to_vec(), can_fail: false }
+fn of(reads: &[usize]) -> Dependency {
+    Dependency { reads: reads.to_vec(), can_fail: false }
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_chain_extracts_before_it_reformats() {
 }
 
 /// Steps over numbers: a field is the sum of what it reads plus its place, and fails where that is divisible by 5, if it can.
-fn run(steps: &[Vec<Making>], flags: Option<&[Vec<bool>]>, input: &[u64]) -> Option<Vec<u64>> {
+fn run(steps: &[Vec<Dependency>], flags: Option<&[Vec<bool>]>, input: &[u64]) -> Option<Vec<u64>> {
     let mut values: Vec<Option<u64>> = input.iter().copied().map(Some).collect();
     for (at, step) in steps.iter().enumerate() {
         let mut made = Vec::new();
@@ -46,11 +46,11 @@ fn run(steps: &[Vec<Making>], flags: Option<&[Vec<bool>]>, input: &[u64]) -> Opt
     values.into_iter().collect()
 }
 
-fn steps() -> impl Strategy<Value = Vec<Vec<Making>>> {
+fn steps() -> impl Strategy<Value = Vec<Vec<Dependency>>> {
     let making = (prop::collection::vec(0..5_usize, 0..3), any::<bool>());
     let step = prop::collection::vec(making, 5);
     prop::collection::vec(step, 1..5).prop_map(|steps| {
-        let field = |(reads, can_fail)| Making { reads, can_fail };
+        let field = |(reads, can_fail)| Dependency { reads, can_fail };
         steps.into_iter().map(|step| step.into_iter().map(field).collect()).collect()
     })
 }

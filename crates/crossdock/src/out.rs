@@ -1,4 +1,4 @@
-//! Standard output: written whole, errors told apart. Standard error: a line at a time, come what may.
+//! Standard output: written whole, with distinct errors. Standard error: a line at a time; errors are ignored.
 
 use std::fmt::Display;
 use std::io::{self, Write};

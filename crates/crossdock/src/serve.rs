@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
-use crossdock_runtime::{ContextHandle, HandlerSpec, PassedSockets, Stopped, Wish};
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, PassedSockets, Stopped};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::Serve;
@@ -174,7 +174,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome {
     let wanted: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
     let changed = context.manager().specs().and_then(|kept| {
         // A change of the configuration is meant, so state that its new version cannot take is given up.
-        context.manager().change(Wish::All(merged(kept, wanted)), true)
+        context.manager().change(ChangeRequest::All(merged(kept, wanted)), true)
     });
     match changed {
         Ok(Ok(applied)) => {

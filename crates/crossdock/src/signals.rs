@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Outcome};
 
-/// Whether the command is to end, and ways to be told.
+/// Whether the command is to end, and ways to be notified of that.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
     shared: Arc<Shared>,

@@ -15,7 +15,7 @@ pub(crate) enum Side {
 /// Columns that the table's text may take.
 #[derive(Clone, Copy)]
 pub(crate) enum Width {
-    /// At most so many; long cells wrap.
+    /// At most this many; long cells wrap.
     Columns(u16),
     /// As many as the text has, a row a line: what pipes and files get, so that `grep` sees whole rows.
     Unbounded,

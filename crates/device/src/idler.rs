@@ -1,6 +1,6 @@
 //! How a polled loop waits when nothing more is there: nap, spin or sleep, by what came lately.
 
-/// An arrival of so many bytes says that traffic is heavy.
+/// An arrival of at least this many bytes says that traffic is heavy.
 const HEAVY_BYTES: usize = 16 << 10;
 /// For how long after such an arrival traffic counts as heavy, in ns.
 const HEAVY_FOR_NS: u64 = 300_000;

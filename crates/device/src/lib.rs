@@ -23,7 +23,9 @@ use std::os::fd::BorrowedFd;
 pub use idler::{Idle, Idler};
 pub use memory::{MemoryDevice, MemoryOptions};
 pub use poller::{Doorbell, Interest, Poller};
-pub use thread::{GivingWay, OwnTime, ThreadNumber, go_first, keep_off, nap, pin_to_cpu, set_nice, take_short_turns};
+pub use thread::{
+    BackgroundThread, CpuTime, ThreadNumber, exclude_cpus, nap, pin_to_cpu, raise_priority, set_nice, take_short_turns,
+};
 pub use udp::{UdpDevice, UdpInfo, UdpOptions};
 
 /// Longest super-packet (also longest packet) in bytes: what a UDP datagram over IPv4 carries (65,507), rounded down to

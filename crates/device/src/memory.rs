@@ -27,7 +27,7 @@ impl Default for MemoryOptions {
 }
 
 /// One direction's queue.
-struct Way {
+struct Direction {
     state: Mutex<Waiting>,
     /// Readable just while something waits.
     readable: OwnedFd,
@@ -45,10 +45,10 @@ struct Waiting {
 /// Spare arrivals' memory kept for each direction.
 const MAX_SPARE: usize = 64;
 
-impl Way {
-    fn new() -> io::Result<Arc<Way>> {
+impl Direction {
+    fn new() -> io::Result<Arc<Direction>> {
         let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Way { state: Mutex::default(), readable }))
+        Ok(Arc::new(Direction { state: Mutex::default(), readable }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -69,8 +69,8 @@ impl Way {
 pub struct MemoryDevice {
     local: SocketAddr,
     peer: SocketAddr,
-    inbound: Arc<Way>,
-    outbound: Arc<Way>,
+    inbound: Arc<Direction>,
+    outbound: Arc<Direction>,
     options: MemoryOptions,
     counters: DeviceCounters,
 }
@@ -81,9 +81,9 @@ impl MemoryDevice {
     /// # Errors
     /// The kernel's, when it has no more descriptors.
     pub fn pair(options: MemoryOptions) -> io::Result<(MemoryDevice, MemoryDevice)> {
-        let (a, b) = (Way::new()?, Way::new()?);
+        let (a, b) = (Direction::new()?, Direction::new()?);
         let at = |host| SocketAddr::from((Ipv4Addr::new(192, 0, 2, host), u16::from(host)));
-        let end = |local, peer, inbound: &Arc<Way>, outbound: &Arc<Way>| MemoryDevice {
+        let end = |local, peer, inbound: &Arc<Direction>, outbound: &Arc<Direction>| MemoryDevice {
             local,
             peer,
             inbound: inbound.clone(),

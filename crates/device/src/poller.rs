@@ -134,8 +134,8 @@ impl Poller {
         Doorbell(self.bell.clone())
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: for ever; zero: looks only), and gives the keys of
-    /// what is ready, [`Poller::DOORBELL`] for the doorbell. A signal ends it early with none.
+    /// Waits until something is ready or `timeout` is over (`None`: no timeout; zero: looks only), and gives the keys
+    /// of what is ready, [`Poller::DOORBELL`] for the doorbell. A signal ends it early with none.
     ///
     /// A look leaves a ring for the next sleep, which it keeps from beginning: who looks now and then, between other work, may
     /// sleep next without looking again at what is rung for.

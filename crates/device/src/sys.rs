@@ -111,7 +111,7 @@ pub(crate) struct Arrived {
     pub(crate) from: Option<SocketAddr>,
     /// It was longer than its buffer.
     pub(crate) truncated: bool,
-    /// The kernel's count of packets dropped on this socket so far, if it told.
+    /// The kernel's count of packets dropped on this socket so far, if it reported one.
     pub(crate) dropped: Option<u32>,
 }
 

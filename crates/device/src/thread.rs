@@ -59,7 +59,7 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's; nothing has changed then.
-pub fn keep_off(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
+pub fn exclude_cpus(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     cpus.into_iter().filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.unset(cpu));
     match set.count() {
@@ -75,7 +75,7 @@ const HIGHEST: i32 = -20;
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_NICE, or a limit that allows it (`ulimit -e`); nothing has changed then.
-pub fn go_first() -> io::Result<()> {
+pub fn raise_priority() -> io::Result<()> {
     set_nice(HIGHEST)
 }
 
@@ -109,41 +109,41 @@ const LOOK_EVERY: Duration = Duration::from_millis(3);
 const STAT_BYTES: usize = 64;
 
 /// A thread that gives way to all others. It takes what they leave: who wakes finds its core as good as idle, and goes on
-/// there at once. Where they leave it too little, it gets a small share ([`GivingWay::look`]).
+/// there at once. Where they leave it too little, it gets a small share ([`BackgroundThread::look`]).
 #[derive(Debug)]
-pub struct GivingWay {
+pub struct BackgroundThread {
     thread: i32,
-    own: OwnTime,
+    own: CpuTime,
     /// Whether it has a share.
     shares: bool,
 }
 
-impl GivingWay {
+impl BackgroundThread {
     /// Has this thread give way; what comes back is for one that waits for it. A thread that could not be given a share later,
     /// for want of CAP_SYS_NICE or of a limit that allows it (`ulimit -e`), has its share from the start.
-    pub fn begin() -> GivingWay {
+    pub fn begin() -> BackgroundThread {
         static COMES_BACK: OnceLock<bool> = OnceLock::new();
         let try_it = || {
             let there_and_back = || set_share(0, None).and_then(|()| set_share(0, Some((LOW, SHORT_SLICE_NS))));
             std::thread::spawn(there_and_back).join().is_ok_and(|done| done.is_ok())
         };
         let takes_rest = *COMES_BACK.get_or_init(try_it) && set_share(0, None).is_ok();
-        let own = OwnTime::of_this_thread();
+        let own = CpuTime::of_this_thread();
         let thread = own.thread;
         if !takes_rest {
             // Where even that is refused it goes as all others do.
             let _ = set_share(thread, Some((LOW, SHORT_SLICE_NS)));
         }
-        GivingWay { thread, own, shares: !takes_rest }
+        BackgroundThread { thread, own, shares: !takes_rest }
     }
 
-    /// How long to wait until [`GivingWay::look`].
+    /// How long to wait until [`BackgroundThread::look`].
     pub fn look_every(&self) -> Duration {
         LOOK_EVERY
     }
 
-    /// After [`GivingWay::look_every`]: gives it a share, if it had less than an eighth of the time. The time of its own that it has
-    /// had since it was last looked at, as [`OwnTime::since_last`] says.
+    /// After [`BackgroundThread::look_every`]: gives it a share, if it had less than an eighth of the time. The time of its own that it has
+    /// had since it was last looked at, as [`CpuTime::since_last`] says.
     pub fn look(&mut self) -> Duration {
         let own = self.own.since_last();
         if !self.shares && own < LOOK_EVERY / 8 {
@@ -158,22 +158,22 @@ impl GivingWay {
 /// A thread's own time: in which it worked or slept, but not that in which it waited for a processor. Who gives a thread a time
 /// to come back from something counts this, or one that others leave no processor is taken for one that does not come back.
 #[derive(Debug)]
-pub struct OwnTime {
+pub struct CpuTime {
     thread: i32,
     looked: Instant,
     had: Duration,
 }
 
-impl OwnTime {
+impl CpuTime {
     /// From now on, of the thread that calls this.
-    pub fn of_this_thread() -> OwnTime {
-        OwnTime::of(ThreadNumber::of_this_thread())
+    pub fn of_this_thread() -> CpuTime {
+        CpuTime::of(ThreadNumber::of_this_thread())
     }
 
     /// From now on, of another thread of this process.
-    pub fn of(ThreadNumber(thread): ThreadNumber) -> OwnTime {
+    pub fn of(ThreadNumber(thread): ThreadNumber) -> CpuTime {
         let had = Seen::of(thread).map_or(Duration::ZERO, |seen| seen.had);
-        OwnTime { thread, looked: Instant::now(), had }
+        CpuTime { thread, looked: Instant::now(), had }
     }
 
     /// What it has had since this was last asked, or began; all of the time if the system does not tell. What the thread is
@@ -204,7 +204,7 @@ impl From<ThreadNumber> for u64 {
     }
 }
 
-/// Any number; of one that no thread has, nothing is told.
+/// Any number; one that no thread has yields no measurements.
 impl From<u64> for ThreadNumber {
     fn from(number: u64) -> ThreadNumber {
         ThreadNumber(i32::try_from(number).unwrap_or(0))
@@ -247,12 +247,12 @@ mod tests {
         let run = || {
             let before = sched_getaffinity(None).unwrap();
             let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();
-            keep_off([first, usize::MAX]).unwrap();
+            exclude_cpus([first, usize::MAX]).unwrap();
             let after = sched_getaffinity(None).unwrap();
             assert_eq!(after.count(), (before.count() - 1).max(1));
             assert!(before.count() == 1 || !after.is_set(first));
             // All of them are none.
-            keep_off(0..CpuSet::MAX_CPU).unwrap();
+            exclude_cpus(0..CpuSet::MAX_CPU).unwrap();
             assert_eq!(sched_getaffinity(None).unwrap(), after);
         };
         std::thread::spawn(run).join().unwrap();
@@ -268,7 +268,7 @@ mod tests {
         };
         let giving = std::thread::spawn(move || {
             first();
-            told.send(GivingWay::begin()).unwrap();
+            told.send(BackgroundThread::begin()).unwrap();
             while ends.try_recv() == Err(TryRecvError::Empty) {}
         });
         let mut giving_way = comes.recv().unwrap();
@@ -309,10 +309,10 @@ mod tests {
             ends.recv().unwrap_err();
         });
         let thread = comes.recv().unwrap();
-        let mut sleeps = OwnTime::of(thread);
+        let mut sleeps = CpuTime::of(thread);
         let this = ThreadNumber::of_this_thread().0;
         let had = processor_time(this).unwrap();
-        let (mut works, began) = (OwnTime::of_this_thread(), Instant::now());
+        let (mut works, began) = (CpuTime::of_this_thread(), Instant::now());
         while began.elapsed() < Duration::from_millis(20) {}
         let own = works.since_last();
         let had = processor_time(this).unwrap() - had;

@@ -177,7 +177,7 @@ impl EncodeHandler {
         done
     }
 
-    /// Ends the message, of so many records, and sends it; how many messages that were.
+    /// Ends the message, which has `records` records, and sends it; how many messages that were.
     fn end(&mut self, records: u64, out: &mut dyn Sink) -> usize {
         if records == 0 {
             return 0;

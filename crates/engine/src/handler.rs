@@ -29,7 +29,8 @@ impl Verdict {
         if selection.is_empty() { Verdict::Drop } else { Verdict::Forward }
     }
 
-    /// What a handler says that made so many new records: [`Verdict::Emit`], or [`Verdict::Drop`] if there are none.
+    /// The verdict of a handler that made `made` new records: [`Verdict::Emit`], or [`Verdict::Drop`] if there are
+    /// none.
     pub fn emit(made: usize) -> Verdict {
         if made == 0 { Verdict::Drop } else { Verdict::Emit(made) }
     }
@@ -54,7 +55,7 @@ pub trait Handler: Send {
     /// Works on the selected records of `batch`, which were checked where they came in. It may narrow the selection,
     /// and does so to what passed for [`Verdict::Forward`] and [`Verdict::HandOn`]; new records go to `out`, in order.
     ///
-    /// `batch.selection` is not looked at: what one of several handlers of a batch is to see is told by `selection`.
+    /// `batch.selection` is ignored: `selection` says which records this one of the batch's handlers sees.
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict;
 
     /// What it has done so far.

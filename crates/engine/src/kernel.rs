@@ -45,7 +45,7 @@ pub(crate) enum Kernel {
 /// Where the bytes of a text are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// At the place itself, so many, padded with NUL.
+    /// At the place itself: `n` bytes, padded with NUL.
     Padded(usize),
     /// In the variable part, by the slot at the place.
     Slot,
@@ -172,7 +172,7 @@ impl Kernel {
     }
 }
 
-/// Up to so many keys are compared one after the other.
+/// Up to this many keys are compared one after the other.
 const LISTED: usize = 8;
 
 fn truth(field: &Field, wanted: bool) -> Option<Kernel> {

@@ -39,7 +39,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// What a batch of so many records costs, in ns.
+    /// The cost of a batch of `records` records, in ns.
     pub fn ns_of_batch(&self, records: f64) -> f64 {
         self.ns_per_batch + self.mean_ns * records
     }
@@ -114,7 +114,7 @@ const TAIL_RECORDS: usize = 1000;
 /// Such rounds that are run however late it is: what interrupted one is not in all.
 const LEAST_TAIL_ROUNDS: usize = 3;
 const TAIL_ROUND_NS: f64 = 0.25e6;
-/// For so many records the time that looking at the clock takes is measured once.
+/// The time that reading the clock takes is measured once per this many records.
 const CLOCK_EVERY: usize = 8;
 /// Records of the small batches that are run between two looks at the clock, and what they may take, in ns, where they are more
 /// than a batch: little beside the time between two interruptions, and much beside a look at the clock.
@@ -330,7 +330,7 @@ impl Run {
         fastest
     }
 
-    /// Runs so many records, at least, in batches of `size`.
+    /// Runs at least `most` records, in batches of `size`.
     fn round(&mut self, handler: &mut dyn Handler, size: usize, most: usize) {
         let mut done = 0;
         self.groups.clear();
@@ -558,7 +558,7 @@ impl Sink for Buffered {
     }
 }
 
-/// The sample, several times, in as many buffers as it takes to fill so many bytes, in another order each time.
+/// The sample, several times, in as many buffers as it takes to fill `bytes` bytes, in another order each time.
 struct Records {
     buffers: Vec<Buffer>,
     /// Every record: the buffer that it is in, and its place there.

@@ -57,7 +57,7 @@ impl HandlerProgram {
         }
     }
 
-    /// The stream that a query names behind FROM; `None` for a native handler, which is told what it reads.
+    /// The stream that a query names behind FROM; `None` for a native handler, whose input stream is given separately.
     ///
     /// # Errors
     /// The query cannot be read.
@@ -131,7 +131,7 @@ impl fmt::Display for HandlerForm {
         let mut named: Vec<Form> = Vec::new();
         for Step { form, .. } in &self.steps {
             // What is not done is nothing to name beside what is.
-            if !named.contains(form) && (*form != Form::AsTheyAre || self.steps.len() == 1) {
+            if !named.contains(form) && (*form != Form::Direct || self.steps.len() == 1) {
                 let separator = if named.is_empty() { "" } else { ", " };
                 write!(f, "{separator}{form}")?;
                 named.push(*form);

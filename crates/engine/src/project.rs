@@ -330,7 +330,7 @@ fn set_null(row: &mut [u8], place: Place) {
     }
 }
 
-/// Puts text or bytes behind what there is, and their place into the slot.
+/// Appends text or bytes to the row, and writes their place into the slot.
 #[inline]
 fn append(row: &mut Vec<u8>, to: Place, text: &[u8]) -> Result<(), EvalError> {
     if row.len() + text.len() > MAX_RECORD_BYTES - 8 {

@@ -54,7 +54,7 @@ pub enum Form {
     /// By the interpreter, expression by expression.
     Interpreted,
     /// Not at all: records leave as they came.
-    AsTheyAre,
+    Direct,
     /// Written in Rust.
     Native,
 }
@@ -64,7 +64,7 @@ impl fmt::Display for Form {
         f.write_str(match self {
             Form::Kernel => "kernel",
             Form::Interpreted => "interpreted",
-            Form::AsTheyAre => "as they are",
+            Form::Direct => "as they are",
             Form::Native => "native",
         })
     }
@@ -106,7 +106,7 @@ impl SelectHandler {
             Some(Step { condition: expr.sql(&program.input).to_string(), form })
         });
         let form = match rows {
-            None => Form::AsTheyAre,
+            None => Form::Direct,
             Some(plan) if plan.only_copies() => Form::Kernel,
             Some(_) => Form::Interpreted,
         };

@@ -313,7 +313,7 @@ fn cheap_conditions_come_first_but_not_past_one_that_can_fail() {
 #[test]
 fn lists_of_fields_are_copied() {
     let form = |sql: &str| forms(sql).pop().unwrap().1;
-    assert_eq!(form("SELECT * FROM A"), Form::AsTheyAre);
+    assert_eq!(form("SELECT * FROM A"), Form::Direct);
     assert_eq!(form("SELECT dest, tailnum, dep_delay, dest AS again FROM A"), Form::Kernel);
     assert_eq!(form("SELECT dest, flight + 1 FROM A"), Form::Interpreted);
 }

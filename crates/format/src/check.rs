@@ -283,7 +283,7 @@ pub enum RecordProblem {
         /// Bytes of the format's fixed part.
         fixed: usize,
     },
-    /// A record of a foreign layout is cut off, or its length is not to be told.
+    /// A record of a foreign layout is cut off, or its length is unknown.
     #[error(
         "its length is {}, expected {fixed} to {available}, and room for its variants",
         stated.map_or("not to be told".to_owned(), |bytes| bytes.to_string())

@@ -2,8 +2,8 @@
 //!
 //! What a builder's `set` calls look up for every value (where it goes, whether the type takes it) such a decoder looks
 //! up once, when it is made. It promises that a value has as many bytes as the field's type, and that text is UTF-8.
-//! [`DirectBuilder`] takes records whose variable part cannot be longer than the item that they are decoded from; what
-//! else there may be (a string that is set twice, an array) it leaves to a [`RecordBuilder`], as the caller is told.
+//! [`DirectBuilder`] takes records whose variable part cannot be longer than the item that they are decoded from; for
+//! other cases (a string that is set twice, an array) it reports to the caller that a [`RecordBuilder`] is needed.
 
 use crate::builder::{RecordBuilder, ValueError, ValueProblem};
 use crate::element::{Group, Member};
@@ -12,7 +12,7 @@ use crate::field::FieldType;
 use crate::format::{Format, LENGTH_BYTES, RECORD_ALIGN};
 use crate::record::Value;
 
-/// Short texts are moved and looked at in blocks of so many bytes: more than most of them have.
+/// Short texts are moved and looked at in blocks of this many bytes: more than most of them have.
 const BLOCK: usize = 16;
 const TOP_BITS: u128 = u128::from_le_bytes([0x80; BLOCK]);
 
@@ -86,7 +86,7 @@ impl Run<'_> {
     }
 }
 
-/// The numbers that an enumeration of so many bytes has room for.
+/// The numbers that an enumeration of `bytes` bytes has room for.
 pub(crate) fn enum_range(bytes: u8, signed: bool) -> (i128, i128) {
     let bits = u32::from(bytes) * 8;
     match signed {
@@ -219,7 +219,7 @@ impl DirectBuilder {
         Self { bytes: Vec::new(), end: 0, blank, missing: required.clone(), required }
     }
 
-    /// Starts a record whose values of any size have at most so many bytes together.
+    /// Starts a record whose values of any size have at most `variable_bytes` bytes together.
     ///
     /// # Errors
     /// The record could be too long.
@@ -505,7 +505,7 @@ impl Builders {
         Self { direct, slow: RecordBuilder::new(format), is_slow: false }
     }
 
-    /// Where a record goes that is made from at most so many bytes; `None` if that is the slow builder.
+    /// Where a record goes that is made from at most `variable_bytes` bytes; `None` if that is the slow builder.
     #[inline]
     pub(crate) fn start(&mut self, variable_bytes: usize) -> Option<&mut DirectBuilder> {
         let direct = self.direct.as_mut()?;

@@ -85,7 +85,7 @@ pub struct Element {
 pub enum Count {
     /// In the list's slot, behind the offset.
     Slot,
-    /// Always so many, in the fixed part.
+    /// A constant number of elements, in the fixed part.
     Fixed(u32),
 }
 

@@ -44,7 +44,7 @@ pub enum FieldType {
     String,
     /// Bytes of any length, kept in the variable part.
     Bytes,
-    /// A whole number of so many bytes (4, 8 or 16, two's complement) that counts units of 10 to the power of minus
+    /// A whole number of this many bytes (4, 8 or 16, two's complement) that counts units of 10 to the power of minus
     /// `scale`.
     Decimal {
         /// Bytes of the number.

@@ -49,9 +49,9 @@ pub(crate) enum Frame {
 /// Where a record ends, as far as its first bytes tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Extent {
-    /// Behind so many bytes, which are there.
+    /// The record ends after this many bytes, all of which are there.
     Whole(usize),
-    /// There are not enough bytes; it has at least so many.
+    /// There are not enough bytes; the record has at least `at_least`.
     Short { at_least: usize },
     /// Nobody can tell: it is no record.
     Unknown,
@@ -62,7 +62,7 @@ pub(crate) enum Extent {
 pub(crate) enum Specs {
     /// As they were declared.
     Declared,
-    /// As the natural twin of a foreign layout has them: fields that others tell are nullable.
+    /// As the natural format of a foreign layout has them: fields that others tell are nullable.
     Twin,
 }
 
@@ -230,9 +230,9 @@ impl Format {
         let mut format = Self::with(frame, fields, tree, layout)?;
         if frame == Frame::Foreign {
             let specs = format.specs_of(Specs::Twin);
-            let twin = natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?;
+            let natural_format = natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?;
             if let Some(foreign) = Arc::get_mut(&mut format.inner).and_then(|inner| inner.layout.foreign.as_mut()) {
-                foreign.twin = Some(twin);
+                foreign.natural_format = Some(natural_format);
             }
         }
         Ok(format)
@@ -378,8 +378,8 @@ impl Format {
     /// null) and those that share the bytes of others are nullable in it: null leaves them to what they tell of. Of a
     /// format that is not foreign, the format itself.
     #[must_use]
-    pub fn twin(&self) -> &Format {
-        self.inner.layout.foreign.as_ref().and_then(|foreign| foreign.twin.as_ref()).unwrap_or(self)
+    pub fn natural_format(&self) -> &Format {
+        self.inner.layout.foreign.as_ref().and_then(|foreign| foreign.natural_format.as_ref()).unwrap_or(self)
     }
 
     /// The length of the record that `bytes` start with, as it says itself or as the layout has it; `None` if it is none

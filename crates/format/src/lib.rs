@@ -46,7 +46,7 @@
 //!
 //! Records of other programs' layouts (C structs, big-endian feeds) are described by the
 //! [notation](crate::notation#layouts-of-other-programs), read where they lie, and written through
-//! [`Format::twin`]; [`Field::read_cost`] says what reading takes.
+//! [`Format::natural_format`]; [`Field::read_cost`] says what reading takes.
 //!
 //! There is no clock, socket, file or thread in this crate; readers and writers are handed in by the caller.
 #![forbid(unsafe_code)]

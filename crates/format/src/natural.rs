@@ -323,7 +323,7 @@ fn natural_align(field: &Field) -> usize {
     }
 }
 
-/// Symbols that can be told apart, with numbers that fit.
+/// Distinct symbols, with numbers that fit.
 pub(crate) fn enumeration(bytes: u8, signed: bool, symbols: Vec<(String, i64)>) -> Result<Detail, &'static str> {
     let (least, greatest) = match (bytes, signed) {
         (1, true) => (i8::MIN.into(), i8::MAX.into()),

@@ -27,7 +27,7 @@ pub enum Value<'a> {
     Text(&'a [u8]),
     /// Of a `bytes` field.
     Bytes(&'a [u8]),
-    /// Of a `decimal` field: so many units of 10 to the power of minus `scale`.
+    /// Of a `decimal` field: a number of units of 10 to the power of minus `scale`.
     Decimal {
         /// The number of units.
         unscaled: i128,
@@ -407,7 +407,7 @@ impl fmt::Debug for List<'_> {
     }
 }
 
-/// `N` bytes from `at` on; zeros where there are not so many.
+/// `N` bytes from `at` on; zeros where there are fewer.
 #[inline]
 pub(crate) fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..at + N).and_then(|value| value.first_chunk()).copied().unwrap_or([0; N])

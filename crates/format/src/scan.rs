@@ -88,7 +88,7 @@ impl<'a> Scan<'a> {
 
     /// Takes a text that was made ready to be looked for, if it comes next.
     #[inline]
-    pub(crate) fn take_sought(&mut self, sought: &Sought) -> bool {
+    pub(crate) fn take_sought(&mut self, sought: &Needle) -> bool {
         let found = match self.rest.first_chunk() {
             Some(block) => {
                 (u128::from_le_bytes(*block) ^ sought.block) & sought.used == 0
@@ -297,7 +297,7 @@ impl Target {
 
 /// A text that is looked for again and again, in a form that compares in one go.
 #[derive(Debug)]
-pub(crate) struct Sought {
+pub(crate) struct Needle {
     bytes: Box<[u8]>,
     block: u128,
     used: u128,
@@ -305,7 +305,7 @@ pub(crate) struct Sought {
 
 const BLOCK: usize = 16;
 
-impl Sought {
+impl Needle {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         let mut block = [0; BLOCK];
         block.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);

@@ -45,7 +45,7 @@ pub enum TypeSpec {
     List {
         /// The type of the elements.
         element: Box<TypeSpec>,
-        /// How many there are, if it is always so many; they then lie in the fixed part.
+        /// The number of elements, if it is constant; they then lie in the fixed part.
         count: Option<u32>,
     },
     /// Fields under one name.

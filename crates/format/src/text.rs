@@ -194,8 +194,8 @@ fn has_digit(text: &[u8]) -> bool {
     text.iter().any(u8::is_ascii_digit)
 }
 
-/// A number with its digits kept: so many units, and how many digits are behind the point. An exponent moves the point.
-/// `None` where it is no number, or has more digits than 16 bytes hold.
+/// A number with its digits kept: the number of units, and the number of digits behind the point. An exponent moves the
+/// point. `None` where it is no number, or has more digits than 16 bytes hold.
 pub(crate) fn parse_decimal(text: &[u8]) -> Option<(i128, u8)> {
     let (is_negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -8,7 +8,7 @@
 //! use crossdock_format::{Format, Record, View, record};
 //!
 //! record! {
-//!     /// What a late flight is told by.
+//!     /// The fields that identify a late flight.
 //!     #[derive(Debug, PartialEq)]
 //!     pub struct Late<'a> {
 //!         /// The flight's number.
@@ -169,7 +169,7 @@ pub struct Nanoseconds(
     pub i64,
 );
 
-/// `N` bytes from `at` on; zeros where there are not so many.
+/// `N` bytes from `at` on; zeros where the record has fewer.
 #[inline]
 fn load<const N: usize>(record: &[u8], at: u32) -> [u8; N] {
     let at = at as usize;

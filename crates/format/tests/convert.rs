@@ -55,7 +55,7 @@ fn default_text(ty: FieldType, value: &Owned) -> String {
 
 /// What is drawn for one field of the source: its fate, target's type and name, whether that is nullable, a unit, and a
 /// default.
-type Fate = (u8, Index, bool, TimeUnit, Option<Index>);
+type FieldCompat = (u8, Index, bool, TimeUnit, Option<Index>);
 
 fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
     let names: Vec<(String, FieldType)> = from.fields().iter().map(|field| (field.name.clone(), field.ty)).collect();
@@ -67,7 +67,7 @@ fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
         let mut rules = Rules::none();
         let add = |rules: &mut Rules, rule| *rules = std::mem::take(rules).with(rule).expect("one rule a field");
         let mut defaults = defaults.into_iter();
-        for ((name, ty), (fate, target, nullable, unit, default)) in names.iter().zip::<Vec<Fate>>(fates) {
+        for ((name, ty), (fate, target, nullable, unit, default)) in names.iter().zip::<Vec<FieldCompat>>(fates) {
             let targets = targets(*ty);
             let mut own_defaults = defaults.by_ref().take(targets.len()).collect::<Vec<_>>();
             let at = if fate < 4 { 0 } else { target.index(targets.len()) };

@@ -188,16 +188,16 @@ proptest! {
         let way = way(&from, seeds.0, 'n');
         let plan = plan(&from, &way)?;
         let mut random = any::Source(seeds.1);
-        let makings = plan.makings();
+        let dependencies = plan.dependencies();
         // What may refuse a record is made in any case.
         let members = way.to.members();
         let mut makes = vec![false; members.len()];
-        for (field, (_, may_refuse)) in makings.iter().take(members.len()).enumerate() {
+        for (field, (_, may_refuse)) in dependencies.iter().take(members.len()).enumerate() {
             let is_wanted = *may_refuse || random.below(3) == 0;
             members.iter().zip(&mut makes).filter(|(member, _)| **member == members[field]).for_each(|(_, makes)| *makes |= is_wanted);
         }
         let mut reads = vec![false; from.fields().len()];
-        for (fields, _) in makings.iter().zip(&makes).filter(|(_, makes)| **makes).map(|(making, _)| making) {
+        for (fields, _) in dependencies.iter().zip(&makes).filter(|(_, makes)| **makes).map(|(making, _)| making) {
             fields.iter().for_each(|field| reads[*field] = true);
         }
         let Some(whole) = plan.narrowed(&from, &makes) else {

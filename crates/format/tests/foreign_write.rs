@@ -42,10 +42,10 @@ fn same_values(found: Value<'_>, wanted: Value<'_>) -> Result<(), String> {
     }
 }
 
-/// The trees of a foreign format and of its twin are one, but for the discriminators.
-fn same_tree(foreign: &[Member], twin: &[Member]) -> bool {
-    foreign.len() == twin.len()
-        && foreign.iter().zip(twin).all(|two| match two {
+/// The trees of a foreign format and of its natural format are one, but for the discriminators.
+fn same_tree(foreign: &[Member], natural_format: &[Member]) -> bool {
+    foreign.len() == natural_format.len()
+        && foreign.iter().zip(natural_format).all(|two| match two {
             (Member::Leaf(one), Member::Leaf(other)) => one == other,
             (Member::Group(one), Member::Group(other)) => {
                 (&one.path, &one.leaves, one.nullable, one.optional, one.union.is_some())
@@ -56,10 +56,10 @@ fn same_tree(foreign: &[Member], twin: &[Member]) -> bool {
         })
 }
 
-fn check(Layout { text, format, .. }: &Layout, written: &[u8], twin: &[u8]) -> Result<(), TestCaseError> {
+fn check(Layout { text, format, .. }: &Layout, written: &[u8], natural_format: &[u8]) -> Result<(), TestCaseError> {
     let found = Record::check(format, written).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
     prop_assert_eq!(found.bytes().len(), written.len());
-    let wanted = Record::check(format.twin(), twin).unwrap();
+    let wanted = Record::check(format.natural_format(), natural_format).unwrap();
     same(format.tree(), &found, &wanted).map_err(|flaw| TestCaseError::fail(format!("{flaw}\n{text}")))?;
     // With all that the layout tells set to what it tells: the same bytes.
     let mut row = RecordBuilder::new(format);
@@ -77,20 +77,20 @@ proptest! {
         let layout = layout(seed);
         let format = &layout.format;
         prop_assert_eq!(&Format::parse(&format.describe()).unwrap(), format);
-        prop_assert!(same_tree(format.tree(), format.twin().tree()), "{}", layout.text);
+        prop_assert!(same_tree(format.tree(), format.natural_format().tree()), "{}", layout.text);
         let mut row = RecordBuilder::new(format);
-        let mut twin = RecordBuilder::new(format.twin());
+        let mut natural_format = RecordBuilder::new(format.natural_format());
         let mut payload = Vec::new();
         let mut source = Source(values);
         for _ in 0..4 {
             let mut again = source.clone();
             row.clear();
             layout.fill(&mut row, &mut source);
-            twin.clear();
-            layout.fill(&mut twin, &mut again);
+            natural_format.clear();
+            layout.fill(&mut natural_format, &mut again);
             let text = &layout.text;
             let written = row.finish().map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-            check(&layout, written, twin.finish().unwrap())?;
+            check(&layout, written, natural_format.finish().unwrap())?;
             payload.extend_from_slice(written);
         }
         let mut records = 0;
@@ -239,7 +239,7 @@ rest u16[] count n
     let bytes =
         [&[0, 25, 0b1110_1010, 1, 0, 1, 0xff, 0xff, 0xfe][..], &[20 - 2 + 4, 3, 2, 9, 2, 1, 0, 2, 0], &[0; 4], b"xyz"];
     let mut bytes = bytes.concat();
-    // Behind the two elements of `rest` comes the name.
+    // After the two elements of `rest` comes the name.
     bytes.drain(18..22);
     bytes[9] = 18 - 2;
     bytes[1] = (bytes.len() - 2) as u8;

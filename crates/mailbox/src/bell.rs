@@ -28,7 +28,8 @@ impl Bell {
         Bell { state: AtomicU8::new(AWAKE) }
     }
 
-    /// Rings. True if the sleeper is asleep and the caller must wake it; among many ringers one is told so.
+    /// Rings. True if the sleeper is asleep and the caller must wake it; of several concurrent callers, exactly one
+    /// gets true.
     ///
     /// An exchange, not a load first: it must come after the sleeper's own in the state's order, so that either the
     /// sleeper sees the ring or it sees the work that was published before it.

@@ -13,7 +13,7 @@
 
 use crate::buffer::{Buffer, BufferMut};
 use crate::segment::Segment;
-use crate::sync::{Apart, AtomicIsize, AtomicU32, AtomicUsize, Ordering, fence, yield_now};
+use crate::sync::{AtomicIsize, AtomicU32, AtomicUsize, CachePadded, Ordering, fence, yield_now};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -32,7 +32,7 @@ const LOOK_EVERY: usize = 16;
 pub(crate) struct Slot {
     /// Owners; 0 while the buffer is free.
     refs: AtomicU32,
-    /// Counts the buffer's lives: a name {index, generation} of an earlier one can be told from this one's.
+    /// Counts the buffer's lives: distinguishes a name {index, generation} of an earlier life from the current one's.
     generation: AtomicU32,
     /// Constant; here because who drops a buffer has this line at hand.
     class: u32,
@@ -102,7 +102,7 @@ impl Slot {
 /// The way home for one class's buffers.
 struct ReturnPath {
     /// Next ticket; [`CLOSED`] is set in it at the end.
-    tickets: Apart<AtomicUsize>,
+    tickets: CachePadded<AtomicUsize>,
     /// Indices of buffers, by ticket; a power of two of them, no fewer than the class has buffers.
     cells: Box<[AtomicU32]>,
 }
@@ -110,7 +110,7 @@ struct ReturnPath {
 impl ReturnPath {
     fn new(buffers: usize) -> ReturnPath {
         let cells = (0..buffers.next_power_of_two()).map(|_| AtomicU32::new(EMPTY)).collect();
-        ReturnPath { tickets: Apart(AtomicUsize::new(0)), cells }
+        ReturnPath { tickets: CachePadded(AtomicUsize::new(0)), cells }
     }
 
     #[inline]
@@ -136,7 +136,8 @@ impl Heap {
     /// Adds `change` to the debt; whoever brings it to zero frees the heap.
     ///
     /// # Safety
-    /// The caller gives up its claims on the heap (as the pool, or as so many buffers) and touches it no more.
+    /// The caller gives up its claims on the heap (as the pool, or as the owner of `n` buffers) and no longer touches
+    /// it.
     unsafe fn settle(heap: NonNull<Heap>, change: isize) {
         // SAFETY: the caller's claims keep the heap until the addition is made. Before the pool has added its count the
         // debt is at most 0 and buffers only lower it; after, it falls to 0 exactly once.

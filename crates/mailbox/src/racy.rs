@@ -146,8 +146,8 @@ unsafe fn bytes_in(from: &[u8], to: NonNull<u8>) {
 #[inline]
 pub(crate) fn prefetch(place: NonNull<u8>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint that faults at no address; processors without this one take it for a no-op. Spelt out, since
-    // compilers make the plain one of the intrinsic unless they are told that the processor has both.
+    // SAFETY: a prefetch is a hint that faults at no address; processors without this one take it for a no-op. Spelt
+    // out, since compilers make the plain one of the intrinsic unless the target has both.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) place.as_ptr(), options(nostack, preserves_flags));
     }

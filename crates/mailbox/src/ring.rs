@@ -5,15 +5,15 @@
 
 #![allow(unsafe_code)]
 
-use crate::sync::{Apart, Arc, AtomicBool, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 use std::fmt;
 use std::mem::MaybeUninit;
 
 struct Shared<T> {
     /// Next place to be read; written by the consumer. Counts on without wrapping to the capacity.
-    head: Apart<AtomicUsize>,
+    head: CachePadded<AtomicUsize>,
     /// Next place to be written; written by the producer.
-    tail: Apart<AtomicUsize>,
+    tail: CachePadded<AtomicUsize>,
     /// One side is gone.
     closed: AtomicBool,
     places: Box<[UnsafeCell<MaybeUninit<T>>]>,
@@ -67,8 +67,8 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity <= 1 << 30, "a ring of {capacity} places is not bounded in any useful sense");
     let places = (0..capacity.max(1).next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
-        head: Apart(AtomicUsize::new(0)),
-        tail: Apart(AtomicUsize::new(0)),
+        head: CachePadded(AtomicUsize::new(0)),
+        tail: CachePadded(AtomicUsize::new(0)),
         closed: AtomicBool::new(false),
         places,
     });

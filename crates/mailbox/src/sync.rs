@@ -55,9 +55,9 @@ impl<T> UnsafeCell<T> {
 /// Keeps what two cores write apart: 128 bytes, because x86 fetches cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
-impl<T> std::ops::Deref for Apart<T> {
+impl<T> std::ops::Deref for CachePadded<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0

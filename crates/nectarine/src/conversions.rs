@@ -206,9 +206,9 @@ impl ConverterBuilder {
     }
 }
 
-/// Converts the formats of a stream: it registers conversions, which the daemon runs for the stream's subscribers, and is told
-/// which they lack. Its conversions go away with it, but for those that are to be kept. When it has come back to a daemon that
-/// was gone, it registers them again.
+/// Converts the formats of a stream: it registers conversions, which the daemon runs for the stream's subscribers, and
+/// is notified of the ones they lack. Its conversions go away with it, but for those that are to be kept. After it
+/// reconnects to a daemon that was gone, it registers them again.
 pub struct Converter {
     client: Client,
     stream: String,

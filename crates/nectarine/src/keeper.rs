@@ -39,7 +39,7 @@ impl Keeper {
 
     /// Wakes the keeper if it would sleep beyond what is due now.
     #[inline]
-    pub(crate) fn look_after(&self, inner: &Inner) {
+    pub(crate) fn tick(&self, inner: &Inner) {
         if inner.due_ns() < inner.keeper_ns {
             self.bell.ring();
         }

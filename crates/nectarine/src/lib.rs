@@ -97,7 +97,7 @@ mod watch;
 
 pub use conversions::{Converter, ConverterBuilder, ConverterWanted, FormatRef};
 pub use crossdock_format::convert::Conversion;
-pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, Sync, Wait};
+pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWord, Wait};
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Implementation, Overflow, Unreadable};
 pub use error::Error;

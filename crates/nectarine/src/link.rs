@@ -179,7 +179,7 @@ impl Link {
     pub(crate) fn descriptor(&self) -> (u64, Option<BorrowedFd<'_>>) {
         let fd = match &self.carrier {
             Carrier::Packets(udp) => udp.as_fd(),
-            // Of one that is over it is readable for ever.
+            // The descriptor of a session that is over stays readable indefinitely.
             Carrier::Memory(memory) if self.is_up() => Some(memory.as_fd()),
             Carrier::Memory(_) | Carrier::Nothing => None,
         };
@@ -459,7 +459,7 @@ impl Link {
         self.pump();
     }
 
-    /// In-order packets: requests' answers are kept for who asked, the rest is for the application.
+    /// In-order packets: answers to requests are kept for their callers, the rest is for the application.
     fn deliver(&mut self, arrived: Arrived, end_seq: u64) {
         self.changed = true;
         match arrived.header.kind {
@@ -484,7 +484,7 @@ impl Link {
         }
     }
 
-    /// Wanted conversions that the application has not been told of.
+    /// Wanted conversions that were not reported to the application yet.
     fn wants(&self) -> usize {
         let is_want = |incoming: &&Incoming| matches!(incoming, Incoming::Notice(Notice::ConverterWanted { .. }));
         self.inbox.iter().filter(is_want).count()
@@ -576,7 +576,7 @@ impl Link {
             State::Up => {
                 let there = match &mut self.carrier {
                     Carrier::Packets(udp) => udp.on_timer(now_ns),
-                    // Nothing is presumed from time: the daemon's end is told.
+                    // Nothing is presumed from time: the socket reports the daemon's end.
                     Carrier::Memory(_) | Carrier::Nothing => true,
                 };
                 if !there {
@@ -644,8 +644,8 @@ impl Link {
         }
     }
 
-    /// Ends the link, and tells the daemon. By shared memory that is told by letting go of it, once the application has let go
-    /// of what it still has in its hands.
+    /// Ends the link, and notifies the daemon. Over shared memory, releasing the memory is the notification, once the
+    /// application has released everything that it still holds of it.
     pub(crate) fn say_close(&mut self) {
         match &mut self.carrier {
             Carrier::Packets(udp) if self.state == State::Up => udp.say_close(),

@@ -15,7 +15,7 @@ use crate::incoming::{Answer, Opened};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::{Client, Interrupter, Shared};
-use crossdock_mailbox::client::{Attachment, Condition, Sync, Wait};
+use crossdock_mailbox::client::{Attachment, Condition, SyncWord, Wait};
 use crossdock_mailbox::{ConditionAddress, SyncAddress};
 use crossdock_transport::{Implementation, Request, Side};
 use local::{LocalReader, LocalWriter};
@@ -238,7 +238,7 @@ impl Node {
     ///
     /// # Errors
     /// The node is reached by packets; all syncs are in use; the connection is gone.
-    pub fn sync(&self) -> Result<Sync, Error> {
+    pub fn sync(&self) -> Result<SyncWord, Error> {
         Ok(self.core.attachment("syncs")?.alloc_sync()?)
     }
 
@@ -317,7 +317,8 @@ impl Core {
         self.ask_after(|_, id| request(id)).map(|(answer, _)| answer)
     }
 
-    /// The same; `request` may look at what there is of the session when it asks. Also says in which session it was answered.
+    /// The same; `request` may read the session's state when it asks. Also returns the session in which it was
+    /// answered.
     fn ask_after(&self, request: impl FnOnce(&mut Post, u32) -> Request) -> Result<(Answer, u64), Error> {
         let mut client = self.client();
         let up = client.wait(Some(self.settings.connect_timeout), |inner| inner.link.is_up().then_some(()))?;

@@ -195,7 +195,7 @@ impl Publisher {
         if inner.flush_ns() != flush_ns {
             // A super-packet was begun, so the one before it, if any, is complete.
             send(&mut inner);
-            self.client.look_after(&inner);
+            self.client.tick(&inner);
         }
         match inner.link.fault() {
             Some(fault) if taken < records.len() => Err(fault),
@@ -211,7 +211,7 @@ impl Publisher {
         let mut inner = self.client.shared.lock();
         inner.flush_packing();
         send(&mut inner);
-        self.client.look_after(&inner);
+        self.client.tick(&inner);
         inner.link.fault().map_or(Ok(()), Err)
     }
 
@@ -336,7 +336,7 @@ mod tests {
     use crossdock_transport::{HEADER_BYTES, Header, Kind};
     use std::net::UdpSocket;
 
-    /// A daemon that does nothing but take packets and acknowledge them, when it is told to.
+    /// A daemon that does nothing but take packets and acknowledge them, when the test asks it to.
     struct Daemon {
         socket: UdpSocket,
         client: u32,

@@ -204,14 +204,14 @@ impl Client {
             inner.driven_ns = now_ns;
             inner.wake_others(&self.waker);
             if let Some(result) = done(&mut inner) {
-                self.keeper.look_after(&inner);
+                self.keeper.tick(&inner);
                 return Ok(Some(result));
             }
             if let Some(fault) = inner.link.fault() {
                 return Err(fault);
             }
             if self.waker.interrupted.swap(false, Ordering::AcqRel) {
-                self.keeper.look_after(&inner);
+                self.keeper.tick(&inner);
                 return Err(Error::Interrupted);
             }
             let until_ns = *until_ns.get_or_insert_with(|| match timeout {
@@ -219,7 +219,7 @@ impl Client {
                 None => u64::MAX,
             });
             if now_ns >= until_ns {
-                self.keeper.look_after(&inner);
+                self.keeper.tick(&inner);
                 return Ok(None);
             }
             let idle = inner.link.idler.choose(now_ns);
@@ -266,7 +266,7 @@ impl Client {
     pub(crate) fn leave(&self, inner: &mut Inner) {
         inner.driven_ns = inner.link.now_ns();
         inner.wake_others(&self.waker);
-        self.keeper.look_after(inner);
+        self.keeper.tick(inner);
     }
 
     /// Another thread's end of the same link.
@@ -279,8 +279,8 @@ impl Client {
 
     /// Says that the application's thread has left something that will be due.
     #[inline]
-    pub(crate) fn look_after(&self, inner: &Inner) {
-        self.keeper.look_after(inner);
+    pub(crate) fn tick(&self, inner: &Inner) {
+        self.keeper.tick(inner);
     }
 
     pub(crate) fn interrupter(&self) -> Interrupter {

@@ -79,7 +79,7 @@ impl Program {
 
     /// The fields that each field of the output is made of, by their indices in the input, and whether some record has a
     /// row error there.
-    pub fn makings(&self) -> Vec<(Vec<usize>, bool)> {
+    pub fn dependencies(&self) -> Vec<(Vec<usize>, bool)> {
         match &self.projection {
             Projection::All => (0..self.input.fields().len()).map(|index| (vec![index], false)).collect(),
             Projection::Fields(outputs) => {

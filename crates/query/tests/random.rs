@@ -86,15 +86,15 @@ proptest! {
         let items: Vec<String> =
             exprs.iter().enumerate().map(|(at, expr)| format!("{} AS x{at}", expr.sql(&format))).collect();
         let program = planned(&format!("SELECT {} FROM s", items.join(", ")), &format)?;
-        let makings = program.makings();
-        prop_assert_eq!(makings.len(), program.output.fields().len());
-        let mut made: Vec<bool> = makings.iter().zip(&makes).map(|((_, fails), makes)| *makes || *fails).collect();
+        let dependencies = program.dependencies();
+        prop_assert_eq!(dependencies.len(), program.output.fields().len());
+        let mut made: Vec<bool> = dependencies.iter().zip(&makes).map(|((_, fails), makes)| *makes || *fails).collect();
         if !made.contains(&true) {
             prop_assert!(program.narrowed(&format, &made).is_none());
             made[0] = true;
         }
         // Only what is read is left of the records, the other way round.
-        let read = |index: usize| makings.iter().zip(&made).any(|((reads, _), made)| *made && reads.contains(&index));
+        let read = |index: usize| dependencies.iter().zip(&made).any(|((reads, _), made)| *made && reads.contains(&index));
         let left: Vec<usize> = (0..format.fields().len()).rev().filter(|index| read(*index)).collect();
         let Ok(input) = Format::natural(left.iter().map(|index| format.fields()[*index].spec())) else { return Ok(()) };
         let narrowed = program.narrowed(&input, &made).unwrap();

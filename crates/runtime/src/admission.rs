@@ -1,10 +1,10 @@
-//! Whether a subscription's own query fits at the context with the device, where all of them run: what it was measured to take of
-//! the stream's records at the stream's peak rate, against the time that is left there.
+//! Admission of subscriptions' own queries at the context with the device, where all of them run. The measured cost of
+//! a query at the stream's peak rate is compared with the time that is left there.
 //!
-//! The managers tell once a second, and after every change, what is left. What is let in between is taken off that. Queries are
-//! never left without any time: together they may always take half of the core ([`ALWAYS_PERCENT`]). What makes a core busy is
-//! mostly publishers that go as fast as they are let, and which a query only makes a little slower; beside them none could ever
-//! join otherwise.
+//! The managers report the time that is left once a second, and after every change. The load of queries that are
+//! admitted in between is subtracted from it. Queries together may always take half of the core ([`ALWAYS_PERCENT`]). A
+//! core is mostly busy because of publishers that send as fast as their credit allows, and that a query only makes a
+//! little slower; without this share no query could join beside them.
 
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::Cost;
@@ -19,15 +19,15 @@ pub(crate) const ALWAYS_PERCENT: u64 = 50;
 const MAX_REMEMBERED: usize = 4096;
 /// How long it counts.
 const FRESH: Duration = Duration::from_secs(60);
-/// A query that differs from a remembered one in its constants only may cost so many times as much: more of it may pass. It is
-/// measured itself where that matters.
+/// A query that differs from a remembered one in its constants only may cost up to this many times as much, since more
+/// records may pass it. It is measured itself where that matters.
 const LIKE: u64 = 4;
 
 /// The books on the time that queries may take.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     room: Option<Room>,
-    /// What the queries that are there were reckoned to take, in ns per s.
+    /// The estimated load of the present queries, in ns per s.
     committed_ns_per_s: u64,
     /// The same of all that were ever let in.
     admitted_ns_per_s: u64,
@@ -35,18 +35,18 @@ pub(crate) struct Admission {
     pub(crate) refused: u64,
 }
 
-/// What the managers know of a context's time, in ns per s.
+/// A context's time, as the managers report it, in ns per s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// What is left of it beside system work, handlers and queries, less the margin.
+    /// The time left beside system work, handlers and queries, less the margin.
     pub(crate) left: u64,
-    /// What queries together may take in any case.
+    /// The time that queries together may take in any case.
     pub(crate) always: u64,
-    /// What queries had been let in for, ever, when this was found.
+    /// The total load of all queries ever admitted, when this was computed.
     pub(crate) admitted: u64,
 }
 
-/// What queries take and took, in ns per s.
+/// The load of queries, present and total, in ns per s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queries {
     /// Those that are there.
@@ -56,14 +56,15 @@ pub(crate) struct Queries {
 }
 
 impl Admission {
-    /// What there is for a query now, in ns per s. Whatever it takes, before the managers have looked for the first time.
+    /// What there is for a query now, in ns per s. Whatever it takes, before the managers have looked for the first
+    /// time.
     pub(crate) fn has_ns_per_s(&self) -> u64 {
         let Some(Room { left, always, admitted }) = self.room else { return u64::MAX };
         let since = self.admitted_ns_per_s.saturating_sub(admitted);
         left.saturating_sub(since).max(always.saturating_sub(self.committed_ns_per_s))
     }
 
-    /// Lets a query in.
+    /// Admits a query.
     ///
     /// # Errors
     /// It does not fit; the figures, in words.
@@ -83,7 +84,7 @@ impl Admission {
         self.committed_ns_per_s = self.committed_ns_per_s.saturating_sub(needs_ns_per_s);
     }
 
-    /// What queries take.
+    /// The load of queries.
     pub(crate) fn queries(&self) -> Queries {
         Queries { committed: self.committed_ns_per_s, admitted: self.admitted_ns_per_s }
     }
@@ -106,9 +107,10 @@ pub(crate) struct Facts {
     pub(crate) has_ns_per_s: u64,
 }
 
-/// Measures queries, and remembers what came of it: thousands of subscriptions that differ in a constant are measured once.
+/// Measures queries, and remembers what came of it: thousands of subscriptions that differ in a constant are measured
+/// once.
 #[derive(Debug, Default)]
-pub(crate) struct QueryScales {
+pub(crate) struct QueryCostModel {
     /// By the query without its constants, and the format's id.
     remembered: HashMap<(String, u64), Weighed>,
 }
@@ -120,9 +122,9 @@ struct Weighed {
     at: Instant,
 }
 
-impl QueryScales {
-    /// What a query costs on its stream's records; nothing is known without any.
-    pub(crate) fn weigh(&mut self, sql: &str, program: &Program, facts: &Facts) -> Option<Cost> {
+impl QueryCostModel {
+    /// The cost of a query on its stream's records; unknown without records.
+    pub(crate) fn measure(&mut self, sql: &str, program: &Program, facts: &Facts) -> Option<Cost> {
         let format = program.input.id().0;
         let (_, sample) = facts.samples.iter().find(|(id, sample)| *id == format && !sample.is_empty())?;
         let key = (without_constants(sql), format);

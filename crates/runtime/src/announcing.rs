@@ -1,12 +1,13 @@
-//! Streams get their formats: announced by sessions, or declared by the daemon. The queries of a stream's subscriptions are
-//! planned for a new format before it is taken in, away from the core; so no record of it comes before that.
+//! Announces the formats of streams, by sessions or by the daemon's configuration. The queries of a stream's
+//! subscriptions are planned for a new format, off the core, before it is taken in; so no record of it comes before
+//! that.
 
-use crate::admission::QueryScales;
+use crate::admission::QueryCostModel;
 use crate::context::Context;
-use crate::managers::handle::Ask;
+use crate::managers::handle::ControlRequest;
 use crate::peers::Publishing;
+use crate::planner::Panicked;
 use crate::requests::{fits_a_packet, refuse};
-use crate::standby::Panicked;
 use crate::streams::{Sample, StreamFormat};
 use crate::subscriptions::Planned;
 use crossdock_format::Format;
@@ -21,8 +22,8 @@ const MAX_PUBLISHING: usize = 256;
 const MAX_FORMATS: usize = 64;
 /// The longest name of a stream, in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// Times that an announcement waits for plans, while more and more subscriptions come. What is left then is planned in place,
-/// so that it does not wait for ever.
+/// Times that an announcement waits for plans, while more and more subscriptions come. The subscriptions left after
+/// that are planned in place, so that the announcement does not wait indefinitely.
 const MAX_ROUNDS: u32 = 8;
 
 /// A stream that a session announces.
@@ -80,7 +81,7 @@ impl Context {
         Ok(self.streams.find_or_make(name))
     }
 
-    /// What there is to be planned before a stream has these formats, beside what is planned already.
+    /// The queries that are still to be planned before a stream has these formats.
     pub(crate) fn unplanned(&self, name: &str, formats: &[Format], plans: &Plans) -> Vec<Unplanned> {
         let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
         let new = formats.iter().filter(|format| !stream.has_format(format.id()));
@@ -93,13 +94,14 @@ impl Context {
         new.flat_map(of_format).collect()
     }
 
-    /// Makes a format known on a stream, and keeps it. Its subscriptions' queries have been planned for it; one of which none has is
-    /// planned in place.
+    /// Makes a format known on a stream, and keeps it. Its subscriptions' queries have been planned for it; one of
+    /// which none has is planned in place.
     pub(crate) fn declare(&mut self, name: &str, format: &Format, plans: &mut Plans) -> Result<usize, Refusal> {
         self.make_known(name, format, plans, true)
     }
 
-    /// The same; a format that a handler makes is kept with the handler, and in the registry only where that knows its stream.
+    /// The same; a format that a handler makes is kept with the handler, and in the registry only where that knows its
+    /// stream.
     pub(crate) fn make_known(
         &mut self,
         name: &str,
@@ -127,7 +129,7 @@ impl Context {
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         if stream.claims > 0 {
             // The managers may have ended before.
-            let _ = self.news.send(Ask::NewFormat { stream: key as u32 });
+            let _ = self.news.send(ControlRequest::NewFormat { stream: key as u32 });
         }
         for subscription in stream.subscriptions.clone() {
             self.take_plan(subscription, format, plans);
@@ -136,7 +138,7 @@ impl Context {
         Ok(key)
     }
 
-    /// A subscription's query for a format more; the subscriber is told what comes of it.
+    /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(subscription) = self.subscriptions.get_mut(key).filter(|s| s.accept.is_none()) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
@@ -181,7 +183,7 @@ impl Context {
             && rounds < MAX_ROUNDS
             && let Some(peer) = self.pause(key)
         {
-            let work = move |_: &mut QueryScales| {
+            let work = move |_: &mut QueryCostModel| {
                 plans.add(unplanned);
                 plans
             };
@@ -196,7 +198,7 @@ impl Context {
                     }
                 }
             };
-            return self.standby.give(work, then);
+            return self.planner.give(work, then);
         }
         let id = announcement.id;
         let reply = match self.publish(key, &announcement, format, plans) {

@@ -1,4 +1,4 @@
-//! Letting processes attach: who may, into which protection domain, and the thread that sees to it off the core.
+//! Attaching processes: the policy, the protection domains, and the thread that prepares clients off the core.
 //!
 //! The thread takes processes from the attach socket, holds them against the policy, makes what each needs (segments,
 //! doorbells) and hands that over to the context, which only enters it into its tables. A domain's segments are made
@@ -34,7 +34,7 @@ enum Domain {
     User(u32),
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Attaching {
     listener: AttachListener,
     config: AttachConfig,
@@ -56,7 +56,7 @@ pub(crate) struct AttachThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread needs of the rest.
+/// The thread's connections to the rest.
 pub(crate) struct AttachParts {
     pub(crate) config: AttachConfig,
     pub(crate) host: HostConfig,
@@ -99,14 +99,14 @@ impl AttachThread {
         Ok(AttachThread { address, stop, doorbell, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) fn address(&self) -> &AttachAddr {
         &self.address
     }
 }
 
 impl Drop for AttachThread {
-    /// Lets nobody attach from now on, and waits for the thread's end. The context must answer or be gone meanwhile.
+    /// Refuses further attachments, and waits for the thread's end. The context must answer or be gone meanwhile.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.doorbell.ring();
@@ -123,12 +123,12 @@ impl Attaching {
             match self.listener.accept() {
                 Ok(None) => return,
                 Ok(Some((peer, socket))) => self.take(peer, socket),
-                Err(_) => return nap(PAUSE), // too many open files, say; who asks waits
+                Err(_) => return nap(PAUSE), // for example too many open files; the process waits
             }
         }
     }
 
-    /// Lets one process in, or tells it why not.
+    /// Admits one process, or sends it the reason for the refusal.
     fn take(&mut self, peer: Peer, socket: OwnedFd) {
         // The socket itself goes to the context; what is to be said is said over this one.
         let Ok(to) = socket.try_clone() else { return };
@@ -144,7 +144,7 @@ impl Attaching {
         let (prepared, parcel) = Prepared::new(peer, socket, &domain, &self.bell).map_err(system)?;
         let client = self.hand_over(prepared)?;
         if parcel.send(client).is_err() {
-            // It is gone, or cannot be told: the context would wait for its hang-up, which may never come.
+            // The process is gone, or cannot be notified: the context would wait for its hang-up, which may never come.
             let _ = self.commands.send(Command::Detach(client));
             self.context.ring();
         }
@@ -179,7 +179,7 @@ impl Attaching {
         Ok(())
     }
 
-    /// The segments of a user's domain, made if nobody uses them now.
+    /// The segments of a user's domain, created if no client uses them now.
     fn domain_of(&mut self, uid: u32) -> io::Result<Arc<DomainSegments>> {
         let configured = self.config.domains.iter().position(|(_, uids)| uids.contains(&uid));
         let (domain, name) = match configured {
@@ -266,7 +266,7 @@ mod tests {
         // The same name, but not the same domain.
         assert_eq!(three.name(), attaching.domain_of(4).unwrap().name());
         assert!(!Arc::ptr_eq(&three, &attaching.domain_of(4).unwrap()));
-        // Nobody uses it any more: it is freed, and made anew.
+        // No client uses it any more: it is freed, and created again.
         let first = Arc::downgrade(&one);
         drop(one);
         assert!(first.upgrade().is_none());

@@ -1,4 +1,4 @@
-//! Attached clients as peers: what leaves for their sessions, and the descriptors by which their end is noticed.
+//! Attached clients as peers: the output to their sessions, and the descriptors by which their end is noticed.
 
 use crossdock_device::Poller;
 use crossdock_mailbox::attach::Farewell;
@@ -14,7 +14,7 @@ const CLIENT: u64 = 1 << 40;
 /// See [`CLIENT`].
 const IS_END: u64 = 1;
 
-/// What a message for a session is, besides its bytes.
+/// The label of a message for a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The subscription's number; 0 for control messages.
@@ -61,7 +61,7 @@ impl Outgoing {
 /// An attached client as a peer.
 pub(crate) struct Attached {
     pub(crate) client: ClientKey,
-    /// What lists call it: `client 3 (pid 123 name)`.
+    /// Its name in lists: `client 3 (pid 123 name)`.
     pub(crate) name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
     pub(crate) deferred: VecDeque<Message>,
@@ -69,9 +69,9 @@ pub(crate) struct Attached {
     pub(crate) held: bool,
     /// Whether it is gone, and is a peer only until its deferred packets are taken.
     pub(crate) leaves: bool,
-    /// Whether it is in the list of those to be looked after each turn.
+    /// Whether it is in the list of peers that are served each turn.
     pub(crate) straggles: bool,
-    /// What could not be given to it yet, in order; the inbox had no room for the first.
+    /// Messages that could not be delivered yet, in order; the inbox had no room for the first.
     late: VecDeque<Outgoing>,
     late_bytes: u64,
     /// Its socket, its doorbell and, where there is one, its process: of the daemon's own, so that they can be taken
@@ -200,8 +200,8 @@ impl Attached {
         self.leaves = true;
     }
 
-    /// The end: the client is told the reason, if there is one, and detached unless it was already; what it was owed is
-    /// freed.
+    /// Ends the session: sends the client the close reason, if there is one, and detaches it unless it is detached
+    /// already. Frees the messages that were still to be delivered to it.
     pub(crate) fn end(self, host: &mut HostInterface, poller: &mut Poller, close: Option<Close>) {
         self.unwatch(poller);
         if let Some(Close { again, reason }) = close {
@@ -230,7 +230,7 @@ fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> R
     Ok(())
 }
 
-/// What a key of the poller says of a client: its number, and whether this is its end.
+/// Decodes a key of the poller: the client's number, and whether this is the descriptor of its end.
 pub(crate) fn watched(key: u64) -> Option<(u32, bool)> {
     if key & CLIENT == 0 || key >= CLIENT << 1 {
         return None;

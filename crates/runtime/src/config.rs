@@ -1,4 +1,4 @@
-//! What a context is started with: every bound in one place.
+//! The configuration of a context: every bound in one place.
 
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
@@ -43,7 +43,8 @@ pub struct ContextConfig {
     pub gso: bool,
     /// The CPU to pin the context to; it goes where the system puts it when absent.
     pub pin_cpu: Option<usize>,
-    /// The priority of the context's thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent.
+    /// The priority of the context's thread among ordinary ones, from -20, the highest, to 19; the daemon's when
+    /// absent.
     pub nice: Option<i32>,
     /// Socket buffers to ask for, in bytes, each way.
     pub socket_buffer_bytes: u32,
@@ -53,7 +54,7 @@ pub struct ContextConfig {
     pub node: String,
     /// Other nodes: their names, and the addresses that their daemons receive on.
     pub nodes: Vec<(String, SocketAddr)>,
-    /// Who may attach by shared memory.
+    /// The policy for processes that attach by shared memory.
     pub attach: AttachConfig,
     /// The bounds of what attached clients use: clients, mailboxes, memory.
     pub host: HostConfig,
@@ -82,11 +83,11 @@ pub struct PlatformConfig {
     pub shed_at_percent: u32,
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     pub history_s: u32,
-    /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the network
-    /// brings and takes. Not bounded when absent.
+    /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the
+    /// network brings and takes. Not bounded when absent.
     pub bandwidth_mbit_per_s: Option<u32>,
-    /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs elsewhere, or is
-    /// refused.
+    /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs
+    /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
 }
 
@@ -97,12 +98,13 @@ pub struct ContextSpec {
     pub name: Option<String>,
     /// Its kind.
     pub kind: ContextKind,
-    /// The CPU that it is pinned to; it goes where the system puts it when absent. c-cores of the same CPU share a thread.
+    /// The CPU that it is pinned to; it goes where the system puts it when absent. c-cores of the same CPU share a
+    /// thread.
     pub cpu: Option<usize>,
     /// What it may carry, in Mbit a second; as [`PlatformConfig::bandwidth_mbit_per_s`] says when absent.
     pub bandwidth_mbit_per_s: Option<u32>,
-    /// The priority of its thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent. Of c-cores that
-    /// share a thread the highest counts.
+    /// The priority of its thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent. Of
+    /// c-cores that share a thread the highest counts.
     pub nice: Option<i32>,
 }
 
@@ -137,7 +139,7 @@ impl ContextKind {
 
 impl PlatformConfig {
     /// The name of the context with the device.
-    pub const DOCK: &'static str = "c-core-0";
+    pub const IO_CONTEXT: &'static str = "c-core-0";
     /// Most further contexts.
     pub const MAX_CONTEXTS: usize = 63;
 
@@ -147,8 +149,8 @@ impl PlatformConfig {
         context.bandwidth_mbit_per_s.or(self.bandwidth_mbit_per_s).map(|mbit| u64::from(mbit) * 125_000)
     }
 
-    /// The contexts' names, in their order. Those that were given none are numbered by their kind: c-cores from 1, g-cores
-    /// from 0, past the names that others were given.
+    /// The contexts' names, in their order. Those that were given none are numbered by their kind: c-cores from 1,
+    /// g-cores from 0, past the names that others were given.
     ///
     /// # Errors
     /// There are too many of them, or two have the same name; in words.
@@ -156,10 +158,13 @@ impl PlatformConfig {
         if self.contexts.len() > Self::MAX_CONTEXTS {
             return Err(format!("{} further contexts; at most {} can be", self.contexts.len(), Self::MAX_CONTEXTS));
         }
-        let mut taken = BTreeSet::from([Self::DOCK.to_owned()]);
+        let mut taken = BTreeSet::from([Self::IO_CONTEXT.to_owned()]);
         for name in self.contexts.iter().filter_map(|context| context.name.as_ref()) {
             if !taken.insert(name.clone()) {
-                return Err(format!("two contexts are named `{name}` (the one with the device is `{}`)", Self::DOCK));
+                return Err(format!(
+                    "two contexts are named `{name}` (the one with the device is `{}`)",
+                    Self::IO_CONTEXT
+                ));
             }
         }
         let mut named = |context: &ContextSpec| match &context.name {
@@ -190,27 +195,28 @@ impl Default for PlatformConfig {
     }
 }
 
-/// How records are converted for subscribers that say which formats they accept, and what waits where nothing converts them.
+/// How records are converted for subscribers that say which formats they accept, and what waits where nothing converts
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MorphConfig {
     /// What happens to records that nothing converts, unless the subscriber asked for something else.
     pub unreadable: Unreadable,
-    /// Bound of what waits for one subscription, in bytes; beyond, the oldest records are dropped and counted. What publishers
-    /// may still send by the credit they already have comes on top while waiting records leave.
+    /// Bound of what waits for one subscription, in bytes; beyond, the oldest records are dropped and counted. What
+    /// publishers may still send by the credit they already have comes on top while waiting records leave.
     pub hold_bytes: u64,
     /// Bound of what waits for all subscriptions together, in bytes.
     pub hold_total_bytes: u64,
     /// How long a record waits at most, in ms; then it is dropped and counted.
     pub hold_ms: u32,
-    /// Where records are converted by their fields' names without anybody having registered that.
+    /// Where records are converted by their fields' names without a registered conversion.
     pub by_name: ByName,
     /// The directory where the versions of streams and kept conversions outlive the daemon; nowhere when absent.
     pub state_dir: Option<PathBuf>,
 }
 
-/// Where records are converted by their fields' names without anybody having registered that. Never from a format that a
-/// registered conversion leaves, or ever left: who registered one from there said how that format is to be read, which may be
-/// to strip it of what is private.
+/// Where records are converted by their fields' names without a registered conversion. Never from a format that a
+/// registered conversion leaves, or ever left: that conversion defines how the format is to be read, and may serve to
+/// strip it of private fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByName {
     /// Nowhere.
@@ -233,7 +239,7 @@ impl Default for MorphConfig {
     }
 }
 
-/// Who may attach by shared memory, where, and who shares message buffers with whom.
+/// The processes that may attach by shared memory, the socket, and the groups that share message buffers.
 ///
 /// A process is let in when both its user id and its group id are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]

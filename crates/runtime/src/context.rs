@@ -1,9 +1,9 @@
-//! One execution context on a communication core: all it owns, and its loop.
+//! One execution context on a communication core: its state and its loop.
 //!
-//! A turn is: dock (take frames), transport and classification and handlers (in [`crate::dispatch`]), what attached
-//! clients' rings brought (in [`crate::rings`]), outputs (flush, send, acks), timers, requests of the rest of the
-//! daemon. Between turns in which nothing came, it naps while traffic is heavy, so that the next turn finds a fuller
-//! dock, and else sleeps in epoll over its socket, its doorbell and those of its clients.
+//! A turn takes frames from the device, runs transport, classification and handlers (in [`crate::dispatch`]), takes
+//! messages from attached clients' rings (in [`crate::rings`]), sends outputs (flush, send, acks), and serves timers
+//! and requests of the rest of the daemon. After a turn without input the context naps while traffic is heavy, so that
+//! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::Admission;
 use crate::attached::{Attached, Label, Outgoing};
@@ -12,16 +12,16 @@ use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::handle::Command;
 use crate::late::Late;
-use crate::managers::handle::Ask;
+use crate::managers::handle::ControlRequest;
 use crate::morph::Morph;
 use crate::output::Payload;
 use crate::parked::PeerRef;
 use crate::peers::{Carrier, Peers};
+use crate::planner::Planner;
 use crate::platform::END;
 use crate::platform::table::Table;
 use crate::remote::Remote;
 use crate::services::Services;
-use crate::standby::Standby;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
 use crate::tasks::Tasks;
@@ -42,15 +42,16 @@ const FRAMES_A_TURN: usize = 8;
 pub(crate) const SOCKET: u64 = 0;
 /// The longest sleep; requests ring the doorbell, so this only bounds the error of a forgotten timer.
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
-/// The same while something waits for room in a queue to another context.
+/// The longest sleep while batches wait for room in a queue to another context.
 const FULL_SLEEP_NS: u64 = 50_000;
-/// Control messages that may wait for a peer, in bytes: whoever asks on and on without taking the answers is sent away.
+/// Control messages that may wait for a peer, in bytes: a peer that sends requests without taking the answers is
+/// disconnected.
 const MAX_CONTROL_BYTES: u64 = 1 << 20;
 /// Large buffers that must be free before data is taken in, besides two for each subscription; at
 /// most a quarter of all.
 pub(crate) const SPARE_BUFFERS: usize = 16;
 
-/// What a turn uses and the next one uses again, so that turns allocate nothing.
+/// Scratch memory that each turn reuses, so that turns allocate nothing.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) frames: Vec<Frame>,
@@ -76,14 +77,14 @@ pub(crate) struct Scratch {
     pub(crate) ended: Vec<u32>,
 }
 
-/// What a context is made of; all of it was made before its thread.
+/// The parts of a context, all made before its thread.
 pub(crate) struct Parts {
     pub(crate) config: ContextConfig,
     /// The same for all contexts.
     pub(crate) clock: Clock,
     pub(crate) device: Box<dyn Device>,
     pub(crate) pool: Pool,
-    /// What lies between the parts of chains of conversions.
+    /// Buffers between the parts of conversion chains.
     pub(crate) morph_pool: Pool,
     pub(crate) poller: Poller,
     pub(crate) commands: Receiver<Command>,
@@ -91,9 +92,9 @@ pub(crate) struct Parts {
     pub(crate) services: Services,
     /// The handlers that run here.
     pub(crate) platform: Table,
-    /// Where the managers are told what they have to know.
-    pub(crate) news: Sender<Ask>,
-    pub(crate) standby: Standby,
+    /// The channel for reports to the managers.
+    pub(crate) news: Sender<ControlRequest>,
+    pub(crate) planner: Planner,
 }
 
 /// A context and everything it owns.
@@ -108,9 +109,9 @@ pub(crate) struct Context {
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) now_ns: u64,
-    /// When it last looked whether something has arrived, or woke: what it finds then has waited for no longer.
+    /// When the context last checked for input, or woke: input that it finds now arrived after that.
     looked_ns: u64,
-    /// The same for what it has found.
+    /// The same for the input that it is working on.
     pub(crate) since_ns: u64,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     pub(crate) queue_bytes: u64,
@@ -120,19 +121,19 @@ pub(crate) struct Context {
     pub(crate) remote: Remote,
     pub(crate) morph: Morph,
     pub(crate) platform: Table,
-    pub(crate) news: Sender<Ask>,
-    /// What some subscriptions have still to see.
+    pub(crate) news: Sender<ControlRequest>,
+    /// A batch that some subscriptions have not seen yet.
     pub(crate) late: Option<Late>,
-    pub(crate) standby: Standby,
+    pub(crate) planner: Planner,
     /// Peers that go on once there are buffers for what they sent.
     pub(crate) unresumed: Vec<PeerRef>,
     pub(crate) admission: Admission,
-    /// Attached peers to be looked after each turn, until they have caught up.
+    /// Attached peers that are served each turn until they have caught up.
     pub(crate) stragglers: Vec<usize>,
     /// When the rings last brought something, and when the ends of clients were last looked for.
     pub(crate) rings_ns: u64,
     pub(crate) ends_ns: u64,
-    /// Whether the rings are looked at again and again while messages come.
+    /// Whether the context polls the rings without a pause while messages come.
     pub(crate) spins_on_rings: bool,
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
@@ -142,7 +143,7 @@ pub(crate) struct Context {
     /// Buffers of the largest class.
     pub(crate) large_buffers: usize,
     pub(crate) idler: Idler,
-    /// The device took nothing more; what is left goes with the next turn.
+    /// The device took no more packets; the remaining ones are sent in the next turn.
     held_up: bool,
 }
 
@@ -160,7 +161,7 @@ impl Context {
             services,
             platform,
             news,
-            standby,
+            planner,
         } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
@@ -188,7 +189,7 @@ impl Context {
             platform,
             news,
             late: None,
-            standby,
+            planner,
             unresumed: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
@@ -205,7 +206,7 @@ impl Context {
         }
     }
 
-    /// The loop, until it is told to stop or its handles are gone.
+    /// The loop, until a stop command or until its handles are gone.
     pub(crate) fn run(mut self) {
         loop {
             self.now_ns = self.clock.now_ns();
@@ -239,7 +240,7 @@ impl Context {
         self.say_goodbye();
     }
 
-    /// Takes what has arrived.
+    /// Takes the frames that have arrived.
     fn dock(&mut self) -> usize {
         let mut frames = std::mem::take(&mut self.scratch.frames);
         // An error here is the network's word on an earlier send; the device counts it and stays usable.
@@ -251,7 +252,7 @@ impl Context {
         self.scratch.frames = frames;
         while let Some(addr) = self.device.refused() {
             if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
-                // The process is gone, and its socket with it: its queue need not hold anybody up until its time-out.
+                // The process is gone, and its socket with it: its queue need not block publishers until its timeout.
                 self.end_session(key, "closed");
             }
         }
@@ -267,7 +268,7 @@ impl Context {
             Idle::Spin => std::thread::yield_now(),
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
-                // Nobody rings when there is room again in the queue to another context, or a buffer.
+                // No doorbell is rung when the queue to another context has room again, or a buffer is free.
                 let waits = self.platform.is_full() || self.late.is_some() || !self.unresumed.is_empty();
                 let longest_ns = if waits { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
@@ -279,8 +280,8 @@ impl Context {
         }
     }
 
-    /// Large buffers that must be free before data is taken in. What is ahead of a hole is kept only while twice as many are, so
-    /// that it leaves some to what fills the hole.
+    /// Large buffers that must be free before data is taken in. What is ahead of a hole is kept only while twice as
+    /// many are, so that it leaves some to what fills the hole.
     #[inline]
     pub(crate) fn buffers_needed(&self) -> usize {
         (SPARE_BUFFERS + 2 * self.subscriptions.len()).min(self.large_buffers / 4)
@@ -293,8 +294,8 @@ impl Context {
         self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
     }
 
-    /// Whether so few are free that what handlers have made is better delivered later. Half as many as for what comes in, which
-    /// handlers hold: were it more, they could wait for each other for ever.
+    /// Whether too few buffers are free to deliver handlers' output now. Half as many as for incoming data, which
+    /// handlers hold: with a higher bound, delivery and handlers could wait for each other indefinitely.
     #[inline]
     pub(crate) fn cannot_deliver(&mut self) -> bool {
         let needed = self.buffers_needed() / 2;
@@ -336,7 +337,7 @@ impl Context {
         }
     }
 
-    /// Ends a session: its subscriptions, its publishing, and with a reason, a word to the peer.
+    /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
         let Some(peer) = self.peers.get(key) else { return };
         for subscription in peer.subscriptions.clone() {
@@ -361,8 +362,8 @@ impl Context {
         self.tell_closed_sides();
     }
 
-    /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what it put
-    /// before.
+    /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what
+    /// it put before.
     pub(crate) fn end_gone(&mut self, key: usize) {
         let waits = |attached: &mut Attached| !attached.deferred.is_empty();
         let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
@@ -383,7 +384,7 @@ impl Context {
         self.tell_closed_sides();
     }
 
-    /// A peer no longer publishes a stream: its subscribers are told, after the records that it sent.
+    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent.
     pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize) {
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         let before = stream.publishers.len();
@@ -394,7 +395,7 @@ impl Context {
         let publishers = stream.publishers.len() as u32;
         let number = stream_key as u32;
         if publishers == 0 && self.platform.takes(number) {
-            // Behind all records of the stream, to the subscriptions of what is made of them.
+            // After all records of the stream, to the subscriptions of the streams derived from it.
             let mut end = self.scratch.spare.pop().unwrap_or_default();
             (end.stream, end.format) = (number, END);
             self.platform.offer(number, &end, self.since_ns);
@@ -405,7 +406,7 @@ impl Context {
             if let Some(accept) = self.accept_mut(key)
                 && !accept.hold.is_empty()
             {
-                accept.untold_end = true;
+                accept.end_pending = true;
                 continue;
             }
             if !self.is_told_late(key, publishers) {
@@ -437,7 +438,7 @@ impl Context {
         self.peers.touch(key);
     }
 
-    /// Carries out what the handles asked; `false` when the context should stop.
+    /// Carries out the commands of the handles; `false` when the context should stop.
     fn take_commands(&mut self) -> bool {
         let mut taken = false;
         loop {
@@ -456,7 +457,7 @@ impl Context {
         true
     }
 
-    /// Tells every peer that the daemon goes, so that none has to find out by waiting.
+    /// Notifies every peer that the daemon stops, so that no peer has to wait for a timeout.
     fn say_goodbye(&mut self) {
         let keys: Vec<usize> = self.peers.iter().map(|(key, _)| key).collect();
         self.flush_opened(false);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Why something was dropped. Each reason has a counter in [`Counters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Drop {
+pub(crate) enum DropReason {
     /// Shorter than a header.
     PacketShort,
     /// Another version of the wire format.
@@ -34,10 +34,10 @@ pub(crate) enum Drop {
     Unannounced,
     /// Records that are not what their format says.
     Malformed,
-    /// Records of a stream that nobody subscribes to.
+    /// Records of a stream without subscriptions.
     Unclaimed,
-    /// Records a subscriber's query could not be applied to, because it does not fit their format, or because nothing converts
-    /// that to one that the subscriber accepts.
+    /// Records a subscriber's query could not be applied to, because it does not fit their format, or because nothing
+    /// converts that to one that the subscriber accepts.
     Unreadable,
     /// Records whose expressions failed.
     RowError,
@@ -113,7 +113,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     #[inline]
-    pub(crate) fn drop(&mut self, reason: Drop, count: u64) {
+    pub(crate) fn drop(&mut self, reason: DropReason, count: u64) {
         self.dropped[reason as usize] += count;
     }
 
@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn every_reason_has_its_name() {
         let mut counters = Counters::default();
-        counters.drop(Drop::PacketShort, 1);
-        counters.drop(Drop::HoldExpired, 2);
-        assert_eq!(Drop::HoldExpired as usize, NAMES.len() - 1);
+        counters.drop(DropReason::PacketShort, 1);
+        counters.drop(DropReason::HoldExpired, 2);
+        assert_eq!(DropReason::HoldExpired as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_hold_expired".to_owned(), 2)]);
     }
 }

@@ -2,9 +2,9 @@
 //! subscriptions to their outputs. The decoding of a message is done once, however many subscribe.
 
 use crate::context::Context;
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::drafts::DraftPacker;
-use crate::morph::Way;
+use crate::morph::Route;
 use crate::output::{Arrived, Packer, Payload};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::Stream;
@@ -18,10 +18,10 @@ use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice,
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// From so many bytes on a batch that passes whole leaves in its own buffer; below, its records are copied together
-/// with others, since a system call costs more than the copy.
+/// Bytes from which on a batch that passes whole leaves in its own buffer. The records of smaller batches are copied
+/// together with others, since a system call costs more than the copy.
 const WHOLE_BYTES: usize = 16 << 10;
-/// How often a subscriber is told of dropped records at most, in ns.
+/// Shortest interval between two reports of dropped records to a subscriber, in ns.
 const TELL_INTERVAL_NS: u64 = 100_000_000;
 
 /// A run of data packets, ready to be read.
@@ -62,7 +62,7 @@ impl Context {
                         self.end_session(key, "closed");
                     }
                 }
-                Kind::Welcome => self.counters.drop(Drop::PacketUnexpected, 1),
+                Kind::Welcome => self.counters.drop(DropReason::PacketUnexpected, 1),
             }
         }
         self.scratch.spans = spans;
@@ -74,7 +74,7 @@ impl Context {
         let found = self.peers.find(header.session, from);
         match found.and_then(|key| self.peers.link_mut(key)) {
             Some(link) => link.session.heard(self.now_ns),
-            None => self.counters.drop(Drop::UnknownSession, 1),
+            None => self.counters.drop(DropReason::UnknownSession, 1),
         }
         found
     }
@@ -83,7 +83,7 @@ impl Context {
     fn take_run(&mut self, run: &Run, spans: &[PayloadSpan], buffer: &Buffer, stride: usize, from: SocketAddr) {
         let Some(key) = self.peer_of(&run.header, from) else { return };
         if run.header.kind == Kind::Data && self.is_short_of_buffers() {
-            self.counters.drop(Drop::NoBuffer, run.packets.into());
+            self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return;
         }
         let needed = self.buffers_needed();
@@ -91,8 +91,8 @@ impl Context {
         let receiver = &mut link.session.receiver;
         let is_ahead = run.header.seq > receiver.next_seq();
         if is_ahead && run.header.kind == Kind::Data && !self.pool.has_free(MAX_SUPER_BYTES, 2 * needed) {
-            // What fills the hole must find buffers.
-            self.counters.drop(Drop::NoBuffer, run.packets.into());
+            // The packets that fill the hole must find buffers.
+            self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return;
         }
         let handle = if is_ahead {
@@ -106,8 +106,8 @@ impl Context {
         });
         match arrival {
             Arrival::Delivered | Arrival::Held => {}
-            Arrival::Duplicate => self.counters.drop(Drop::Duplicate, run.packets.into()),
-            Arrival::Beyond => self.counters.drop(Drop::BeyondCredit, run.packets.into()),
+            Arrival::Duplicate => self.counters.drop(DropReason::Duplicate, run.packets.into()),
+            Arrival::Beyond => self.counters.drop(DropReason::BeyondCredit, run.packets.into()),
         }
         if let Some(skip) = first_skip {
             let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
@@ -118,8 +118,8 @@ impl Context {
         self.peers.touch(key);
     }
 
-    /// What was kept ahead of a hole that is filled now, as far as there are buffers for what comes of it; the rest is asked for
-    /// again.
+    /// What was kept ahead of a hole that is filled now, as far as there are buffers for what comes of it; the rest is
+    /// asked for again.
     fn deliver_kept(&mut self, key: usize) {
         while !self.is_short_of_buffers()
             && let Some((kept, skip)) = self.peers.link_mut(key).and_then(|link| link.session.receiver.next_kept())
@@ -140,7 +140,7 @@ impl Context {
             for span in spans {
                 match ControlMessage::decode(&data.buffer[span.range()]) {
                     Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
-                    _ => self.counters.drop(Drop::BadControl, 1),
+                    _ => self.counters.drop(DropReason::BadControl, 1),
                 }
             }
             return;
@@ -155,7 +155,7 @@ impl Context {
         let (number, format) = (data.header.stream, data.header.format);
         let found = peer.publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
         let Some(Publishing { stream, format, .. }) = found else {
-            self.counters.drop(Drop::Unannounced, spans.len() as u64);
+            self.counters.drop(DropReason::Unannounced, spans.len() as u64);
             return;
         };
         let (stream, format) = (*stream, format.clone());
@@ -164,16 +164,16 @@ impl Context {
         let flaw = fill(&mut batch, data.buffer, spans, &format);
         self.dispatch(batch, stream, data.stride);
         if let Some((records, flaw)) = flaw {
-            self.send_away_malformed(key, stream, records, &flaw);
+            self.disconnect_malformed(key, stream, records, &flaw);
         }
     }
 
-    /// Ends a publisher whose packet holds what is no record of its format.
-    pub(crate) fn send_away_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
+    /// Disconnects a publisher whose packet holds bytes that are not a record of its format.
+    pub(crate) fn disconnect_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.malformed += records;
         }
-        self.counters.drop(Drop::Malformed, records);
+        self.counters.drop(DropReason::Malformed, records);
         let reason = format!("a packet holds what is not a record of its format: {flaw}");
         self.remove_peer(key, "malformed_records", Some(Close { again: false, reason }));
     }
@@ -186,7 +186,7 @@ impl Context {
         if subscribers.is_empty() && stream.made_by.is_none() && !self.platform.takes(stream_key as u32) {
             let records = batch.len() as u64;
             stream.unclaimed += records;
-            self.counters.drop(Drop::Unclaimed, records);
+            self.counters.drop(DropReason::Unclaimed, records);
         }
         self.dispatch_to(batch, stream_key, stride, &subscribers);
         // From here on subscriptions may end.
@@ -210,11 +210,11 @@ impl Context {
         let mut late = std::mem::take(&mut self.scratch.late);
         for &key in subscribers {
             match self.subscriptions.get(key).map(|subscription| subscription.way(batch.format)) {
-                Some(Way::AsTheyAre | Way::Chain(_)) if self.must_wait(key) => late.push(key),
-                Some(Way::AsTheyAre) if self.serve(key, &batch, stride) => whole.push(key),
-                Some(Way::Chain(chain)) => converted.push((chain, key)),
-                Some(Way::None) => self.put_aside(key, &batch),
-                Some(Way::AsTheyAre) | None => {}
+                Some(Route::Direct | Route::Chain(_)) if self.must_wait(key) => late.push(key),
+                Some(Route::Direct) if self.serve(key, &batch, stride) => whole.push(key),
+                Some(Route::Chain(chain)) => converted.push((chain, key)),
+                Some(Route::None) => self.put_aside(key, &batch),
+                Some(Route::Direct) | None => {}
             }
         }
         if !late.is_empty() {
@@ -250,7 +250,7 @@ impl Context {
         let was_open = subscription.opened_ns().is_some();
         let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
         let Some((handler, output)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
-            self.counters.drop(Drop::Unreadable, records);
+            self.counters.drop(DropReason::Unreadable, records);
             subscription.lose(records);
             return false;
         };
@@ -302,7 +302,7 @@ impl Context {
         subscription.records_out += passed.taken;
         subscription.lose(passed.lost);
         subscription.row_errors += errors;
-        self.counters.drop(Drop::RowError, errors);
+        self.counters.drop(DropReason::RowError, errors);
         self.counters.records_out += passed.taken;
         if !was_open && subscription.opened_ns().is_some() {
             self.scratch.opened.push(key);
@@ -342,12 +342,12 @@ impl Context {
         self.scratch.opened = opened;
     }
 
-    /// Whether something was filled in part and has not left.
+    /// Whether a super-packet was filled in part and has not left.
     pub(crate) fn has_opened(&self) -> bool {
         !self.scratch.opened.is_empty()
     }
 
-    /// What is open for a subscription joins its queue.
+    /// The open super-packet of a subscription joins its queue.
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let Some(open) = subscription.open.take() else { return self.flush_draft(key) };
@@ -356,10 +356,10 @@ impl Context {
         self.peers.touch(subscription.peer);
     }
 
-    /// Tells a subscriber how many records it has lost since it was last told.
+    /// Reports to a subscriber the records that it has lost since the last report.
     pub(crate) fn tell_dropped(&mut self, key: usize, now: bool) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        // Who has not yet taken what it was told last is told the sum later, or at the latest with the stream's end.
+        // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
         let waits = self.now_ns < subscription.told_ns + TELL_INTERVAL_NS
             || self.peers.get(subscription.peer).is_none_or(|p| p.untaken_control_bytes(&self.host) > 0);
         if subscription.untold == 0 || (waits && !now) {
@@ -387,7 +387,7 @@ impl Context {
     }
 }
 
-/// What came of a batch for one subscription.
+/// The result of a batch for one subscription.
 struct Passed {
     /// It leaves whole, as it came.
     whole: bool,
@@ -420,7 +420,7 @@ fn run(
     false
 }
 
-/// Counts what a stream brought, and keeps a sample of it.
+/// Counts a stream's records, and keeps a sample of them.
 fn note_arrival(stream: &mut Stream, batch: &Batch, now_ns: u64) {
     stream.peak.note(batch.len() as u64, now_ns);
     stream.batches_in += 1;
@@ -466,13 +466,13 @@ pub(crate) fn fill(
     None
 }
 
-/// The counter of a packet that is none.
-pub(crate) fn reason(error: PacketError) -> Drop {
+/// The drop reason of a malformed packet.
+pub(crate) fn reason(error: PacketError) -> DropReason {
     match error {
-        PacketError::Short => Drop::PacketShort,
-        PacketError::Version(_) => Drop::PacketVersion,
-        PacketError::Kind(_) => Drop::PacketKind,
-        PacketError::Length { .. } => Drop::PacketLength,
-        PacketError::Payload(_) => Drop::PacketPayload,
+        PacketError::Short => DropReason::PacketShort,
+        PacketError::Version(_) => DropReason::PacketVersion,
+        PacketError::Kind(_) => DropReason::PacketKind,
+        PacketError::Length { .. } => DropReason::PacketLength,
+        PacketError::Payload(_) => DropReason::PacketPayload,
     }
 }

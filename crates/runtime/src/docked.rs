@@ -1,5 +1,5 @@
-//! The handlers at the context that has the device: served after the network, their results given to subscriptions; and what
-//! the managers ask of this context beside changing its table.
+//! The handlers at the context that has the device: they are served after the network, and their results are given to
+//! subscriptions. Also the managers' requests to this context other than changes of its table.
 
 use crate::announcing::Plans;
 use crate::context::Context;
@@ -8,7 +8,7 @@ use crate::requests::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
 
-/// What is known of a stream that handlers read.
+/// The known facts of a stream that handlers read.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamFacts {
     /// Its number, which batches carry.
@@ -27,7 +27,8 @@ pub(crate) struct StreamFacts {
 }
 
 impl Context {
-    /// Takes the changes that came, and works on what waits for handlers, for a slice. Whether there is more to do at once.
+    /// Takes the changes that came, and works on what waits for handlers, for a slice. Whether there is more to do at
+    /// once.
     pub(crate) fn serve_handlers(&mut self) -> bool {
         let changed = self.platform.take_changes();
         if self.platform.is_empty() && !changed {
@@ -36,7 +37,7 @@ impl Context {
                 return false;
             }
         }
-        // What subscriptions make of a batch takes buffers: without them it waits, and whoever makes it with it.
+        // The results of subscriptions take buffers: without buffers a batch waits, and so does the stage that made it.
         self.platform.holds_deliveries = self.cannot_deliver();
         let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000), self.now_ns);
         let has_turned = !self.platform.turned.is_empty();
@@ -57,8 +58,8 @@ impl Context {
         true
     }
 
-    /// Gives what was delivered to the subscriptions of its streams, as far as there are buffers for what they make of it, or
-    /// `all`. Whether there was any.
+    /// Gives what was delivered to the subscriptions of its streams, as far as there are buffers for what they make of
+    /// it, or `all`. Whether there was any.
     fn dispatch_delivered(&mut self, all: bool) -> bool {
         let mut any = false;
         while !self.platform.delivered.is_empty() {
@@ -133,7 +134,7 @@ impl Context {
         self.streams.forget_if_unused(number as usize);
     }
 
-    /// What is known of a stream.
+    /// The known facts of a stream.
     pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
         let stream = self.streams.get(key)?;
         Some(StreamFacts {
@@ -194,7 +195,7 @@ impl Context {
         }
     }
 
-    /// Nothing makes a stream any more: its subscribers are told, after the records that came.
+    /// No handler makes a stream any more: notifies its subscribers, after the records that came.
     pub(crate) fn underive(&mut self, number: u32) {
         let Some(stream) = self.streams.get(number as usize) else { return };
         if stream.made_by.is_none() {

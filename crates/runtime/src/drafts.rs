@@ -2,7 +2,7 @@
 //! them.
 
 use crate::attached::{Attached, Label, Outgoing};
-use crate::counters::{Counters, Drop};
+use crate::counters::{Counters, DropReason};
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::{Draft, HostInterface};
 use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_SUPER_BYTES};
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// slow stream's few records do not hold large buffers.
 const DRAFT_BYTES: Range<usize> = 4 << 10..64 << 10;
 
-/// Where a draft's bytes lie.
+/// The location of a draft's bytes.
 #[derive(Debug)]
 enum Space {
     Inbox(Draft),
@@ -71,7 +71,7 @@ impl OpenDraft {
     }
 }
 
-/// Where a handler's records for one subscription of an attached client go.
+/// The sink of a handler's records for one subscription of an attached client.
 pub(crate) struct DraftPacker<'a> {
     pub(crate) open: &'a mut Option<OpenDraft>,
     /// Size of the next draft, in bytes.
@@ -86,7 +86,7 @@ pub(crate) struct DraftPacker<'a> {
     pub(crate) now_ns: u64,
     /// Records taken.
     pub(crate) taken: u64,
-    /// Records that could not be taken; the subscriber is told.
+    /// Records that could not be taken; they are reported to the subscriber.
     pub(crate) lost: u64,
 }
 
@@ -119,7 +119,7 @@ impl DraftPacker<'_> {
         }
         let needed = HEADER_BYTES + bytes.len();
         if needed > MAX_SUPER_BYTES {
-            self.counters.drop(Drop::TooLong, records.into());
+            self.counters.drop(DropReason::TooLong, records.into());
             self.lost += u64::from(records);
             return;
         }
@@ -135,7 +135,7 @@ impl DraftPacker<'_> {
         *self.open = Some(open);
     }
 
-    /// What is open leaves for the session.
+    /// Sends the open draft to the session.
     pub(crate) fn flush(&mut self) {
         if let Some(open) = self.open.take() {
             open.send(self.attached, self.host, self.subscription, self.droppable);

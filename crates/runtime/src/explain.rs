@@ -1,4 +1,4 @@
-//! Answers to the handle: the lists, and what a query would cost.
+//! Answers to the handle: the lists, and the cost of a query.
 
 use crate::Overflow;
 use crate::announcing::Plans;
@@ -23,7 +23,7 @@ use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
 
 impl Context {
-    /// Answers one question; who asked may have gone, then the answer is nobody's.
+    /// Answers one command. The answer is discarded if the caller has gone.
     pub(crate) fn answer(&mut self, command: Command) {
         match command {
             Command::Streams(to) => drop(to.send(self.streams.iter().map(|stream| self.stream_info(stream)).collect())),
@@ -302,8 +302,8 @@ impl Explained {
         self.select.plan(&self.format)
     }
 
-    /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of the
-    /// paths to the one that it was planned for.
+    /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of
+    /// the paths to the one that it was planned for.
     pub(crate) fn measured(self, mut program: Program, paths: Vec<Planned>) -> ExplainInfo {
         let Explained { stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, records_per_batch, .. } = self;
         let mut plan = program.explain().to_string();
@@ -370,7 +370,7 @@ fn format_info(format: &Format) -> FormatInfo {
     }
 }
 
-/// What it takes to read the fields of a foreign layout in place, where that is more than a load.
+/// The work to read the fields of a foreign layout in place, where it is more than a load.
 fn reading(program: &Program) -> String {
     let fields = program.reads.iter().filter_map(|&index| program.input.fields().get(index));
     let costly = fields.filter(|field| field.read_cost() != ReadCost::Load);

@@ -1,4 +1,4 @@
-//! The rest of the daemon's side of a context: start it, ask it, stop it.
+//! The rest of the daemon's handle to a context: start it, query it, stop it.
 
 use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
@@ -10,16 +10,16 @@ use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo,
 };
-use crate::managers::dock::Dock;
+use crate::managers::dock::IoContext;
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
 use crate::morph::lists::Planned as PlannedPath;
+use crate::planner::{Planner, PlannerThread};
 use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::services::{self, ServiceThread};
-use crate::standby::{Standby, StandbyThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Requests that wait for the context at most; who asks beyond that waits with them.
+/// Most requests that wait for the context; further callers block.
 const COMMANDS: usize = 64;
 
 /// A request to the context, with the place for its answer.
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Discard(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
     SetPolicy(String, Policy, oneshot::Sender<Result<(), String>>),
     CheckFormat(String, Format, oneshot::Sender<Result<(), String>>),
-    /// What has to be planned before a stream has a format more.
+    /// The queries to be planned before a stream gets one more format.
     Unplanned(String, Format, oneshot::Sender<Vec<Unplanned>>),
     Declare(String, Format, Box<Plans>, oneshot::Sender<Result<(), String>>),
     Clients(oneshot::Sender<Vec<ClientInfo>>),
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     },
     /// From the attach thread: a process that may attach.
     Attach(Box<Prepared>, oneshot::Sender<Result<ClientKey, String>>),
-    /// From the attach thread: one that was taken in and could not be told.
+    /// From the attach thread: a client that was taken in and could not be notified.
     Detach(ClientKey),
     /// From the managers: something short to be done between two batches.
     Run(Box<dyn FnOnce(&mut Context) + Send>),
@@ -159,8 +159,8 @@ fn attach_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Starts the thread of the context with the device, and waits until it has what its registry keeps; what of that it refused is a
-/// complaint.
+/// Starts the thread of the context with the device, and waits until it has what its registry keeps; what of that it
+/// refused is a complaint.
 fn run_context(
     parts: Parts,
     complaints: &mut Vec<String>,
@@ -173,7 +173,7 @@ fn run_context(
         let _ = parts.config.pin_cpu.map(pin_to_cpu);
         let _ = parts.config.nice.map(set_nice);
         let mut context = Context::new(parts);
-        // Who waits for it has gone if the start failed elsewhere.
+        // The receiver has gone if the start failed elsewhere.
         let _ = restored.send(context.restore(&registry));
         context.morph.state = side;
         context.run();
@@ -215,7 +215,7 @@ struct Shared {
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
     state: Mutex<Option<StateThread>>,
-    standby: Mutex<StandbyThread>,
+    planner: Mutex<PlannerThread>,
     manager: ManagerHandle,
     manager_thread: Mutex<Option<JoinHandle<()>>>,
     complaints: Vec<String>,
@@ -247,7 +247,7 @@ impl ContextHandle {
         check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
         let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
-        // The thread before its work: should anything below fail, it is told to end before its end is waited for.
+        // The thread is declared before its work: if anything below fails, it is stopped before its end is waited for.
         let (service_thread, services) = services::start(&config.services, doorbell.clone())
             .map_err(system("the services of tasks ([services])"))?;
         // As above: the thread ends with its side.
@@ -263,8 +263,8 @@ impl ContextHandle {
         let state_dir = config.morph.state_dir.clone();
         let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
         let pinned = seats.iter().filter_map(|seat| seat.cpu).collect();
-        let (standby, standby_thread) =
-            Standby::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
+        let (planner, standby_thread) =
+            Planner::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let parts = Parts {
             config,
@@ -278,10 +278,10 @@ impl ContextHandle {
             services,
             platform,
             news,
-            standby,
+            planner,
         };
         let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
-        let dock = Dock::new(commands.clone(), doorbell.clone());
+        let dock = IoContext::new(commands.clone(), doorbell.clone());
         let views = Views::new(platform_config.history_s as usize);
         let manager = ManagerHandle::new(asks, views.clone());
         let (natives, config) = (Natives::built_in(), platform_config);
@@ -297,7 +297,7 @@ impl ContextHandle {
             attach: Mutex::new(attach),
             services: Mutex::new(service_thread),
             state: Mutex::new(state_thread),
-            standby: Mutex::new(standby_thread),
+            planner: Mutex::new(standby_thread),
             manager,
             manager_thread: Mutex::new(Some(manager_thread)),
             complaints,
@@ -335,7 +335,8 @@ impl ContextHandle {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// What was kept by an earlier daemon and could not be restored, which priorities the system refuses, and why; in words.
+    /// What was kept by an earlier daemon and could not be restored, which priorities the system refuses, and why; in
+    /// words.
     #[must_use]
     pub fn not_restored(&self) -> &[String] {
         &self.shared.complaints
@@ -372,7 +373,7 @@ impl ContextHandle {
         self.ask(Command::Formats)
     }
 
-    /// What the context did so far, by exit.
+    /// The context's counters so far, by exit.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -427,19 +428,19 @@ impl ContextHandle {
         self.ask(|answer| Command::CreateTask { task, mailbox, arguments, answer })
     }
 
-    /// Has the lines that tasks log taken by `sink`, on a thread of its own, instead of written to standard error.
+    /// Passes the lines that tasks log to `sink`, on a thread of its own, instead of writing them to standard error.
     pub fn log_to(&self, sink: impl FnMut(&str) + Send + 'static) {
         let services = self.shared.services.lock().unwrap_or_else(PoisonError::into_inner);
         services.log_to(Box::new(sink));
     }
 
-    /// The plan of a query, where it would run, and what it costs on the stream's latest records. With accepted formats, also
-    /// how each format of the stream would come to one of them.
+    /// The plan of a query, where it would run, and what it costs on the stream's latest records. With accepted
+    /// formats, also how each format of the stream would come to one of them.
     ///
     /// # Errors
     /// [`Stopped`]; within, what is wrong with the query or the formats.
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
-        // What is slow is done here, on the caller's thread: the context has traffic to see to.
+        // Slow work is done here, on the caller's thread: the context has traffic to serve.
         let select = match crossdock_query::parse(sql) {
             Ok(select) => Box::new(select),
             Err(error) => return Ok(Err(error.into())),
@@ -537,14 +538,14 @@ impl Shared {
             if let Some(managers) = self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 let _ = managers.join();
             }
-            // It may have stopped by itself: then there is nobody to tell, and the join is at once.
+            // The context may have stopped by itself: then the command is not received, and the join returns at once.
             let _ = self.commands.send(Command::Stop);
             self.doorbell.ring();
             let _ = thread.join();
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
-            self.standby.lock().unwrap_or_else(PoisonError::into_inner).join();
+            self.planner.lock().unwrap_or_else(PoisonError::into_inner).join();
             drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
@@ -618,12 +619,12 @@ fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
     cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[platform.context]])")))
 }
 
-/// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads of their
-/// own.
+/// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads
+/// of their own.
 fn refused_priorities(config: &ContextConfig) -> Vec<String> {
     let names = config.platform.names().unwrap_or_default();
     let further = names.into_iter().zip(&config.platform.contexts).map(|(name, context)| (name, context.nice));
-    let wanted = std::iter::once((PlatformConfig::DOCK.to_owned(), config.nice)).chain(further);
+    let wanted = std::iter::once((PlatformConfig::IO_CONTEXT.to_owned(), config.nice)).chain(further);
     let refused = |(name, nice): (String, Option<i32>)| {
         let nice = nice?;
         let tried = std::thread::spawn(move || set_nice(nice)).join();
@@ -648,7 +649,8 @@ fn udp_options(config: &ContextConfig) -> UdpOptions {
     }
 }
 
-/// What was kept, and by what it is kept from here on. The side goes before the thread, which ends with it.
+/// The restored state, and the thread that keeps it from here on. The side is dropped before the thread, which ends
+/// with it.
 #[derive(Default)]
 struct Keeping {
     registry: Registry,

@@ -1,8 +1,8 @@
-//! Subscriptions for which a batch has to wait, since buffers ran out before all of its stream's had made theirs of it. Nothing
-//! more is taken in meanwhile, so there is one such batch at most.
+//! Subscriptions for which a batch has to wait, because buffers ran out before all subscriptions of its stream were
+//! served. No further input is taken in meanwhile, so there is one such batch at most.
 
 use crate::context::{Context, SPARE_BUFFERS};
-use crate::morph::Way;
+use crate::morph::Route;
 use crate::peers::Carrier;
 use crossdock_mailbox::Batch;
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice};
@@ -14,8 +14,9 @@ pub(crate) struct Late {
     stream: usize,
     /// Their keys, in order.
     subscriptions: VecDeque<usize>,
-    /// How many publish the stream still, where one stopped since: who waits is told so behind the batch.
-    untold_end: Option<u32>,
+    /// Publishers that the stream still has, if one stopped since: reported after the batch to the subscriptions that
+    /// wait.
+    end_pending: Option<u32>,
 }
 
 impl Context {
@@ -36,7 +37,7 @@ impl Context {
         copy.clone_from(batch);
         copy.select_all();
         let subscriptions = keys.iter().copied().collect();
-        self.late = Some(Late { batch: copy, stream, subscriptions, untold_end: None });
+        self.late = Some(Late { batch: copy, stream, subscriptions, end_pending: None });
     }
 
     /// Serves those that wait for buffers, as far as there are some by now, or `all`.
@@ -62,26 +63,26 @@ impl Context {
             let Some(late) = self.late.take() else { return };
             match self.subscriptions.get(key).map(|subscription| subscription.way(late.batch.format)) {
                 // Not by reference: the others have it by now.
-                Some(Way::AsTheyAre) => drop(self.serve(key, &late.batch, usize::MAX)),
-                Some(Way::Chain(chain)) => self.convert(stream, chain, &late.batch, &[(chain, key)]),
-                Some(Way::None) => self.put_aside(key, &late.batch),
+                Some(Route::Direct) => drop(self.serve(key, &late.batch, usize::MAX)),
+                Some(Route::Chain(chain)) => self.convert(stream, chain, &late.batch, &[(chain, key)]),
+                Some(Route::None) => self.put_aside(key, &late.batch),
                 None => {}
             }
-            let untold_end = late.untold_end;
+            let end_pending = late.end_pending;
             self.late = Some(late);
-            match untold_end {
+            match end_pending {
                 Some(publishers) => self.tell_end(key, publishers),
                 None => self.check_queue(key),
             }
         }
     }
 
-    /// Whether a subscription is told of a publisher's end only behind a batch that waits for it.
+    /// Whether a publisher's end is reported to a subscription only after the batch that waits for it.
     pub(crate) fn is_told_late(&mut self, key: usize, publishers: u32) -> bool {
         let waits = |late: &&mut Late| late.subscriptions.contains(&key);
         match self.late.as_mut().filter(waits) {
             Some(late) => {
-                late.untold_end = Some(publishers);
+                late.end_pending = Some(publishers);
                 true
             }
             None => false,

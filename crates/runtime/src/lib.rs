@@ -1,10 +1,10 @@
-//! Execution contexts: what runs on a communication core, and the handle by which the rest of the daemon speaks to it.
+//! Execution contexts: the loop on a communication core, and the handle by which the rest of the daemon controls it.
 //!
 //! [`ContextHandle::start`] pins a thread and runs one visible loop (module `context`) on it: dock, transport,
 //! classification, service path, outputs, once a turn. Processes of this machine may attach by shared memory (module
 //! `attach`); [`tasks`] run in the context for the messages of mailboxes. A context owns all it touches (device, pool,
 //! sessions, streams, subscriptions), so its data path takes no lock; the handle's requests wait in a queue that is
-//! looked at between two turns.
+//! polled between two turns.
 
 #![forbid(unsafe_code)]
 
@@ -30,13 +30,13 @@ mod morph;
 mod output;
 mod parked;
 mod peers;
+mod planner;
 mod platform;
 mod remote;
 mod requests;
 mod rings;
 mod services;
 mod sessions;
-mod standby;
 mod state;
 mod streams;
 mod subscribing;
@@ -49,7 +49,7 @@ pub use config::{
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, Stopped, probe_udp};
-pub use managers::handle::{ManagerHandle, Wish};
+pub use managers::handle::{ChangeRequest, ManagerHandle};
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 #[cfg(feature = "bench")]

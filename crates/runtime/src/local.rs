@@ -1,16 +1,16 @@
 //! Packets of attached clients' sessions: control messages are carried out, records go to their stream's subscribers.
 //!
-//! A packet lies in memory that its domain's processes can still write. Its header is copied and checked, and that copy
-//! is all that is believed. Where every subscriber takes the stream as it is and is of the publisher's domain, the
-//! message is handed on by reference and its payload neither read nor copied. For all others it is copied once, into a
-//! buffer of the context's own, and from there on goes the way that a packet from the network goes.
+//! A packet lies in memory that its domain's processes can still write. Its header is copied and checked, and only that
+//! copy is trusted. Where every subscriber takes the stream unchanged and is of the publisher's domain, the message is
+//! handed on by reference, and its payload is neither read nor copied. For all other subscribers it is copied once,
+//! into a buffer of the context's own, and is then processed like a packet from the network.
 
 use crate::attached::{Attached, Label, Outgoing};
 use crate::context::Context;
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::dispatch::reason;
 use crate::drafts::shrink;
-use crate::morph::Way;
+use crate::morph::Route;
 use crate::peers::Carrier;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
@@ -90,12 +90,12 @@ impl Context {
                 self.host.read(&message, HEADER_BYTES, &mut payload);
                 match ControlMessage::decode(&payload) {
                     Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
-                    _ => self.counters.drop(Drop::BadControl, 1),
+                    _ => self.counters.drop(DropReason::BadControl, 1),
                 }
                 self.grant_credit(key);
             }
             Kind::Close => self.remove_peer(key, "closed", None),
-            _ => self.counters.drop(Drop::PacketUnexpected, 1),
+            _ => self.counters.drop(DropReason::PacketUnexpected, 1),
         }
         self.host.free(message);
         None
@@ -112,7 +112,7 @@ impl Context {
             Carrier::Packets(_) => None,
         });
         let Some((client, stream)) = found else {
-            self.counters.drop(Drop::Unannounced, 1);
+            self.counters.drop(DropReason::Unannounced, 1);
             self.host.free(message);
             return None;
         };
@@ -175,7 +175,7 @@ impl Context {
         self.counters.records_in += records;
         if is_unclaimed {
             stream.unclaimed += records;
-            self.counters.drop(Drop::Unclaimed, records);
+            self.counters.drop(DropReason::Unclaimed, records);
         }
     }
 
@@ -183,7 +183,7 @@ impl Context {
     fn passes_in_place(&self, subscription: usize, publisher: ClientKey, format: u64) -> bool {
         let Some(subscription) = self.subscriptions.get(subscription) else { return false };
         let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
-        if !takes_all || subscription.way(format) != Way::AsTheyAre {
+        if !takes_all || subscription.way(format) != Route::Direct {
             return false;
         }
         match self.peers.get(subscription.peer).map(|peer| &peer.carrier) {
@@ -228,7 +228,7 @@ impl Context {
         let Some(format) = format.map(|p| p.format.clone()) else { return false };
         let Some(mut copy) = self.pool.alloc(bytes) else {
             // Large buffers are free, as was just asked; what is lost is counted all the same.
-            self.counters.drop(Drop::NoBuffer, header.records.into());
+            self.counters.drop(DropReason::NoBuffer, header.records.into());
             return false;
         };
         self.host.read(message, 0, &mut copy[..bytes]);
@@ -242,13 +242,13 @@ impl Context {
             }
             Some((records, flaw)) => {
                 self.recycle(batch);
-                self.send_away_malformed(peer, stream, records, &flaw);
+                self.disconnect_malformed(peer, stream, records, &flaw);
                 false
             }
         }
     }
 
-    /// Notes a peer that has to be looked after each turn until it has caught up.
+    /// Notes a peer that has to be served each turn until it has caught up.
     pub(crate) fn straggle(&mut self, key: usize) {
         if let Some(attached) = self.peers.attached_mut(key)
             && !std::mem::replace(&mut attached.straggles, true)
@@ -264,7 +264,7 @@ impl Context {
             return;
         }
         let mut stragglers = std::mem::take(&mut self.stragglers);
-        stragglers.retain(|&key| self.look_after(key));
+        stragglers.retain(|&key| self.tick(key));
         // Those that were noted meanwhile come behind.
         stragglers.append(&mut self.stragglers);
         self.stragglers = stragglers;
@@ -279,7 +279,7 @@ impl Context {
     }
 
     /// Whether the peer is still behind.
-    fn look_after(&mut self, key: usize) -> bool {
+    fn tick(&mut self, key: usize) -> bool {
         if let Some(attached) = self.peers.attached_mut(key) {
             attached.retry(&mut self.host);
         }
@@ -311,7 +311,7 @@ impl Context {
         }
     }
 
-    /// What is open for an attached subscriber leaves for it.
+    /// Sends the open draft of an attached subscriber.
     pub(crate) fn flush_draft(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (peer, droppable) = (subscription.peer, subscription.is_droppable());

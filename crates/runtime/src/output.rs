@@ -1,6 +1,6 @@
-//! What leaves for a peer: super-packets that are built here, batches that leave as they came, control messages.
+//! The output to a peer: super-packets that are built here, batches that leave unchanged, control messages.
 
-use crate::counters::{Counters, Drop};
+use crate::counters::{Counters, DropReason};
 use crossdock_device::{Device, Sent};
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool};
@@ -107,7 +107,8 @@ fn slice_header(batch: &Batch, template: &Header, first_seq: u64, index: u32) ->
     }
 }
 
-/// Writes new headers over those that the packets came with, if nobody else holds the buffer; the bytes to send.
+/// Writes new headers over those that the packets came with, if the buffer has no other holder; returns the bytes to
+/// send.
 fn in_place<'a>(batch: &'a mut Rc<Batch>, template: &Header, first_seq: u64, range: Range<u32>) -> Option<&'a [u8]> {
     let alone = Rc::get_mut(batch)?;
     if alone.buffers.len() != 1 {
@@ -190,8 +191,7 @@ impl Open {
     }
 }
 
-/// Where a handler's records for one subscription go: into its open super-packet, and from there into its session's
-/// queue.
+/// The sink of a handler's records for one subscription: its open super-packet, and from there its session's queue.
 pub(crate) struct Packer<'a> {
     pub(crate) open: &'a mut Option<Open>,
     pub(crate) pool: &'a mut Pool,
@@ -204,7 +204,7 @@ pub(crate) struct Packer<'a> {
     pub(crate) now_ns: u64,
     /// Records taken.
     pub(crate) taken: u64,
-    /// Records that could not be taken; the subscriber is told.
+    /// Records that could not be taken; they are reported to the subscriber.
     pub(crate) lost: u64,
 }
 
@@ -231,13 +231,13 @@ impl Packer<'_> {
         let long_enough = |bytes: &usize| *bytes == MAX_SUPER_BYTES || HEADER_BYTES + record.len() <= *bytes;
         let mut sizes = [MAX_SUPER_BYTES, 16 << 10, 8 << 10].into_iter().filter(long_enough);
         let Some(buffer) = sizes.find_map(|bytes| pool.alloc(bytes)) else {
-            self.counters.drop(Drop::NoBuffer, 1);
+            self.counters.drop(DropReason::NoBuffer, 1);
             self.lost += 1;
             return;
         };
         let mut packet = SuperPacket::new(buffer, self.session.packet_bytes());
         if !packet.push(record) {
-            self.counters.drop(Drop::TooLong, 1);
+            self.counters.drop(DropReason::TooLong, 1);
             self.lost += 1;
             return;
         }
@@ -245,7 +245,7 @@ impl Packer<'_> {
         *self.open = Some(Open { packet, format: self.format, opened_ns: self.now_ns });
     }
 
-    /// What is open goes into the session's queue.
+    /// The open super-packet goes into the session's queue.
     pub(crate) fn flush(&mut self) {
         if let Some(open) = self.open.take() {
             open.enqueue(self.pool, self.session, self.subscription, self.droppable);

@@ -1,8 +1,8 @@
-//! What a peer sends while a request of its is with the standby: it waits, in order, until the answer is there. So a session's
-//! requests take effect in the order in which they were sent, and so do its records.
+//! Packets that a peer sends while one of its requests is with the planner: they wait, in order, until the answer is
+//! there. So a session's requests take effect in the order in which they were sent, and so do its records.
 //!
-//! Of a session over packets no more can wait than its credit, which is not renewed meanwhile; an attached client's packets stay
-//! in its own memory, and it gets no new buffers.
+//! A session over packets can have at most its credit waiting, since credit is not renewed meanwhile. An attached
+//! client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::Context;
 use crate::dispatch::Data;
@@ -15,7 +15,7 @@ use crossdock_transport::{Header, Kind};
 pub(crate) enum Parked {
     /// A run of packets, in order.
     Packets {
-        /// Where they lie.
+        /// The buffer that holds them.
         buffer: Buffer,
         /// The first one's header.
         header: Header,
@@ -28,17 +28,17 @@ pub(crate) enum Parked {
     End(&'static str),
 }
 
-/// A peer as the standby knows it, which may have gone meanwhile.
+/// A peer as the planner knows it, which may have gone meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerRef {
     /// Its key.
     pub(crate) key: usize,
-    /// What tells it from others that had or will have that key.
+    /// Distinguishes it from earlier and later peers with the same key.
     pub(crate) serial: u64,
 }
 
 impl Context {
-    /// What the peer sends from here on waits.
+    /// From here on the peer's packets wait.
     pub(crate) fn pause(&mut self, key: usize) -> Option<PeerRef> {
         let peer = self.peers.get_mut(key)?;
         peer.is_paused = true;
@@ -50,7 +50,7 @@ impl Context {
         self.peers.get(peer.key).filter(|there| there.serial == peer.serial).map(|_| peer.key)
     }
 
-    /// A peer that has gone, but for records that it had put before; nothing can be told it any more.
+    /// Whether a peer has gone and only records that it had put before remain; nothing can be sent to it any more.
     pub(crate) fn leaves(&mut self, key: usize) -> bool {
         self.peers.attached_mut(key).is_some_and(|attached| attached.leaves)
     }

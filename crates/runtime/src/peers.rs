@@ -1,5 +1,5 @@
-//! The context's peers: who publishes, subscribes and asks, whatever carries it; sessions over packets are found by the
-//! number that those carry.
+//! The context's peers: publishers, subscribers and clients, over packets or shared memory. Sessions over packets are
+//! found by the number that their packets carry.
 
 use crate::attached::Attached;
 use crate::output::{Arrived, Payload};
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 /// Low bits of a session number: the slot. The rest is random, so that an old number is not mistaken for a new session.
 const SLOT_BITS: u32 = 16;
 
-/// What a peer publishes under one of its stream numbers.
+/// The stream that a peer publishes under one of its stream numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Publishing {
     /// The peer's number for it.
@@ -36,7 +36,7 @@ pub(crate) struct Link {
     pub(crate) armed_ns: u64,
 }
 
-/// What carries a peer's messages.
+/// The carrier of a peer's messages.
 #[expect(clippy::large_enum_variant, reason = "sessions over packets are looked up for every packet")]
 pub(crate) enum Carrier {
     /// A session over packets.
@@ -57,9 +57,9 @@ pub(crate) struct Peer {
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
     pub(crate) dirty: bool,
-    /// What tells it from others that had or will have its key.
+    /// Distinguishes it from earlier and later peers with the same key.
     pub(crate) serial: u64,
-    /// Whether a request of its is with the standby, and what it sends meanwhile waits.
+    /// Whether a request of its is with the planner, and what it sends meanwhile waits.
     pub(crate) is_paused: bool,
     /// What waits, where it speaks by packets.
     pub(crate) parked: VecDeque<Parked>,

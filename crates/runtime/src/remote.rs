@@ -2,7 +2,7 @@
 //! so that a full mailbox or a slow reader holds up nothing else of its session.
 
 use crate::context::{Context, SPARE_BUFFERS};
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::mailboxes::implementation_of;
 use crate::output::Payload;
 use crate::requests::refuse;
@@ -160,11 +160,11 @@ impl Context {
     pub(crate) fn take_message(&mut self, peer: usize, number: u32, payload: &[u8]) {
         let side = u16::try_from(number).ok().and_then(|number| self.remote.find(peer, number));
         let Some(side) = side.filter(|side| side.side == Side::Write) else {
-            self.counters.drop(Drop::NotOpen, 1);
+            self.counters.drop(DropReason::NotOpen, 1);
             return;
         };
         if side.credit == 0 {
-            self.counters.drop(Drop::BeyondCredit, 1);
+            self.counters.drop(DropReason::BeyondCredit, 1);
             let reason = format!("more was put into mailbox number {number} than you were allowed");
             return self.remove_peer(peer, "beyond_credit", Some(Close { again: false, reason }));
         }
@@ -221,7 +221,7 @@ impl Context {
             };
             let len = message.len();
             if HEADER_BYTES + len > MAX_SUPER_BYTES {
-                self.counters.drop(Drop::TooLong, 1);
+                self.counters.drop(DropReason::TooLong, 1);
                 self.host.free(message);
                 continue;
             }

@@ -1,14 +1,14 @@
-//! The control requests of a session, carried out; and the queues' bounds, which a subscription brings with it.
+//! Carries out the control requests of a session, and enforces the bounds of its queues.
 
 use crate::Overflow;
 use crate::announcing::Announcement;
 use crate::context::Context;
-use crate::counters::Drop;
-use crate::managers::handle::Ask;
+use crate::counters::DropReason;
+use crate::managers::handle::ControlRequest;
 use crate::managers::queries::handler_of;
 use crate::morph::{keeping::Asker, requests::Between};
 use crate::peers::Carrier;
-use crate::subscribing::Wish;
+use crate::subscribing::SubscriptionRequest;
 use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_query::QueryError;
@@ -16,15 +16,15 @@ use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request};
 
-/// Room in a queue for what a subscriber is told at a stream's end, in bytes.
+/// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
 
-/// A refusal and the words for it.
+/// A refusal with its message.
 pub(crate) fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
     Refusal { code, message: message.into() }
 }
 
-/// Whose a conversion is that a peer speaks of.
+/// The owner of a conversion that a peer names.
 fn owner(peer: usize, kept: bool) -> Owner {
     if kept { Owner::Kept } else { Owner::Session(peer as u64) }
 }
@@ -48,7 +48,7 @@ impl Context {
                 return self.announce(key, Announcement { id, number, name, format });
             }
             Request::Subscribe { id, subscription, sql, overflow, wait, accept, unreadable } => {
-                let wish = Wish { id, number: subscription, sql, overflow, wait, accept, unreadable };
+                let wish = SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };
                 return self.begin_subscribe(key, wish);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
@@ -139,7 +139,7 @@ impl Context {
         self.admission.release(subscription.load_ns_per_s);
         if subscription.asked.is_some() {
             // The managers may have ended before.
-            let _ = self.news.send(Ask::RemoveQuery(handler_of(subscription.id)));
+            let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
         }
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
@@ -163,8 +163,8 @@ impl Context {
     }
 
     /// The bound of each queue: the configured one, or an even share of a quarter of the large buffers. A quarter,
-    /// since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an inbox, no more either: what waits for
-    /// attached subscribers lies there.
+    /// since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an inbox, no more either: what waits
+    /// for attached subscribers lies there.
     pub(crate) fn share_queues(&mut self) {
         let large_bytes = ((self.large_buffers * MAX_SUPER_BYTES) as u64).min(self.config.host.inbox_bytes);
         let share = large_bytes / 4 / (self.subscriptions.len().max(1) as u64);
@@ -185,8 +185,8 @@ impl Context {
             if let Some(delivery) = stream.delivery {
                 self.platform.hold(delivery, true);
             }
-            // Who speaks by packets gets no credit when it next sends some; who is attached has buffers withheld from
-            // now on.
+            // A publisher on packets gets no credit when it next sends some; an attached publisher has buffers withheld
+            // from now on.
             for publisher in stream.publishers.clone() {
                 if self.peers.attached_mut(publisher).is_some() {
                     self.grant_credit(publisher);
@@ -210,8 +210,8 @@ impl Context {
         }
     }
 
-    /// Before the last that a subscriber is told of a stream: what has to be dropped is dropped now, so that it is told
-    /// before.
+    /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
+    /// that their loss is reported before it.
     pub(crate) fn settle_queue(&mut self, key: usize) {
         if let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) {
             self.check_peer_queue_with(peer, NOTICES_BYTES);
@@ -248,7 +248,7 @@ impl Context {
                 subscription.dropped += records;
                 subscription.untold += records;
             }
-            self.counters.drop(Drop::QueueFull, records);
+            self.counters.drop(DropReason::QueueFull, records);
         }
         let backlog = peer.backlog_bytes(&self.host);
         let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
@@ -256,7 +256,7 @@ impl Context {
             return;
         }
         if full {
-            // That an attached one has taken something is not told, so it is looked at.
+            // An attached client does not report that it has taken something, so its inbox is polled.
             self.straggle(key);
         }
         let Some(peer) = self.peers.get_mut(key) else { return };

@@ -1,7 +1,7 @@
-//! The turn of the loop over shared memory: what clients' rings brought, and how it is waited for.
+//! The loop's turn over shared memory: it takes messages from clients' rings, and waits for them.
 //!
-//! While messages come, the context looks at the rings and at nothing else: no system call, no other queue, and the
-//! clock only now and then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
+//! While messages come, the context polls only the rings: no system call, no other queue, and the clock only now and
+//! then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
 //! [`FULL_TURN_NS`].
 
 use crate::context::{Context, SOCKET};
@@ -91,7 +91,7 @@ impl Context {
         }
     }
 
-    /// What came for the context.
+    /// Takes the messages for the context.
     #[inline]
     fn take_arrival(&mut self, arrival: Arrival) {
         match arrival {
@@ -102,13 +102,13 @@ impl Context {
                 self.host.write_sync(result, value);
             }
             Arrival::Returned { ticket, value } => self.take_returned(ticket, value),
-            Arrival::Violation { client, reason } => self.send_away_breaker(client, reason),
+            Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
         }
     }
 
     /// A client that broke the protocol of its rings: the host interface has detached it, its peer ends.
     #[cold]
-    fn send_away_breaker(&mut self, client: ClientKey, reason: String) {
+    fn disconnect_violator(&mut self, client: ClientKey, reason: String) {
         if let Some(key) = self.peers.of_client(client.number()) {
             self.remove_peer(key, "violation", Some(Close { again: false, reason }));
         }

@@ -8,7 +8,7 @@
 mod files;
 
 use crate::context::Context;
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crossdock_device::Doorbell;
 use crossdock_mailbox::host::{HostInterface, MailboxKey, Message};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
@@ -26,7 +26,7 @@ const ROOM_BYTES: usize = 64 << 10;
 /// An answer begins with 8 bytes, little-endian: 0, or this when what follows says what went wrong.
 const FAILED: u64 = 1;
 
-/// What a task may ask of the host.
+/// A request of a task to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The message is a line of the log. No answer.
@@ -44,15 +44,15 @@ pub enum Service {
 pub(crate) type LogSink = Box<dyn FnMut(&str) + Send>;
 
 /// A task's wish.
-struct Wish {
+struct ServiceRequest {
     service: Service,
     argument: Buffer,
     len: usize,
-    /// Where the answer goes, and room for it.
+    /// The mailbox for the answer, and a buffer for it.
     reply: Option<(MailboxKey, BufferMut)>,
 }
 
-/// What came of one.
+/// The result of a request.
 struct Answer {
     to: MailboxKey,
     bytes: Buffer,
@@ -61,14 +61,14 @@ struct Answer {
 
 /// The core's side.
 pub(crate) struct Services {
-    wishes: Producer<Wish>,
+    wishes: Producer<ServiceRequest>,
     answers: Consumer<Answer>,
     thread: std::thread::Thread,
     /// Something was asked since the thread was last woken.
     asked: bool,
 }
 
-/// The thread's end, for who has to wait for it.
+/// The handle to wait for the thread's end.
 pub(crate) struct ServiceThread {
     thread: Option<JoinHandle<()>>,
     log: Arc<Mutex<LogSink>>,
@@ -119,7 +119,7 @@ pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::
             let closed = wished.is_closed();
             while let Some(wish) = wished.pop() {
                 if let Some(answered) = carry_out(wish, &mut files, &sink) {
-                    // The core is gone if there is no place: nobody waits for it then.
+                    // If there is no room, the core is gone, and the answer is not awaited.
                     let _ = answer.push(answered);
                     doorbell.ring();
                 }
@@ -136,8 +136,8 @@ pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::
 }
 
 /// Does what was asked, on the thread.
-fn carry_out(wish: Wish, files: &mut Files, log: &Mutex<LogSink>) -> Option<Answer> {
-    let Wish { service, argument, len, reply } = wish;
+fn carry_out(wish: ServiceRequest, files: &mut Files, log: &Mutex<LogSink>) -> Option<Answer> {
+    let ServiceRequest { service, argument, len, reply } = wish;
     let argument = &argument[..len];
     let mut room = reply;
     let space = room.as_mut().map(|(_, room)| &mut room[size_of::<u64>()..]);
@@ -196,7 +196,7 @@ impl Services {
         };
         host.read(message, 0, &mut argument[..len]);
         self.asked = true;
-        self.wishes.push(Wish { service, argument: argument.freeze(), len, reply }).is_ok()
+        self.wishes.push(ServiceRequest { service, argument: argument.freeze(), len, reply }).is_ok()
     }
 
     /// Wakes the thread if something was asked of it.
@@ -218,7 +218,7 @@ impl Context {
                     draft.copy_from_slice(&bytes[..len]);
                     self.host.put(to, draft.finish(len));
                 }
-                Err(_) => self.counters.drop(Drop::NoBuffer, 1),
+                Err(_) => self.counters.drop(DropReason::NoBuffer, 1),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Sessions over packets: how they begin, what acks release, what leaves for them, their timers, and their end.
+//! Sessions over packets: handshake, acks, output, timers, and their end.
 
 use crate::context::Context;
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::output::Payload;
 use crate::peers::Link;
 use crossdock_device::Sent;
@@ -18,7 +18,7 @@ impl Context {
     /// A client greets: a new session, or the same answer as before.
     pub(crate) fn take_hello(&mut self, payload: &[u8], from: SocketAddr) {
         let Some(hello) = Hello::decode(payload).ok().filter(|h| h.packet_bytes >= MIN_PACKET_BYTES) else {
-            self.counters.drop(Drop::PacketPayload, 1);
+            self.counters.drop(DropReason::PacketPayload, 1);
             return;
         };
         let window_packets = self.config.window_packets;
@@ -29,11 +29,11 @@ impl Context {
             return;
         }
         if let Some(old) = self.peers.at(from) {
-            // One socket has one session: its client has begun anew, and will never speak in the old one.
+            // One socket has one session: its client has begun a new one, and will not use the old one again.
             self.remove_peer(old, "replaced", None);
         }
         if self.peers.sessions() >= self.config.max_sessions as usize || self.peers.is_full() {
-            self.counters.drop(Drop::SessionLimit, 1);
+            self.counters.drop(DropReason::SessionLimit, 1);
             let reason = format!(
                 "the daemon has all of its {} sessions (`max_sessions` in [context] of its configuration) in use",
                 self.config.max_sessions
@@ -54,7 +54,7 @@ impl Context {
     /// An ack: what it releases makes room.
     pub(crate) fn take_ack(&mut self, header: &Header, payload: &[u8], from: SocketAddr) {
         let Some(key) = self.peers.find(header.session, from) else {
-            self.counters.drop(Drop::UnknownSession, 1);
+            self.counters.drop(DropReason::UnknownSession, 1);
             return;
         };
         let Some(link) = self.peers.link_mut(key) else { return };
@@ -62,8 +62,8 @@ impl Context {
         let mut released = std::mem::take(&mut self.scratch.released);
         match link.session.on_ack(payload, self.now_ns, |payload| released.push(payload)) {
             Ok(()) => {}
-            Err(SessionError::Packet(_)) => self.counters.drop(Drop::PacketPayload, 1),
-            Err(SessionError::Ack(_)) => self.counters.drop(Drop::AckUnsent, 1),
+            Err(SessionError::Packet(_)) => self.counters.drop(DropReason::PacketPayload, 1),
+            Err(SessionError::Ack(_)) => self.counters.drop(DropReason::AckUnsent, 1),
         }
         for payload in released.drain(..) {
             match payload {
@@ -96,7 +96,7 @@ impl Context {
                     break;
                 }
                 // Refused by the network: as good as lost on the way, so the time-out sends it again.
-                Err(_) => self.counters.drop(Drop::SendRefused, 1),
+                Err(_) => self.counters.drop(DropReason::SendRefused, 1),
             }
             link.session.sender.transmitted(now_ns);
             self.counters.packets_out += if resend { 0 } else { count };
@@ -105,7 +105,7 @@ impl Context {
         while let Some(short) = link.session.poll_short(now_ns) {
             let bytes = short.bytes();
             if !matches!(self.device.send(addr, &[IoSlice::new(bytes)], bytes.len()), Ok(Sent::Done)) {
-                self.counters.drop(Drop::SendRefused, 1);
+                self.counters.drop(DropReason::SendRefused, 1);
             }
         }
         let deadline = link.session.deadline_ns();
@@ -120,7 +120,7 @@ impl Context {
     /// A packet outside any session's sequence; if the device is full, it is as good as lost.
     fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
         if !matches!(self.device.send(to, &[IoSlice::new(packet)], packet.len()), Ok(Sent::Done)) {
-            self.counters.drop(Drop::SendRefused, 1);
+            self.counters.drop(DropReason::SendRefused, 1);
         }
     }
 
@@ -139,7 +139,7 @@ impl Context {
         }
     }
 
-    /// Forgets a session whose peer was removed; with a reason, a word to the peer.
+    /// Removes a session whose peer was removed. If there is a reason, the peer is sent it.
     pub(crate) fn end_link(&mut self, key: usize, link: &Link, close: Option<Close>) {
         self.timers.remove(&(link.armed_ns, key));
         if let Some(close) = close {

@@ -1,5 +1,5 @@
-//! What is kept across restarts: the registry's log on disk, and the thread that writes it. The context never waits for a
-//! disk; it hands entries over, and is told when they are there.
+//! State that is kept across restarts: the registry's log on disk, and the thread that writes it. The context never
+//! waits for a disk; it hands entries over, and is notified when they are written.
 
 use crossdock_device::Doorbell;
 use crossdock_format::registry::{Entry, MAX_BYTES as REGISTRY_BYTES, MAX_ENTRY_BYTES, Registry, replay};
@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 
 /// The log's name in its directory.
 const LOG: &str = "registry.log";
-/// Its name while it is written anew.
+/// Its name while it is rewritten.
 const NEW_LOG: &str = "registry.log.new";
-/// What a log was that could not be read to its end.
+/// The name to which a log is moved that could not be read to its end.
 const UNREAD_LOG: &str = "registry.log.unread";
 /// The file by which a daemon has the directory to itself.
 const LOCK: &str = "lock";
@@ -24,7 +24,7 @@ const LOCK: &str = "lock";
 const ENTRIES: usize = 1024;
 /// Entries written with one `fsync`.
 const BATCH: usize = 128;
-/// A log that has grown by so many bytes, and is four times as long as it need be, is written anew.
+/// Growth of the log, in bytes, from which on it is rewritten once it is also four times as long as necessary.
 const GROWN_BYTES: u64 = 4 << 20;
 /// The longest log that is read: more than any that was written.
 const MAX_BYTES: u64 = 1 << 30;
@@ -33,14 +33,14 @@ const _: () = assert!(GROWN_BYTES + 4 * REGISTRY_BYTES as u64 + (BATCH * MAX_ENT
 /// The context's side.
 pub(crate) struct StateSide {
     entries: SyncSender<Entry>,
-    /// What the thread had no room for.
+    /// Entries that the thread had no room for.
     late: VecDeque<Entry>,
     /// Entries given so far, those that are late included.
     given: u64,
     progress: Arc<Progress>,
 }
 
-/// What the thread has done.
+/// The progress of the thread.
 #[derive(Default)]
 struct Progress {
     /// Entries that it is done with: on disk, or failed.
@@ -49,7 +49,7 @@ struct Progress {
     failed: Mutex<(u64, String)>,
 }
 
-/// The thread's end, for who has to wait for it.
+/// The handle to wait for the thread's end.
 #[derive(Debug)]
 pub(crate) struct StateThread(Option<JoinHandle<()>>);
 
@@ -69,7 +69,7 @@ impl Drop for StateThread {
 }
 
 impl StateSide {
-    /// Has an entry written; its number, which [`StateSide::outcome`] takes.
+    /// Hands an entry over for writing; returns its number, for [`StateSide::outcome`].
     pub(crate) fn write(&mut self, entry: Entry) -> u64 {
         self.given += 1;
         self.late.push_back(entry);
@@ -95,7 +95,7 @@ impl StateSide {
         }
     }
 
-    /// What became of the entry of this number: nothing yet, on disk, or why it is not.
+    /// The outcome of the entry of this number: none yet, on disk, or the error.
     pub(crate) fn outcome(&self, number: u64) -> Option<Result<(), String>> {
         if self.progress.done.load(Ordering::Acquire) < number {
             return None;
@@ -106,23 +106,23 @@ impl StateSide {
 }
 
 impl Drop for StateSide {
-    /// What is late is given still: the thread takes it before it ends.
+    /// Late entries are still handed over: the thread takes them before it ends.
     fn drop(&mut self) {
         self.late.drain(..).for_each(|entry| drop(self.entries.send(entry)));
     }
 }
 
-/// What was kept, and by what it is kept from here on.
+/// The restored registry, and the thread that keeps it from here on.
 pub(crate) struct Started {
     pub(crate) registry: Registry,
     pub(crate) side: StateSide,
     pub(crate) thread: StateThread,
-    /// What could not be read, in words.
+    /// Parts that could not be read, in words.
     pub(crate) complaints: Vec<String>,
 }
 
-/// Reads what is kept in a directory, which is made if it is not there, and starts the thread that keeps it from here on.
-/// The context's doorbell rings when something is on disk.
+/// Reads what is kept in a directory, which is made if it is not there, and starts the thread that keeps it from here
+/// on. The context's doorbell rings when something is on disk.
 ///
 /// # Errors
 /// The directory cannot be used, or another daemon uses it.
@@ -161,11 +161,11 @@ fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
 /// The log, and what it comes to.
 struct Log {
     directory: PathBuf,
-    /// Open at its end; not so after a failure that could not be mended.
+    /// Open at its end; `None` after a failure that could not be repaired.
     file: Option<File>,
     /// Length of its whole lines.
     bytes: u64,
-    /// Length that it had when it was last written anew.
+    /// Its length when it was last rewritten.
     short_bytes: u64,
     registry: Registry,
 }
@@ -175,7 +175,8 @@ impl Log {
         self.directory.join(LOG)
     }
 
-    /// Reads what is there. A log with anything in it that is not understood stays beside the new one; what that was, in words.
+    /// Reads what is there. A log with anything in it that is not understood stays beside the new one; what that was,
+    /// in words.
     fn read(&mut self) -> io::Result<Vec<String>> {
         let path = self.path();
         let mut bytes = Vec::new();
@@ -211,7 +212,7 @@ impl Log {
         Ok(complaints)
     }
 
-    /// Writes the log anew, as short as it can be, beside the old one, and then puts it in its place.
+    /// Rewrites the log, as short as possible, beside the old one, and then replaces that.
     fn compact(&mut self) -> io::Result<()> {
         let mut lines = Vec::new();
         self.registry.entries().for_each(|entry| entry.write(&mut lines));
@@ -253,7 +254,7 @@ impl Log {
         let path = self.path();
         let Some(file) = &mut self.file else { return Ok(()) };
         if let Err(error) = file.write_all(&lines).and_then(|()| file.sync_data()) {
-            // What was written in part must not stand before what is written next: the next one begins a new file.
+            // A partly written entry must not precede the next one: the next entry begins a new file.
             self.file = None;
             return Err(at(&path)(error));
         }

@@ -9,7 +9,8 @@ use std::collections::{HashMap, VecDeque};
 
 /// Bytes of a stream's latest records that are kept, so that costs are measured on real ones.
 const SAMPLE_BYTES: usize = 48 << 10;
-/// They are a few records each of batches that came at least so many ns apart: those that come at once are often alike.
+/// The sample takes a few records of each batch (`PIECE_BYTES`), from batches that came at least `PIECE_INTERVAL_NS`
+/// apart: records that come at once are often alike.
 const PIECE_BYTES: usize = 1 << 10;
 const PIECE_INTERVAL_NS: u64 = 10_000_000;
 
@@ -159,8 +160,8 @@ impl Stream {
     }
 }
 
-/// All streams; once announced or declared they stay known as long as the daemon runs. Those that only handlers made stay as long
-/// as anybody has to do with them.
+/// All streams; once announced or declared they stay known as long as the daemon runs. Those that only handlers made
+/// stay as long as anybody has to do with them.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     all: Slab<Stream>,
@@ -203,7 +204,8 @@ impl Streams {
             .or_insert_with(|| self.all.insert(Stream { name: name.to_owned(), ..Stream::default() }))
     }
 
-    /// Lets go of a stream that was only ever waited for or made by handlers, once nobody waits for it or makes it any more.
+    /// Removes a stream that never had a publisher other than handlers, once no subscription waits for it and no
+    /// handler makes it any more.
     pub(crate) fn forget_if_unused(&mut self, key: usize) {
         let is_nobodys = |s: &Stream| s.made_by.is_none() && s.publishers.is_empty() && s.subscriptions.is_empty();
         let unused = |s: &Stream| {

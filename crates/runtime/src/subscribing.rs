@@ -1,16 +1,16 @@
-//! How a subscription comes to be: its query is parsed on the standby, planned there for the formats that its stream has or that
-//! it accepts, and put in between two turns. What its session sends meanwhile waits.
+//! Creates subscriptions: a query is parsed on the planner, planned there for the formats that its stream has or that
+//! it accepts, and put in between two turns. Further packets of its session wait meanwhile.
 
 use crate::Overflow;
-use crate::admission::{Facts, QueryScales};
+use crate::admission::{Facts, QueryCostModel};
 use crate::config::PlatformConfig;
 use crate::context::Context;
-use crate::managers::handle::Ask;
+use crate::managers::handle::ControlRequest;
 use crate::managers::queries::{Query, handler_of};
 use crate::morph::Accept;
 use crate::parked::PeerRef;
+use crate::planner::Panicked;
 use crate::requests::refuse;
-use crate::standby::Panicked;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
@@ -22,8 +22,8 @@ const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
 /// Formats that one subscription accepts at most.
 const MAX_ACCEPTED: usize = 16;
 
-/// What a subscriber asks for.
-pub(crate) struct Wish {
+/// A subscriber's request.
+pub(crate) struct SubscriptionRequest {
     /// The request's number.
     pub(crate) id: u32,
     /// The subscriber's number for it.
@@ -42,9 +42,9 @@ pub(crate) struct Wish {
 
 /// A subscription on its way.
 struct Coming {
-    /// Whose it is to be.
+    /// The subscriber.
     peer: PeerRef,
-    wish: Wish,
+    wish: SubscriptionRequest,
     select: Select,
     /// What its query is planned for.
     planned: Vec<Planned>,
@@ -52,10 +52,10 @@ struct Coming {
 
 impl Coming {
     /// Plans the query for some formats, and measures it.
-    fn plan(&mut self, formats: &[Format], scales: &mut QueryScales, facts: Option<&Facts>) {
+    fn plan(&mut self, formats: &[Format], scales: &mut QueryCostModel, facts: Option<&Facts>) {
         let Coming { select, planned, .. } = self;
         planned.extend(formats.iter().map(|format| {
-            let weigh = |program: &Program| scales.weigh(select.sql(), program, facts?);
+            let weigh = |program: &Program| scales.measure(select.sql(), program, facts?);
             Planned::weighed(select, format, weigh)
         }));
     }
@@ -69,7 +69,7 @@ impl Coming {
     }
 }
 
-/// What became of a subscription that was asked for.
+/// The outcome of a subscription request.
 enum Outcome {
     /// It stands.
     Stands,
@@ -83,21 +83,23 @@ enum Outcome {
 
 impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
-    pub(crate) fn begin_subscribe(&mut self, key: usize, wish: Wish) {
+    pub(crate) fn begin_subscribe(&mut self, key: usize, wish: SubscriptionRequest) {
         let Some(peer) = self.pause(key) else { return };
         let id = wish.id;
-        let work = move |_: &mut QueryScales| (crossdock_query::parse(&wish.sql), wish);
-        let then = move |context: &mut Context, parsed: Result<(Result<Select, QueryError>, Wish), Panicked>| {
-            let refusal = match parsed {
-                Ok((Ok(select), wish)) => {
-                    return context.go_on(Coming { peer, wish, select, planned: Vec::new() });
-                }
-                Ok((Err(error), _)) => refuse(RefusalCode::Query, error.to_string()),
-                Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
+        let work = move |_: &mut QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
+        let then =
+            move |context: &mut Context,
+                  parsed: Result<(Result<Select, QueryError>, SubscriptionRequest), Panicked>| {
+                let refusal = match parsed {
+                    Ok((Ok(select), wish)) => {
+                        return context.go_on(Coming { peer, wish, select, planned: Vec::new() });
+                    }
+                    Ok((Err(error), _)) => refuse(RefusalCode::Query, error.to_string()),
+                    Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
+                };
+                context.end_subscribe(peer, id, refusal);
             };
-            context.end_subscribe(peer, id, refusal);
-        };
-        self.standby.give(work, then);
+        self.planner.give(work, then);
     }
 
     /// Puts a subscription in, or has it planned for what it is not planned for yet.
@@ -116,7 +118,7 @@ impl Context {
             Ok(Outcome::Waits) => self.resume(key),
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(coming.select.stream());
-                let work = move |scales: &mut QueryScales| {
+                let work = move |scales: &mut QueryCostModel| {
                     coming.plan(&formats, scales, facts.as_ref());
                     coming
                 };
@@ -127,7 +129,7 @@ impl Context {
                         context.end_subscribe(peer, id, refusal);
                     }
                 };
-                self.standby.give(work, then);
+                self.planner.give(work, then);
             }
             Ok(Outcome::NoTime(figures)) => self.go_elsewhere(coming, figures),
             Err(refusal) => self.end_subscribe(peer, id, refusal),
@@ -164,7 +166,7 @@ impl Context {
         };
         let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
-        if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::DOCK) {
+        if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::IO_CONTEXT) {
             return Ok(Outcome::NoTime(figures));
         }
         self.put_in(key, stream_key, made);
@@ -186,7 +188,7 @@ impl Context {
         })
     }
 
-    /// Has a query that the core has no time for run as a handler of its own, where there is room for it.
+    /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
         if !coming.wish.accept.is_empty() {
             // What is converted is converted here.
@@ -199,7 +201,7 @@ impl Context {
             Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
         });
         // The managers answer as long as there are sessions.
-        let _ = self.news.send(Ask::PlaceQuery(Box::new(Query { subscription, sql, then })));
+        let _ = self.news.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));
     }
 
     /// A subscription takes all of what its query makes elsewhere.
@@ -210,7 +212,7 @@ impl Context {
         let stream = self.streams.find(made.stream());
         let (Some(Ok(key)), Some(stream)) = (&checked, stream) else {
             // The managers may have ended before.
-            let _ = self.news.send(Ask::RemoveQuery(handler_of(id)));
+            let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
                 Some(Err(refusal)) => self.end_subscribe(*peer, wish.id, refusal),
                 _ => self.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
@@ -232,7 +234,7 @@ impl Context {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{}`: {figures}", coming.select.stream());
         // The managers may have ended before.
-        let _ = self.news.send(Ask::QueryRefused(text));
+        let _ = self.news.send(ControlRequest::QueryRefused(text));
         self.end_subscribe(coming.peer, coming.wish.id, refuse(RefusalCode::Limit, figures));
     }
 
@@ -275,9 +277,9 @@ impl Context {
         Ok(())
     }
 
-    /// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or those
-    /// that it accepts.
-    fn wanted_formats(&self, stream_key: usize, wish: &Wish) -> Result<Vec<Format>, Refusal> {
+    /// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or
+    /// those that it accepts.
+    fn wanted_formats(&self, stream_key: usize, wish: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
         if wish.accept.is_empty() {
             let stream = self.streams.get(stream_key);
             return Ok(stream.iter().flat_map(|stream| &stream.formats).map(|known| known.format.clone()).collect());

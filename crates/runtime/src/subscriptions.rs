@@ -1,7 +1,7 @@
 //! Subscriptions: a query, its handler for each format of its stream, and where its records go.
 
 use crate::drafts::OpenDraft;
-use crate::morph::{Accept, Way};
+use crate::morph::{Accept, Route};
 use crate::output::Open;
 use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, SelectHandler};
@@ -23,7 +23,8 @@ pub(crate) struct Entry {
     pub(crate) takes_all: bool,
     /// Which fields of the format the query needs, a flag a field.
     reads: Box<[bool]>,
-    /// For a format that has only what the query reads of an accepted one; made by a chain, and announced to nobody.
+    /// For a format that has only the fields of an accepted one that the query reads; made by a chain, and not
+    /// announced.
     is_narrowed: bool,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Planned {
     entry: Entry,
     /// The format of the records that go out.
     outcome: Result<Format, QueryError>,
-    /// What it costs, where that could be measured.
+    /// Its cost, where it could be measured.
     cost: Option<Cost>,
 }
 
@@ -47,7 +48,7 @@ impl Planned {
         let (mut entry, mut cost) = (Entry::without_handler(format), None);
         let outcome = select.plan(format).map(|program| {
             let output = program.output.clone();
-            // What leaves as it came costs the query nothing.
+            // A batch that leaves unchanged costs the query nothing.
             cost = if takes_all(&program) { Some(Cost::default()) } else { weigh(&program) };
             entry.take(program);
             entry.output_format = Some(output.clone());
@@ -56,7 +57,7 @@ impl Planned {
         Planned { entry, outcome, cost }
     }
 
-    /// What it was measured to take at a rate, in ns per s; nothing where it could not be measured.
+    /// Its measured load at a rate, in ns per s; 0 where it could not be measured.
     pub(crate) fn load_ns_per_s(&self, rate_msgs_per_s: u64) -> u64 {
         self.cost.map_or(0, |cost| cost.load(rate_msgs_per_s).time_ns_per_s)
     }
@@ -80,7 +81,7 @@ pub(crate) struct Subscription {
     /// The query as it was asked for, where a handler of its own runs it; the other then takes all of what that makes.
     pub(crate) asked: Option<Box<Select>>,
     pub(crate) overflow: Overflow,
-    /// What its query was let in for, in ns per s.
+    /// The load for which its query was admitted, in ns per s.
     pub(crate) load_ns_per_s: u64,
     /// The request to answer once its stream is announced.
     pub(crate) awaiting: Option<u32>,
@@ -97,7 +98,7 @@ pub(crate) struct Subscription {
     pub(crate) records_out: u64,
     pub(crate) row_errors: u64,
     pub(crate) dropped: u64,
-    /// Records dropped that the subscriber has not been told of.
+    /// Records dropped that were not yet reported to the subscriber.
     pub(crate) untold: u64,
     pub(crate) told_ns: u64,
 }
@@ -136,7 +137,7 @@ impl Subscription {
         }
     }
 
-    /// Counts records that were dropped, of which the subscriber is to be told.
+    /// Counts dropped records, which are to be reported to the subscriber.
     #[inline]
     pub(crate) fn lose(&mut self, records: u64) {
         self.dropped += records;
@@ -145,11 +146,11 @@ impl Subscription {
 
     /// How a batch of this format comes to it now.
     #[inline]
-    pub(crate) fn way(&self, format: u64) -> Way {
+    pub(crate) fn way(&self, format: u64) -> Route {
         match &self.accept {
-            None => Way::AsTheyAre,
+            None => Route::Direct,
             Some(accept) if accept.is_open(format) => accept.way(format),
-            Some(_) => Way::None,
+            Some(_) => Route::None,
         }
     }
 
@@ -196,8 +197,8 @@ impl Subscription {
         reads.zip(read).for_each(|(reads, read)| *read |= reads);
     }
 
-    /// Plans the query for formats that have only some fields of accepted ones, those that it reads among them: pairs of
-    /// both. Forgets those that it was planned for before.
+    /// Plans the query for formats that have only some fields of accepted ones, those that it reads among them: pairs
+    /// of both. Forgets those that it was planned for before.
     pub(crate) fn plan_narrowed<'f>(&mut self, formats: impl Iterator<Item = (&'f Format, &'f Format)> + Clone) {
         let known = self.entries.iter().filter(|entry| entry.is_narrowed).map(|entry| entry.format);
         if known.eq(formats.clone().map(|(_, narrowed)| narrowed.id().0)) {

@@ -7,7 +7,7 @@
 mod builtin;
 
 use crate::context::Context;
-use crate::counters::{Counters, Drop};
+use crate::counters::{Counters, DropReason};
 use crate::services::{Service, Services};
 use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
 use crossdock_mailbox::{ConditionAddress, Pool, Reason, SyncAddress};
@@ -19,7 +19,7 @@ pub const MAX_STEP_BYTES: usize = 1 << 20;
 /// Upcalls into clients whose results tasks may await at a time.
 const MAX_AWAITED: usize = 1024;
 
-/// What runs in the context for each message of a mailbox.
+/// A task that runs in the context for each message of a mailbox.
 pub trait Task {
     /// Takes a message: puts it on, or frees it ([`Core::put`], [`Core::free`]). It must not wait, and its work is
     /// bounded.
@@ -29,7 +29,7 @@ pub trait Task {
 /// Makes a task of a kind for a mailbox.
 pub type TaskFactory = Box<dyn Fn(&TaskSetup<'_>) -> Result<Box<dyn Task>, String> + Send>;
 
-/// What a task is made from.
+/// The setup from which a task is made.
 pub struct TaskSetup<'a> {
     arguments: &'a BTreeMap<String, String>,
     host: &'a HostInterface,
@@ -54,7 +54,8 @@ impl TaskSetup<'_> {
         self.host.find(name).map_err(|error| error.to_string())
     }
 
-    /// The mailbox that an argument names, which is not the task's own: what it puts there would come back to it for ever.
+    /// The mailbox that an argument names, other than the task's own: the task would receive its own messages
+    /// indefinitely.
     ///
     /// # Errors
     /// As [`TaskSetup::mailbox`], or it is the task's own.
@@ -85,7 +86,7 @@ impl TaskSetup<'_> {
     }
 }
 
-/// What an upcall may use of the core.
+/// The part of the core that an upcall may use.
 pub struct Core<'a> {
     host: &'a mut HostInterface,
     pool: &'a mut Pool,
@@ -156,23 +157,24 @@ impl Core<'_> {
         self.host.has_room(mailbox)
     }
 
-    /// Drops a message that is longer than the task can take: it is counted, and the client that made the task is told.
+    /// Drops a message that is longer than the task can take. The drop is counted and reported to the client that made
+    /// the task.
     pub fn drop_too_long(&mut self, message: Message) {
-        self.counters.drop(Drop::TooLong, 1);
+        self.counters.drop(DropReason::TooLong, 1);
         self.tell_error(Reason::TooLong, message.len() as u64);
         self.free(message);
     }
 
-    /// The same for one whose mailbox to come holds its bound: whoever reads that is too slow.
+    /// The same for a message whose target mailbox is at its bound: the reader of that mailbox is too slow.
     pub fn drop_for_bound(&mut self, message: Message) {
-        self.counters.drop(Drop::QueueFull, 1);
+        self.counters.drop(DropReason::QueueFull, 1);
         self.tell_error(Reason::Full, message.len() as u64);
         self.free(message);
     }
 
     /// The same for one of which nothing could be made for want of memory.
     pub fn drop_for_memory(&mut self, message: Message) {
-        self.counters.drop(Drop::NoBuffer, 1);
+        self.counters.drop(DropReason::NoBuffer, 1);
         self.tell_error(Reason::NoBuffers, message.len() as u64);
         self.free(message);
     }
@@ -200,14 +202,15 @@ impl Core<'_> {
     pub fn ask(&mut self, service: Service, message: &Message, reply: Option<MailboxKey>) -> bool {
         let asked = self.services.ask(self.host, self.pool, service, message, reply);
         if !asked {
-            self.counters.drop(Drop::ServiceBusy, 1);
+            self.counters.drop(DropReason::ServiceBusy, 1);
             self.tell_error(Reason::Full, message.len() as u64);
         }
         asked
     }
 
-    /// Has an attached client run a procedure of its own (an upcall into the host); its result comes to the mailbox
-    /// `reply` as a message of 8 bytes, little-endian. False if the client has gone, or takes no more upcalls now.
+    /// Requests an attached client to run a procedure of its own (an upcall into the host); its result comes to the
+    /// mailbox `reply` as a message of 8 bytes, little-endian. False if the client has gone, or takes no more upcalls
+    /// now.
     pub fn call(&mut self, client: ClientKey, procedure: u16, argument: u64, reply: Option<MailboxKey>) -> bool {
         if self.awaited.len() >= MAX_AWAITED {
             return false;
@@ -216,7 +219,7 @@ impl Core<'_> {
         let called = self.host.upcall(client, procedure, argument, ticket as u64);
         if !called {
             self.awaited.remove(ticket);
-            self.counters.drop(Drop::UpcallRefused, 1);
+            self.counters.drop(DropReason::UpcallRefused, 1);
         }
         called
     }
@@ -231,7 +234,7 @@ struct Awaited {
 struct Running {
     name: String,
     mailbox: MailboxKey,
-    /// Who made it, if an attached client did.
+    /// The attached client that made it, if one did.
     client: Option<ClientKey>,
     task: Box<dyn Task>,
 }
@@ -333,7 +336,7 @@ impl Context {
                 draft.copy_from_slice(&value.to_le_bytes());
                 self.host.put(reply, draft.finish(size_of::<u64>()));
             }
-            Err(_) => self.counters.drop(Drop::NoBuffer, 1),
+            Err(_) => self.counters.drop(DropReason::NoBuffer, 1),
         }
     }
 
@@ -356,6 +359,6 @@ pub mod procedure {
     pub const OWN_NUMBER: u16 = 1;
     /// How long the context has run, in ns.
     pub const UPTIME_NS: u16 = 2;
-    /// What a procedure that is not known returns.
+    /// The result of an unknown procedure.
     pub const UNKNOWN: u64 = u64::MAX;
 }

@@ -5,7 +5,7 @@
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber};
 use crossdock_runtime::info::{EventInfo, HandlerInfo};
-use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -129,29 +129,40 @@ impl State {
 }
 
 /// A change that must not be made, and a word of why. `specs` is what is wanted now.
-fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (Wish, &'static str) {
+fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest, &'static str) {
     let place = PLACES[rng.usize(0..PLACES.len())];
     let now = |name: &str| specs.iter().find(|spec| spec.name == name).cloned().unwrap();
     let huge = 900_000_000_000;
     match rng.u32(0..18) {
-        0 => (Wish::Deploy(sql("all", "SELECT * FROM N", place)), "is there already"),
-        1 => (Wish::Swap(sql("all", "SELECT n1, number, 0 AS grp FROM tens", place)), "circle"),
-        2 => (Wish::Swap(sql("all", "SELECT nothing FROM counted", place)), "nothing"),
-        3 => (Wish::Deploy(sql("new", "SELECT * FROM N WHERE", place)), "new"),
-        4 => (Wish::Deploy(HandlerSpec { makes: Some("all".into()), ..sql("new", "SELECT * FROM N", place) }), "all"),
-        5 => (Wish::Deploy(HandlerSpec { makes: Some("N".into()), ..sql("new", "SELECT * FROM M", place) }), "publish"),
-        6 => (Wish::SetParameters { handler: "all".into(), parameters: map("most", "1") }, "most"),
-        7 => (Wish::SetParameters { handler: "all".into(), parameters: map("least", "few") }, "least"),
-        8 => {
-            (Wish::Swap(HandlerSpec { native: Some("pass".into()), parameters: BTreeMap::new(), ..counted(place) }), "")
-        }
-        9 => (Wish::Swap(HandlerSpec { peak_msgs_per_s: Some(huge), ..now("tens") }), "needs "),
-        10 => (Wish::Swap(HandlerSpec { reserve_bytes_per_s: Some(huge), ..now("tens") }), "reserve less"),
-        11 => (Wish::Swap(HandlerSpec { reserve_path_msgs_per_s: Some(huge), ..now("tens") }), "as reserved"),
-        12 => (Wish::Move { handler: "tens".into(), place: Some("nowhere".into()) }, "nowhere"),
-        13 => (Wish::Remove { handler: ["counted", "all"][rng.usize(0..2)].into() }, "would no longer make"),
-        14 => (Wish::Swap(HandlerSpec { degrade: map("most", "1"), ..now("all") }), "`degrade`"),
-        15 => (Wish::Remove { handler: "none".into() }, "no handler `none`"),
+        0 => (ChangeRequest::Deploy(sql("all", "SELECT * FROM N", place)), "is there already"),
+        1 => (ChangeRequest::Swap(sql("all", "SELECT n1, number, 0 AS grp FROM tens", place)), "circle"),
+        2 => (ChangeRequest::Swap(sql("all", "SELECT nothing FROM counted", place)), "nothing"),
+        3 => (ChangeRequest::Deploy(sql("new", "SELECT * FROM N WHERE", place)), "new"),
+        4 => (
+            ChangeRequest::Deploy(HandlerSpec { makes: Some("all".into()), ..sql("new", "SELECT * FROM N", place) }),
+            "all",
+        ),
+        5 => (
+            ChangeRequest::Deploy(HandlerSpec { makes: Some("N".into()), ..sql("new", "SELECT * FROM M", place) }),
+            "publish",
+        ),
+        6 => (ChangeRequest::SetParameters { handler: "all".into(), parameters: map("most", "1") }, "most"),
+        7 => (ChangeRequest::SetParameters { handler: "all".into(), parameters: map("least", "few") }, "least"),
+        8 => (
+            ChangeRequest::Swap(HandlerSpec {
+                native: Some("pass".into()),
+                parameters: BTreeMap::new(),
+                ..counted(place)
+            }),
+            "",
+        ),
+        9 => (ChangeRequest::Swap(HandlerSpec { peak_msgs_per_s: Some(huge), ..now("tens") }), "needs "),
+        10 => (ChangeRequest::Swap(HandlerSpec { reserve_bytes_per_s: Some(huge), ..now("tens") }), "reserve less"),
+        11 => (ChangeRequest::Swap(HandlerSpec { reserve_path_msgs_per_s: Some(huge), ..now("tens") }), "as reserved"),
+        12 => (ChangeRequest::Move { handler: "tens".into(), place: Some("nowhere".into()) }, "nowhere"),
+        13 => (ChangeRequest::Remove { handler: ["counted", "all"][rng.usize(0..2)].into() }, "would no longer make"),
+        14 => (ChangeRequest::Swap(HandlerSpec { degrade: map("most", "1"), ..now("all") }), "`degrade`"),
+        15 => (ChangeRequest::Remove { handler: "none".into() }, "no handler `none`"),
         16 => {
             // What could be made of it is not made either.
             let mut wanted: Vec<HandlerSpec> = specs.iter().filter(|spec| spec.name != "tens").cloned().collect();
@@ -160,28 +171,30 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (Wish, &'static
                 sql("other", "SELECT * FROM Q", place),
             ]);
             wanted.push(HandlerSpec { weight: Some(0), ..sql("light", "SELECT * FROM N", place) });
-            (Wish::All(wanted), "weight")
+            (ChangeRequest::All(wanted), "weight")
         }
         _ => {
             let mut wanted = specs.to_vec();
             wanted.push(sql("other", "SELECT * FROM all", place));
             wanted.push(HandlerSpec { reserve_ns_per_s: Some(1_000_000_000), ..sql("more", "SELECT * FROM Q", place) });
-            (Wish::All(wanted), "as reserved")
+            (ChangeRequest::All(wanted), "as reserved")
         }
     }
 }
 
 /// A change that may be made, so that what is to stay is not always the same.
-fn possible(rng: &mut fastrand::Rng, round: u32) -> Wish {
+fn possible(rng: &mut fastrand::Rng, round: u32) -> ChangeRequest {
     let place = PLACES[rng.usize(0..PLACES.len())];
     match rng.u32(0..4) {
-        0 => {
-            Wish::Swap(sql("tens", &format!("SELECT n1, number FROM all WHERE grp = 0 AND number >= -{round}"), place))
-        }
-        1 => Wish::SetParameters { handler: "all".into(), parameters: map("least", &format!("-{round}")) },
+        0 => ChangeRequest::Swap(sql(
+            "tens",
+            &format!("SELECT n1, number FROM all WHERE grp = 0 AND number >= -{round}"),
+            place,
+        )),
+        1 => ChangeRequest::SetParameters { handler: "all".into(), parameters: map("least", &format!("-{round}")) },
         _ => {
             let handler = ["counted", "all", "tens"][rng.usize(0..3)].to_owned();
-            Wish::Move { handler, place: Some(place.to_owned()) }
+            ChangeRequest::Move { handler, place: Some(place.to_owned()) }
         }
     }
 }
@@ -198,7 +211,7 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
     for spec in
         [counted("c-core-0"), all("g-core-0"), sql("tens", "SELECT n1, number FROM all WHERE grp = 0", "c-core-1")]
     {
-        manager.change(Wish::Deploy(spec), false).unwrap().unwrap();
+        manager.change(ChangeRequest::Deploy(spec), false).unwrap().unwrap();
     }
     let mut all = Subscriber::builder(&addr).sql("SELECT n1 FROM all").connect().unwrap();
     let mut tens = Subscriber::builder(&addr).sql("SELECT number FROM tens").connect().unwrap();

@@ -19,7 +19,7 @@ const PACED_RTT_NS: u64 = 2_000_000;
 /// What may leave at once on a paced path, as time at its rate, in ns: as coarse as timers are.
 const BURST_NS: u64 = 1_000_000;
 
-/// The congestion window of a sender. Packets are told apart by the number of their last transmission.
+/// The congestion window of a sender. The number of its last transmission identifies a packet.
 #[derive(Debug)]
 pub(crate) struct Congestion {
     window_bytes: u64,

@@ -95,8 +95,8 @@ pub enum Request {
         #[serde(default)]
         kept: bool,
     },
-    /// Asks to be told what conversions a stream's subscribers lack ([`Notice::ConverterWanted`]): what they lack now, and
-    /// whatever they lack later.
+    /// Requests a [`Notice::ConverterWanted`] for each conversion that a stream's subscribers lack: the ones they lack
+    /// now, and the ones they lack later.
     ListenForConverters {
         /// The client's number for the reply.
         id: u32,
@@ -120,7 +120,7 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bound_bytes: Option<u64>,
     },
-    /// Deletes a mailbox with all that lies in it; who has it open is told ([`Notice::MailboxClosed`]).
+    /// Deletes a mailbox with its messages; clients that have it open are notified ([`Notice::MailboxClosed`]).
     DeleteMailbox {
         /// The client's number for the reply.
         id: u32,
@@ -152,9 +152,9 @@ pub enum Request {
         /// The session's number for the open side.
         number: u16,
     },
-    /// Over packets only: a reader takes so many messages more of a mailbox that it has open, beyond those it has asked for
-    /// before (`ahead` of [`Request::OpenMailbox`] to begin with). The daemon sends no more than that, so a reader that is
-    /// slow on one mailbox holds up nothing else of its session. Nothing answers.
+    /// Over packets only: a reader takes `messages` more messages of a mailbox that it has open, beyond those it has
+    /// asked for before (`ahead` of [`Request::OpenMailbox`] to begin with). The daemon sends no more than that, so a
+    /// reader that is slow on one mailbox holds up nothing else of its session. Nothing answers.
     GetMessages {
         /// The session's number for the open side.
         number: u16,
@@ -169,7 +169,7 @@ pub enum Request {
         task: String,
         /// The mailbox that it reads.
         mailbox: String,
-        /// What else it is told, such as `to`: the mailbox that `echo` and `copy` write into.
+        /// Its other arguments, such as `to`: the mailbox that `echo` and `copy` write into.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         arguments: BTreeMap<String, String>,
     },
@@ -341,9 +341,9 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
-    /// Over packets only: a writer may put so many messages more into a mailbox, beyond those it was allowed before (`ahead` of
-    /// [`Reply::MailboxOpened`] to begin with). A full mailbox thus holds back its own writers and nothing else of their
-    /// sessions.
+    /// Over packets only: a writer may put `messages` more messages into a mailbox, beyond those it was allowed before
+    /// (`ahead` of [`Reply::MailboxOpened`] to begin with). A full mailbox thus holds back its own writers and nothing
+    /// else of their sessions.
     MayPut {
         /// The session's number for the open side.
         number: u16,

@@ -4,7 +4,7 @@ use crate::header::{Kind, PacketError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How long an ack may wait for company, in ns. Part of the sender's estimate (it is told the delay with the ack).
+/// How long an ack may be delayed, in ns. Part of the sender's estimate (the ack carries its delay).
 pub const MAX_ACK_DELAY_NS: u64 = 2_000_000;
 
 /// How many packets may arrive without an ack: a super-packet. It is what clocks the sender on paths that are shorter than
@@ -14,8 +14,8 @@ const ACK_PACKETS: u64 = 64;
 /// The most ranges an ack carries: a super-packet that lost every other packet has 32 holes.
 pub const MAX_RANGES: usize = 64;
 
-/// How many of them are the lowest there are, when there are more; the others are the highest. What has just arrived is told at
-/// once, and what the sender needs first is told again in case it was told in an ack that was lost.
+/// How many of the ranges are the lowest ones, when there are more; the others are the highest. An ack reports new
+/// arrivals at once, and repeats the ranges that the sender needs first in case an earlier ack was lost.
 const LOWEST_RANGES: usize = 16;
 
 /// Bytes of an ack's payload at most.

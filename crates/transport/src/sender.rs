@@ -60,7 +60,7 @@ struct Unit<P> {
     packets: u32,
     packet_bytes: u64,
     bytes: u64,
-    /// Packets sent at least once: the first so many.
+    /// Packets sent at least once: the first `sent` ones.
     sent: u32,
     /// The first packet of the last transmission of new ones, and when that was.
     fresh_from: u32,
@@ -223,7 +223,7 @@ pub struct Sender<P> {
     rtt: Rtt,
     backoff: u32,
     timer_ns: u64,
-    /// The latest time that was told.
+    /// The latest time that a call passed in.
     now_ns: u64,
     stats: SenderStats,
 }
@@ -648,7 +648,7 @@ mod tests {
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([5..6]), MS, |_| panic!()).unwrap();
         assert_eq!(sender.rtt_ns(), MS);
-        // What has lain there for long, and is told only now, was not on its way for so long.
+        // A packet that arrived long ago and is acknowledged only now was not on its way for so long.
         sender.on_ack(&Ack::new(3, 100).with_ranges([5..6]), 6000 * MS, |_| panic!()).unwrap();
         assert_eq!(sender.rtt_ns(), MS);
         // Nor does the second part of a unit tell when its first part left.

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use arbitrary::{Arbitrary, Unstructured};
 use crossdock_mailbox::client::raw::RawDaemon;
-use crossdock_mailbox::client::{Attachment, Condition, Message, Put, Reader, Sync, Wait, Writer};
+use crossdock_mailbox::client::{Attachment, Condition, Message, Put, Reader, SyncWord, Wait, Writer};
 use crossdock_mailbox::failpoint::observe;
 use crossdock_mailbox::host::DomainSegments;
 use crossdock_mailbox::host::raw::RawDescriptor;
@@ -270,7 +270,7 @@ struct Client {
     readers: Vec<Reader>,
     puts: VecDeque<Put>,
     messages: VecDeque<Message>,
-    syncs: VecDeque<Sync>,
+    syncs: VecDeque<SyncWord>,
     condition: Option<Condition>,
 }
 
@@ -331,7 +331,7 @@ impl Client {
             }
             Call::AllocSync => syncs.extend(attachment.alloc_sync().ok()),
             Call::ReadSync { blocks } => drop(syncs.front_mut().map(|sync| sync.read(wait(blocks)))),
-            Call::RenewSync => drop(syncs.front_mut().map(Sync::renew)),
+            Call::RenewSync => drop(syncs.front_mut().map(SyncWord::renew)),
             Call::DropSync => drop(syncs.pop_front()),
             Call::WriteSync { address } => {
                 let _ = SyncAddress::from_word(address).map(|address| attachment.write_sync(address, 1));

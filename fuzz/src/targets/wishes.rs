@@ -2,7 +2,7 @@
 //! written and read again as the same, and what is wanted of handlers is checked without harm.
 
 use crate::specs;
-use crossdock_runtime::{HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, HandlerSpec};
 
 /// Longest body that is looked at, in bytes: what is in it counts, not how much.
 const MOST_BYTES: usize = 1 << 14;
@@ -15,12 +15,12 @@ pub fn fuzz(input: &[u8]) {
         assert_eq!(serde_json::from_slice::<HandlerSpec>(&written).expect("what was written"), spec);
         specs::examine(&spec);
     }
-    let Ok(wish) = serde_json::from_slice::<Wish>(input) else { return };
+    let Ok(wish) = serde_json::from_slice::<ChangeRequest>(input) else { return };
     let written = serde_json::to_vec(&wish).expect("what was read");
-    assert_eq!(serde_json::from_slice::<Wish>(&written).expect("what was written"), wish);
+    assert_eq!(serde_json::from_slice::<ChangeRequest>(&written).expect("what was written"), wish);
     match &wish {
-        Wish::Deploy(spec) | Wish::Swap(spec) => specs::examine(spec),
-        Wish::All(all) => all.iter().for_each(specs::examine),
-        Wish::SetParameters { .. } | Wish::Move { .. } | Wish::Remove { .. } => {}
+        ChangeRequest::Deploy(spec) | ChangeRequest::Swap(spec) => specs::examine(spec),
+        ChangeRequest::All(all) => all.iter().for_each(specs::examine),
+        ChangeRequest::SetParameters { .. } | ChangeRequest::Move { .. } | ChangeRequest::Remove { .. } => {}
     }
 }

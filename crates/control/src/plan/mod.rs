@@ -201,7 +201,7 @@ pub enum Note {
     },
 }
 
-/// The changes that lead from what there is to what is wanted. Either all of them are made or none.
+/// The changes that lead from the current state to the wanted one. Either all of them are made or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the order in which they are made: what frees room first; who reads a stream before who makes it.
@@ -308,7 +308,7 @@ pub struct Room {
     pub to: String,
 }
 
-/// What has to be done so that what there is becomes what is wanted.
+/// The plan that leads from the current state to the wanted one.
 ///
 /// # Errors
 /// Everything that stands against it; then nothing is to change.

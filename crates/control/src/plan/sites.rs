@@ -2,7 +2,7 @@
 
 use super::streams::Streams;
 use super::{Current, Deployed, Difference, Refusal, Room, Wanted, WantedHandler};
-use crate::admission::{self, Need, Place, Wish, admit, fit};
+use crate::admission::{self, AdmissionRequest, Need, Place, admit, fit};
 use crate::figures::{Rate, Time};
 use crate::load::{Contexts, Flow, Kind, Load};
 use crate::placement::{Node, Source, place};
@@ -147,7 +147,7 @@ impl<'a> Sites<'a, '_> {
                 Place::Named(context) => {
                     let at = self.contexts.find(context);
                     if at.is_none() {
-                        let wish = Wish { place: handler.place.clone(), inputs: Vec::new() };
+                        let wish = AdmissionRequest { place: handler.place.clone(), inputs: Vec::new() };
                         let refused = admit(&handler.need, &self.contexts, &wish).err();
                         refusals.extend(refused.map(|refused| no_place(name, refused)));
                     }
@@ -247,7 +247,7 @@ impl<'a> Sites<'a, '_> {
             places.push(admitted.as_ref().ok().map(|(at, _)| *at));
             refused.extend(admitted.err().map(|error| (number, wish, error)));
         }
-        let refusal = |(count, (number, wish, error)): (usize, (usize, Wish, admission::Refused))| {
+        let refusal = |(count, (number, wish, error)): (usize, (usize, AdmissionRequest, admission::Refused))| {
             let room = if count < MAX_ROOMS { self.room(&nodes[number], &wish, &contexts) } else { None };
             Refusal::NoPlace { handler: self.changing[number].to_owned(), refused: error, room }
         };
@@ -256,7 +256,7 @@ impl<'a> Sites<'a, '_> {
     }
 
     /// A handler that could go elsewhere, so that this one would fit: the one that takes least.
-    fn room(&self, node: &Node, wish: &Wish, contexts: &Contexts) -> Option<Room> {
+    fn room(&self, node: &Node, wish: &AdmissionRequest, contexts: &Contexts) -> Option<Room> {
         let stays = |(name, deployed): (&'a String, &'a Deployed)| {
             let handler = self.wanted.get(name).filter(|handler| handler.place == Place::Auto)?;
             let is_as_it_was = !self.streams.differences.contains_key(name.as_str());
@@ -272,7 +272,9 @@ impl<'a> Sites<'a, '_> {
             fit(&node.need, wish.crossing(from), &without, from).ok()?;
             without.commit(from, node.need.committed(wish.crossing(from)));
             let need = Need { load: deployed.load, reserve: deployed.reserve, ..handler.need };
-            let to = admit(&need, &without, &Wish::default()).ok().filter(|admitted| admitted.context != from)?;
+            let to = admit(&need, &without, &AdmissionRequest::default())
+                .ok()
+                .filter(|admitted| admitted.context != from)?;
             let to = contexts.list()[to.context].name.clone();
             Some(Room { handler: name.clone(), from: deployed.context.clone(), to })
         })
@@ -339,10 +341,10 @@ fn known(places: &[usize]) -> Vec<Option<usize>> {
 }
 
 /// Where a node's inputs come from, as far as those before it have a place.
-fn wish(nodes: &[Node], number: usize, places: &[Option<usize>]) -> Wish {
+fn wish(nodes: &[Node], number: usize, places: &[Option<usize>]) -> AdmissionRequest {
     let input = |source: &Source| match *source {
         Source::Node(from) => places[from].map(|at| (at, nodes[from].leaving)),
         Source::Context(at, flow) => Some((at, flow)),
     };
-    Wish { place: Place::Auto, inputs: nodes[number].reads.iter().filter_map(input).collect() }
+    AdmissionRequest { place: Place::Auto, inputs: nodes[number].reads.iter().filter_map(input).collect() }
 }

@@ -181,7 +181,7 @@ fn next(left: &[Unit<'_>], all: &[Unit<'_>], contexts: &mut Contexts) -> Option<
     with_room.or_else(ready).or_else(|| left.iter().position(|unit| !unit.is_done))
 }
 
-/// Whether it takes no more of its context than it did.
+/// Whether the unit's commitment to its context does not grow.
 fn takes_no_more(unit: &Unit<'_>) -> bool {
     match (unit.before, unit.after) {
         (_, None) => true,

@@ -1,7 +1,7 @@
 //! Admission against a plain search, and the words in which it refuses.
 
 use crate::random::{self, MS, time};
-use crossdock_control::admission::{Class, Need, Obstacle, Place, Refused, Tried, Wish, admit, fit};
+use crossdock_control::admission::{AdmissionRequest, Class, Need, Obstacle, Place, Refused, Tried, admit, fit};
 use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load, SLICE_NS};
 use proptest::prelude::*;
 use std::cmp::Reverse;
@@ -19,12 +19,12 @@ fn needing(ms: u64) -> Need {
     Need { load: time(ms), rate_msgs_per_s: 2_100_000, is_metered: true, ..Need::of(&Cost::default(), 0) }
 }
 
-fn auto(inputs: &[(usize, Flow)]) -> Wish {
-    Wish { place: Place::Auto, inputs: inputs.to_vec() }
+fn auto(inputs: &[(usize, Flow)]) -> AdmissionRequest {
+    AdmissionRequest { place: Place::Auto, inputs: inputs.to_vec() }
 }
 
-fn named(name: &str) -> Wish {
-    Wish { place: Place::Named(name.to_owned()), inputs: Vec::new() }
+fn named(name: &str) -> AdmissionRequest {
+    AdmissionRequest { place: Place::Named(name.to_owned()), inputs: Vec::new() }
 }
 
 const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 2_000_000, bytes_per_s: 120_000_000 };
@@ -32,7 +32,7 @@ const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 2_000_000, byte
 #[test]
 fn the_nearest_c_core_then_another_then_a_g_core_then_none() {
     let contexts = platform(&[("c-core-0", 120), ("c-core-1", 400), ("c-core-2", 500), ("g-core-0", 800)]);
-    let at = |ms, wish: &Wish| admit(&needing(ms), &contexts, wish).map(|admitted| admitted.context);
+    let at = |ms, wish: &AdmissionRequest| admit(&needing(ms), &contexts, wish).map(|admitted| admitted.context);
     let near = auto(&[(0, SOME)]);
     assert_eq!(at(120, &near), Ok(0), "where its input comes from, as long as it fits");
     assert_eq!(at(121, &near), Ok(2), "then where most is left");
@@ -176,7 +176,7 @@ proptest! {
             }
         }
         for (at, context) in contexts.list().iter().enumerate() {
-            let there = Wish { place: Place::Named(context.name.clone()), inputs: inputs.clone() };
+            let there = AdmissionRequest { place: Place::Named(context.name.clone()), inputs: inputs.clone() };
             prop_assert_eq!(admit(&need, &contexts, &there).ok().map(|admitted| admitted.context), fitting[at].then_some(at));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::random::{self, MS, time};
 use crossdock_control::admission::{Class, Need, Place};
-use crossdock_control::balance::{Balance, Decision, HandlerSecond, Overrun, RuleSecond, Rules, Second, StreamSecond};
+use crossdock_control::balance::{Balance, Decision, HandlerSample, Overrun, RuleSecond, Rules, Sample, StreamSample};
 use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -14,11 +14,11 @@ const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 1_000_000, byte
 /// another context.
 struct World {
     contexts: Contexts,
-    handlers: Vec<HandlerSecond>,
+    handlers: Vec<HandlerSample>,
     /// Where each one's input comes from.
     inputs: BTreeMap<String, usize>,
     /// With what they would take if all of their messages were let through.
-    streams: Vec<StreamSecond>,
+    streams: Vec<StreamSample>,
     balance: Balance,
     second: u32,
 }
@@ -31,8 +31,8 @@ fn platform(free_ms: &[(&str, u64)]) -> Contexts {
     Contexts::new(free_ms.iter().map(context).collect()).unwrap()
 }
 
-fn handler(name: &str, ms: u64, class: Class) -> HandlerSecond {
-    HandlerSecond {
+fn handler(name: &str, ms: u64, class: Class) -> HandlerSample {
+    HandlerSample {
         name: name.to_owned(),
         context: 0,
         need: Need { load: time(ms), class, ..Need::of(&Cost::default(), 0) },
@@ -44,18 +44,18 @@ fn handler(name: &str, ms: u64, class: Class) -> HandlerSecond {
     }
 }
 
-fn stream(name: &str, ms: u64, one_in_most: u32) -> StreamSecond {
-    StreamSecond { name: name.to_owned(), context: 0, load: time(ms), one_in: 1, one_in_most, rule: None }
+fn stream(name: &str, ms: u64, one_in_most: u32) -> StreamSample {
+    StreamSample { name: name.to_owned(), context: 0, load: time(ms), one_in: 1, one_in_most, rule: None }
 }
 
 /// One whose handler's own rule makes its messages take less.
-fn ruled(name: &str, ms: u64, degraded_ms: u64, one_in_most: u32) -> StreamSecond {
+fn ruled(name: &str, ms: u64, degraded_ms: u64, one_in_most: u32) -> StreamSample {
     let rule = Some(RuleSecond { is_applied: false, otherwise: time(degraded_ms) });
-    StreamSecond { rule, ..stream(name, ms, one_in_most) }
+    StreamSample { rule, ..stream(name, ms, one_in_most) }
 }
 
 impl World {
-    fn new(contexts: Contexts, handlers: Vec<HandlerSecond>, streams: Vec<StreamSecond>) -> World {
+    fn new(contexts: Contexts, handlers: Vec<HandlerSample>, streams: Vec<StreamSample>) -> World {
         let inputs = handlers.iter().map(|handler| (handler.name.clone(), handler.context)).collect();
         World { contexts, handlers, inputs, streams, balance: Balance::new(Rules::default()), second: 0 }
     }
@@ -63,10 +63,10 @@ impl World {
     /// One second passes, and what is decided is done.
     fn pass(&mut self) -> Vec<Decision> {
         let mut contexts = self.contexts.clone();
-        let streams: Vec<StreamSecond> = self.streams.iter().map(sampled).collect();
+        let streams: Vec<StreamSample> = self.streams.iter().map(sampled).collect();
         streams.iter().for_each(|stream| contexts.commit(stream.context, stream.load));
-        let handlers: Vec<HandlerSecond> = self.handlers.iter().map(|handler| self.measured(handler)).collect();
-        let second = Second { contexts: &contexts, handlers: &handlers, streams: &streams };
+        let handlers: Vec<HandlerSample> = self.handlers.iter().map(|handler| self.measured(handler)).collect();
+        let second = Sample { contexts: &contexts, handlers: &handlers, streams: &streams };
         let decisions = self.balance.second(&second);
         self.second += 1;
         for decision in &decisions {
@@ -105,7 +105,7 @@ impl World {
         self.handlers.iter().position(|h| h.name == handler).unwrap()
     }
 
-    fn measured(&self, handler: &HandlerSecond) -> HandlerSecond {
+    fn measured(&self, handler: &HandlerSample) -> HandlerSample {
         let mut measured = handler.clone();
         if self.inputs[&handler.name] != handler.context {
             measured.need.load = measured.need.load + handler.arriving.crossing();
@@ -123,17 +123,17 @@ impl World {
 }
 
 /// A stream as it is measured: the world has what it takes whole, and what it takes by its handler's rule.
-fn sampled(stream: &StreamSecond) -> StreamSecond {
+fn sampled(stream: &StreamSample) -> StreamSample {
     let part = u64::from(stream.one_in.max(1));
     let of = |load: Load| Load { time_ns_per_s: load.time_ns_per_s / part, ..load };
     match stream.rule {
         Some(rule) if rule.is_applied => {
             let otherwise = of(stream.load);
-            StreamSecond { load: of(rule.otherwise), rule: Some(RuleSecond { otherwise, ..rule }), ..stream.clone() }
+            StreamSample { load: of(rule.otherwise), rule: Some(RuleSecond { otherwise, ..rule }), ..stream.clone() }
         }
         rule => {
             let rule = rule.map(|rule| RuleSecond { otherwise: of(rule.otherwise), ..rule });
-            StreamSecond { load: of(stream.load), rule, ..stream.clone() }
+            StreamSample { load: of(stream.load), rule, ..stream.clone() }
         }
     }
 }
@@ -160,7 +160,7 @@ fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
         handler("b", 200, Class::Communication),
         handler("c", 50, Class::Computation),
         handler("d", 210, Class::Computation),
-        HandlerSecond { place: Place::Named("c-core-0".to_owned()), ..handler("e", 100, Class::Computation) },
+        HandlerSample { place: Place::Named("c-core-0".to_owned()), ..handler("e", 100, Class::Computation) },
     ];
     let mut world = World::new(contexts, handlers, Vec::new());
     // 660 of 500: 160 too much.
@@ -241,9 +241,9 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
 fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
     let contexts = platform(&[("c-core-0", 600), ("c-core-1", 600), ("g-core-0", 800)]);
     let handlers = vec![
-        HandlerSecond { arriving: SOME, ..handler("a", 300, Class::Communication) },
-        HandlerSecond { arriving: SOME, leaving: SOME, ..handler("b", 301, Class::Communication) },
-        HandlerSecond {
+        HandlerSample { arriving: SOME, ..handler("a", 300, Class::Communication) },
+        HandlerSample { arriving: SOME, leaving: SOME, ..handler("b", 301, Class::Communication) },
+        HandlerSample {
             context: 1,
             place: Place::Named("c-core-1".to_owned()),
             ..handler("c", 0, Class::Communication)
@@ -286,7 +286,7 @@ fn contexts_of_one_cpu_lose_their_headroom_together() {
     list[1].capacity.cpu = Some(3);
     let handlers = vec![
         handler("a", 500, Class::Communication),
-        HandlerSecond { context: 1, ..handler("b", 400, Class::Computation) },
+        HandlerSample { context: 1, ..handler("b", 400, Class::Computation) },
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
     assert_eq!(world.pass_for(100), [at(2, "b to c-core-1")]);
@@ -300,7 +300,7 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
     let handlers = vec![
         handler("a", 250, Class::Communication),
         handler("b", 151, Class::Communication),
-        HandlerSecond { context: 1, ..handler("c", 1, Class::Computation) },
+        HandlerSample { context: 1, ..handler("c", 1, Class::Computation) },
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
     // What c takes on the same CPU is not what there is too much of.
@@ -338,7 +338,7 @@ fn who_has_something_reserved_stays_if_another_can_go() {
     let contexts = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
     let mut reserved = handler("a", 100, Class::Communication);
     reserved.need.reserve = time(200);
-    let handlers = vec![reserved, HandlerSecond { arriving: SOME, ..handler("b", 200, Class::Communication) }];
+    let handlers = vec![reserved, HandlerSample { arriving: SOME, ..handler("b", 200, Class::Communication) }];
     // 100 are taken of the 200 that are reserved, and all of them count.
     assert_eq!(World::new(contexts, handlers, Vec::new()).pass_for(100), [at(2, "b to g-core-0")]);
 }
@@ -359,7 +359,7 @@ fn who_went_for_its_overruns_does_not_come_back() {
 
 #[test]
 fn of_several_streams_those_are_let_through_that_have_room_together() {
-    let sampled = |name| StreamSecond { one_in: 2, ..stream(name, 400, 2) };
+    let sampled = |name| StreamSample { one_in: 2, ..stream(name, 400, 2) };
     let mut world = World::new(platform(&[("c-core-0", 800)]), Vec::new(), vec![sampled("x"), sampled("y")]);
     assert_eq!(world.pass_for(200), [at(29, "y one in 1")]);
 }
@@ -450,7 +450,7 @@ fn moving_comes_before_sampling() {
 fn who_is_over_its_budget_goes_to_a_g_core_or_stops() {
     let over = |policy, context, free| {
         let contexts = platform(&[("c-core-0", 800), ("c-core-1", 800), ("g-core-0", free)]);
-        let handlers = vec![HandlerSecond { overruns: 1, policy, context, ..handler("a", 100, Class::default()) }];
+        let handlers = vec![HandlerSample { overruns: 1, policy, context, ..handler("a", 100, Class::default()) }];
         World::new(contexts, handlers, Vec::new())
     };
     assert_eq!(over(Overrun::Move, 0, 100).pass_for(200), [at(2, "a to g-core-0")]);
@@ -470,12 +470,12 @@ fn who_is_over_its_budget_goes_to_a_g_core_or_stops() {
     assert_eq!(seldom.pass().len(), 1);
 }
 
-fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSecond> {
+fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSample> {
     let place = prop_oneof![5 => Just(Place::Auto), 1 => Just(Place::Named("c-core-0".to_owned()))];
     (random::need(), 0..contexts, place, random::flow()).prop_map(|(need, context, place, mut arriving)| {
         arriving.bytes_per_s /= 8;
         arriving.messages_per_s /= 8;
-        HandlerSecond { need, context, place, arriving, ..handler("", 0, need.class) }
+        HandlerSample { need, context, place, arriving, ..handler("", 0, need.class) }
     })
 }
 
@@ -487,13 +487,13 @@ fn world(all_on: Option<usize>) -> impl Strategy<Value = World> {
     (free, prop::collection::vec(any_handler(5), 0..10), streams).prop_map(move |(free, handlers, streams)| {
         let names = ["c-core-0", "c-core-1", "c-core-2", "g-core-0", "g-core-1"];
         let contexts = platform(&names.into_iter().zip(free).collect::<Vec<_>>());
-        let named = |(number, handler): (usize, HandlerSecond)| {
+        let named = |(number, handler): (usize, HandlerSample)| {
             let context = all_on.unwrap_or(handler.context);
-            HandlerSecond { name: format!("h{number}"), context, ..handler }
+            HandlerSample { name: format!("h{number}"), context, ..handler }
         };
         let handlers = handlers.into_iter().enumerate().map(named).collect();
         type Stream = (u64, usize, u32, Option<u64>);
-        let stream = |(number, (ms, context, doublings, percent)): (usize, Stream)| StreamSecond {
+        let stream = |(number, (ms, context, doublings, percent)): (usize, Stream)| StreamSample {
             context: all_on.unwrap_or(context),
             rule: percent.map(|part| RuleSecond { is_applied: false, otherwise: time(ms * part / 100) }),
             ..stream(&format!("s{number}"), ms, 1 << doublings)

@@ -43,7 +43,7 @@ pub(crate) struct Publish {
     /// Pass over what the input has and the schema has no field for, instead of failing
     #[arg(long)]
     pub(crate) ignore_unknown: bool,
-    /// At most so many records a second, such as 1000, 2.5k or 1M
+    /// At most N records a second, such as 1000, 2.5k or 1M
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub(crate) rate: Option<f64>,
     /// What to do about a row that is not as the schema says: stop there, or skip it and count
@@ -106,7 +106,7 @@ pub(crate) struct Subscribe {
     pub(crate) output: Encoding,
     #[command(flatten)]
     pub(crate) coding: Coding,
-    /// End after so many records
+    /// End after N records
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     /// End after so long, such as 10s

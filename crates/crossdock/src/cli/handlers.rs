@@ -107,7 +107,7 @@ pub(crate) struct HandlerArguments {
     /// A parameter's value while its core is near its limit, before any record is left out; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_parameter)]
     pub(crate) degrade: Vec<(String, String)>,
-    /// When its core nears its limit, or batches wait too long for a c-core, at least one record in so many is let through
+    /// When its core nears its limit, or batches wait too long for a c-core, at least one record in N is let through
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) may_sample: Option<u32>,
     /// The longest time for a record, such as 5us [default: ten times what was measured]

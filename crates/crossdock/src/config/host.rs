@@ -216,7 +216,7 @@ pub(crate) struct TaskSection {
     pub(crate) task: String,
     /// The mailbox whose messages it takes.
     pub(crate) mailbox: String,
-    /// What it is told.
+    /// Its arguments.
     #[serde(default)]
     pub(crate) arguments: BTreeMap<String, String>,
 }

@@ -15,8 +15,8 @@ use crate::quantity::{count, rate};
 pub(crate) struct Display<'a> {
     streams: &'a [Stream],
     bars: Option<Bars>,
-    /// Whole seconds that have been told, where there is no terminal.
-    told_s: u64,
+    /// Whole seconds that have been reported, where there is no terminal.
+    reported_s: u64,
 }
 
 /// The lines on a terminal.
@@ -44,7 +44,7 @@ impl<'a> Display<'a> {
             let (streams, jobs) = (streams.iter().map(stream).collect(), jobs.iter().map(job).collect());
             Bars { all: all.clone(), streams, jobs }
         });
-        Display { streams, bars, told_s: 0 }
+        Display { streams, bars, reported_s: 0 }
     }
 
     /// Shows how far things are, after so much time.
@@ -59,8 +59,8 @@ impl<'a> Display<'a> {
             for (bar, records) in bars.jobs.iter().zip(received) {
                 bar.set_message(format!("{} out, {}", count(records), rate(records, time)));
             }
-        } else if time.as_secs() > self.told_s {
-            self.told_s = time.as_secs();
+        } else if time.as_secs() > self.reported_s {
+            self.reported_s = time.as_secs();
             out::say(self.line(&published, &received, time));
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Stream {
 
 /// What a run came to.
 pub(crate) struct Results {
-    /// From the first record published until the last subscriber was told the end of its stream.
+    /// From the first record published until the last subscriber received the end of its stream.
     pub(crate) time: Duration,
     /// What each subscriber got, in the jobs' order.
     pub(crate) received: Vec<Received>,
@@ -47,7 +47,7 @@ pub(crate) struct Received {
     pub(crate) sum: Sum,
     /// Length of its records, in bytes.
     pub(crate) bytes: u64,
-    /// When it was told the end of its stream, from the clock's start.
+    /// When it received the end of its stream, from the clock's start.
     pub(crate) time: Duration,
     /// Its first row, as JSON; empty without one.
     pub(crate) first: String,
@@ -77,7 +77,7 @@ impl Counters {
 
 /// Why a thread ended early.
 enum Trouble {
-    /// It was told to.
+    /// The run was cancelled.
     Cancelled,
     /// Its link failed.
     Link(String),
@@ -126,7 +126,7 @@ fn play(publishers: Vec<Publisher>, subscribers: Vec<Subscriber>, watch: &Watch<
     let (published, received, ending) = std::thread::scope(|scope| {
         let started = Instant::now();
         let (done, finished) = mpsc::channel();
-        let told = |done: &mpsc::Sender<bool>, is_well: bool| {
+        let report = |done: &mpsc::Sender<bool>, is_well: bool| {
             // Nobody listens any more once another has failed.
             let _ = done.send(is_well);
         };
@@ -135,7 +135,7 @@ fn play(publishers: Vec<Publisher>, subscribers: Vec<Subscriber>, watch: &Watch<
             let done = done.clone();
             publishing.push(scope.spawn(move || {
                 let outcome = publish(publisher, stream, count, &counters.cancelled);
-                told(&done, outcome.is_ok());
+                report(&done, outcome.is_ok());
                 outcome
             }));
         }
@@ -144,7 +144,7 @@ fn play(publishers: Vec<Publisher>, subscribers: Vec<Subscriber>, watch: &Watch<
             let done = done.clone();
             receiving.push(scope.spawn(move || {
                 let outcome = receive(subscriber, count, started);
-                told(&done, outcome.is_ok());
+                report(&done, outcome.is_ok());
                 outcome
             }));
         }
@@ -239,9 +239,9 @@ fn join_all<T>(threads: Vec<ScopedJoinHandle<'_, Result<T, Trouble>>>) -> Result
 enum Ending {
     /// They are done, well or not.
     Done,
-    /// A signal told them to be.
+    /// A signal ended them.
     Signal(i32),
-    /// They were told to be, because nothing moved.
+    /// The watch ended them, because nothing moved.
     Stalled,
 }
 

@@ -105,18 +105,18 @@ fn change(how: &How, method: Method, path: &str, what: &impl serde::Serialize) -
     let How { dry_run, discard_state, json, control } = how;
     let path = format!("{path}?dry_run={dry_run}&discard_state={discard_state}");
     let answer = Client::new(control.socket.as_deref())?.change(method, &path, what)?;
-    told(&answer, *json, "leave out --dry-run to make it so")
+    report(&answer, *json, "leave out --dry-run to make it so")
 }
 
 /// `crossdock plan`.
 pub(crate) fn plan(arguments: &Apply) -> Outcome {
     let next = format!("`crossdock apply {}` makes it so", arguments.file.display());
-    told(&come_to(arguments, true)?, arguments.json, &next)
+    report(&come_to(arguments, true)?, arguments.json, &next)
 }
 
 /// `crossdock apply`.
 pub(crate) fn apply(arguments: &Apply) -> Outcome {
-    told(&come_to(arguments, false)?, arguments.json, "")
+    report(&come_to(arguments, false)?, arguments.json, "")
 }
 
 fn come_to(arguments: &Apply, dry_run: bool) -> Outcome<ChangeAnswer> {
@@ -133,7 +133,7 @@ fn come_to(arguments: &Apply, dry_run: bool) -> Outcome<ChangeAnswer> {
 }
 
 /// Says what was done, or would be; that it cannot be is a failure.
-fn told(answer: &ChangeAnswer, json: bool, next: &str) -> Outcome {
+fn report(answer: &ChangeAnswer, json: bool, next: &str) -> Outcome {
     let ChangeAnswer { applied, plan, took_us, note } = answer;
     if json {
         out::print_json(answer)?;
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn a_refused_plan_fails_with_its_reasons_and_one_without_changes_does_not() {
         let mut answer = ChangeAnswer { applied: false, plan: PlanInfo::default(), took_us: None, note: None };
-        assert!(told(&answer, false, "").is_ok());
+        assert!(report(&answer, false, "").is_ok());
         answer.plan.refusals = vec!["needs 310 ms/s".into(), "no context `x`".into()];
-        let text = told(&answer, false, "").map_or_else(|failure| failure.text(), |()| String::new());
+        let text = report(&answer, false, "").map_or_else(|failure| failure.text(), |()| String::new());
         assert!(text.contains("\n  needs 310 ms/s\n  no context `x`"), "{text}");
     }
 

@@ -1,9 +1,9 @@
 //! `GET /metrics`: what the lists say, as Prometheus reads it (OpenMetrics text).
 //!
 //! Names are those of OpenTelemetry's semantic conventions where they have one (`process.*`, `messaging.client.*`), as Prometheus
-//! writes them, and `crossdock_…` else. Labels are names of what there is: contexts, handlers, streams, subscriptions, clients,
-//! mailboxes, and reasons. Of each kind at most [`MAX_OF_A_KIND`] are told, and the others counted in `crossdock_metrics_left_out`,
-//! so that a scrape has a bound whatever clients make.
+//! writes them, and `crossdock_…` else. Labels are names of what exists: contexts, handlers, streams, subscriptions,
+//! clients, mailboxes, and reasons. Of each kind at most [`MAX_OF_A_KIND`] are exposed, and the others counted in
+//! `crossdock_metrics_left_out`, so that a scrape has a bound whatever clients make.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ use super::ErrorBody;
 use super::process::Process;
 use super::routes::{ask, error};
 
-/// Rows of a kind that are told: streams, subscriptions, handlers and so on.
+/// The most rows of a kind that are exposed: streams, subscriptions, handlers and so on.
 const MAX_OF_A_KIND: usize = 1000;
 /// What the format calls itself.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -40,11 +40,11 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
     )
 )]
 pub(super) async fn metrics(State(context): State<ContextHandle>) -> Response {
-    let told = match ask(context, Told::of).await {
-        Ok(told) => told,
+    let exposition = match ask(context, Exposition::of).await {
+        Ok(exposition) => exposition,
         Err(response) => return response,
     };
-    match told.text() {
+    match exposition.text() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(fmt::Error) => error(
             axum::http::StatusCode::INTERNAL_SERVER_ERROR,
@@ -54,9 +54,9 @@ pub(super) async fn metrics(State(context): State<ContextHandle>) -> Response {
     }
 }
 
-/// What is told.
+/// The state that one scrape exposes.
 #[derive(Debug, Default)]
-struct Told {
+struct Exposition {
     process: Process,
     dock: ContextInfo,
     contexts: Vec<HandlerContextInfo>,
@@ -69,10 +69,10 @@ struct Told {
     left_out: Vec<(&'static str, u64)>,
 }
 
-impl Told {
-    fn of(context: &ContextHandle) -> Result<Told, Stopped> {
+impl Exposition {
+    fn of(context: &ContextHandle) -> Result<Exposition, Stopped> {
         let manager = context.manager();
-        let mut told = Told {
+        let mut exposition = Exposition {
             process: Process::read(),
             dock: context.context()?,
             contexts: manager.contexts()?,
@@ -83,8 +83,8 @@ impl Told {
             mailboxes: context.mailboxes()?,
             left_out: Vec::new(),
         };
-        told.bound();
-        Ok(told)
+        exposition.bound();
+        Ok(exposition)
     }
 
     /// Leaves out what is too much.
@@ -112,7 +112,7 @@ impl Told {
     }
 }
 
-impl Collector for Told {
+impl Collector for Exposition {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families(encoder);
         self.process(&mut families)?;
@@ -181,7 +181,7 @@ fn by_reason<'a>(mut labels: Labels<'a>, reason: &'a str, number: u64) -> (Label
     (labels, number as f64)
 }
 
-impl Told {
+impl Exposition {
     fn process(&self, families: &mut Families<'_>) -> fmt::Result {
         let process = &self.process;
         let modes = [("user", process.user_s), ("system", process.system_s)];

@@ -100,7 +100,7 @@ async fn serve(
     Ok(())
 }
 
-/// One line a request, for who asked for that level.
+/// One line a request, at level `debug`.
 async fn log(request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
@@ -135,7 +135,8 @@ fn is_loopback_name(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// A listener that takes so many connections at a time, over all that share its places.
+/// A listener that takes at most as many connections at a time as `places` has permits, over all listeners that share
+/// it.
 struct Bounded<L> {
     listener: L,
     places: Arc<Semaphore>,

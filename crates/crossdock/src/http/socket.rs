@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 
 use crate::failure::{Failure, Outcome};
 
-/// Where the control socket is unless told otherwise: in the user's runtime directory, or else in `/tmp` under the
+/// The default place of the control socket: in the user's runtime directory, or else in `/tmp` under the
 /// user's number.
 pub(crate) fn default_path() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {

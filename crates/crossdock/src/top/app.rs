@@ -210,7 +210,7 @@ pub(super) mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A stream on which so many records came in each of some seconds.
+    /// A stream on which `records` records came in each of `seconds` seconds.
     fn stream(name: &str, records: u64, seconds: u64, made_by: Option<&str>) -> StreamInfo {
         StreamInfo {
             name: name.into(),

@@ -35,8 +35,8 @@ p, Space        pause            ?        this help";
 pub(super) fn draw(app: &mut App, area: Rect, buffer: &mut Buffer) {
     let Some(latest) = &app.latest else { return };
     if area.width < LEAST.0 || area.height < LEAST.1 {
-        let told = format!("the terminal is smaller than {}x{}", LEAST.0, LEAST.1);
-        return Paragraph::new(told).render(area, buffer);
+        let message = format!("the terminal is smaller than {}x{}", LEAST.0, LEAST.1);
+        return Paragraph::new(message).render(area, buffer);
     }
     let contexts = u16::try_from(latest.platform.len()).unwrap_or(CONTEXTS).clamp(1, CONTEXTS) + 2;
     let events = (area.height / 5).max(3);
@@ -144,7 +144,7 @@ fn context_row(context: &HandlerContextInfo) -> Vec<String> {
     ]
 }
 
-/// A bar of so many columns, of which a share is full.
+/// A bar of `columns` columns, of which a share is full.
 fn bar(share: f64, columns: usize) -> String {
     let full = ((share.clamp(0.0, 1.0) * columns as f64).round() as usize).min(columns);
     "█".repeat(full) + &"░".repeat(columns - full)

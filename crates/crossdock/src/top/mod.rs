@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Top) -> Outcome {
     screen.show(app, &mut daemon, &interrupt)
 }
 
-/// Prints one screen. What is told a second is what came between two looks.
+/// Prints one screen. Figures per second come from the difference between two snapshots.
 fn once(daemon: &mut Daemon) -> Outcome {
     let of = |name: &str, usual: u16| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let area = Rect::new(0, 0, of("COLUMNS", SCREEN.0).clamp(20, 500), of("LINES", SCREEN.1).clamp(5, 500));
@@ -59,7 +59,7 @@ fn once(daemon: &mut Daemon) -> Outcome {
     out::print(draw::text(&mut app, area))
 }
 
-/// The daemon, and what it has told so far.
+/// The daemon, and what it has reported so far.
 struct Daemon {
     client: Client,
     /// The number of the last event that was seen.

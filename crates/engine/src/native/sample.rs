@@ -1,4 +1,4 @@
-//! `sample`: one of so many records.
+//! `sample`: hands on one of `every` records.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ pub(super) struct Kept<V> {
 }
 
 impl<V: Any + Send + Default> Kept<V> {
-    /// An empty table of this kind of state, for so many keys, with all its memory.
+    /// An empty table of this kind of state, for `max_keys` keys, with all its memory.
     pub(super) fn new(kind: &str, max_keys: usize) -> Kept<V> {
         let retired = Vec::with_capacity(MAX_LAYERS);
         Kept { table: Some(Box::new(Table::new(max_keys))), retired, max_keys, kind: kind.into() }
@@ -92,7 +92,7 @@ pub(super) struct Table<V> {
     /// The entry that was asked for last, and the one that was not asked for the longest.
     newest: u32,
     oldest: u32,
-    /// How many entries had to go, and were not told of.
+    /// The number of evicted entries that was not reported yet.
     forgotten: u64,
     /// A smaller table that was taken over; none of its entries was asked for since, and they move up bit by bit.
     older: Option<Box<Table<V>>>,
@@ -111,13 +111,13 @@ const NONE: u32 = u32::MAX;
 /// Tables one before the other, at most: each has twice the room of the next, or more.
 const MAX_LAYERS: usize = 4 + MAX_KEYS.ilog2() as usize;
 
-/// The room that a table for so many keys is made with: a power of two, so that few are too small for another bound.
+/// The room that a table for `max_keys` keys is made with: a power of two, so that few are too small for another bound.
 fn capacity(max_keys: usize) -> usize {
     max_keys.next_power_of_two()
 }
 
 impl<V: Default> Table<V> {
-    /// A table for so many keys, 1 to [`MAX_KEYS`], with all its memory.
+    /// A table for `max_keys` keys, 1 to [`MAX_KEYS`], with all its memory.
     pub(super) fn new(max_keys: usize) -> Table<V> {
         Table {
             secrets: [RandomState::new(), RandomState::new()],

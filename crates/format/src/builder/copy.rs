@@ -193,7 +193,7 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Makes room for a value of so many bytes, if there is some.
+    /// Makes room for a value of `needed` bytes, if there is some.
     #[cold]
     pub(super) fn make_room(&mut self, field: usize, cell: Cell, needed: usize) -> Result<(), ValueError> {
         if self.depth == 0 && self.has_dead {

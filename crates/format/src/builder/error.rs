@@ -110,7 +110,7 @@ pub enum ValueProblem {
         /// The field's room in bytes.
         room: u16,
     },
-    /// A text that could not be told from its padding.
+    /// A text that is ambiguous with its padding.
     #[error("found a text that ends in NUL, which char[N] cannot tell from padding; use string")]
     EndsInNul,
     /// A text that is no symbol of the enumeration.
@@ -175,7 +175,7 @@ pub enum ValueProblem {
         /// The unit, in nanoseconds.
         unit: i64,
     },
-    /// A text that could not be told from its padding.
+    /// A text that is ambiguous with its padding.
     #[error("found a text that ends in a blank, expected none: `pad space` cannot tell it from padding")]
     EndsInBlank,
     /// A value that reads as null.

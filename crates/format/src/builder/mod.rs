@@ -76,7 +76,7 @@ impl RecordBuilder {
     #[must_use]
     pub fn new(format: &Format) -> Self {
         let foreign = format.is_foreign().then(|| (format.clone(), Vec::new()));
-        let format = format.twin();
+        let format = format.natural_format();
         let layout = format.layout();
         Self {
             bytes: layout.blank.to_vec(),
@@ -93,7 +93,7 @@ impl RecordBuilder {
     }
 
     /// The format of the innermost open record: that of the records, unless an element of a list is open; of a foreign
-    /// layout, its [twin](Format::twin).
+    /// layout, its [natural format](Format::natural_format).
     #[inline]
     #[must_use]
     pub fn format(&self) -> &Format {

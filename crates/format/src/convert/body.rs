@@ -262,7 +262,7 @@ impl Body {
         })
     }
 
-    /// When what is there in the record between is there, told by the source.
+    /// The presence condition `next` of the record in between, in terms of the source.
     fn presence(&self, next: &Presence) -> Option<Presence> {
         match next {
             Presence::Always | Presence::Never => Some(next.clone()),

@@ -1,6 +1,6 @@
 //! From two formats and rules to where each field comes from.
 
-mod told;
+mod rules_by_path;
 
 use super::body::{Body, ListPath, Nesting, Presence, UnionFrom};
 use super::error::{PlanFlaw, PlanProblem, TypeProblem};
@@ -13,16 +13,16 @@ use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::{Format, Specs};
 use crate::record::Record;
 use crate::text;
-use told::{Told, holds, stale};
+use rules_by_path::{RulesByPath, holds, stale};
 
 /// Where each field of `to` comes from, as far as it can be had, and what is in the way. For a foreign target, the body is
-/// that of its natural twin, unless it is the source as well.
+/// that of its natural format, unless it is the source as well.
 pub(super) fn body(from: &Format, to: &Format, rules: &Rules) -> (Body, Vec<PlanFlaw>) {
     if from == to && rules.rules().is_empty() {
         return (Body::same(to), Vec::new());
     }
-    let mut names = Names { from, told: Told::of(rules), flaws: Vec::new() };
-    let body = names.body(&Pair { laid: to, ..Pair::of(from, to.twin(), "", "", true) });
+    let mut names = Names { from, rules: RulesByPath::of(rules), flaws: Vec::new() };
+    let body = names.body(&Pair { laid: to, ..Pair::of(from, to.natural_format(), "", "", true) });
     names.flaws.extend(rules.rules().iter().filter_map(|rule| stale(rule, from, to)));
     (body, names.flaws)
 }
@@ -31,7 +31,7 @@ pub(super) fn body(from: &Format, to: &Format, rules: &Rules) -> (Body, Vec<Plan
 struct Names<'a> {
     /// The format of the whole records.
     from: &'a Format,
-    told: Told<'a>,
+    rules: RulesByPath<'a>,
     flaws: Vec<PlanFlaw>,
 }
 
@@ -39,7 +39,7 @@ struct Names<'a> {
 struct Pair<'a> {
     from: &'a Format,
     to: &'a Format,
-    /// What is laid out in the end: the target itself, or the foreign layout of which it is the twin.
+    /// What is laid out in the end: the target itself, or the foreign layout of which it is the natural format.
     laid: &'a Format,
     /// The path of each: empty for a record, `legs[]` for the elements of `legs`.
     from_path: &'a str,
@@ -212,7 +212,7 @@ impl<'a> Names<'a> {
                 let name = pair.to.fields()[*index].name.as_str();
                 let own = name.get(skip..).unwrap_or(name);
                 let (path, is_told) = match pair.is_record {
-                    true => self.told.source(&pair.whole(name), parent, own, is_group),
+                    true => self.rules.source(&pair.whole(name), parent, own, is_group),
                     false => (Some(pair.from_path.to_owned()), false),
                 };
                 let index_found = path.as_deref().and_then(|path| pair.find_field(path));
@@ -220,7 +220,7 @@ impl<'a> Names<'a> {
             }
             Member::Group(group) => {
                 let whole = pair.whole(&group.path);
-                let (path, _) = self.told.source(&whole, parent, &group.name, is_group);
+                let (path, _) = self.rules.source(&whole, parent, &group.name, is_group);
                 let source = path.as_deref().and_then(|path| pair.find_group(path));
                 let is_other = source.is_some_and(|(source, _)| source.union.is_some() != group.union.is_some());
                 let kind = path.as_deref().and_then(|path| pair.kind(path)).filter(|_| is_other || source.is_none());
@@ -250,7 +250,7 @@ impl<'a> Names<'a> {
         }
         let mut fields = Vec::new();
         for field in group.group.leaves.clone() {
-            if self.told.default(&pair.whole(&pair.to.fields()[field].name)).is_some() {
+            if self.rules.default(&pair.whole(&pair.to.fields()[field].name)).is_some() {
                 return Presence::Always;
             }
             fields.extend(found.fields[field].index);
@@ -268,7 +268,7 @@ impl<'a> Names<'a> {
         let (field, found) = (&pair.to.fields()[index], &found.fields[index]);
         let whole = pair.whole(&field.name);
         let own_null = is_null_itself(pair.to, index);
-        let default = self.told.default(&whole).map(|text| constant(field, text)).transpose()?;
+        let default = self.rules.default(&whole).map(|text| constant(field, text)).transpose()?;
         // How long a record is, and how many elements a list has, is worked out anew.
         let tells_size = pair.laid.layout().foreign.as_ref().is_some_and(|foreign| foreign.tells_size(index));
         let Some(from) = found.index.filter(|_| found.is_told || !tells_size) else {
@@ -286,7 +286,7 @@ impl<'a> Names<'a> {
             };
         };
         let source = &pair.from.fields()[from];
-        let unit = self.told.unit(&whole);
+        let unit = self.rules.unit(&whole);
         let is_sure = !is_null_itself(pair.from, from) && body.leads(index, from);
         let null = match default {
             _ if own_null || is_sure => NullRule::Keep,
@@ -320,7 +320,7 @@ impl<'a> Names<'a> {
         {
             return Err(PlanProblem::Count { from, to });
         }
-        let mut inner = Names { from: self.from, told: self.told.clone(), flaws: Vec::new() };
+        let mut inner = Names { from: self.from, rules: self.rules.clone(), flaws: Vec::new() };
         let pair = Pair::of(&from.format, &to.format, from_path, to_path, from.is_record);
         let body = inner.body(&Pair { laid, ..pair });
         self.flaws.append(&mut inner.flaws);
@@ -371,7 +371,7 @@ impl<'a> Names<'a> {
                     Member::Leaf(field) => (&pair.from.fields()[*field].name, Presence::Fields(vec![*field])),
                     Member::Group(group) => (&group.path, group.optional.map_or(Presence::Never, Presence::Group)),
                 };
-                if !self.told.is_taken(&join(pair.from_path, path)) {
+                if !self.rules.is_taken(&join(pair.from_path, path)) {
                     from.lost.push(presence);
                 }
             }

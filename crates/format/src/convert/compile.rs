@@ -36,7 +36,7 @@ pub(super) struct Variable {
 /// Where the bytes of a variable field come from.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
-    /// Behind the slot at this place, as they are.
+    /// Behind the slot at this place, unchanged.
     Slot { from: u32, null: NullBit },
     /// They are always these.
     Constant(Box<[u8]>),

@@ -199,7 +199,7 @@ impl From<ValueError> for ConvertError {
 /// What the single value of an element is called.
 const ELEMENT: &str = "element";
 
-/// The path of the union that so many others end before.
+/// The path of the union that ends after `left` other unions.
 fn nth_union<'t>(members: &'t [Member], left: &mut usize) -> Option<&'t str> {
     members.iter().find_map(|member| {
         let Member::Group(group) = member else { return None };
@@ -272,7 +272,7 @@ pub enum ConvertProblem {
         /// The target's room in bytes.
         room: u16,
     },
-    /// A text that could not be told from its padding.
+    /// A text that is ambiguous with its padding.
     #[error("found a text that ends in NUL, which char[N] cannot tell from padding")]
     EndsInNul,
     /// Bytes that are no text.

@@ -9,8 +9,8 @@
 //! Fields are found by their names, or as `rename` rules say. A field of the target that the source does not have is
 //! null, or what a `default` rule says; a target that is never null and has neither has no plan. Fields of the source
 //! that the target does not have are left out. The source may be of any layout: what is not read by a load is read as
-//! [`Record::get`](crate::Record::get) does. Records of a foreign target are made in its natural twin
-//! ([`Format::twin`]) and then written as the layout has them; what its fields have no room for refuses the record. How
+//! [`Record::get`](crate::Record::get) does. Records of a foreign target are made in its natural format
+//! ([`Format::natural_format`]) and then written as the layout has them; what its fields have no room for refuses the record. How
 //! long a record is, and how many elements a list has, is then worked out, unless a `rename` rule says where it comes from.
 //!
 //! | from | to | how |
@@ -70,6 +70,7 @@
 mod body;
 mod by_name;
 mod codec;
+mod compat;
 mod compile;
 mod cost;
 mod decimal;
@@ -77,7 +78,6 @@ mod error;
 mod fill;
 mod in_place;
 mod narrow;
-mod outlook;
 mod path;
 mod rules;
 mod run;
@@ -87,10 +87,10 @@ mod why;
 mod words;
 
 pub use codec::{Codec, MESSAGE_FIELD};
+pub(crate) use compat::{CompatReport, FieldCompat};
 pub use cost::{Cost, LIST_ELEMENTS, TEXT_BYTES, expected_bytes};
 pub use error::{ConvertError, ConvertProblem, PlanError, PlanFlaw, PlanProblem};
 pub use in_place::InPlace;
-pub(crate) use outlook::{Fate, Outlook};
 pub use rules::{
     Conversion, ConversionError, MAX_CONVERSION_BYTES, MAX_RULES, Rule, Rules, RulesError, RulesProblem, TimeUnit,
 };
@@ -113,7 +113,7 @@ pub struct Plan {
 struct Inner {
     body: Body,
     code: Code,
-    /// The target where it is foreign: the body makes records of its twin, which are then written as it has them.
+    /// The target where it is foreign: the body makes records of its natural format, which are then written as it has them.
     foreign: Option<Format>,
 }
 
@@ -174,8 +174,9 @@ impl Plan {
         self.inner.code.is_fixed() && self.inner.foreign.is_none()
     }
 
-    /// The same plan, refusing records that would become longer than so many bytes: for who has no room for longer ones. By
-    /// default [`MAX_RECORD_BYTES`] are the bound; it still is for foreign targets, and is again for plans made of this one.
+    /// The same plan, refusing records that would become longer than `most_bytes` bytes: for callers with no room for
+    /// longer ones. By default [`MAX_RECORD_BYTES`] is the bound; it still is for foreign targets, and is again for
+    /// plans made of this one.
     #[must_use]
     pub fn within(&self, most_bytes: usize) -> Plan {
         match self.to().is_foreign() {

@@ -10,12 +10,12 @@ use crate::format::Format;
 
 impl Plan {
     /// The fields of the source that each field of the target is made of, by their indices, and whether some record is
-    /// refused there. Of a nested record whose being there counts, a field is named. Behind these the same for fields that
-    /// were left out on the way and are followed for what they refuse.
+    /// refused there. Of a nested record whose being there counts, a field is named. After these, the same for fields
+    /// that were left out on the way and are followed for what they refuse.
     #[must_use]
-    pub fn makings(&self) -> Vec<(Vec<usize>, bool)> {
+    pub fn dependencies(&self) -> Vec<(Vec<usize>, bool)> {
         let body = &self.inner.body;
-        let mut makings: Vec<(Vec<usize>, bool)> = Vec::with_capacity(body.sources.len());
+        let mut dependencies: Vec<(Vec<usize>, bool)> = Vec::with_capacity(body.sources.len());
         for (field, source) in body.sources.iter().enumerate() {
             let mut reads = match source {
                 Source::Null | Source::Constant(_) => Vec::new(),
@@ -24,16 +24,16 @@ impl Plan {
             };
             let around = body.nesting.1.around(field).filter_map(|group| body.groups.get(group));
             around.for_each(|presence| body.add_reads(presence, &mut reads));
-            makings.push((reads, source.may_refuse()));
+            dependencies.push((reads, source.may_refuse()));
         }
         for (union, fields) in body.unions.iter().zip(unions(body.to.tree())) {
-            for (reads, may_refuse) in makings.get_mut(fields).unwrap_or_default() {
+            for (reads, may_refuse) in dependencies.get_mut(fields).unwrap_or_default() {
                 union.lost.iter().for_each(|variant| body.add_reads(variant, reads));
                 *may_refuse |= union.may_refuse || !union.lost.is_empty();
             }
         }
-        makings.extend(body.checks.iter().map(|path| (vec![path.from], true)));
-        makings
+        dependencies.extend(body.checks.iter().map(|path| (vec![path.from], true)));
+        dependencies
     }
 
     /// The same plan over records of a format that has the fields it then reads, by name and type, wherever they are;

@@ -1,4 +1,4 @@
-//! What a conversion is told beyond the fields' names, and conversions as applications register them, as text.
+//! The rules of a conversion beyond the fields' names, and conversions as applications register them, as text.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -158,7 +158,7 @@ pub(super) fn shorten(text: &str) -> String {
     text.trim().chars().take(80).flat_map(char::escape_debug).collect()
 }
 
-/// What a conversion by name is told beyond the names. Its text form has one rule a line ([`Rule`] shows them); `#`
+/// The rules of a conversion by name, beyond the names. The text form has one rule a line ([`Rule`] shows them); `#`
 /// starts a comment, and names or values that are no plain words stand in double quotes.
 ///
 /// ```

@@ -38,7 +38,7 @@ pub(super) struct Step {
 /// What a step does.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// Copies so many bytes; there is a loop for each of the usual widths.
+    /// Copies this many bytes; there is a loop for each of the usual widths.
     Move(u32),
     /// Copies some of eight bytes, those of the mask, to where zeros are.
     Part(u64),
@@ -46,11 +46,12 @@ pub(super) enum Op {
     Bits { mask: u8, turn: u8 },
     /// Refuses null.
     RefuseNull,
-    /// Refuses all but NUL in so many bytes: what a shorter `char[N]` would lose.
+    /// Refuses all but NUL in this many bytes: the tail that a shorter `char[N]` would lose.
     RefuseText(u32),
-    /// An integer to one of so many bytes.
+    /// An integer to one of `bytes` bytes.
     Integer { load: Load, bytes: u8, check: Option<Range> },
-    /// An enumeration to one of so many bytes, by a table of numbers that rise and what they become; others are refused.
+    /// An enumeration to one of `bytes` bytes, by a table of ascending numbers and their new values; others are
+    /// refused.
     Renumber { load: Load, bytes: u8, numbers: Box<[(i64, i64)]> },
     /// An integer to an `f64`.
     IntegerToF64(Load),
@@ -109,10 +110,10 @@ pub(super) struct Range {
 
 /// A record, as steps look at it.
 pub(super) trait Bytes<'r>: Copy {
-    /// `N` bytes from `at` on; zeros where there are not so many.
+    /// `N` bytes from `at` on; zeros where the record has fewer.
     fn load<const N: usize>(self, at: u32) -> [u8; N];
 
-    /// So many bytes from `at` on; none where there are not so many.
+    /// `bytes` bytes from `at` on; none if the record has fewer.
     fn stretch(self, at: u32, bytes: u32) -> &'r [u8];
 
     /// All of it, as a record of its format.

@@ -308,7 +308,7 @@ pub(super) fn put_integer(row: &mut [u8], at: usize, bytes: u8, value: u64) {
     }
 }
 
-/// Writes `N` bytes at `at`; nothing where there are not so many.
+/// Writes `N` bytes at `at`; nothing if the row has fewer.
 #[inline]
 pub(super) fn put<const N: usize>(row: &mut [u8], at: usize, value: [u8; N]) {
     if let Some(place) = row.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {

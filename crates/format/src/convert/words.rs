@@ -10,7 +10,7 @@ use crate::record::record_len;
 /// Bytes that are looked at, and changed, at a time. In a row they are aligned, so that what is changed twice is found where
 /// it was left: a load that takes parts of two stores waits for both.
 const WORD: u32 = 8;
-/// The longest stretch that is worth so many words; one call does a longer one.
+/// The longest copy that is split into words; a single call copies a longer one.
 const MOST_BYTES: u32 = 32;
 /// Copies of one loop, beside one turn and one integer; what is not used does nothing.
 const COPIES: usize = 4;

@@ -11,7 +11,7 @@ use crate::text::{self, NotText};
 ///
 /// Rows end in LF. Text and bytes that look like a null word are put in quotes, so that they are not taken for null.
 /// One null is lost: text or bytes that are the only column, where every null word is empty, since a blank line is no
-/// row. A list is written as a JSON array; a nested record that is there with nothing in it is not told from one that is
+/// row. A list is written as a JSON array; a nested record that is there without values is written like one that is
 /// null.
 #[derive(Clone, Debug)]
 pub struct CsvEncoder {

@@ -7,7 +7,7 @@
 //! What is read: RFC 4180, with any one-byte delimiter, rows ended by LF, CRLF or CR, a byte order mark, blank lines
 //! (skipped). Numbers and `true`/`false` (any case, also `t`/`f`, `1`/`0`) may have blanks around them; timestamps are
 //! RFC 3339; bytes are base64. In a nullable field a *null word* (by default nothing, and `NA`) is null. A quoted null
-//! word is that word where the field is text or bytes, so that the two can be told apart; an option makes it null too. A
+//! word is that word where the field is text or bytes, so that the two stay distinct; an option makes it null too. A
 //! list is a JSON array.
 
 mod decode;

@@ -28,8 +28,8 @@ struct Column {
 }
 
 impl Plain {
-    /// For columns that go to these fields; `None` where values are not told apart so easily: for a format that has more
-    /// than numbers, text and times, for a delimiter or a null word that could be part of a number.
+    /// For columns that go to these fields; `None` where values need more to tell them apart: for a format that has
+    /// more than numbers, text and times, for a delimiter or a null word that could be part of a number.
     pub(super) fn of(
         format: &Format,
         fields: impl Iterator<Item = Option<usize>>,

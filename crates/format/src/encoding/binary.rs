@@ -2,8 +2,8 @@
 //!
 //! Nothing is decoded, so nothing is lost: each record is checked ([`Record::check`]) and handed on as it is. One
 //! that is not sound is one error, with its number, its place and the path of the field, and reading goes on behind it:
-//! where it ends is told by its length. Where that cannot be told (no variant of the layout is there, a length that no
-//! record has), the input ends with an error.
+//! its length gives its end. If the length is unknown (no variant of the layout is there, a length that no record has),
+//! the input ends with an error.
 
 use std::io::BufRead;
 

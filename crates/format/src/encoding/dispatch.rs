@@ -24,8 +24,8 @@ pub fn decoder(
     if encoding == Encoding::Binary || !format.is_foreign() {
         return natural_decoder(encoding, format, format, schema, options);
     }
-    let twin = natural_decoder(encoding, format.twin(), format, schema, options)?;
-    Ok(Box::new(ForeignDecoder::new(format, twin)))
+    let natural_format = natural_decoder(encoding, format.natural_format(), format, schema, options)?;
+    Ok(Box::new(ForeignDecoder::new(format, natural_format)))
 }
 
 /// A decoder to records of `format`, of inputs as they are written of records of `declared`.

@@ -109,7 +109,7 @@ fn u64_of(reader: &mut Reader<'_>) -> Result<u64, TokenFlaw> {
     Ok(u64::from_be_bytes(reader.fixed()?))
 }
 
-/// An extension whose data have so many bytes.
+/// An extension whose data have `len` bytes.
 fn extension<'a>(len: u64, reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFlaw> {
     let [kind] = reader.fixed()?;
     let mut data = Reader::new(reader.take(len)?.bytes);

@@ -5,7 +5,7 @@ use crate::direct::Run;
 /// Why nothing could be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadFlaw {
-    /// There are not so many bytes.
+    /// There are fewer bytes than asked for.
     Cut,
     /// A varint goes on for more than ten bytes.
     Varint,

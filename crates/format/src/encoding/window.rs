@@ -6,8 +6,8 @@ use super::{EncodingError, EncodingProblem};
 
 /// Bytes that are handed in piece by piece, and items that are of any size.
 ///
-/// An item that the reader's buffer holds whole is read there. One that it does not is gathered: what there is of it is
-/// kept, and more is added until it is whole.
+/// An item that the reader's buffer holds whole is read there. Any other item is gathered: its bytes so far are kept,
+/// and more are added until it is whole.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     /// The start of an item that the reader's buffer did not hold whole; taken from the reader.
@@ -25,14 +25,14 @@ const ROOM_BEYOND: usize = 16;
 
 /// What came of trying to read an item.
 pub(crate) enum Attempt<T> {
-    /// It was so many bytes long.
+    /// The item was read whole.
     Done {
         /// Its length.
         bytes: usize,
         /// What was read.
         value: T,
     },
-    /// There are not enough bytes; it needs at least so many, as far as that is known.
+    /// There are not enough bytes; the item needs at least `at_least`, as far as that is known.
     Short {
         /// The whole item's length, or 0.
         at_least: usize,

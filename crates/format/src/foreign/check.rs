@@ -18,7 +18,7 @@ pub(crate) struct ForeignLayout {
     pub(crate) has_ties: bool,
     /// The natural layout of the same fields, in which records are made that are then written in this one; `None` for
     /// elements.
-    pub(crate) twin: Option<Format>,
+    pub(crate) natural_format: Option<Format>,
     /// What makes each nested record null that may be, by itself or as a variant.
     pub(crate) groups: Box<[Tests]>,
     pub(crate) variants: Box<[Variant]>,
@@ -59,7 +59,7 @@ impl ForeignLayout {
         matches!(self.rule, LengthRule::Field { of, .. } if of == field) || self.puts.iter().any(counts)
     }
 
-    /// The length of the record that `bytes` start with; `None` if it is not to be told, or more than there is.
+    /// The length of the record that `bytes` start with; `None` if it is unknown, or more than `bytes` has.
     pub(crate) fn record_len(&self, fixed: usize, bytes: &[u8]) -> Option<usize> {
         match self.extent(fixed, bytes) {
             Extent::Whole(len) => Some(len),

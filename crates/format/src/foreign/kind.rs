@@ -249,7 +249,7 @@ impl Attributes {
     }
 }
 
-/// The type of whole numbers that holds so many bits.
+/// The type of whole numbers that holds `bits` bits.
 fn integer(bits: u32, signed: bool) -> FieldType {
     match (bits, signed) {
         (0..=8, false) => FieldType::U8,

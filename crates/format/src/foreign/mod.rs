@@ -5,7 +5,7 @@
 //! reading takes is worked out when the format is made: a field whose value is one little-endian load stays as cheap as
 //! in the natural layout ([`Field::is_plain`](crate::Field::is_plain)), the others cost what [`ReadCost`] says.
 //!
-//! Records are written through the format's twin ([`Format::twin`](crate::Format::twin)), the natural layout of the same
+//! Records are written through the format's natural format ([`Format::natural_format`](crate::Format::natural_format)), the natural layout of the same
 //! fields: what makes records of natural layouts makes these too, and `write` then gives them their bytes.
 
 mod attributes;
@@ -151,7 +151,7 @@ impl Number {
         if self.bits == 64 { cut } else { cut & ((1 << self.bits) - 1) }
     }
 
-    /// Whether some of its numbers are no timestamps, as counts of so many nanoseconds: beyond the years 1677 to 2262.
+    /// Whether some of its numbers, as counts of `unit` nanoseconds, are no timestamps: beyond the years 1677 to 2262.
     pub(crate) fn passes_time(&self, unit: i64) -> bool {
         let most = 1 << if self.signed { self.bits.saturating_sub(1) } else { self.bits };
         unit > 1 && !is_time(most, unit)
@@ -169,7 +169,7 @@ impl Number {
     }
 }
 
-/// Whether 64 bits of nanoseconds hold so many units.
+/// Whether 64 bits of nanoseconds hold `count` units.
 pub(crate) fn is_time(count: i128, unit: i64) -> bool {
     count.checked_mul(unit.into()).is_some_and(|nanoseconds| i64::try_from(nanoseconds).is_ok())
 }
@@ -177,7 +177,7 @@ pub(crate) fn is_time(count: i128, unit: i64) -> bool {
 /// Where a value's bytes are.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Read {
-    /// A number, or what is one: a truth value, an enumeration, a timestamp of so many nanoseconds a unit, a decimal.
+    /// A number, or what is one: a truth value, an enumeration, a timestamp of `unit` nanoseconds a unit, a decimal.
     Number { load: Number, unit: i64 },
     /// A float.
     Float(Number),
@@ -191,7 +191,7 @@ pub(crate) enum Read {
     Here { offset: u32, count: Length },
 }
 
-/// How many elements there are: always so many, or as field `of` says.
+/// The number of elements: constant, or the value of field `of`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Length {
     Fixed(u32),

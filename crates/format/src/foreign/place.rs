@@ -191,7 +191,7 @@ impl<'a> Placer<'a> {
         if let Some((test, _)) = &null {
             inner.tests.push(test.clone());
         }
-        // As in the natural layout, so that the tree is that of the format's twin: the outer record comes first.
+        // As in the natural layout, so that the tree is that of the format's natural format: the outer record comes first.
         let nullable = null.is_some() || is_variant;
         let optional = nullable.then(|| {
             self.groups.push(inner.tests.clone().into());
@@ -379,7 +379,7 @@ impl<'a> Placer<'a> {
         };
         tests.extend(null.clone());
         self.body.push_str(if attributes.overlay { " overlay\n" } else { "\n" });
-        // Where so many elements as a field says end is not known here: nothing may come behind them.
+        // The end of a list whose count is in a field is not known here: nothing may come behind it.
         let is_last = matches!(kind.read, Template::Here(Length::Field { .. }));
         self.spans.push(Span {
             start: at,
@@ -627,7 +627,7 @@ impl Placer<'_> {
             access: access.into(),
             puts: puts.into(),
             has_ties,
-            twin: None,
+            natural_format: None,
             groups: groups.into(),
             variants: variants.into(),
             unions: unions.into(),
@@ -644,15 +644,15 @@ impl Placer<'_> {
     fn derive(&mut self, rule: LengthRule) -> bool {
         let tests = self.access.iter().flatten().flat_map(|access| access.tests.iter());
         let tests = tests.chain(self.groups.iter().chain(&self.unions).flat_map(|tests| tests.iter()));
-        let mut told: Vec<usize> = tests.filter_map(Test::of).collect();
-        told.extend(self.puts.iter().filter_map(|put| match put.read {
+        let mut derived: Vec<usize> = tests.filter_map(Test::of).collect();
+        derived.extend(self.puts.iter().filter_map(|put| match put.read {
             Read::Here { count: Length::Field { of, .. }, .. } => Some(of),
             _ => None,
         }));
         if let LengthRule::Field { of, .. } = rule {
-            told.push(of);
+            derived.push(of);
         }
-        for of in told {
+        for of in derived {
             if let Some(put) = self.puts.get_mut(of) {
                 put.is_derived = true;
             }

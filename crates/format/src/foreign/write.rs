@@ -1,4 +1,4 @@
-//! Writing records of a foreign layout. A record is made in the natural layout of the same fields, the format's twin,
+//! Writing records of a foreign layout. A record is made in the natural layout of the same fields, the format's natural format,
 //! and then gets the foreign bytes: each field its place, what is nowhere declared zero, and the variable parts behind the
 //! fixed one, in the order of their fields. What tells of other fields is worked out unless it was set.
 
@@ -30,7 +30,7 @@ impl Put {
     }
 }
 
-/// Appends a record of the foreign layout `format` with the values of `record`, which is of [`Format::twin`].
+/// Appends a record of the foreign layout `format` with the values of `record`, which is of [`Format::natural_format`].
 ///
 /// # Errors
 /// A value that the layout has no way to hold, with the field; nothing was appended.
@@ -40,7 +40,7 @@ pub(crate) fn write(format: &Format, record: &Record<'_>, out: &mut Vec<u8>) -> 
     write_over(format, out, start)
 }
 
-/// Puts the record of the foreign layout `format` where the one of [`Format::twin`] is that `out` has from `start` on, up
+/// Puts the record of the foreign layout `format` where the one of [`Format::natural_format`] is that `out` has from `start` on, up
 /// to its end. It is made behind that one, so that nobody needs a buffer for either of them.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub(crate) fn write_over(format: &Format, out: &mut Vec<u8>, start: usize) -> Re
     loop {
         out.resize(start + values + room, 0);
         let (row, place) = out[start..].split_at_mut(values);
-        let (len, outcome) = write_in(format, &Record::assume_checked(format.twin(), row), place);
+        let (len, outcome) = write_in(format, &Record::assume_checked(format.natural_format(), row), place);
         if len > room {
             out.truncate(start + values);
             room = len;
@@ -82,7 +82,7 @@ fn write_in(format: &Format, record: &Record<'_>, place: &mut [u8]) -> (usize, R
 struct Part<'a> {
     format: &'a Format,
     foreign: &'a ForeignLayout,
-    /// The same part of the twin's record.
+    /// The same part of the natural format's record.
     values: Record<'a>,
     /// Where it starts, from the start of the record.
     base: usize,
@@ -448,8 +448,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether what was written has the values that it was written from: fields may have told each other otherwise, or
-    /// lie in the same bytes.
+    /// Whether the written record has the values that it was written from: fields may have given one derived field
+    /// different values, or lie in the same bytes.
     fn compare(&self, part: &Part<'_>) -> Result<(), ValueError> {
         let bytes = self.bytes();
         let found = match Record::check(part.format, bytes) {
@@ -512,7 +512,7 @@ fn told_by<'a>(part: &Part<'a>, variant: &Member) -> Option<(usize, &'a Number, 
     }
 }
 
-/// A value as the number that stands for it, where a unit is so many nanoseconds.
+/// A value as the number that stands for it, where a unit is `unit` nanoseconds.
 fn number(value: Value<'_>, unit: i64) -> Result<i128, ValueProblem> {
     Ok(match value {
         Value::Bool(value) => value.into(),

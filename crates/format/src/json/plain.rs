@@ -13,7 +13,7 @@ use super::shape::{Shape, What};
 use crate::direct::{DirectBuilder, Run, Sink};
 use crate::field::FieldType;
 use crate::format::Format;
-use crate::scan::{Scan, Sought, Target, Zeros};
+use crate::scan::{Needle, Scan, Target, Zeros};
 use crate::text;
 
 /// Reads plain lines into records of one format.
@@ -37,7 +37,7 @@ pub(super) struct Plain {
 #[derive(Debug)]
 struct Member {
     /// Its name in quotes.
-    name: Sought,
+    name: Needle,
     target: Target,
 }
 
@@ -54,7 +54,7 @@ impl Plain {
             if entry.name.bytes().any(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
                 return None;
             }
-            let name = Sought::new(format!("\"{}\"", entry.name).into_bytes());
+            let name = Needle::new(format!("\"{}\"", entry.name).into_bytes());
             let member = Member { name, target: Target::of(format, field)? };
             if !format.fields().get(field)?.nullable {
                 required[index / 64] |= 1 << (index % 64);

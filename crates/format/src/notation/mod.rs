@@ -85,8 +85,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! There are whole numbers of any bytes up to eight (`u24`, `i48`). A union's variants are told by the value of a
-//! field in front of it: `union on FIELD { VALUE … => name type; … }`.
+//! There are whole numbers of any bytes up to eight (`u24`, `i48`). The value of a field in front of a union selects
+//! its variant: `union on FIELD { VALUE … => name type; … }`.
 
 mod parse;
 
@@ -151,7 +151,7 @@ fn write_fields(specs: &[FieldSpec], depth: Option<usize>, are_variants: bool, t
         // Writing to a string does not fail.
         let _ = write!(text, "{} ", Quoted(name));
         write_type(ty, depth, text);
-        // Variants may be missing, all of them: nobody needs to be told.
+        // Any variant may be missing, so `null` is not written for it.
         if *nullable && !are_variants {
             text.push_str(" null");
         }

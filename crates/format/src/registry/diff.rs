@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::convert::{Fate, Outlook, PlanProblem};
+use crate::convert::{CompatReport, FieldCompat, PlanProblem};
 use crate::field::Field;
 use crate::format::Format;
 use crate::notation;
@@ -84,15 +84,15 @@ impl Diff {
     /// What a reader of `reader` would see of records of `written`.
     #[must_use]
     pub fn of(reader: &Format, written: &Format) -> Diff {
-        let Outlook { fields, flaws, unions } = Outlook::of(written, reader);
+        let CompatReport { fields, flaws, unions } = CompatReport::of(written, reader);
         let words = |field: &Field| notation::one_line(&field.type_spec());
-        let seen = |(field, fate): (&Field, Fate)| {
+        let seen = |(field, fate): (&Field, FieldCompat)| {
             let seen = match fate {
-                Fate::Same => Seen::Same,
-                Fate::Null => Seen::Null,
-                Fate::NeverNull => Seen::NeverNull,
-                Fate::None(problem) => Seen::Unreadable(problem),
-                Fate::Converted { from, may_refuse } => {
+                FieldCompat::Same => Seen::Same,
+                FieldCompat::Null => Seen::Null,
+                FieldCompat::NeverNull => Seen::NeverNull,
+                FieldCompat::None(problem) => Seen::Unreadable(problem),
+                FieldCompat::Converted { from, may_refuse } => {
                     let from = written.fields().get(from).map(words).unwrap_or_default();
                     Seen::Converted { from, to: words(field), may_refuse }
                 }

@@ -202,7 +202,7 @@ impl Registry {
         self.conversions.iter().map(|((stream, from, to), conversion)| (stream.as_str(), *from, *to, conversion))
     }
 
-    /// Whether a format can be told from all others by its id.
+    /// Whether the id of a format identifies it among all others.
     ///
     /// # Errors
     /// Another format has the same id.
@@ -410,7 +410,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The stream of this name, made if it is new, with so many bytes charged for what it is to get.
+    /// The stream of this name, made if it is new, with `bytes` bytes charged for what it is to get.
     fn stream_with_room(&mut self, name: &str, bytes: usize) -> Result<&mut Stream, RegistryError> {
         check_name(name)?;
         let is_new = !self.streams.contains_key(name);

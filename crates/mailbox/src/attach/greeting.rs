@@ -186,7 +186,7 @@ pub struct Farewell {
 }
 
 impl Farewell {
-    /// Tells the process at the other end of `socket`, without waiting. If it cannot be told, it sees the socket close.
+    /// Notifies the process at the other end of `socket`, without waiting. If the send fails, it sees the socket close.
     pub fn say(&self, socket: BorrowedFd<'_>) {
         let _sent = send(socket, &self.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
@@ -204,8 +204,8 @@ impl Farewell {
     }
 }
 
-/// Tells the process at the other end of `socket` why it may not attach, without waiting. If it cannot be told, it sees
-/// the socket close.
+/// Sends the process at the other end of `socket` the reason it may not attach, without waiting. If the send fails, it
+/// sees the socket close.
 pub fn refuse(socket: BorrowedFd<'_>, reason: &str) {
     let _sent = send(socket, &encode_refusal(reason), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

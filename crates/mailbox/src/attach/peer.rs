@@ -22,7 +22,7 @@ pub struct Peer {
     pub gid: u32,
     /// Its other groups.
     pub groups: Vec<u32>,
-    /// Its name, as `ps` prints it; empty if that cannot be told. For people to read: a process chooses its own.
+    /// Its name, as `ps` prints it; empty if unknown. For people to read: a process chooses its own.
     pub process: String,
     /// Becomes readable when the process ends; none where the kernel has no such thing for it.
     pub pidfd: Option<OwnedFd>,

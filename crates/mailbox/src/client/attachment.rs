@@ -6,7 +6,7 @@ use super::held::{Memory, Records, SIGNALS};
 use super::port::{Port, Ports};
 use super::reader::Reader;
 use super::signal::{ErrorSignal, MAX_ERRORS, SignalSide, Signals, listen};
-use super::sync::{FreeSyncs, Sync, cells};
+use super::sync::{FreeSyncs, SyncWord, cells};
 use super::upcall;
 use super::wait::Wait;
 use super::watcher::Watch;
@@ -139,8 +139,8 @@ impl Attachment {
     ///
     /// # Errors
     /// `NoSyncs`: all are in use.
-    pub fn alloc_sync(&self) -> Result<Sync, MailboxError> {
-        Sync::alloc(&self.0)
+    pub fn alloc_sync(&self) -> Result<SyncWord, MailboxError> {
+        SyncWord::alloc(&self.0)
     }
 
     /// Writes a sync of this or another process of the domain. The core does it: that is what settles the race with a reader that

@@ -7,9 +7,9 @@
 //! asked of the core through the attachment's one pair of signal queues, under a lock of this process: slower, and any
 //! number of threads and processes may read and write.
 //!
-//! **Waiting.** See [`Wait`]. What a caller waits for it looks at itself; whoever finds something for another thread wakes
-//! it. Nothing is presumed from time: a daemon that is stopped is waited for, and a daemon that is gone is told at once by
-//! the hang-up of the socket, which a thread of the attachment watches.
+//! **Waiting.** See [`Wait`]. A caller polls the word that it waits for itself; a thread that finds an entry for
+//! another thread wakes that thread. Nothing is presumed from time: callers wait for a daemon that is stopped, and the
+//! hang-up of the socket, which a thread of the attachment watches, reports a daemon that is gone at once.
 //!
 //! **Trust.** A [`Put`] and a [`Message`] of a mailbox are bytes of the protection domain's shared segment, in place. The
 //! processes of a domain are declared to trust one another: one that breaks the rules can change bytes that another one is
@@ -42,7 +42,7 @@ pub use condition::Condition;
 pub use error::MailboxError;
 pub use reader::{Message, Reader};
 pub use signal::ErrorSignal;
-pub use sync::Sync;
+pub use sync::SyncWord;
 pub use wait::Wait;
 pub use writer::{Put, Writer};
 

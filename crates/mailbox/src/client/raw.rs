@@ -113,7 +113,7 @@ impl RawDaemon {
         self.signal_up.pop().map(|signal| (raw(&signal.head), signal.a, signal.b))
     }
 
-    /// Says that it took so many entries of the session's ring, or of the signal queue.
+    /// Reports the number of entries taken from the session's ring, or from the signal queue.
     pub fn say_taken(&mut self, of_session: bool, taken: u64) {
         self.taken[usize::from(of_session)].store(taken);
     }
@@ -123,8 +123,8 @@ impl RawDaemon {
         self.signal_up.position()
     }
 
-    /// Passes an entry over the lane, said to be of a port (`u16::MAX`: the signal queue) and behind so many entries of its
-    /// ring. False if the lane is not the daemon's.
+    /// Passes an entry over the lane, with a port (`u16::MAX`: the signal queue) and the number of entries of its ring
+    /// that precede it, `after`. False if the lane is not the daemon's.
     pub fn pass(&mut self, port: u16, after: u32, head: RawDescriptor, a: u64, b: u64) -> bool {
         self.lane.pass(&Passed { signal: Signal { head: descriptor(head), a, b }, port, after })
     }

@@ -24,8 +24,9 @@ use std::time::Duration;
 pub(crate) const MAX_ERRORS: usize = 16;
 /// Upcalls that the core may have under way.
 pub(crate) const MAX_UPCALLS: usize = 16;
-/// Entries that answer what came unasked, or for a caller that is gone, and wait for room in the ring. An honest daemon has
-/// credits for so many: an upcall has an answer and a credit for the next one, and all credits are given once at first.
+/// Entries that answer unsolicited signals, or belong to a caller that is gone, and wait for room in the ring. An
+/// honest daemon has credits for this number: an upcall has an answer and a credit for the next one, and all credits
+/// are given once at first.
 const MAX_OWED: usize = MAX_ERRORS + 3 * MAX_UPCALLS + SIGNAL_SLOTS;
 /// How long a call that has run out of time waits for the core to say what became of its request. A core that is awake says
 /// it within microseconds; of one that is stopped the answer is left for a later call.
@@ -48,13 +49,13 @@ enum State {
     Free,
     /// The core has not answered yet.
     Waits,
-    /// The answer, filed for who asked.
+    /// The answer, filed for the caller.
     Answered(Signal),
     /// Who asked is gone; the answer is to be given back. The side of the mailbox stays open until then.
     Abandoned(Arc<Claim>),
 }
 
-struct Ask {
+struct Request {
     /// Which use of the place this is.
     turn: u64,
     state: State,
@@ -70,7 +71,7 @@ pub(crate) struct Signals {
     taken_seen: u64,
     /// The last of the core's sleeps that was rung in from here.
     rung: u64,
-    asks: Vec<Ask>,
+    asks: Vec<Request>,
     free: Vec<u16>,
     /// Slots in this process's hands.
     held: usize,
@@ -93,7 +94,7 @@ impl Signals {
             taken: TakenCount::new(control)?,
             taken_seen: 0,
             rung: 0,
-            asks: (0..SIGNAL_SLOTS).map(|_| Ask { turn: 0, state: State::Free }).collect(),
+            asks: (0..SIGNAL_SLOTS).map(|_| Request { turn: 0, state: State::Free }).collect(),
             free: (0..SIGNAL_SLOTS as u16).rev().collect(),
             held: 0,
             upcalls: VecDeque::new(),
@@ -222,7 +223,7 @@ impl Signals {
                     upcalls = true;
                 }
                 down::UPCALL => {
-                    // Nobody serves it; whoever made it must not wait for ever.
+                    // Nobody serves it; its caller must not wait indefinitely.
                     let head = Descriptor { op: up::SYNC_WRITE, ..Descriptor::default() };
                     self.push_or_owe(inner, Signal { head, a: entry.b, b: u64::MAX })?;
                 }

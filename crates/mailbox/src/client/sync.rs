@@ -67,7 +67,7 @@ impl FreeSyncs {
 /// another read it.
 ///
 /// Dropping it cancels it.
-pub struct Sync {
+pub struct SyncWord {
     inner: Arc<Inner>,
     index: u16,
     generation: u16,
@@ -75,12 +75,12 @@ pub struct Sync {
     is_read: bool,
 }
 
-impl Sync {
-    pub(crate) fn alloc(inner: &Arc<Inner>) -> Result<Sync, MailboxError> {
+impl SyncWord {
+    pub(crate) fn alloc(inner: &Arc<Inner>) -> Result<SyncWord, MailboxError> {
         let allocated = inner.syncs.lock().unwrap_or_else(PoisonError::into_inner).alloc(inner);
         let (index, generation) = allocated.ok_or(MailboxError::NoSyncs { most: SYNCS })?;
         failpoint!("sync.alloc");
-        Ok(Sync { inner: inner.clone(), index, generation, is_read: false })
+        Ok(SyncWord { inner: inner.clone(), index, generation, is_read: false })
     }
 
     /// Makes a sync that was read wait for another value, under another address: as if it was allocated anew, and quicker.
@@ -156,7 +156,7 @@ impl Sync {
     }
 }
 
-impl Drop for Sync {
+impl Drop for SyncWord {
     fn drop(&mut self) {
         let is_free = self.is_read || self.cell().is_some_and(|cell| cell.cancel(self.generation));
         failpoint!("sync.cancel.after_cancel");
@@ -172,9 +172,9 @@ impl Drop for Sync {
     }
 }
 
-impl fmt::Debug for Sync {
+impl fmt::Debug for SyncWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sync").field("address", &self.address()).field("is_read", &self.is_read).finish()
+        f.debug_struct("SyncWord").field("address", &self.address()).field("is_read", &self.is_read).finish()
     }
 }
 

@@ -4,7 +4,7 @@
 use super::attachment::Inner;
 use super::error::MailboxError;
 use super::signal::{MAX_UPCALLS, listen};
-use super::sync::Sync;
+use super::sync::SyncWord;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
 use crate::shared::{Descriptor, Signal, up};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 /// Calls `procedure` of the core and waits for its result.
 pub(crate) fn call(inner: &Arc<Inner>, procedure: u16, argument: u64, wait: Wait) -> Result<u64, MailboxError> {
-    let mut result = Sync::alloc(inner)?;
+    let mut result = SyncWord::alloc(inner)?;
     failpoint!("call.before_push");
     let head = Descriptor { op: up::CALL, target: procedure, ..Descriptor::default() };
     inner.pass(Signal { head, a: result.address().to_word(), b: argument })?;

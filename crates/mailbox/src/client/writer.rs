@@ -183,7 +183,7 @@ enum Request {
 }
 
 impl Request {
-    /// What a call for so many bytes asks for; none for more than can be said.
+    /// The request of a call for `bytes` bytes; none if the number does not fit a request.
     fn of(bytes: usize, is_try: bool) -> Request {
         match u32::try_from(bytes) {
             Ok(len) if is_try => Request::Tries(len),

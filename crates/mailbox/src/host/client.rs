@@ -2,7 +2,7 @@
 
 use super::mailbox::{MailboxKey, Side};
 use super::prepared::WakePipe;
-use super::slots::{Breach, Slots};
+use super::slots::{ProtocolViolation, Slots};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{ArmedFlag, Descriptor, HostCondition, RingWriter, SIGNAL_SLOTS, Signal};
@@ -76,9 +76,9 @@ impl Port {
 
     /// Takes back what a descriptor of a put names.
     #[inline]
-    pub(crate) fn take_put(&mut self, entry: &Descriptor) -> Result<super::message::Message, Breach> {
+    pub(crate) fn take_put(&mut self, entry: &Descriptor) -> Result<super::message::Message, ProtocolViolation> {
         if self.side == Side::Read {
-            return Err(Breach::Operation(entry.op));
+            return Err(ProtocolViolation::Operation(entry.op));
         }
         self.slots.take_granted(entry)
     }
@@ -105,7 +105,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Queues of a client that waits for nothing yet; at most so many of its upcalls' results may be awaited at a time.
+    /// Queues of a client that waits for nothing yet; at most `upcalls` results of its upcalls may be awaited at a
+    /// time.
     pub(crate) fn new(down: RingWriter<Signal>, upcalls: usize) -> Signals {
         Signals {
             down,
@@ -210,8 +211,8 @@ impl Client {
 
     /// The mailbox that it has open under a number.
     #[inline]
-    pub(crate) fn opened(&self, number: u16) -> Result<Open, Breach> {
-        self.open.get(number as usize).copied().flatten().ok_or(Breach::NotOpen(number))
+    pub(crate) fn opened(&self, number: u16) -> Result<Open, ProtocolViolation> {
+        self.open.get(number as usize).copied().flatten().ok_or(ProtocolViolation::NotOpen(number))
     }
 
     pub(crate) fn port_mut(&mut self, port: u16) -> Option<&mut Port> {

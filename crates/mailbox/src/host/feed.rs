@@ -5,7 +5,7 @@ use super::mailbox::{PortKey, SIGNALS};
 use crate::shared::{Descriptor, Reason, down};
 use crate::sync::{Ordering, fence};
 
-/// Of those that wait for something to be freed, so many are looked at again at a time.
+/// How many ports that wait for something to be freed are retried at a time.
 const RETRIED: usize = 8;
 
 impl HostInterface {

@@ -24,7 +24,7 @@ pub struct HostCounters {
     pub foreign: u64,
     /// Slots that a client gave back after their port was closed: no breach.
     pub late: u64,
-    /// Errors that a client was not told of because it asked for none.
+    /// Errors that were not reported to a client because it asked for none.
     pub untold: u64,
 }
 

@@ -6,7 +6,7 @@ use super::mailbox::{
 };
 use super::prepared::Prepared;
 use super::rings::{SessionReader, SignalReader, Taken, Up};
-use super::slots::Breach;
+use super::slots::ProtocolViolation;
 use super::slots::Slots;
 use super::{Arrival, HostError, HostInterface, Message};
 use crate::segment::Segment;
@@ -69,7 +69,7 @@ pub struct Watched<'a> {
 impl HostInterface {
     // --- clients ---
 
-    /// Takes a client in. What it is to be told (its number) goes into the welcome that the caller sends.
+    /// Takes a client in. The client's number goes into the welcome that the caller sends.
     ///
     /// # Errors
     /// The table is full, or its rings do not lie in its segment.
@@ -161,8 +161,8 @@ impl HostInterface {
         })
     }
 
-    /// Ends a client: what it has ended or enqueued before is carried out, all it held is returned, its mailboxes go, who waits
-    /// for them is told. False if it was gone already.
+    /// Ends a client: entries that it ended or enqueued before are carried out, everything that it held is returned,
+    /// its mailboxes are deleted, and the clients that wait for them are notified. False if it was gone already.
     pub fn detach(&mut self, key: ClientKey) -> bool {
         if self.client(key).is_some() {
             self.finish(key.index() as u32);
@@ -203,7 +203,7 @@ impl HostInterface {
             let arrival = match taken {
                 Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
                 Taken::Signal(entry) => self.take_signal(client, &entry),
-                Taken::Astray => self.breach(client, Breach::Astray),
+                Taken::Astray => self.breach(client, ProtocolViolation::Astray),
             };
             self.finished.extend(arrival);
         }
@@ -363,7 +363,7 @@ impl HostInterface {
         self.mailbox(mailbox).map(|mailbox| mailbox.implementation)
     }
 
-    /// Deletes a mailbox: what is in it is dropped and counted, who has it open is told.
+    /// Deletes a mailbox: its messages are dropped and counted, and the clients that have it open are notified.
     ///
     /// # Errors
     /// There is none of that name, or it is somebody else's (the daemon's own may be deleted by all).

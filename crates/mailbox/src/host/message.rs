@@ -45,7 +45,7 @@ pub(crate) struct Span {
     pub(crate) first: u32,
     /// See `first`.
     pub(crate) end: u32,
-    /// How many records the core counts in it, for what is told of losses.
+    /// How many records the core counts in it, for reports of losses.
     pub(crate) records: u32,
     /// The mailbox that it was last taken from.
     pub(crate) origin: MailboxKey,

@@ -35,7 +35,7 @@ pub use info::{ClientStatus, DomainStatus, HostCounters, MailboxStatus};
 pub use lifetime::{Opened, PortOptions, Watched};
 pub use mailbox::{Implementation, MailboxKey, MailboxOptions, Owner, Side};
 pub use message::{Draft, Message};
-pub use prepared::{DomainSegments, Parcel, Prepared};
+pub use prepared::{AttachReply, DomainSegments, Prepared};
 
 use crate::segment::HugePages;
 use crate::shared::{BellPage, SyncAddress};
@@ -45,7 +45,7 @@ use mailbox::{Mailbox, PortKey};
 use message::{Area, Dropped, Span, Spares};
 use rings::{Rings, Taken};
 use slab::Slab;
-use slots::Breach;
+use slots::ProtocolViolation;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
@@ -336,7 +336,7 @@ impl HostInterface {
             let arrival = match taken {
                 Taken::Descriptor(entry, next) => self.take_descriptor(client, port, &entry, next.as_ref()),
                 Taken::Signal(entry) => self.take_signal(client, &entry),
-                Taken::Astray => self.breach(client, Breach::Astray),
+                Taken::Astray => self.breach(client, ProtocolViolation::Astray),
             };
             if self.taken.is_multiple_of(FEED_EVERY) {
                 self.feed();

@@ -3,7 +3,7 @@
 use super::client::{Port, SESSION_IN};
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
-use super::slots::{Breach, Given};
+use super::slots::{Given, ProtocolViolation};
 use super::{Arrival, HostInterface};
 use crate::shared::{Descriptor, Passed, Reason, Signal, down, up};
 
@@ -52,7 +52,7 @@ impl HostInterface {
             up::FREE => port.slots.take(entry, false).map(|given| self.given_back(client, number, given)),
             up::ENQUEUE => return self.take_enqueue(client, number, entry),
             up::REQUEST => self.take_request(client, number, entry),
-            other => Err(Breach::Operation(other)),
+            other => Err(ProtocolViolation::Operation(other)),
         };
         match carried_out {
             Ok(()) => None,
@@ -95,7 +95,7 @@ impl HostInterface {
         let holder = self.at(client)?;
         let target = match holder.opened(entry.target) {
             Ok(open) if open.side == Side::Write => open.mailbox,
-            Ok(_) => return self.breach(client, Breach::NotOpen(entry.target)),
+            Ok(_) => return self.breach(client, ProtocolViolation::NotOpen(entry.target)),
             Err(breach) => return self.breach(client, breach),
         };
         let slots = match number {
@@ -119,7 +119,7 @@ impl HostInterface {
     #[inline(always)]
     pub(super) fn arrive(&mut self, to: MailboxKey, message: Message) -> Option<Arrival> {
         let Some(mailbox) = self.mailboxes.get_mut(to.index as usize).filter(|m| m.generation == to.generation) else {
-            // It was deleted while the message was under way; who wrote it is told by a descriptor of its own.
+            // It was deleted while the message was under way; a descriptor of its own notifies the writer.
             self.counters.undeliverable += 1;
             self.free(message);
             return None;
@@ -249,12 +249,12 @@ impl HostInterface {
     }
 
     /// A client asks for a buffer larger than those it is granted ahead.
-    fn take_request(&mut self, client: u32, number: u16, entry: &Descriptor) -> Result<(), Breach> {
+    fn take_request(&mut self, client: u32, number: u16, entry: &Descriptor) -> Result<(), ProtocolViolation> {
         let (most, quota) = (self.config.max_message_bytes, self.config.client_bytes);
         let key = PortKey { client, port: number };
         let Some(port) = self.at(client).and_then(|client| client.port_mut(number)) else { return Ok(()) };
         if port.side == Side::Read {
-            return Err(Breach::Operation(entry.op));
+            return Err(ProtocolViolation::Operation(entry.op));
         }
         let refusal = if entry.len > most {
             Some(Reason::TooLong)
@@ -262,7 +262,7 @@ impl HostInterface {
             Some(Reason::Quota)
         } else if entry.target & 1 == 0 {
             if port.requests.len() >= super::client::MAX_REQUESTS {
-                return Err(Breach::TooMany);
+                return Err(ProtocolViolation::TooMany);
             }
             port.requests.push_back(entry.len);
             self.make_hungry(key);
@@ -282,7 +282,7 @@ impl HostInterface {
         Ok(())
     }
 
-    /// Hands out so many buffers to be written.
+    /// Hands out `count` buffers to be written.
     ///
     /// # Errors
     /// Why not all of them can be now.
@@ -370,7 +370,7 @@ impl HostInterface {
 
     /// Ends a client that broke the protocol.
     #[cold]
-    pub(super) fn breach(&mut self, client: u32, breach: Breach) -> Option<Arrival> {
+    pub(super) fn breach(&mut self, client: u32, breach: ProtocolViolation) -> Option<Arrival> {
         let key = self.at(client)?.key;
         self.counters.violations += 1;
         self.remove_client(key);

@@ -107,7 +107,7 @@ pub struct Prepared {
 
 /// What is sent to a client once it is admitted.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct AttachReply {
     socket: OwnedFd,
     domain: Arc<DomainSegments>,
     control: Arc<Segment>,
@@ -117,7 +117,7 @@ pub struct Parcel {
 }
 
 impl Prepared {
-    /// Makes what a client of `domain` needs, who asked over `socket`; the core's bell is `bell`.
+    /// Makes the resources of a client of `domain` that asked over `socket`; the core's bell is `bell`.
     ///
     /// # Errors
     /// The system's.
@@ -126,11 +126,11 @@ impl Prepared {
         socket: OwnedFd,
         domain: &Arc<DomainSegments>,
         bell: &BellPage,
-    ) -> io::Result<(Prepared, Parcel)> {
+    ) -> io::Result<(Prepared, AttachReply)> {
         let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None)?);
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = WakePipe::new()?;
-        let parcel = Parcel {
+        let parcel = AttachReply {
             socket: socket.try_clone()?,
             domain: domain.clone(),
             control: control.clone(),
@@ -142,7 +142,7 @@ impl Prepared {
     }
 }
 
-impl Parcel {
+impl AttachReply {
     /// Tells the client that it is admitted, and hands it its descriptors. Does not wait for it.
     ///
     /// # Errors

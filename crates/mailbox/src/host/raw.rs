@@ -115,8 +115,8 @@ impl RawClient {
         self.signal_down.pop().map(|signal| (raw(&signal.head), signal.a, signal.b))
     }
 
-    /// Passes an entry over the lane, said to be of a port (`u16::MAX`: the signal queue) and behind so many entries of its ring. False
-    /// if the lane is not the client's.
+    /// Passes an entry over the lane, with a port (`u16::MAX`: the signal queue) and the number of entries of its ring
+    /// that precede it, `after`. False if the lane is not the client's.
     pub fn pass(&mut self, port: u16, after: u32, head: RawDescriptor, a: u64, b: u64) -> bool {
         self.lane.pass(&Passed { signal: Signal { head: descriptor(head), a, b }, port, after })
     }

@@ -18,13 +18,13 @@ use std::sync::Arc;
 const AHEAD: usize = 3;
 /// Looks in vain after which a ring is active no more.
 const PATIENCE: u32 = 4096;
-/// The others are looked at in one of so many looks.
+/// The inactive rings are looked at in one of this many looks.
 const ASIDE_EVERY: u32 = 32;
 /// And then this part of them, rounded up,
 const ASIDE_PART: usize = 4;
-/// but so many at most.
+/// but at most this many rings.
 const MOST_ASIDE: usize = 16;
-/// Those that bring back buffers, in one of so many of these.
+/// Rings that bring back buffers, in one of this many of these looks.
 const BACK_EVERY: u32 = 16;
 /// Entries taken from one ring before the next one's turn.
 const BURST: u32 = 32;
@@ -54,8 +54,8 @@ impl SessionReader {
         Some(SessionReader { ring, taken: TakenCount::of_session(control)? })
     }
 
-    /// The next entry. The client is told before anything is done with it: a buffer that may come to hold something else must
-    /// not be taken for a message that was left.
+    /// The next entry. The count of taken entries is published before the entry is processed: a buffer that may come to
+    /// hold other data must not be taken for a message that was left.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Descriptor> {
         let entry = self.ring.pop()?;
@@ -74,21 +74,21 @@ impl SessionReader {
 pub(super) struct SignalReader {
     ring: RingReader<Signal>,
     taken: TakenCount,
-    told: u64,
+    reported: u64,
 }
 
 impl SignalReader {
     /// The signal queue of a client with this control segment; none if that is too short.
     pub(super) fn new(control: &Arc<Segment>) -> Option<SignalReader> {
         let ring = RingReader::new(control, ControlLayout::signal_up(), SIGNAL_ENTRIES)?;
-        Some(SignalReader { ring, taken: TakenCount::new(control)?, told: 0 })
+        Some(SignalReader { ring, taken: TakenCount::new(control)?, reported: 0 })
     }
 
-    /// The next entry. The client is told how far it got often enough that it can write on.
+    /// The next entry. Publishes the count of taken entries often enough that the client can write on.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Signal> {
         let entry = self.ring.pop();
-        if self.ring.position() - self.told >= SIGNAL_ENTRIES as u64 / 4 {
+        if self.ring.position() - self.reported >= SIGNAL_ENTRIES as u64 / 4 {
             self.tell();
         }
         entry
@@ -98,8 +98,8 @@ impl SignalReader {
     #[inline]
     pub(super) fn tell(&mut self) {
         let taken = self.ring.position();
-        if taken != self.told {
-            self.told = taken;
+        if taken != self.reported {
+            self.reported = taken;
             self.taken.store(taken);
         }
     }
@@ -424,8 +424,8 @@ impl Rings {
         self.others().div_ceil(ASIDE_PART).min(MOST_ASIDE)
     }
 
-    /// Makes those active that hold something, of the next so many that are not, with those that last brought back buffers or
-    /// without. Whether any does.
+    /// Of the next `count` inactive rings, activates those that hold an entry; `with_back` includes those that last
+    /// brought back buffers. Whether any was activated.
     fn look_aside(&mut self, count: usize, with_back: bool) -> bool {
         let before = self.active;
         self.since_aside = 0;

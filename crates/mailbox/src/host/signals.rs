@@ -4,7 +4,7 @@
 use super::client::{ClientKey, MAX_LISTENS, MAX_WAITING};
 use super::mailbox::{Get, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
-use super::slots::Breach;
+use super::slots::ProtocolViolation;
 use super::{Arrival, HostInterface};
 use crate::shared::{
     ConditionAddress, ControlLayout, Descriptor, HostCondition, Passed, Reason, Signal, SyncAddress, SyncCell,
@@ -36,7 +36,7 @@ impl HostInterface {
                     }
                     Ok(())
                 }
-                None => Err(Breach::NoSync(entry.a)),
+                None => Err(ProtocolViolation::NoSync(entry.a)),
             },
             up::CALL => match (SyncAddress::from_word(entry.a), self.at(client).map(|client| client.key)) {
                 // The result goes to the caller itself: no call can make the core write to another client.
@@ -44,14 +44,14 @@ impl HostInterface {
                     let (procedure, argument) = (head.target, entry.b);
                     return Some(Arrival::Call { client: key, procedure, argument, result });
                 }
-                _ => Err(Breach::NoSync(entry.a)),
+                _ => Err(ProtocolViolation::NoSync(entry.a)),
             },
             up::LISTEN => self.take_listen(client, entry.b),
             up::FREE_OF_PORT => {
                 self.take_free_of_port(client, head);
                 Ok(())
             }
-            other => Err(Breach::Operation(other)),
+            other => Err(ProtocolViolation::Operation(other)),
         };
         match carried_out {
             Ok(()) => None,
@@ -68,7 +68,7 @@ impl HostInterface {
     }
 
     /// A client gives credits for signals that answer nothing.
-    fn take_listen(&mut self, client: u32, kinds: u64) -> Result<(), Breach> {
+    fn take_listen(&mut self, client: u32, kinds: u64) -> Result<(), ProtocolViolation> {
         let Some(client) = self.at(client) else { return Ok(()) };
         for (kind, credits) in [
             (up::LISTEN_ERRORS, &mut client.signals.error_credits),
@@ -77,7 +77,7 @@ impl HostInterface {
             if kinds & kind != 0 {
                 *credits += 1;
                 if *credits > MAX_LISTENS {
-                    return Err(Breach::TooMany);
+                    return Err(ProtocolViolation::TooMany);
                 }
             }
         }
@@ -98,7 +98,7 @@ impl HostInterface {
         let holder = self.at(client)?;
         let mailbox = match holder.opened(head.target) {
             Ok(open) if open.side == Side::Write => open.mailbox,
-            Ok(_) => return self.breach(client, Breach::NotOpen(head.target)),
+            Ok(_) => return self.breach(client, ProtocolViolation::NotOpen(head.target)),
             Err(breach) => return self.breach(client, breach),
         };
         match holder.signals.slots.take_granted(head) {
@@ -122,7 +122,7 @@ impl HostInterface {
             // Who reads a mailbox may put back what is of it, and no more.
             Ok(given) if open.side == Side::Read && given.message.0.origin != target => {
                 self.free(given.message);
-                self.breach(client, Breach::NotOpen(head.target))
+                self.breach(client, ProtocolViolation::NotOpen(head.target))
             }
             Ok(given) => {
                 holder.messages_in += 1;
@@ -136,7 +136,7 @@ impl HostInterface {
         }
     }
 
-    fn take_signal_free(&mut self, client: u32, head: &Descriptor) -> Result<(), Breach> {
+    fn take_signal_free(&mut self, client: u32, head: &Descriptor) -> Result<(), ProtocolViolation> {
         let Some(holder) = self.at(client) else { return Ok(()) };
         let given = holder.signals.slots.take(head, false)?;
         let origin = given.message.0.origin;
@@ -149,19 +149,19 @@ impl HostInterface {
     }
 
     /// A client asks for a buffer to put into a mailbox.
-    fn take_alloc(&mut self, client: u32, entry: &Signal) -> Result<(), Breach> {
+    fn take_alloc(&mut self, client: u32, entry: &Signal) -> Result<(), ProtocolViolation> {
         let (tag, number, bytes) = (entry.a, entry.head.target, entry.head.len);
         let (most, quota) = (self.config.max_message_bytes, self.config.client_bytes);
         let Some(holder) = self.at(client) else { return Ok(()) };
         let open = holder.opened(number)?;
         let refusal = if open.side != Side::Write {
-            return Err(Breach::NotOpen(number));
+            return Err(ProtocolViolation::NotOpen(number));
         } else if bytes > most {
             Reason::TooLong
         } else if u64::from(bytes) > quota {
             Reason::Quota
         } else if !holder.signals.allocs.is_empty() && entry.b & 1 == 0 {
-            // Behind those that wait already, unless they wait for other mailboxes.
+            // After the ports that wait already, unless they wait for other mailboxes.
             self.wait_alloc(client, (tag, number, bytes))?;
             self.feed_signals(client);
             return Ok(());
@@ -188,10 +188,10 @@ impl HostInterface {
         }
     }
 
-    fn wait_alloc(&mut self, client: u32, alloc: (u64, u16, u32)) -> Result<(), Breach> {
+    fn wait_alloc(&mut self, client: u32, alloc: (u64, u16, u32)) -> Result<(), ProtocolViolation> {
         let Some(holder) = self.at(client) else { return Ok(()) };
         if holder.signals.waiting >= MAX_WAITING {
-            return Err(Breach::TooMany);
+            return Err(ProtocolViolation::TooMany);
         }
         holder.signals.waiting += 1;
         holder.signals.allocs.push_back(alloc);
@@ -271,12 +271,12 @@ impl HostInterface {
     }
 
     /// A client asks for a mailbox's next message.
-    fn take_get(&mut self, client: u32, entry: &Signal) -> Result<(), Breach> {
+    fn take_get(&mut self, client: u32, entry: &Signal) -> Result<(), ProtocolViolation> {
         let (tag, number) = (entry.a, entry.head.target);
         let Some(holder) = self.at(client) else { return Ok(()) };
         let open = holder.opened(number)?;
         if open.side != Side::Read {
-            return Err(Breach::NotOpen(number));
+            return Err(ProtocolViolation::NotOpen(number));
         }
         let waiting = holder.signals.waiting;
         let Some(mailbox) = self.mailbox_mut(open.mailbox) else {
@@ -288,7 +288,7 @@ impl HostInterface {
             return Ok(());
         }
         if waiting >= MAX_WAITING {
-            return Err(Breach::TooMany);
+            return Err(ProtocolViolation::TooMany);
         }
         mailbox.gets.push_back(Get { client, number, tag });
         if let Some(holder) = self.at(client) {
@@ -381,7 +381,9 @@ impl HostInterface {
 
     /// A client writes a sync: another client's, or the result of an upcall that the core made into it.
     fn take_sync_write(&mut self, client: u32, word: u64, value: u64) -> Option<Arrival> {
-        let Some(sync) = SyncAddress::from_word(word) else { return self.breach(client, Breach::NoSync(word)) };
+        let Some(sync) = SyncAddress::from_word(word) else {
+            return self.breach(client, ProtocolViolation::NoSync(word));
+        };
         if sync.pool == SyncPool::Client {
             if self.same_domain(client, sync.client) {
                 self.write_sync(sync, value);

@@ -39,7 +39,7 @@ pub(crate) struct Slots {
 
 /// Why a descriptor is refused; each is a breach of the protocol, since no correct client can send it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Breach {
+pub(crate) enum ProtocolViolation {
     #[error("slot {0} does not exist")]
     NoSlot(u16),
     #[error("slot {0} is not the client's, or is in another of its lives")]
@@ -147,20 +147,20 @@ impl Slots {
     /// # Errors
     /// The client does not hold it, or it does not lie in its buffer; nothing has changed then.
     #[inline(always)]
-    pub(crate) fn take(&mut self, from: &Descriptor, range: bool) -> Result<Given, Breach> {
-        let slot = self.slots.get_mut(from.slot as usize).ok_or(Breach::NoSlot(from.slot))?;
+    pub(crate) fn take(&mut self, from: &Descriptor, range: bool) -> Result<Given, ProtocolViolation> {
+        let slot = self.slots.get_mut(from.slot as usize).ok_or(ProtocolViolation::NoSlot(from.slot))?;
         let held = slot.message.as_mut().filter(|_| slot.generation == from.generation);
-        let span = &mut *held.ok_or(Breach::NotHeld(from.slot))?.0;
+        let span = &mut *held.ok_or(ProtocolViolation::NotHeld(from.slot))?.0;
         let delivered = (slot.state == State::Delivered).then_some(span.len);
         if range {
             let end = u64::from(from.offset) + u64::from(from.len);
             if from.offset < span.first || end > u64::from(span.end) {
-                return Err(Breach::Outside { slot: from.slot, offset: from.offset, len: from.len });
+                return Err(ProtocolViolation::Outside { slot: from.slot, offset: from.offset, len: from.len });
             }
             (span.start, span.len) = (from.offset, from.len);
         }
         self.bytes -= u64::from(span.end - span.first);
-        let message = slot.message.take().ok_or(Breach::NotHeld(from.slot))?;
+        let message = slot.message.take().ok_or(ProtocolViolation::NotHeld(from.slot))?;
         match delivered {
             Some(len) => {
                 self.delivered -= 1;
@@ -178,9 +178,9 @@ impl Slots {
     /// # Errors
     /// As there, or it holds a message to read.
     #[inline(always)]
-    pub(crate) fn take_granted(&mut self, from: &Descriptor) -> Result<Message, Breach> {
+    pub(crate) fn take_granted(&mut self, from: &Descriptor) -> Result<Message, ProtocolViolation> {
         match self.slots.get(from.slot as usize) {
-            Some(slot) if slot.state == State::Delivered => Err(Breach::NotGranted(from.slot)),
+            Some(slot) if slot.state == State::Delivered => Err(ProtocolViolation::NotGranted(from.slot)),
             _ => self.take(from, true).map(|given| given.message),
         }
     }
@@ -214,20 +214,23 @@ mod tests {
         let grant = slots.grant(message(128, 64)).unwrap();
         let put = Descriptor { offset: 136, len: 56, ..grant };
         for (wrong, breach) in [
-            (Descriptor { slot: 2, ..put }, Breach::NoSlot(2)),
-            (Descriptor { slot: 1, ..put }, Breach::NotHeld(1)),
-            (Descriptor { generation: put.generation + 1, ..put }, Breach::NotHeld(put.slot)),
-            (Descriptor { len: 57, ..put }, Breach::Outside { slot: put.slot, offset: 136, len: 57 }),
-            (Descriptor { offset: 127, ..put }, Breach::Outside { slot: put.slot, offset: 127, len: 56 }),
-            (Descriptor { len: u32::MAX, ..put }, Breach::Outside { slot: put.slot, offset: 136, len: u32::MAX }),
+            (Descriptor { slot: 2, ..put }, ProtocolViolation::NoSlot(2)),
+            (Descriptor { slot: 1, ..put }, ProtocolViolation::NotHeld(1)),
+            (Descriptor { generation: put.generation + 1, ..put }, ProtocolViolation::NotHeld(put.slot)),
+            (Descriptor { len: 57, ..put }, ProtocolViolation::Outside { slot: put.slot, offset: 136, len: 57 }),
+            (Descriptor { offset: 127, ..put }, ProtocolViolation::Outside { slot: put.slot, offset: 127, len: 56 }),
+            (
+                Descriptor { len: u32::MAX, ..put },
+                ProtocolViolation::Outside { slot: put.slot, offset: 136, len: u32::MAX },
+            ),
         ] {
             assert_eq!(slots.take_granted(&wrong).err(), Some(breach));
         }
         let taken = slots.take_granted(&put).unwrap();
         assert_eq!((taken.0.start, taken.0.len), (136, 56));
-        assert_eq!(slots.take_granted(&put).err(), Some(Breach::NotHeld(put.slot)));
+        assert_eq!(slots.take_granted(&put).err(), Some(ProtocolViolation::NotHeld(put.slot)));
         let delivered = slots.deliver(message(0, 10)).unwrap();
-        assert_eq!(slots.take_granted(&delivered).err(), Some(Breach::NotGranted(delivered.slot)));
+        assert_eq!(slots.take_granted(&delivered).err(), Some(ProtocolViolation::NotGranted(delivered.slot)));
         assert_eq!(slots.take(&delivered, false).unwrap().delivered, Some(10));
         assert_eq!((slots.bytes(), slots.granted(), slots.delivered(), slots.vacant()), (0, 0, 0, 2));
     }

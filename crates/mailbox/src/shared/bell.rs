@@ -101,8 +101,8 @@ impl CoreBell {
         CoreBell { page }
     }
 
-    /// After publishing: whether the core must be rung for it. `rung` is the caller's own, 0 at first: the last sleep that
-    /// it was told to ring in.
+    /// After publishing: whether the core must be rung for it. `rung` belongs to the caller and starts at 0: the epoch
+    /// of the last sleep that the caller was asked to ring in.
     #[inline]
     pub(crate) fn must_ring(&self, rung: &mut u64) -> bool {
         #[cfg(not(loom))]

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[cfg(not(loom))]
 pub(super) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) -> bool {
     use rustix::thread::futex;
-    // More seconds than the kernel counts: as good as for ever.
+    // More seconds than the kernel counts: waits without a timeout.
     let timeout = timeout.and_then(|timeout| futex::Timespec::try_from(timeout).ok());
     futex::wait(word, futex::Flags::empty(), seen, timeout.as_ref()) == Err(rustix::io::Errno::TIMEDOUT)
 }

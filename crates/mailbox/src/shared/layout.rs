@@ -52,8 +52,8 @@ const PORTS_UP_AT: usize = SIGNAL_DOWN_AT + SIGNAL_RING_BYTES + APART_BYTES;
 const PORTS_DOWN_AT: usize = PORTS_UP_AT + PORTS * PORT_RING_STRIDE;
 const END: usize = PORTS_DOWN_AT + PORTS * PORT_RING_STRIDE;
 
-/// Places in a control segment, in bytes from its start. Indices are taken modulo what there is, so every place lies
-/// inside; whether an index was a fair one is for who got it to check.
+/// Places in a control segment, in bytes from its start. Indices are taken modulo the number of places, so every place
+/// lies inside; the receiver of an index checks whether it was valid.
 pub(crate) struct ControlLayout;
 
 impl ControlLayout {

@@ -75,7 +75,7 @@ pub enum Reason {
     TooLong = 5,
     /// The mailbox was deleted, or this side of it closed.
     Closed = 6,
-    /// Given up by who asked.
+    /// Given up by the caller.
     Cancelled = 7,
     /// No open mailbox has that number.
     UnknownMailbox = 8,

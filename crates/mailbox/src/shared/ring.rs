@@ -225,8 +225,8 @@ impl<E: Entry> RingReader<E> {
         self.0.words.word(self.0.next).load(Ordering::Acquire) as u8 == self.0.lap
     }
 
-    /// The entry so many behind the next one, if it was written and lies before the ring's end, without taking it: its words may
-    /// be others when it is taken.
+    /// The entry `behind` places after the next one, without taking it, if that entry was written and lies before the
+    /// ring's end. Its words may have changed by the time it is taken.
     #[inline(always)]
     pub(crate) fn peek(&self, behind: usize) -> Option<E> {
         let at = self.0.next + behind * E::WORDS;
@@ -268,7 +268,7 @@ impl TakenCount {
         self.0.word(0).load(Ordering::Acquire)
     }
 
-    /// By the reader: it has taken so many so far.
+    /// By the reader: the number of entries it has taken.
     #[inline(always)]
     pub(crate) fn store(&self, taken: u64) {
         self.0.word(0).store(taken, Ordering::Release);

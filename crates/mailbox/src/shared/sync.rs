@@ -99,7 +99,8 @@ impl SyncCell {
         Some(value)
     }
 
-    /// By the reader, who was told the value otherwise: the cell is free. A write that comes all the same finds an earlier life.
+    /// By the reader, after it received the value by another path: the cell is free. A later write finds an earlier
+    /// life.
     #[inline]
     pub(crate) fn free(&self, generation: u16) {
         self.0.word(0).store(state(generation, FREE), Ordering::Release);
@@ -111,7 +112,8 @@ impl SyncCell {
         self.0.word(0).load(Ordering::Acquire) == state(generation, PENDING)
     }
 
-    /// By the reader, who was told otherwise that it is written: frees it, if it had given up. Whether it had.
+    /// By the reader, after it learned by another path that the cell is written: frees the cell if the wait was
+    /// cancelled. True if it was.
     pub(crate) fn free_if_cancelled(&self, generation: u16) -> bool {
         self.turn(state(generation, CANCELLED), state(generation, FREE)).is_ok()
     }

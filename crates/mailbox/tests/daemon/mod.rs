@@ -49,7 +49,7 @@ pub(crate) enum Upcall {
 pub(crate) enum How {
     HungUp,
     ProcessEnded,
-    Breach(String),
+    ProtocolViolation(String),
 }
 
 /// A client that is gone.
@@ -386,7 +386,7 @@ impl Core {
             }
             Arrival::Violation { client, reason } => {
                 let (_, pid) = self.clients.remove(&client.number()).unwrap();
-                self.ended.push(Ended { pid, how: How::Breach(reason) });
+                self.ended.push(Ended { pid, how: How::ProtocolViolation(reason) });
             }
         }
     }

@@ -90,7 +90,7 @@ fn what_was_enqueued_to_a_mailbox_before_it_was_closed_is_in_it() {
     world.quiet_turn();
     assert_eq!(std::iter::from_fn(|| reader.next(get)).count(), 3);
     assert!(world.host.client_info(key).is_some(), "nothing was broken");
-    // Behind the closing there is no such mailbox.
+    // After the closing there is no such mailbox.
     let (_, slot, generation, _, offset, _) = granted[3];
     client.push(out, (ENQUEUE, slot, generation, number, offset, 5));
     assert!(matches!(&world.turn()[..], [Arrival::Violation { .. }]));

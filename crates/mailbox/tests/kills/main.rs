@@ -108,7 +108,11 @@ impl Scene {
                 (core.in_use(), core.host.mailbox_count(), core.host.attached()) == (in_use, mailboxes, 1)
             });
             self.daemon.ask(|core| {
-                assert!(!core.ended.iter().any(|ended| matches!(ended.how, How::Breach(_))), "{:?}", core.ended);
+                assert!(
+                    !core.ended.iter().any(|ended| matches!(ended.how, How::ProtocolViolation(_))),
+                    "{:?}",
+                    core.ended
+                );
                 assert_eq!(core.host.counters().violations, 0);
             });
             assert_eq!(Traces::now(), self.traces);
@@ -190,7 +194,7 @@ fn a_process_killed_at_any_step_of_any_operation_leaves_nothing() {
             let failpoint = format!("{name}:{pass}");
             let victim = scene.start((at + pass) % 2, Some(&failpoint));
             let how = victim.forgotten(name != "attach.before_connect", &failpoint);
-            assert!(!matches!(how, Some(How::Breach(_))), "{failpoint}: {how:?}");
+            assert!(!matches!(how, Some(How::ProtocolViolation(_))), "{failpoint}: {how:?}");
         }
     }
     scene.end();

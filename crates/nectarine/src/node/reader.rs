@@ -48,7 +48,7 @@ impl Reader {
         self.begin_get_by(Wait::at_most(timeout))
     }
 
-    /// [`Reader::begin_get`] that waits as it is told; `None` when its time is over. Over packets, [`Wait::Poll`] is
+    /// [`Reader::begin_get`] that waits as `wait` says; `None` when its time is over. Over packets, [`Wait::Poll`] is
     /// [`Wait::Block`].
     ///
     /// # Errors

@@ -35,7 +35,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut inner = self.client.shared.lock();
         self.place.close(&mut inner);
-        self.client.look_after(&inner);
+        self.client.tick(&inner);
     }
 }
 

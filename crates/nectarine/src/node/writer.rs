@@ -50,7 +50,7 @@ impl Writer {
         self.begin_put_by(bytes, Wait::at_most(timeout))
     }
 
-    /// [`Writer::begin_put`] that waits as it is told; `None` when its time is over. Over packets, [`Wait::Poll`] is
+    /// [`Writer::begin_put`] that waits as `wait` says; `None` when its time is over. Over packets, [`Wait::Poll`] is
     /// [`Wait::Block`].
     ///
     /// # Errors

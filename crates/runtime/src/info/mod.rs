@@ -1,4 +1,4 @@
-//! What a context tells of itself: the rows of `crossdock streams|subscriptions|formats|contexts|clients|mailboxes`.
+//! Reports of a context: the rows of `crossdock streams|subscriptions|formats|contexts|clients|mailboxes`.
 //!
 //! All counters count from the context's start. The same structures are the JSON of the HTTP API.
 
@@ -27,7 +27,7 @@ pub struct StreamInfo {
     pub records_in: u64,
     /// Payload bytes that came in.
     pub bytes_in: u64,
-    /// Records that came in while nobody subscribed; they were dropped.
+    /// Records that came in without a subscription; they were dropped.
     pub records_unclaimed: u64,
     /// Records in packets whose payload is not what its format says; they were dropped.
     pub records_malformed: u64,
@@ -82,7 +82,7 @@ pub struct SubscriptionInfo {
     /// Records that wait for a conversion.
     #[serde(default)]
     pub held_records: u64,
-    /// What they take, in bytes.
+    /// Their size, in bytes.
     #[serde(default)]
     pub held_bytes: u64,
 }
@@ -122,7 +122,7 @@ pub struct ConversionInfo {
     pub owner: String,
     /// Whether it is used; otherwise another one between the same formats covers it.
     pub in_force: bool,
-    /// What it is reckoned to cost a record, in ns.
+    /// Its estimated cost for a record, in ns.
     pub ns_per_record: f64,
 }
 
@@ -160,7 +160,7 @@ pub struct PathInfo {
     pub steps: Vec<PathStep>,
     /// What runs, in order: the steps, made one where that was possible.
     pub parts: Vec<String>,
-    /// What it is reckoned to cost a record, in ns, with what it moves.
+    /// Its estimated cost for a record, moved bytes included, in ns.
     pub ns_per_record: f64,
     /// What it costs a record, in ns, measured on the latest records; only in a plan, and where there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -338,7 +338,7 @@ pub struct MailboxInfo {
     pub name: String,
     /// How its operations travel: `rings` or `signal_queue`.
     pub implementation: String,
-    /// Who made it: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
+    /// Its creator: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
     pub owner: String,
     /// The task that takes each message in the context; readers do where it is absent.
     pub upcall: Option<String>,

@@ -1,4 +1,4 @@
-//! What the platform tells of itself: handlers, contexts, changes, events, and how it was in the last minutes.
+//! Reports of the platform: handlers, contexts, changes, events, and the history of the last minutes.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,28 +31,29 @@ pub struct HandlerInfo {
     pub reads: Vec<String>,
     /// The derived stream that it makes.
     pub makes: String,
-    /// `running`; `waiting`, for a stream or its format; `failed`, stopped since it panicked, did not return or went over its budget.
+    /// `running`; `waiting`, for a stream or its format; `failed`, stopped since it panicked, did not return or went
+    /// over its budget.
     pub status: String,
     /// Why it is in this status, where there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// The context where it runs; none while it waits for its first format.
     pub context: Option<String>,
-    /// Whether the context was named by who deployed it.
+    /// Whether its specification names the context.
     pub is_fixed: bool,
     /// `communication` or `computation`: what measuring it showed it to be centred on; empty before.
     pub class: String,
     /// What state it keeps between batches, if any: a name and version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// What it does with each format that it reads.
+    /// Its entry for each format that it reads.
     pub inputs: Vec<HandlerInputInfo>,
-    /// What it was reckoned to take when it was let in, at the stream's peak rate.
+    /// Its estimated load when it was admitted, at the stream's peak rate.
     pub predicted: LoadInfo,
-    /// What is kept for it, if anything: what it reserves, or the paths that it lies on.
+    /// Its reservation, if any: its own, or that of the paths that it lies on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<LoadInfo>,
-    /// What it took in the last second.
+    /// Its load in the last second.
     pub measured: LoadInfo,
     /// Records that came in.
     pub records_in: u64,
@@ -80,7 +81,7 @@ pub struct HandlerInfo {
     pub queued: u64,
     /// The bound on them.
     pub queue_bound: u64,
-    /// One record in so many is let through now, since its core is near its limit; 1: all.
+    /// One record in `sampled` is let through now, since its core is near its limit; 1: all.
     pub sampled: u32,
     /// Values that some of its parameters have now in the place of their own, since its core is near its limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -89,7 +90,7 @@ pub struct HandlerInfo {
     pub changes: u64,
 }
 
-/// What a handler does with one format.
+/// A handler's entry for one format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HandlerInputInfo {
@@ -162,7 +163,7 @@ pub struct HandlerContextInfo {
     pub lost: Option<String>,
 }
 
-/// What a context or handler was like in one second.
+/// The figures of a context or handler for one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MomentInfo {
@@ -210,7 +211,7 @@ pub struct ChangeInfo {
     pub what: String,
 }
 
-/// What would be changed to come to a wanted state, or why that cannot be.
+/// The changes that lead to a wanted state, or the reasons why it is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanInfo {
@@ -218,10 +219,11 @@ pub struct PlanInfo {
     pub changes: Vec<ChangeInfo>,
     /// Why it cannot be; nothing changes then, but where it `is_begun`.
     pub refusals: Vec<String>,
-    /// Whether it was carried out in part all the same: what was done stands, or is finished when a context that did not answer does.
+    /// Whether it was carried out in part all the same: what was done stands, or is finished when a context that did
+    /// not answer does.
     #[serde(default)]
     pub is_begun: bool,
-    /// What there is to know beside: a stream that is not there yet, a cost that was only reckoned.
+    /// Further notes: a stream that does not exist yet, a cost that was only estimated.
     pub notes: Vec<String>,
 }
 
@@ -243,8 +245,8 @@ pub struct EventInfo {
     pub number: u64,
     /// When, in ms since 1970.
     pub at_ms: u64,
-    /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`, `degraded`, `restored`, `lost`,
-    /// `returned` …
+    /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`,
+    /// `degraded`, `restored`, `lost`, `returned` …
     pub kind: String,
     /// The handler that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,32 +1,33 @@
-//! What the control manager does by itself, once a second: handlers move off a c-core that has lost its headroom, and back;
-//! streams that allow it are sampled; who goes over its budget moves or is stopped. What was only reckoned is measured.
+//! The control manager's own actions, once a second: it moves handlers off a c-core that has lost its headroom, and
+//! back; samples streams that allow it; moves or stops handlers that exceed their budget; and measures costs that were
+//! only estimated.
 
 use crate::admission::{ALWAYS_PERCENT, Room};
 use crate::docked::StreamFacts;
 use crate::handle::Stopped;
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
-use crate::managers::paths::{Station, reserves};
+use crate::managers::paths::{PathNode, reserves};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
 use crate::platform::gauges::Loss;
 use crossdock_control::admission::{Need, Place};
-use crossdock_control::balance::{Decision, HandlerSecond, Overrun, Second, StreamSecond};
+use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample, StreamSample};
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Load};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One batch in so many has to be over its budget, of those whose time was taken, for its handler to count as over.
+/// A handler counts as over its budget if at least one in this many of its timed batches is over it.
 const OVER_OF: u64 = 10;
 
-/// Seconds without thinning out after which a context keeps up with a handler's records again.
+/// Seconds without shedding after which a context keeps up with a handler's records again.
 const CALM_S: u32 = 10;
 
-/// What a context leaves out of a handler's records all by itself, when it is behind with its work: within seconds it may begin and
-/// end a hundred times, so it is told as one.
+/// The records of a handler that a context sheds by itself while it is behind. Shedding may begin and end a hundred
+/// times within seconds, so it is reported as one event.
 #[derive(Debug, Default)]
 pub(crate) struct Thinning {
-    /// Batches thinned out, and records left out, as last looked at.
+    /// Batches that were sampled, and records left out, at the last reading.
     batches: u64,
     left_out: u64,
     /// Records left out before it began; none while the context keeps up.
@@ -35,7 +36,7 @@ pub(crate) struct Thinning {
 }
 
 impl Thinning {
-    /// Takes in what the last second counted; what there is to tell, if anything: which kind of event, and in words.
+    /// Takes in the counters at the end of a second. Returns the event to report, if any: its kind and its text.
     fn second(&mut self, batches: u64, left_out: u64) -> Option<(&'static str, String)> {
         let thins = batches != std::mem::replace(&mut self.batches, batches);
         let left_before = std::mem::replace(&mut self.left_out, left_out);
@@ -58,21 +59,22 @@ impl Thinning {
 }
 
 impl Managers {
-    /// Tells whose records contexts have begun to thin out by themselves, and for whom that is over.
+    /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over.
     pub(crate) fn note_thinned(&mut self) {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
             let Some(placed) = self.overlay.stage(there.stage) else { continue };
             let (batches, left_out) = (placed.gauges.thinned.get(), placed.gauges.lost(Loss::Sampled));
-            told.extend(there.thinning.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
+            events.extend(there.thinning.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
         }
-        for (name, kind, text) in told {
+        for (name, kind, text) in events {
             self.note(kind, &name, text);
         }
     }
 
-    /// Reckons what handlers need at the rates that their streams have come to by now, and at least what they take.
-    pub(crate) fn reckon(&mut self) {
+    /// Recomputes what handlers need at the rates that their streams have reached by now, and at least their present
+    /// load.
+    pub(crate) fn recompute(&mut self) {
         let names: BTreeSet<String> =
             self.handlers.values().flat_map(|there| &there.reads).map(|(stream, _)| stream.clone()).collect();
         let Ok(streams) = self.known_streams(names) else { return };
@@ -82,24 +84,24 @@ impl Managers {
         self.reserve_paths();
     }
 
-    /// Keeps for handlers what the paths need that they lie on.
+    /// Reserves for handlers what the paths need that they lie on.
     fn reserve_paths(&mut self) {
         let reserves =
-            reserves(&self.handlers.iter().map(|(name, there)| (name.as_str(), Station::of(there))).collect());
+            reserves(&self.handlers.iter().map(|(name, there)| (name.as_str(), PathNode::of(there))).collect());
         for (name, there) in &mut self.handlers {
             there.need.reserve = there.spec.reserve().max(reserves.get(name).copied().unwrap_or_default());
         }
     }
 
-    /// Tells the context with the device what time it has left for subscriptions' queries. What these had been let in for when
-    /// that was found, in ns per s.
+    /// Reports to the context with the device the time that it has left for subscriptions' queries. Returns the
+    /// admitted load of these queries at that time, in ns per s.
     pub(crate) fn tell_room(&mut self) -> u64 {
         let Ok(queries) = self.dock.run(|context| context.admission.queries()) else { return 0 };
         let contexts = self.contexts();
         let Some(dock) = contexts.list().first() else { return 0 };
         let measured = dock.system.time_ns_per_s;
-        // What was let in during the last second is not in what was measured in it, or in part only; and of what was let in for
-        // a peak there may be less now.
+        // The measurement of the last second contains the queries admitted in it only in part; and a query admitted for
+        // a peak may have less load now.
         let recent = queries.admitted.saturating_sub(self.admitted_before);
         let more = measured.saturating_add(recent).max(queries.committed).saturating_sub(measured);
         let most = dock.capacity.most.time_ns_per_s;
@@ -113,7 +115,7 @@ impl Managers {
         queries.admitted
     }
 
-    /// What is known of some streams.
+    /// The known formats and rates of some streams.
     pub(crate) fn known_streams(&self, names: BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let facts = self.dock.run(move |context| {
             let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
@@ -122,7 +124,7 @@ impl Managers {
         Ok(facts.into_iter().map(|facts| (facts.name.clone(), KnownStream::from(facts))).collect())
     }
 
-    /// Looks at the last second, and does what it shows to be needed.
+    /// Evaluates the last second, and carries out the changes that it requires.
     pub(crate) fn balance(&mut self) {
         let Ok(contexts) = Contexts::new(self.context_list()) else { return };
         let (mut handlers, mut streams) = (Vec::new(), Vec::new());
@@ -134,7 +136,7 @@ impl Managers {
             let seen = std::mem::replace(&mut there.overruns_seen, overruns);
             let timed_seen = std::mem::replace(&mut there.timed_seen, timed);
             let (over, of) = (overruns.saturating_sub(seen), timed.saturating_sub(timed_seen));
-            // A few are another process's having had the core. Who was put somewhere stays there.
+            // A few overruns come from another process on the core. A handler with a fixed context stays there.
             let is_over = over * OVER_OF >= of.max(1)
                 && (there.spec.place.is_none() || there.spec.over_budget == OverBudget::Stop);
             if matches!(there.status, Status::Failed(_)) {
@@ -147,7 +149,7 @@ impl Managers {
             };
             let (context, need) = (usize::from(stage.at.0), Need { load, ..there.need });
             let cost = there.entries.first().map(|entry| entry.cost).unwrap_or_default();
-            handlers.push(HandlerSecond {
+            handlers.push(HandlerSample {
                 name: name.clone(),
                 context,
                 need,
@@ -163,10 +165,10 @@ impl Managers {
             let (one_in, one_in_most) = (there.one_in, there.spec.may_sample.unwrap_or(1));
             let rule = rule::second(there, load, rates.msgs_in_per_s);
             if one_in_most > 1 || rule.is_some() {
-                streams.push(StreamSecond { name: name.clone(), context, load, one_in, one_in_most, rule });
+                streams.push(StreamSample { name: name.clone(), context, load, one_in, one_in_most, rule });
             }
         }
-        let second = Second { contexts: &contexts, handlers: &handlers, streams: &streams };
+        let second = Sample { contexts: &contexts, handlers: &handlers, streams: &streams };
         for decision in self.balance.second(&second) {
             if let Err(why) = self.decide(decision) {
                 self.events.note("undone", Default::default(), why);
@@ -246,7 +248,7 @@ impl Managers {
             let Some((format, sample)) = sample.filter(|(_, sample)| !sample.is_empty()) else { continue };
             let workshop = &mut self.workshop;
             let batch = stream.records_per_batch;
-            if let Ok(outcome) = workshop.scales.weigh(&program, &workshop.natives, format, sample, batch) {
+            if let Ok(outcome) = workshop.scales.measure(&program, &workshop.natives, format, sample, batch) {
                 (entry.cost, entry.made) = (outcome.cost, outcome.made);
             }
         }

@@ -1,9 +1,10 @@
-//! The handler manager's records: what is deployed, in which version, with which entry for each format that it reads.
+//! The handler manager's records: the deployed handlers, their versions, and their entry for each format that they
+//! read.
 
 use crate::config::ContextKind;
 use crate::docked::StreamFacts;
 use crate::managers::balancing::Thinning;
-use crate::managers::measure::Scales;
+use crate::managers::measure::CostModel;
 use crate::managers::rule::RuleCosts;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::StageId;
@@ -46,12 +47,12 @@ impl From<StreamFacts> for KnownStream {
     }
 }
 
-/// What a handler does with one format of one of its streams.
+/// A handler's entry for one format of one of its streams.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) stream: String,
     pub(crate) input: Format,
-    /// What it makes; none where its program does not fit the format.
+    /// The format that it makes; none where its program does not fit the format.
     pub(crate) output: Option<Format>,
     pub(crate) form: Option<HandlerForm>,
     /// Why it does not fit.
@@ -114,7 +115,7 @@ pub(crate) fn outputs(entries: &[Entry]) -> Vec<Format> {
     outputs
 }
 
-/// What entries need at their streams' rates.
+/// The load of entries at their streams' rates.
 pub(crate) fn need(
     entries: &[Entry],
     spec: &HandlerSpec,
@@ -124,8 +125,8 @@ pub(crate) fn need(
     need_of(entries.iter().map(|entry| (entry, &entry.cost)), spec, streams, is_metered)
 }
 
-/// What entries need that cost this. Of a stream's formats the one that costs the most is reckoned with the whole rate: which
-/// of them comes how often is not known.
+/// The load of entries with these costs. The most expensive format of a stream is counted with the stream's whole rate,
+/// since the rate of each format is not known.
 pub(crate) fn need_of<'a>(
     entries: impl Iterator<Item = (&'a Entry, &'a Cost)>,
     spec: &HandlerSpec,
@@ -155,7 +156,7 @@ pub(crate) fn need_of<'a>(
     need
 }
 
-/// Of each stream that entries are for, what the one costs that costs the most.
+/// The highest cost of an entry, for each stream that entries read.
 pub(crate) fn dearest<'a>(entries: impl Iterator<Item = (&'a Entry, &'a Cost)>) -> BTreeMap<&'a str, &'a Cost> {
     let mut dearest: BTreeMap<&str, &Cost> = BTreeMap::new();
     for (entry, cost) in entries.filter(|(entry, _)| entry.output.is_some()) {
@@ -167,20 +168,20 @@ pub(crate) fn dearest<'a>(entries: impl Iterator<Item = (&'a Entry, &'a Cost)>) 
     dearest
 }
 
-/// What entries make at the rates that they need are reckoned for.
+/// The output of entries at the rates that their load is computed for.
 pub(crate) fn leaving(entries: &[Entry], need: &Need) -> Flow {
     let flows =
         entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.cost.leaving(need.rate_msgs_per_s));
     flows.max_by_key(|flow| flow.bytes_per_s).unwrap_or_default()
 }
 
-/// Makes a handler. What a user's own kind does meanwhile is not to be the managers' end.
+/// Makes a handler. A panic in a user's own kind is caught, so that it does not end the managers.
 fn make(program: &HandlerProgram, natives: &Natives, format: &Format) -> Result<Made, String> {
     let made = catch_unwind(AssertUnwindSafe(|| program.make(natives, format)));
     made.map_err(|_| "it panicked when it was made".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// What a specification makes its handler from.
+/// The program of a specification's handler.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
         (Some(sql), None) => Source::Sql(sql.clone()),
@@ -209,14 +210,14 @@ pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>
     }
 }
 
-/// What handlers are compiled and measured with.
+/// The means to compile and measure handlers.
 #[derive(Debug)]
-pub(crate) struct Workshop {
+pub(crate) struct HandlerCompiler {
     pub(crate) natives: Natives,
-    pub(crate) scales: Scales,
+    pub(crate) scales: CostModel,
 }
 
-impl Workshop {
+impl HandlerCompiler {
     /// Compiles a handler for all formats of its streams.
     ///
     /// # Errors
@@ -244,7 +245,7 @@ impl Workshop {
         Ok(compiled)
     }
 
-    /// What a handler's entries cost with its parameters' values as they are to be.
+    /// The costs of a handler's entries with the new values of its parameters.
     ///
     /// # Errors
     /// The handler panicked, or did not return, when it was measured.
@@ -261,8 +262,8 @@ impl Workshop {
             let sample = stream.and_then(|stream| stream.formats.iter().find(|(format, _)| *format == entry.input));
             let sample = sample.map(|(_, sample)| sample.as_slice()).unwrap_or_default();
             let batch = entry.cost.messages_per_batch;
-            let Workshop { natives, scales } = self;
-            costs.push(scales.weigh(&program, natives, &entry.input, sample, batch)?.cost);
+            let HandlerCompiler { natives, scales } = self;
+            costs.push(scales.measure(&program, natives, &entry.input, sample, batch)?.cost);
         }
         Ok(costs)
     }
@@ -286,8 +287,8 @@ impl Workshop {
                 return Ok(CompiledEntry { entry, handler: None, is_metered: true });
             }
         };
-        let Workshop { natives, scales } = self;
-        let outcome = scales.weigh(program, natives, format, sample, stream.records_per_batch)?;
+        let HandlerCompiler { natives, scales } = self;
+        let outcome = scales.measure(program, natives, format, sample, stream.records_per_batch)?;
         (entry.cost, entry.made) = (outcome.cost, outcome.made);
         entry.why = None;
         entry.output = Some(made.output);
@@ -298,10 +299,10 @@ impl Workshop {
     }
 }
 
-/// How a deployed handler is.
+/// The state of a deployed handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// It works on what comes.
+    /// It works on incoming records.
     Running,
     /// It waits for a stream's first format.
     Waiting(String),
@@ -332,13 +333,13 @@ pub(crate) struct Deployed {
     pub(crate) overruns_seen: u64,
     pub(crate) timed_seen: u64,
     pub(crate) fault_times_s: Vec<u64>,
-    /// One record in so many is let through now.
+    /// One record in `one_in` is let through now.
     pub(crate) one_in: u32,
-    /// Whether its context lets even less through now and then.
+    /// Whether its context sheds more of its records at times.
     pub(crate) thinning: Thinning,
-    /// Whether it goes by its own rule for doing with less now.
+    /// Whether its `degrade` rule is applied now.
     pub(crate) is_degraded: bool,
-    /// What its entries cost while it does, and else, once that was measured.
+    /// The costs of its entries with and without the rule, once they were measured.
     pub(crate) rule_costs: Option<RuleCosts>,
 }
 

@@ -1,4 +1,5 @@
-//! The managers' way to the context that has the device: short questions and changes, carried out between two batches.
+//! The managers' channel to the context that has the device: short queries and changes, carried out between two
+//! batches.
 
 use crate::announcing::Plans;
 use crate::context::Context;
@@ -7,19 +8,19 @@ use crossdock_device::Doorbell;
 use crossdock_format::Format;
 use std::sync::mpsc::SyncSender;
 
-/// Where the managers ask the context with the device.
+/// The managers' access to the context with the device.
 #[derive(Debug)]
-pub(crate) struct Dock {
+pub(crate) struct IoContext {
     commands: SyncSender<Command>,
     doorbell: Doorbell,
 }
 
-impl Dock {
-    pub(crate) fn new(commands: SyncSender<Command>, doorbell: Doorbell) -> Dock {
-        Dock { commands, doorbell }
+impl IoContext {
+    pub(crate) fn new(commands: SyncSender<Command>, doorbell: Doorbell) -> IoContext {
+        IoContext { commands, doorbell }
     }
 
-    /// Has the context do something, and waits for what comes of it.
+    /// Runs a function in the context, and waits for its result.
     ///
     /// # Errors
     /// The context has stopped.
@@ -34,7 +35,7 @@ impl Dock {
         wait.recv().map_err(|_| Stopped)
     }
 
-    /// What reads a stream, planned on this thread for formats that it is to have.
+    /// Plans the queries that read a stream, on this thread, for formats that the stream is to have.
     ///
     /// # Errors
     /// The context has stopped.

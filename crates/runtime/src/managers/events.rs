@@ -1,4 +1,4 @@
-//! What happened on the platform, for people and for `events --follow`.
+//! Events of the platform, for people and for `events --follow`.
 
 use crate::info::EventInfo;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ pub(crate) struct Events(Arc<Mutex<Log>>);
 struct Log {
     kept: VecDeque<EventInfo>,
     last: u64,
-    /// Who writes them down as well.
+    /// Also receives every event, if it is set.
     sink: Option<Sink>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Log {
     }
 }
 
-/// What an event is about.
+/// The handler and the context that an event is about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct About<'a> {
     pub(crate) handler: Option<&'a str>,
@@ -56,7 +56,7 @@ impl Events {
         log.kept.push_back(event);
     }
 
-    /// Has them taken by `sink` as well: first those that there are.
+    /// Passes events to `sink` as well, first those that are kept.
     pub(crate) fn log_to(&self, mut sink: Sink) {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.kept.iter().for_each(&mut sink);

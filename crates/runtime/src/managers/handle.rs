@@ -1,4 +1,4 @@
-//! The rest of the daemon's side of the managers: what is wanted, what is there, what happened.
+//! The rest of the daemon's handle to the managers: change requests, reports and events.
 
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 
-/// A change of what is wanted.
+/// A change of the wanted handlers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Wish {
+pub enum ChangeRequest {
     /// A new handler.
     Deploy(HandlerSpec),
     /// Another version of a handler that is there.
@@ -42,29 +42,29 @@ pub enum Wish {
     All(Vec<HandlerSpec>),
 }
 
-/// What the managers are asked.
-pub(crate) enum Ask {
+/// A request to the managers.
+pub(crate) enum ControlRequest {
     Change {
-        wish: Wish,
+        wish: ChangeRequest,
         discard_state: bool,
         to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
     },
     Plan {
-        wish: Wish,
+        wish: ChangeRequest,
         discard_state: bool,
         to: oneshot::Sender<PlanInfo>,
     },
-    /// From the context: a stream that handlers read has a format more.
+    /// From the context: a stream that handlers read has one more format.
     NewFormat {
         stream: u32,
     },
-    /// From the context: a subscription's query that it has no time for is to run elsewhere.
+    /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
     PlaceQuery(Box<Query>),
     /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
     RemoveQuery(String),
     /// From the context: a subscription's query fits nowhere; the stream and the figures.
     QueryRefused(String),
-    /// A kind of native handler more.
+    /// One more kind of native handler.
     AddNative {
         kind: Box<NativeKind>,
         to: oneshot::Sender<()>,
@@ -72,20 +72,20 @@ pub(crate) enum Ask {
     Stop,
 }
 
-/// A handle to the managers of a daemon. Cheap to clone. What there is is told at once, also while a change is being made; who
-/// changed something sees it with the next question.
+/// A handle to the managers of a daemon. Cheap to clone. Reports on handlers and contexts are answered at once, also
+/// during a change; a caller sees its own change from its next call on.
 #[derive(Clone, Debug)]
 pub struct ManagerHandle {
-    asks: Sender<Ask>,
+    asks: Sender<ControlRequest>,
     views: Views,
 }
 
 impl ManagerHandle {
-    pub(crate) fn new(asks: Sender<Ask>, views: Views) -> ManagerHandle {
+    pub(crate) fn new(asks: Sender<ControlRequest>, views: Views) -> ManagerHandle {
         ManagerHandle { asks, views }
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Stopped> {
+    fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> ControlRequest) -> Result<T, Stopped> {
         let (answer, wait) = oneshot::channel();
         self.asks.send(ask(answer)).map_err(|_| Stopped)?;
         wait.recv().map_err(|_| Stopped)
@@ -93,21 +93,21 @@ impl ManagerHandle {
 
     /// Brings the platform to what is wanted: all of it, or nothing has changed, unless a context
     /// fails meanwhile ([`PlanInfo::is_begun`]). When this returns every context has taken
-    /// the change, and it is kept where the daemon keeps anything. `discard_state` says that a handler's state may be lost
-    /// where its next version cannot take it.
+    /// the change, and it is kept where the daemon keeps anything. `discard_state` says that a handler's state may be
+    /// lost where its next version cannot take it.
     ///
     /// # Errors
     /// [`Stopped`]; within, the plan with why it is refused.
-    pub fn change(&self, wish: Wish, discard_state: bool) -> Result<Result<AppliedInfo, PlanInfo>, Stopped> {
-        self.ask(|to| Ask::Change { wish, discard_state, to })
+    pub fn change(&self, wish: ChangeRequest, discard_state: bool) -> Result<Result<AppliedInfo, PlanInfo>, Stopped> {
+        self.ask(|to| ControlRequest::Change { wish, discard_state, to })
     }
 
-    /// What [`ManagerHandle::change`] would do now.
+    /// The plan that [`ManagerHandle::change`] would carry out now.
     ///
     /// # Errors
     /// [`Stopped`].
-    pub fn plan(&self, wish: Wish, discard_state: bool) -> Result<PlanInfo, Stopped> {
-        self.ask(|to| Ask::Plan { wish, discard_state, to })
+    pub fn plan(&self, wish: ChangeRequest, discard_state: bool) -> Result<PlanInfo, Stopped> {
+        self.ask(|to| ControlRequest::Plan { wish, discard_state, to })
     }
 
     /// All handlers, by name.
@@ -118,7 +118,7 @@ impl ManagerHandle {
         self.views.handlers()
     }
 
-    /// What is wanted now: all handlers' specifications, by name.
+    /// The wanted state: all handlers' specifications, by name.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -134,12 +134,13 @@ impl ManagerHandle {
         self.views.contexts()
     }
 
-    /// Has what happens on the platform taken by `sink` as well, first what has happened: on the managers' thread, which waits for it.
+    /// Passes the platform's events to `sink` as well, first those that are kept. `sink` runs on the managers' thread,
+    /// which waits for it.
     pub fn log_events_to(&self, sink: impl FnMut(&EventInfo) + Send + 'static) {
         self.views.events.log_to(Box::new(sink));
     }
 
-    /// What happened after the event of this number, oldest first; the last thousand events are kept.
+    /// The events after the event of this number, oldest first; the last thousand events are kept.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -155,17 +156,17 @@ impl ManagerHandle {
         self.views.histories()
     }
 
-    /// Makes a kind of native handler known, in the place of one of the same name. Handlers that run go on as they are.
+    /// Registers a kind of native handler, in the place of one of the same name. Running handlers are unchanged.
     ///
     /// # Errors
     /// [`Stopped`].
     pub fn add_native(&self, kind: NativeKind) -> Result<(), Stopped> {
-        self.ask(|to| Ask::AddNative { kind: Box::new(kind), to })
+        self.ask(|to| ControlRequest::AddNative { kind: Box::new(kind), to })
     }
 
-    /// Has the managers end.
+    /// Stops the managers.
     pub(crate) fn stop(&self) {
         // They may have ended already.
-        let _ = self.asks.send(Ask::Stop);
+        let _ = self.asks.send(ControlRequest::Stop);
     }
 }

@@ -1,5 +1,5 @@
-//! What was deployed, kept across restarts: one file, which is replaced as a whole, so that it holds the old state or the new
-//! one and never a mixture.
+//! Keeps the deployed handlers across restarts, in one file. The file is replaced as a whole, so that it holds the old
+//! state or the new one and never a mixture.
 
 use crate::managers::spec::HandlerSpec;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "handlers.json";
 /// Its name while it is written.
 const NEW_FILE: &str = "handlers.json.new";
-/// What the file was if it could not be read.
+/// The name to which a file that cannot be read is moved.
 const UNREAD_FILE: &str = "handlers.json.unread";
 
 /// Where the deployed handlers are kept, if they are.
@@ -46,7 +46,7 @@ impl Kept {
         Kept { directory }
     }
 
-    /// What is kept; and what could not be read of it, in words.
+    /// The kept handlers; and why they could not be read, if so.
     pub(crate) fn read(&self) -> (Vec<HandlerSpec>, Option<String>) {
         let Some(directory) = &self.directory else { return (Vec::new(), None) };
         let path = directory.join(FILE);
@@ -72,7 +72,7 @@ impl Kept {
     }
 }
 
-/// Keeps a file that cannot be read, which the next change would replace; what became of it, in words.
+/// Moves a file that cannot be read aside, since the next change would replace it; returns the outcome in words.
 fn put_aside(directory: &Path, why: &str) -> String {
     let (path, unread) = (directory.join(FILE), directory.join(UNREAD_FILE));
     let kept = match std::fs::rename(&path, &unread) {

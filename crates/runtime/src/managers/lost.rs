@@ -1,4 +1,4 @@
-//! Contexts that do not answer: what is told of them, and what is not done meanwhile.
+//! Contexts that do not answer: how they are reported, and which changes are refused meanwhile.
 
 use super::change::Step;
 use crate::managers::Managers;
@@ -71,7 +71,7 @@ impl Managers {
         near.map(|placed| placed.at).chain(to).collect()
     }
 
-    /// Tells which contexts were lost or came back since it was last asked.
+    /// Reports the contexts that were lost or came back since the last call.
     pub(super) fn note_turned(&mut self) {
         for at in std::mem::take(&mut self.watch.turned) {
             let name = self.watch.name(at).to_owned();

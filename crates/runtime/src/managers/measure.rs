@@ -1,9 +1,9 @@
-//! What a handler costs on records of its stream, measured before it is let in; and the records that it makes of them.
+//! Measures a handler's cost on records of its stream before it is admitted, and collects the records that it makes.
 
 use crate::managers::watch::MAX_ABANDONED;
 use crate::managers::workbench::{PAUSE, Workbench};
 use crossdock_control::load::Cost;
-use crossdock_device::GivingWay;
+use crossdock_device::BackgroundThread;
 use crossdock_engine::{Effort, Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -12,23 +12,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long what was measured counts, for the same program on the same format in batches of about the same length: what the
-/// records hold may change.
+/// Lifetime of a measurement, for the same program on the same format in batches of about the same length: the contents
+/// of the records may change.
 const FRESH: Duration = Duration::from_secs(10);
-/// The same ends when the records' mean length has changed by more than this part of it.
+/// A measurement also expires when the records' mean length has changed by more than this part of it.
 const CHANGED: f64 = 0.25;
 /// Measurements that are remembered.
 const MAX_REMEMBERED: usize = 1024;
-/// Of so many measurements it is known how fast the processor was.
+/// Measurements for which the processor's pace is remembered.
 const PACES: usize = 31;
-/// What was measured at a pace that is further from the usual one than by this part is measured again where that matters, so many
-/// times at most: a handler that waits for its own results is slowed down less than the workbench is.
+/// A measurement whose pace differs from the usual one by more than this part is repeated where that matters, with
+/// `SURE_TRIES` tries at most: a handler that waits for its own results is slowed down less than the workbench is.
 const PACE_PART: f64 = 0.15;
 const SURE_TRIES: usize = 3;
-/// Bytes of records that are kept of what a handler makes, for those that read it.
+/// Bytes of a handler's output that are kept, as a sample for the handlers that read it.
 const MADE_BYTES: usize = 16 << 10;
 
-/// What measuring a handler showed.
+/// The result of measuring a handler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) cost: Cost,
@@ -36,27 +36,27 @@ pub(crate) struct Outcome {
     pub(crate) made: Vec<u8>,
 }
 
-/// What was measured: a program, a format, and the power of two that the records of a batch are about.
+/// The key of a measurement: a program, a format, and the number of records in a batch, rounded to a power of two.
 type Weighing = (String, FormatId, u32);
 
-/// How sure what is measured has to be, and how long it may take.
+/// The required certainty of a measurement, and thereby its duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Care {
-    /// Who replaces a handler waits for it, and what its context has for it is known from the one that is there.
+    /// For a swap: the caller waits for it, and the headroom of the context is known from the handler that is replaced.
     Soonest,
     #[default]
     Usual,
-    /// Over a tenth of a second: whether a handler is let in, and where, rests on it.
+    /// Over a tenth of a second: the admission and the placement of a handler depend on it.
     Surest,
 }
 
-/// How fast the processor was in the last measurements: what the same work took, in ns. Others on the same host slow it down by up to
-/// half, some for seconds; what a handler takes is told for the usual pace.
+/// The processor's pace in the last measurements: the time of the same work, in ns. Other load on the host slows it
+/// down by up to half, at times for seconds; a handler's cost is reported for the usual pace.
 #[derive(Debug, Default)]
 struct Paces(VecDeque<f64>);
 
 impl Paces {
-    /// Takes in a pace; by what times measured at it would be multiplied to be those at the usual one.
+    /// Takes in a pace; returns the factor that converts times measured at this pace to the usual one.
     fn usual_by(&mut self, ns: f64) -> f64 {
         if self.0.len() == PACES {
             self.0.pop_front();
@@ -68,23 +68,23 @@ impl Paces {
     }
 }
 
-/// Measures handlers, and remembers for a while what came of it: a handler that is swapped again and again need not be
-/// measured each time.
+/// Measures handlers, and keeps the results for a while: a handler that is swapped repeatedly need not be measured each
+/// time.
 #[derive(Debug)]
-pub(crate) struct Scales {
+pub(crate) struct CostModel {
     remembered: BTreeMap<Weighing, (Outcome, Instant, Care)>,
     /// How long a handler may take for the sample.
     patience: Duration,
-    /// Of what is measured now.
+    /// The care of the present measurement.
     pub(crate) care: Care,
     paces: Paces,
     /// Threads that were left behind.
     left: Vec<JoinHandle<()>>,
 }
 
-impl Scales {
-    pub(crate) fn new(patience: Duration) -> Scales {
-        Scales {
+impl CostModel {
+    pub(crate) fn new(patience: Duration) -> CostModel {
+        CostModel {
             remembered: BTreeMap::new(),
             patience,
             care: Care::default(),
@@ -93,11 +93,11 @@ impl Scales {
         }
     }
 
-    /// What a program costs for records of a format, of which these are some; made-up ones are taken if there are none.
+    /// The cost of a program for records of a format, measured on a sample; made-up records are used if it is empty.
     ///
     /// # Errors
     /// It panicked, or did not return.
-    pub(crate) fn weigh(
+    pub(crate) fn measure(
         &mut self,
         program: &HandlerProgram,
         natives: &Natives,
@@ -137,7 +137,8 @@ impl Scales {
         Ok(outcome)
     }
 
-    /// Measures, again if the processor was far from its usual pace and that matters: what was measured nearest to it counts.
+    /// Measures, and measures again if the processor was far from its usual pace and that matters. The measurement
+    /// nearest to the usual pace counts.
     fn at_usual_pace(&mut self, weighed: &Weighed) -> Result<Outcome, String> {
         let tries = if self.care == Care::Surest { SURE_TRIES } else { 1 };
         let (mut nearest, mut usual_by) = (None, f64::INFINITY);
@@ -166,9 +167,9 @@ impl Scales {
             ));
         }
         let (done, wait) = oneshot::channel();
-        let (told, gives_way) = oneshot::channel();
+        let (begun, gives_way) = oneshot::channel();
         let run = move || {
-            let _ = told.send(GivingWay::begin());
+            let _ = begun.send(BackgroundThread::begin());
             drop(done.send(caught(|| weighed.run())));
         };
         let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
@@ -190,7 +191,11 @@ impl Scales {
 
 /// Waits for what a thread that gives way has found out, and sees that it gets on. The time in which others leave it no
 /// processor is not its own.
-fn waited<T>(wait: &oneshot::Receiver<T>, gives_way: oneshot::Receiver<GivingWay>, patience: Duration) -> Option<T> {
+fn waited<T>(
+    wait: &oneshot::Receiver<T>,
+    gives_way: oneshot::Receiver<BackgroundThread>,
+    patience: Duration,
+) -> Option<T> {
     let mut gives_way = gives_way.recv().ok()?;
     let mut left = patience;
     loop {
@@ -208,12 +213,12 @@ fn mean_bytes(format: &Format, sample: &[u8]) -> f64 {
     sample.len() as f64 / records.max(1) as f64
 }
 
-/// Whether records have stayed about as long.
+/// Whether the mean length of records is about unchanged.
 fn is_alike(before: f64, now: f64) -> bool {
     (now - before).abs() <= CHANGED * before
 }
 
-/// What a panic leaves behind is thrown away.
+/// Runs a function; the state that a panic leaves behind is discarded.
 fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run))
         .map_err(|_| "it panicked at records of the stream, on which it was measured".to_owned())
@@ -299,7 +304,7 @@ impl Sink for Gathered {
     }
 }
 
-/// What a handler makes of a batch.
+/// The records that a handler makes of a batch.
 fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
     let mut selection = Selection::all(batch.len());
     let mut gathered = Gathered::default();
@@ -371,19 +376,19 @@ mod tests {
             }
             Ok((Box::new(Nothing), format.clone()))
         }));
-        let mut scales = Scales::new(Duration::ZERO);
+        let mut scales = CostModel::new(Duration::ZERO);
         let (program, format) = (HandlerProgram::native("stuck"), Format::parse_schema("n i64").unwrap());
-        let weigh = |scales: &mut Scales| scales.weigh(&program, &natives, &format, &[], 1.0);
+        let measure = |scales: &mut CostModel| scales.measure(&program, &natives, &format, &[], 1.0);
         for _ in 0..MAX_ABANDONED {
-            assert!(weigh(&mut scales).unwrap_err().contains("did not return"));
+            assert!(measure(&mut scales).unwrap_err().contains("did not return"));
         }
-        assert!(weigh(&mut scales).unwrap_err().contains("16 handlers have not returned"));
+        assert!(measure(&mut scales).unwrap_err().contains("16 handlers have not returned"));
         let_go.store(true, Ordering::Release);
         while !scales.left.iter().all(JoinHandle::is_finished) {
             std::thread::yield_now();
         }
         scales.patience = Duration::from_secs(60);
-        assert!(weigh(&mut scales).is_ok());
+        assert!(measure(&mut scales).is_ok());
     }
 
     #[test]
@@ -402,7 +407,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_counts_for_batches_and_records_of_about_the_same_length() {
-        let mut scales = Scales::new(Duration::from_secs(60));
+        let mut scales = CostModel::new(Duration::from_secs(60));
         let format = Format::parse_schema("t string").unwrap();
         let sample = |len: usize| {
             let mut builder = RecordBuilder::new(&format);
@@ -418,7 +423,7 @@ mod tests {
         let mut counts = [(100, 8.0), (110, 10.0), (100, 64.0), (400, 8.0), (110, 8.0)]
             .map(|(len, batch)| {
                 let before = scales.remembered.values().map(|(_, at, _)| *at).collect::<Vec<_>>();
-                scales.weigh(&program, &natives, &format, &sample(len), batch).unwrap();
+                scales.measure(&program, &natives, &format, &sample(len), batch).unwrap();
                 // Whether it was measured.
                 scales.remembered.values().map(|(_, at, _)| *at).collect::<Vec<_>>() != before
             })

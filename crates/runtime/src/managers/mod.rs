@@ -1,6 +1,7 @@
-//! The managers, on a thread of their own (c-core 3.1, data-compatibility 4.2): the *handler manager* compiles handlers and knows
-//! their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take ([`monitor`]), the *control
-//! manager* plans changes and carries them out ([`change`]). Nothing here runs on a core that has traffic to see to.
+//! The managers, on a thread of their own (c-core 3.1, data-compatibility 4.2): the *handler manager* compiles handlers
+//! and knows their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take
+//! ([`monitor`]), the *control manager* plans changes and carries them out ([`change`]). Nothing here runs on a core
+//! that has traffic to see to.
 
 mod balancing;
 pub(crate) mod change;
@@ -22,19 +23,19 @@ pub(crate) mod watch;
 pub(crate) mod workbench;
 
 use crate::config::PlatformConfig;
-use crate::managers::deployed::{Deployed, Workshop};
-use crate::managers::dock::Dock;
+use crate::managers::deployed::{Deployed, HandlerCompiler};
+use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
-use crate::managers::handle::Ask;
+use crate::managers::handle::ControlRequest;
 use crate::managers::keep::Kept;
-use crate::managers::measure::{Care, Scales};
+use crate::managers::measure::{Care, CostModel};
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
 use crossdock_control::balance::{Balance, Rules};
-use crossdock_device::{keep_off, take_short_turns};
+use crossdock_device::{exclude_cpus, take_short_turns};
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -42,12 +43,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the managers look after what runs, in ms, while nothing is asked of them.
+/// How often the managers watch the platform, in ms, while there are no requests.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the managers are made with.
+/// The parts of the managers.
 pub(crate) struct Parts {
-    pub(crate) dock: Dock,
+    pub(crate) dock: IoContext,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
     pub(crate) natives: Natives,
@@ -56,30 +57,30 @@ pub(crate) struct Parts {
     pub(crate) views: Views,
 }
 
-/// What the managers know and do.
+/// The managers.
 pub(crate) struct Managers {
-    dock: Dock,
+    dock: IoContext,
     overlay: Overlay,
     watch: Watch,
-    workshop: Workshop,
+    workshop: HandlerCompiler,
     config: PlatformConfig,
     /// CPUs that this thread may use, as at its start: asking takes a tenth of what a change does.
     cpus: usize,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
-    /// Those of them that are subscriptions' own queries, which nobody wished for.
+    /// The handlers among them that are subscriptions' own queries, which no change request named.
     queries: BTreeSet<String>,
     /// Kept handlers that could not be deployed at the start.
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
     balance: Balance,
-    /// What subscriptions' queries had been let in for a second ago, in ns per s.
+    /// The admitted load of subscriptions' queries a second ago, in ns per s.
     admitted_before: u64,
-    /// The second that was last looked at as a whole.
+    /// The last second that was evaluated as a whole.
     last_s: u64,
     events: Events,
     views: Views,
-    /// The latest event when a view was last left.
+    /// The latest event when a snapshot was last published.
     viewed: u64,
     started: Instant,
     /// Streams that got a format while a context did not answer.
@@ -87,11 +88,11 @@ pub(crate) struct Managers {
 }
 
 impl Managers {
-    /// Starts the managers on a thread of their own, which answers what is asked.
+    /// Starts the managers on a thread of their own, which answers requests.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn start(parts: Parts, asked: Receiver<Ask>) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn start(parts: Parts, asked: Receiver<ControlRequest>) -> io::Result<JoinHandle<()>> {
         let managers = Managers::new(parts);
         std::thread::Builder::new().name("control".into()).spawn(move || managers.run(&asked))
     }
@@ -99,13 +100,13 @@ impl Managers {
     fn new(parts: Parts) -> Managers {
         let Parts { dock, overlay, watch, natives, config, kept, views } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
-        let scales = Scales::new(Duration::from_millis(config.stuck_after_ms.into()));
+        let scales = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         let rules = Rules { sample_percent: 100u32.saturating_sub(config.shed_at_percent) as u8, ..Rules::default() };
         Managers {
             dock,
             overlay,
             watch,
-            workshop: Workshop { natives, scales },
+            workshop: HandlerCompiler { natives, scales },
             config,
             cpus: 1,
             kept,
@@ -124,63 +125,64 @@ impl Managers {
         }
     }
 
-    /// Answers what is asked and looks after what runs, until it is told to stop or nobody can ask any more.
-    fn run(mut self, asks: &Receiver<Ask>) {
-        // Contexts that have a core have it for themselves; where that is refused it goes as all others do.
-        let _ = keep_off(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
+    /// Answers requests and watches the deployed handlers and their contexts. Returns on a stop request, or when all
+    /// request senders are gone.
+    fn run(mut self, asks: &Receiver<ControlRequest>) {
+        // A context that has a core has it for itself. If the system refuses that, this thread runs as any other does.
+        let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
         self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.restore();
         self.tell_room();
-        self.leave_view();
+        self.publish_snapshot();
         let mut next = Instant::now() + TICK;
         loop {
             match asks.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Ask::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(ControlRequest::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(ask) => self.answer(ask),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
-                self.look_after();
+                self.tick();
             }
         }
         self.watch.stop();
     }
 
-    /// Answers one question; who asked may have gone, then the answer is nobody's.
-    fn answer(&mut self, ask: Ask) {
+    /// Answers one request. The answer is discarded if the caller has gone.
+    fn answer(&mut self, ask: ControlRequest) {
         match ask {
-            Ask::Change { wish, discard_state, to } => {
+            ControlRequest::Change { wish, discard_state, to } => {
                 let answer = self.change(&wish, discard_state);
                 self.tell_room();
-                // Whoever is answered sees what came of it.
-                self.leave_view();
+                // The caller sees the result as soon as it is answered.
+                self.publish_snapshot();
                 let _ = to.send(answer);
             }
-            Ask::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
-            Ask::AddNative { kind, to } => {
+            ControlRequest::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
+            ControlRequest::AddNative { kind, to } => {
                 self.workshop.natives.add(*kind);
                 let _ = to.send(());
             }
-            Ask::NewFormat { stream } => {
+            ControlRequest::NewFormat { stream } => {
                 self.take_new_format(stream);
-                self.leave_view();
+                self.publish_snapshot();
             }
-            Ask::PlaceQuery(query) => self.place_query(*query),
-            Ask::RemoveQuery(name) => {
+            ControlRequest::PlaceQuery(query) => self.place_query(*query),
+            ControlRequest::RemoveQuery(name) => {
                 self.remove_query(&name);
-                self.leave_view();
+                self.publish_snapshot();
             }
-            Ask::QueryRefused(text) => {
-                self.events.note("refused", About { handler: None, context: Some(PlatformConfig::DOCK) }, text);
+            ControlRequest::QueryRefused(text) => {
+                self.events.note("refused", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
             }
-            Ask::Stop => {}
+            ControlRequest::Stop => {}
         }
     }
 
-    /// Takes in what the platform counted, and mends what has to be.
-    fn look_after(&mut self) {
-        // All else waits for what is measured here.
+    /// Reads the platform's counters, restarts failed handlers, and balances once a second.
+    fn tick(&mut self) {
+        // All requests wait for a measurement made here.
         self.workshop.scales.care = Care::Usual;
         self.watch.look();
         self.resume();
@@ -193,20 +195,20 @@ impl Managers {
             self.monitor.keep_second(now_s, |at| contexts.headroom(at).time_ns_per_s);
             self.measure_provisional();
             self.measure_rules();
-            self.reckon();
+            self.recompute();
             if self.overlay.unanswered().is_none() {
                 self.balance();
             }
             self.note_thinned();
             self.admitted_before = self.tell_room();
-            self.leave_view();
+            self.publish_snapshot();
         } else if self.events.last() > self.viewed {
-            // Whatever happened was told as an event.
-            self.leave_view();
+            // Every change of state since the last snapshot was noted as an event.
+            self.publish_snapshot();
         }
     }
 
-    /// What was deployed when the daemon last ran.
+    /// Restores the handlers that were deployed when the daemon last ran.
     fn restore(&mut self) {
         let (specs, complaint) = self.kept.read();
         if let Some(complaint) = complaint {
@@ -216,12 +218,12 @@ impl Managers {
             return;
         }
         // It is written down already, and stays so whatever comes of it.
-        if self.make(&handle::Wish::All(specs.clone()), true, false).is_ok() {
+        if self.make(&handle::ChangeRequest::All(specs.clone()), true, false).is_ok() {
             return;
         }
         // One that no longer fits must not keep the others away.
         for spec in specs {
-            if let Err(plan) = self.make(&handle::Wish::Deploy(spec.clone()), true, false) {
+            if let Err(plan) = self.make(&handle::ChangeRequest::Deploy(spec.clone()), true, false) {
                 let about = About { handler: Some(&spec.name), context: None };
                 self.events.note("not_restored", about, plan.refusals.join("; "));
                 self.unrestored.push(spec);
@@ -229,8 +231,8 @@ impl Managers {
         }
     }
 
-    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up. Where a
-    /// context does not answer, it is finished when that does, and nothing comes back of it now.
+    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up.
+    /// If a context does not answer, the change is finished when it does, and no result is returned now.
     fn on_overlay<T: Default>(&mut self, work: impl FnOnce(&mut Overlay, Wait<'_>) -> Result<T, Unanswered>) -> T {
         let Managers { overlay, watch, .. } = self;
         let was_finished = overlay.unanswered().is_none();
@@ -249,7 +251,7 @@ impl Drop for Managers {
     }
 }
 
-/// Waits for contexts, and sees to those that are in a handler that does not return.
+/// Waits for contexts, and replaces g-core threads that are in a handler that does not return.
 struct Patience<'a> {
     watch: &'a mut Watch,
     since: Instant,

@@ -1,4 +1,5 @@
-//! The resource monitor: what contexts and handlers took, second by second, for the last minutes; and what is left.
+//! The resource monitor: the use of resources by contexts and handlers, per second, over the last minutes; and the
+//! headroom.
 
 use crate::info::{HistoryInfo, MomentInfo};
 use crate::managers::deployed::Deployed;
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// Readings that are kept for the figures of the last second: one each time the managers look.
 const READINGS: usize = 11;
 
-/// What a context or handler had counted at some time.
+/// The counters of a context or handler at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     at_ns: u64,
@@ -31,7 +32,7 @@ struct Reading {
     buffers: u64,
 }
 
-/// What it did over the last second or so.
+/// Its rates over about the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     /// Time in which it worked, in ns a second.
@@ -42,16 +43,16 @@ pub(crate) struct Rates {
     pub(crate) msgs_out_per_s: u64,
     pub(crate) bytes_in_per_s: u64,
     pub(crate) bytes_out_per_s: u64,
-    /// What the network brought and took.
+    /// Bytes received from and sent to the network.
     pub(crate) network_bytes_per_s: u64,
     /// Time for a record, in ns: the mean of those measured.
     pub(crate) ns_per_record: f64,
 }
 
-/// The readings and the history of one.
+/// The readings and the history of one context or handler.
 #[derive(Debug, Default)]
 struct Track {
-    /// What is read, of a handler: another one of the same name begins anew.
+    /// The gauges of a handler: a new handler of the same name begins new readings.
     gauges: Option<Arc<StageGauges>>,
     readings: VecDeque<Reading>,
     moments: VecDeque<MomentInfo>,
@@ -98,7 +99,7 @@ impl Track {
         }
     }
 
-    /// Keeps the last second for the history, of which so many are kept.
+    /// Adds the last second to the history, which keeps `kept` seconds.
     fn keep_second(&mut self, at_s: u64, headroom_ns_per_s: u64, kept: usize) {
         let Some(last) = self.readings.back() else { return };
         let (queued, buffers) = (last.queued, last.buffers);
@@ -132,7 +133,7 @@ struct Tracks {
 }
 
 impl Monitor {
-    /// Keeps a history of so many seconds.
+    /// Keeps a history of `kept` seconds.
     pub(crate) fn new(kept: usize) -> Monitor {
         Monitor(Arc::new(Mutex::new(Tracks { kept, ..Tracks::default() })))
     }
@@ -191,7 +192,7 @@ impl Monitor {
         }
     }
 
-    /// Keeps the last second for the history of all, with what headroom the contexts have.
+    /// Adds the last second to all histories, with the headroom of the contexts.
     pub(crate) fn keep_second(&self, at_s: u64, headroom_ns_per_s: impl Fn(usize) -> u64) {
         let mut tracks = self.tracks();
         let kept = tracks.kept;
@@ -203,12 +204,12 @@ impl Monitor {
         }
     }
 
-    /// What a context did over the last second.
+    /// A context's rates over the last second.
     pub(crate) fn context(&self, at: usize) -> Rates {
         self.tracks().contexts.get(at).map(Track::rates).unwrap_or_default()
     }
 
-    /// What a handler did over the last second.
+    /// A handler's rates over the last second.
     pub(crate) fn handler(&self, name: &str) -> Rates {
         self.tracks().handlers.get(name).map(Track::rates).unwrap_or_default()
     }

@@ -1,27 +1,27 @@
-//! Service paths that reserve what they need. The rate at which records come in at a path's beginning is given at its last
-//! handler; each handler on the way keeps what it takes of those that then reach it, by what was measured of it and of those
-//! before it.
+//! Service paths with reservations. The rate of records at a path's beginning is specified at its last handler. Each
+//! handler on the path reserves the load of the records that reach it at that rate, by its measured cost and by the
+//! measured output of the handlers before it.
 
 use crate::managers::deployed::{Deployed, Entry, dearest};
 use crossdock_control::load::{Cost, Load};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A handler as far as paths are concerned.
-pub(crate) struct Station<'a> {
+pub(crate) struct PathNode<'a> {
     /// The streams that it reads.
     pub(crate) reads: Vec<&'a str>,
     /// The stream that it makes.
     pub(crate) makes: &'a str,
-    /// What it does with each format, and what that costs.
+    /// Its entry for each format, and the entry's cost.
     pub(crate) entries: Vec<(&'a Entry, &'a Cost)>,
     /// The rate that the path which ends here reserves for, in messages per s, if it does.
     pub(crate) path_msgs_per_s: Option<u64>,
 }
 
-impl<'a> Station<'a> {
+impl<'a> PathNode<'a> {
     /// A handler that is there.
-    pub(crate) fn of(there: &'a Deployed) -> Station<'a> {
-        Station {
+    pub(crate) fn of(there: &'a Deployed) -> PathNode<'a> {
+        PathNode {
             reads: there.reads.iter().map(|(stream, _)| stream.as_str()).collect(),
             makes: there.spec.derived(),
             entries: there.entries.iter().map(|entry| (entry, &entry.cost)).collect(),
@@ -30,9 +30,9 @@ impl<'a> Station<'a> {
     }
 }
 
-/// What is kept for each handler that lies on a path that reserves, by name; of several paths the one with the highest rate
-/// counts, since they carry the same records there.
-pub(crate) fn reserves(stations: &BTreeMap<&str, Station<'_>>) -> BTreeMap<String, Load> {
+/// The reservation of each handler that lies on a reserving path, by name. Of several paths the one with the highest
+/// rate counts, since they carry the same records there.
+pub(crate) fn reserves(stations: &BTreeMap<&str, PathNode<'_>>) -> BTreeMap<String, Load> {
     let makers: BTreeMap<&str, &str> = stations.iter().map(|(name, station)| (station.makes, *name)).collect();
     let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
     for (last, station) in stations {
@@ -52,13 +52,13 @@ pub(crate) fn reserves(stations: &BTreeMap<&str, Station<'_>>) -> BTreeMap<Strin
 
 /// How many messages handlers make of one that comes in at the beginning.
 struct Shares<'s, 'a> {
-    stations: &'s BTreeMap<&'a str, Station<'a>>,
+    stations: &'s BTreeMap<&'a str, PathNode<'a>>,
     makers: &'s BTreeMap<&'a str, &'a str>,
     known: BTreeMap<&'s str, f64>,
 }
 
 impl<'s> Shares<'s, '_> {
-    /// What a handler takes where so many messages a second come in at the beginning.
+    /// The load of a handler when `rate_msgs_per_s` messages come in at the path's beginning.
     fn load(&mut self, name: &str, rate_msgs_per_s: u64) -> Load {
         let Some(station) = self.stations.get(name) else { return Load::default() };
         let costs = dearest(station.entries.iter().copied());
@@ -79,7 +79,7 @@ impl<'s> Shares<'s, '_> {
         if let Some(known) = self.known.get(name) {
             return *known;
         }
-        // A circle is refused when it is planned; here it has to come to an end.
+        // Planning refuses cycles; here a cycle has to terminate.
         self.known.insert(name, 0.0);
         let incoming: f64 = station.reads.iter().map(|stream| self.of_stream(stream)).sum();
         let makes = station.entries.iter().map(|(_, cost)| cost.messages_out_per_message).fold(0.0, f64::max);
@@ -103,16 +103,16 @@ mod tests {
         Entry { output: Some(format.clone()), cost, ..Entry::unfit(&stream, &format, String::new()) }
     }
 
-    fn station<'a>(entries: &'a [Entry], makes: &'a str, path_msgs_per_s: Option<u64>) -> Station<'a> {
+    fn station<'a>(entries: &'a [Entry], makes: &'a str, path_msgs_per_s: Option<u64>) -> PathNode<'a> {
         let reads = entries.iter().map(|entry| entry.stream.as_str()).collect();
-        Station { reads, makes, entries: entries.iter().map(|entry| (entry, &entry.cost)).collect(), path_msgs_per_s }
+        PathNode { reads, makes, entries: entries.iter().map(|entry| (entry, &entry.cost)).collect(), path_msgs_per_s }
     }
 
-    fn times(stations: &[(&'static str, Station<'_>)]) -> BTreeMap<String, u64> {
+    fn times(stations: &[(&'static str, PathNode<'_>)]) -> BTreeMap<String, u64> {
         let stations = stations.iter().map(|(name, of)| {
-            let Station { reads, makes, entries, path_msgs_per_s } = of;
+            let PathNode { reads, makes, entries, path_msgs_per_s } = of;
             let (reads, entries) = (reads.clone(), entries.clone());
-            (*name, Station { reads, makes, entries, path_msgs_per_s: *path_msgs_per_s })
+            (*name, PathNode { reads, makes, entries, path_msgs_per_s: *path_msgs_per_s })
         });
         reserves(&stations.collect()).into_iter().map(|(name, load)| (name, load.time_ns_per_s)).collect()
     }
@@ -146,7 +146,7 @@ mod tests {
         let (one, other) = ([entry("b", 10.0, 1.0)], [entry("a", 10.0, 1.0)]);
         let circle = [("one", station(&one, "a", Some(1000))), ("other", station(&other, "b", None))];
         assert_eq!(times(&circle).len(), 2);
-        let waits = Station { reads: vec!["A"], makes: "a", entries: Vec::new(), path_msgs_per_s: Some(1000) };
+        let waits = PathNode { reads: vec!["A"], makes: "a", entries: Vec::new(), path_msgs_per_s: Some(1000) };
         assert_eq!(times(&[("waits", waits)]), BTreeMap::from([("waits".to_owned(), 0)]));
     }
 }

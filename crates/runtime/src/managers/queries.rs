@@ -1,13 +1,15 @@
-//! Queries of subscriptions that the context with the device has no time for: each is deployed as a handler of its own where it
-//! fits, and its subscription takes what that makes. It goes with the subscription, and is neither wished for nor kept.
+//! Queries of subscriptions for which the context with the device has no time: each is deployed as a handler of its own
+//! where it fits, and its subscription takes the handler's stream. The handler is removed with the subscription; it is
+//! not part of the wanted specifications, and not kept across restarts.
 
 use crate::context::Context;
 use crate::managers::Managers;
-use crate::managers::handle::Wish;
+use crate::managers::handle::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
 use crossdock_query::{QueryError, Select};
 
-/// What the context does with the stream that a query makes, as a query that takes all of it; or with why there is none.
+/// The continuation in the context: with a query that takes all of the handler's stream, or with the reason why there
+/// is no handler.
 pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<Select, String>) + Send>;
 
 /// A query that is to run elsewhere.
@@ -16,7 +18,7 @@ pub(crate) struct Query {
     pub(crate) subscription: u64,
     /// Its text.
     pub(crate) sql: String,
-    /// Where to go on.
+    /// The continuation.
     pub(crate) then: Then,
 }
 
@@ -33,12 +35,12 @@ impl Managers {
         let spec = HandlerSpec { name: name.clone(), sql: Some(sql), ..HandlerSpec::default() };
         let known = self.handlers.contains_key(&name);
         let placed = match known {
-            // Somebody deployed one of that name.
+            // A user deployed a handler of that name.
             true => Err(format!("there is a handler `{name}` already: remove it")),
             false => {
                 // From now on, so that it is never written down.
                 self.queries.insert(name.clone());
-                let made = self.make(&Wish::Deploy(spec), false, false);
+                let made = self.make(&ChangeRequest::Deploy(spec), false, false);
                 made.map_err(|plan| plan.refusals.join("; "))
                     .and_then(|_| all_of(&name).map_err(|error: QueryError| error.to_string()))
             }
@@ -47,8 +49,8 @@ impl Managers {
             self.remove_query(&name);
         }
         self.tell_room();
-        // Whoever is answered sees what came of it.
-        self.leave_view();
+        // The subscription's answer comes after the snapshot that shows the result.
+        self.publish_snapshot();
         // It may have stopped.
         let _ = self.dock.run(move |context| then(context, placed));
     }
@@ -56,8 +58,8 @@ impl Managers {
     /// A query's subscription has gone.
     pub(crate) fn remove_query(&mut self, name: &str) {
         if self.queries.remove(name) && self.handlers.contains_key(name) {
-            // A handler that somebody has read from it would be in the way; then it stays, to be removed by hand.
-            let removed = self.make(&Wish::Remove { handler: name.to_owned() }, true, false);
+            // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
+            let removed = self.make(&ChangeRequest::Remove { handler: name.to_owned() }, true, false);
             if removed.is_err() {
                 self.queries.insert(name.to_owned());
             }

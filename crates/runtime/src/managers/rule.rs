@@ -1,5 +1,5 @@
-//! A handler's own rule for doing with less, `degrade`: values that its parameters have while its context nears its limit. They
-//! are set as any others are, and are not what is wanted of it: a daemon that starts anew begins without them.
+//! A handler's `degrade` rule: values that its parameters have while its context nears its limit. They are set like any
+//! other values, but are not part of the wanted specification: a restarted daemon begins without them.
 
 use crate::managers::Managers;
 use crate::managers::change::parameters_text;
@@ -10,7 +10,7 @@ use crossdock_control::load::{Cost, Load};
 use crossdock_engine::{Natives, ParameterValues};
 use std::collections::BTreeMap;
 
-/// Whether a handler can go by its rule, whatever is to be said of the formats that are not there yet.
+/// Checks whether a handler's rule can be applied, for the formats that its streams have now.
 ///
 /// # Errors
 /// There is no such parameter, a value is none that it takes, or it cannot change while the handler runs.
@@ -38,7 +38,7 @@ fn values(entries: &[Entry], parameters: &BTreeMap<String, String>) -> Vec<(u64,
     entries.iter().filter_map(prepared).collect()
 }
 
-/// A handler's rule as balancing sees it, where its messages took this in the last second.
+/// A handler's rule as balancing sees it, with the handler's load in the last second.
 pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Option<RuleSecond> {
     if there.spec.degrade.is_empty() {
         return None;
@@ -46,7 +46,7 @@ pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Opti
     let costs = there.rule_costs.as_ref()?;
     let [degraded, whole] = [&costs.degraded, &costs.whole].map(|costs| dearest(costs).load(rate_msgs_per_s));
     let (now, otherwise) = if there.is_degraded { (degraded, whole) } else { (whole, degraded) };
-    // What was measured on a sample says how the two stand to each other; how much it is now, the last second says.
+    // Measuring on a sample gives the ratio of the two costs; the last second gives the present load.
     let scaled = |load: u64, now: u64, otherwise: u64| match now {
         0 => otherwise,
         now => u64::try_from(u128::from(load) * u128::from(otherwise) / u128::from(now)).unwrap_or(u64::MAX),
@@ -64,29 +64,30 @@ fn dearest(costs: &[Cost]) -> Cost {
     dearest.copied().unwrap_or_default()
 }
 
-/// How long a rule that seemed to gain nothing is left alone, in s.
+/// How long a rule that seemed to save nothing is not measured again, in s.
 const AGAIN_S: u64 = 30;
-/// The rate at which it is seen whether a rule gains anything, in messages a second.
+/// The rate at which a rule's saving is computed, in messages a second.
 const SOME_RATE: u64 = 1_000_000;
 
-/// What a handler's entries cost by its rule and without it, measured at the same time.
+/// The costs of a handler's entries with its rule and without it, measured at the same time.
 #[derive(Debug)]
 pub(crate) struct RuleCosts {
     whole: Vec<Cost>,
     degraded: Vec<Cost>,
-    /// When it is to be measured again, in s since the start: by what others did meanwhile it seemed that nothing is gained.
+    /// When it is to be measured again, in s since the start, if the rule seemed to save nothing: other load may have
+    /// disturbed the measurement.
     again_s: Option<u64>,
 }
 
 impl RuleCosts {
-    /// Whether there is a cost for each of so many entries, and need be none that is newer.
+    /// Whether there is a cost for each of `entries` entries, and no newer measurement is due.
     fn holds(&self, entries: usize, now_s: u64) -> bool {
         self.degraded.len() == entries && self.again_s.is_none_or(|again_s| now_s < again_s)
     }
 }
 
 impl Managers {
-    /// Measures what handlers cost by their rules that have not been measured so yet.
+    /// Measures the costs of handlers with their rules, where they have not been measured yet.
     pub(crate) fn measure_rules(&mut self) {
         let now_s = self.started.elapsed().as_secs();
         let is_due = |there: &&Deployed| {
@@ -100,10 +101,10 @@ impl Managers {
             let Ok(streams) = self.known_streams(names) else { return };
             let Some(there) = self.handlers.get_mut(&name) else { continue };
             let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };
-            let mut weigh = |spec: &HandlerSpec| self.workshop.weigh_again(spec, &there.entries, &streams);
-            let measured = weigh(&degraded).and_then(|degraded| Ok((weigh(&there.spec)?, degraded)));
+            let mut measure = |spec: &HandlerSpec| self.workshop.weigh_again(spec, &there.entries, &streams);
+            let measured = measure(&degraded).and_then(|degraded| Ok((measure(&there.spec)?, degraded)));
             let refused = measured.as_ref().err().cloned();
-            // By a rule that cannot be measured nothing is gained.
+            // A rule that cannot be measured counts as saving nothing.
             let of_entries = || there.entries.iter().map(|entry| entry.cost).collect::<Vec<Cost>>();
             let (whole, degraded) = measured.unwrap_or_else(|_| (of_entries(), of_entries()));
             let [with, without] = [&degraded, &whole].map(|costs| dearest(costs).load(SOME_RATE).time_ns_per_s);
@@ -115,7 +116,7 @@ impl Managers {
         }
     }
 
-    /// Has a handler go by its rule from now on, or no longer.
+    /// Applies a handler's rule from now on, or no longer.
     pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.is_degraded = applies;
@@ -133,7 +134,8 @@ impl Managers {
         }
     }
 
-    /// Gives a handler's parameters the values that they have by now: instances that came since it was degraded have their own.
+    /// Gives a handler's parameters the values that they have by now: instances that came since it was degraded have
+    /// their own.
     fn hold_to_rule(&mut self, name: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.is_degraded &= !there.spec.degrade.is_empty();

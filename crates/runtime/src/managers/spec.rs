@@ -1,10 +1,10 @@
-//! What is wanted of a handler: the `[[handler]]` sections of a configuration, and the bodies of requests.
+//! Specifications of handlers: the `[[handler]]` sections of a configuration, and the bodies of requests.
 
 use crossdock_control::load::Load;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A handler as its owner wants it.
+/// The specification of a handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -41,8 +41,8 @@ pub struct HandlerSpec {
     /// Bandwidth that is kept for what it makes, in bytes a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve_bytes_per_s: Option<u64>,
-    /// The service path that ends here is to bear so many records a second where it begins: of each handler on it that is kept
-    /// which it takes of those that reach it then, by what was measured.
+    /// Rate, in records a second at its beginning, that the service path that ends here must sustain. On each handler
+    /// of the path, the measured load for the records that reach it at that rate is reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve_path_msgs_per_s: Option<u64>,
     /// How many batches it may take at a time where several handlers have something to do.
@@ -50,12 +50,12 @@ pub struct HandlerSpec {
     pub weight: Option<u32>,
     /// What happens when its input queue is full.
     pub when_full: WhenFull,
-    /// Where its core nears its limit, these parameters have other values, before any record is left out; they have their own
-    /// again when there is room.
+    /// Where its core nears its limit, these parameters have other values, before any record is left out; they have
+    /// their own again when there is room.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub degrade: BTreeMap<String, String>,
-    /// Where its core nears its limit, or batches wait too long for a c-core, at least one record in so many is let through, rather than
-    /// that others wait; 1: all.
+    /// Where its core nears its limit, or batches wait too long for a c-core, its records are sampled rather than other
+    /// handlers delayed: at least one record in `may_sample` is let through; 1: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_sample: Option<u32>,
     /// The longest time that it may take for a record, in ns; ten times what it was measured to take when absent.
@@ -75,7 +75,7 @@ pub enum WhenFull {
     /// Publishers of the stream wait: nothing is lost.
     #[default]
     Block,
-    /// The records are dropped and counted, and nobody waits.
+    /// The records are dropped and counted; publishers do not wait.
     Drop,
 }
 
@@ -104,10 +104,10 @@ pub enum OnFault {
 }
 
 impl HandlerSpec {
-    /// Whether its figures are within their bounds.
+    /// Checks that its figures are within their bounds.
     ///
     /// # Errors
-    /// Which is not, and what it may be.
+    /// The figure that is not, and its bounds.
     pub fn check(&self) -> Result<(), String> {
         let bounds = [
             ("weight", self.weight.map(u64::from), 1000),
@@ -129,7 +129,7 @@ impl HandlerSpec {
         }
     }
 
-    /// What is kept for it by what it says of itself.
+    /// Its own reservation, by its specification.
     pub(crate) fn reserve(&self) -> Load {
         Load {
             time_ns_per_s: self.reserve_ns_per_s.unwrap_or(0),
@@ -138,7 +138,7 @@ impl HandlerSpec {
         }
     }
 
-    /// The values of its parameters while it goes by its rule for doing with less.
+    /// The values of its parameters while its `degrade` rule is applied.
     pub(crate) fn degraded_parameters(&self) -> BTreeMap<String, String> {
         let mut parameters = self.parameters.clone();
         parameters.extend(self.degrade.clone());

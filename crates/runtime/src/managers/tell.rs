@@ -1,4 +1,4 @@
-//! What is told of handlers and contexts.
+//! Reports on handlers and contexts.
 
 use crate::config::ContextKind;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
@@ -12,14 +12,14 @@ use crossdock_control::admission::Class;
 use crossdock_control::load::Load;
 use std::sync::Arc;
 
-/// A load as it is told.
+/// A load as it is reported.
 pub(crate) fn load_info(load: Load) -> LoadInfo {
     LoadInfo { time_ns_per_s: load.time_ns_per_s, buffers: load.buffers, bytes_per_s: load.bytes_per_s }
 }
 
 impl Managers {
-    /// Leaves a view of what there is, for those who ask.
-    pub(super) fn leave_view(&mut self) {
+    /// Publishes a snapshot of handlers and contexts for callers of the managers' handle.
+    pub(super) fn publish_snapshot(&mut self) {
         self.viewed = self.events.last();
         let gauges = |handler: &Deployed| self.overlay.stage(handler.stage).map(|placed| Arc::clone(&placed.gauges));
         let handlers = self.handlers.iter().map(|(name, handler)| (self.handler_info(name, handler), gauges(handler)));

@@ -1,5 +1,6 @@
-//! What is told of handlers and contexts without the managers being asked, who may be busy with a change: the managers leave a
-//! view of what there is whenever that has changed, and before who changed it is answered; figures are read off as they are.
+//! Reports on handlers and contexts that need no answer of the managers, which may be busy with a change. The managers
+//! publish a snapshot whenever handlers or contexts have changed, before the request that changed them is answered.
+//! Gauges are read at the time of the report.
 
 use crate::handle::Stopped;
 use crate::info::{HandlerContextInfo, HandlerInfo, HistoryInfo};
@@ -10,7 +11,7 @@ use crate::managers::tell::{read_context, read_handler};
 use crate::platform::gauges::{ContextGauges, StageGauges};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// What there is, as last left.
+/// The latest snapshot of handlers and contexts.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) handlers: Vec<(HandlerInfo, Option<Arc<StageGauges>>)>,
@@ -18,17 +19,17 @@ pub(crate) struct View {
     pub(crate) specs: Vec<HandlerSpec>,
 }
 
-/// How far the managers are.
+/// The state of the managers.
 #[derive(Debug, Default)]
 enum State {
-    /// What was kept is not restored yet.
+    /// The kept specifications are not restored yet.
     #[default]
     Starting,
     There(Arc<View>),
     Stopped,
 }
 
-/// Where the managers leave it, and others take it.
+/// The place where the managers publish snapshots and others read them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Views {
     latest: Arc<(Mutex<State>, Condvar)>,
@@ -37,12 +38,12 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Keeps a history of so many seconds.
+    /// Keeps a history of `history` seconds.
     pub(crate) fn new(history: usize) -> Views {
         Views { monitor: Monitor::new(history), ..Views::default() }
     }
 
-    /// Leaves what there is now; nothing: the managers have stopped.
+    /// Publishes a snapshot; `None`: the managers have stopped.
     pub(crate) fn leave(&self, view: Option<View>) {
         let (latest, has_come) = &*self.latest;
         *latest.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -50,7 +51,7 @@ impl Views {
         has_come.notify_all();
     }
 
-    /// What there is; waits for the first.
+    /// The latest snapshot; waits for the first.
     ///
     /// # Errors
     /// [`Stopped`].

@@ -1,18 +1,18 @@
-//! The threads of contexts, and the watch over them: who is in a handler that does not return is replaced.
+//! The threads of contexts, and the watch over them: a thread in a handler that does not return is replaced.
 
 use crate::platform::context::Threads;
 use crate::platform::gauges::ContextGauges;
 use crate::platform::start::Seat;
 use crate::platform::{ContextIndex, StageId};
-use crossdock_device::{OwnTime, nap};
+use crossdock_device::{CpuTime, nap};
 use std::time::{Duration, Instant};
 
-/// How long one look at whether contexts have answered waits.
+/// The pause between two checks whether contexts have answered.
 const GLANCE: Duration = Duration::from_micros(20);
 /// How long a context may take to answer, beside the time after which a handler counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Threads that may be in handlers that do not return; a g-core that would be one more is not replaced. As many may be in
-/// handlers that are measured.
+/// Threads that may be in handlers that do not return; a g-core that would be one more is not replaced. As many may be
+/// in handlers that are measured.
 pub(super) const MAX_ABANDONED: usize = 16;
 
 /// A handler that was given up.
@@ -31,13 +31,13 @@ pub(crate) enum Lost {
     Ended,
 }
 
-/// What was last seen of a context.
+/// The last observation of a context.
 #[derive(Debug, Default)]
 struct Seen {
     /// The turn that it was in.
     turns: u64,
     /// The time that its thread has had in it since it was first seen there.
-    own: Option<OwnTime>,
+    own: Option<CpuTime>,
     had: Duration,
     lost: Option<Lost>,
 }
@@ -49,7 +49,7 @@ impl Seen {
             Some(own) => self.had += own.since_last(),
             // Its thread may not have begun yet.
             None if gauges.thread.get() == 0 => {}
-            None => self.own = Some(OwnTime::of(gauges.thread.get().into())),
+            None => self.own = Some(CpuTime::of(gauges.thread.get().into())),
         }
         self.had
     }
@@ -62,9 +62,9 @@ pub(crate) struct Watch {
     threads: Threads,
     stuck_after: Duration,
     seen: Vec<Seen>,
-    /// Handlers that were given up since this was last looked at.
+    /// Handlers that were given up since the last check.
     pub(crate) given_up: Vec<GivenUp>,
-    /// Contexts that were lost or came back since this was last looked at.
+    /// Contexts that were lost or came back since the last check.
     pub(crate) turned: Vec<ContextIndex>,
 }
 
@@ -89,8 +89,9 @@ impl Watch {
         waited < self.stuck_after + PATIENCE
     }
 
-    /// Looks which contexts do not come back from a step. A g-core that is in a handler is given another thread; any other is
-    /// lost until it does come back. The one with the device is not looked at: nothing is asked or told without it.
+    /// Finds the contexts that do not come back from a step. A g-core that is in a handler is given another thread; any
+    /// other context is lost until it comes back. The context with the device is not checked: without it there are no
+    /// requests and no reports.
     pub(crate) fn look(&mut self) {
         for at in 1..self.seats.len() {
             let (gauges, seen) = (&self.seats[at].gauges, &mut self.seen[at]);

@@ -1,38 +1,39 @@
-//! A workplace for handlers that are measured, which does to the processor what a context does.
+//! A workbench for handlers that are measured: it loads the processor and its caches as a context does.
 
-use crate::platform::making::{Maker, Making};
+use crate::platform::making::{BatchBuilder, BatchSink};
 use crossdock_engine::{Sink, Workplace};
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::hint::black_box;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-/// How long measuring rests between its rounds, of which there are some ten: together longer than others of the host usually slow
-/// it down, and far from the time after which it counts as stuck.
+/// How long measuring rests between its rounds, of which there are some ten: together longer than others of the host
+/// usually slow it down, and far from the time after which it counts as stuck.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// How often it is polled for the next batch: for some 20 us, while a context has time for more.
+/// Polls for the next batch: for about 20 us, while a context has time for more.
 const POLLS: usize = 24;
-/// What it uses of memory meanwhile: sessions, streams, packets.
+/// Other memory that is touched meanwhile, in bytes: sessions, streams, packets.
 const OTHER_BYTES: usize = 64 << 10;
-/// What a packet holds at most.
+/// The most bytes that a packet holds.
 const PACKET_BYTES: usize = 63_000;
 /// Buffers of each size for what handlers make of a batch.
 const BUFFERS: usize = 8;
 
-/// Polls, takes a packet from the network, and looks at other memory, between two batches; rows are packed into buffers of a pool.
+/// Polls, takes a packet from the network, and looks at other memory, between two batches; rows are packed into buffers
+/// of a pool.
 #[derive(Debug)]
 pub(crate) struct Workbench {
     pause: Duration,
-    /// To itself; without one it only lets time pass.
+    /// A socket to itself; without one the workbench only lets time pass.
     socket: Option<UdpSocket>,
     received: Vec<u8>,
     other: Vec<u8>,
-    making: Making,
+    making: BatchBuilder,
     pool: Option<Pool>,
 }
 
 impl Workbench {
-    /// One with pauses so long between what is measured.
+    /// A workbench with pauses of `pause` between the measured rounds.
     pub(crate) fn new(pause: Duration) -> Workbench {
         let to_itself = || -> std::io::Result<UdpSocket> {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -45,7 +46,7 @@ impl Workbench {
             socket: to_itself().ok(),
             received: vec![0; PACKET_BYTES],
             other: vec![1; OTHER_BYTES],
-            making: Making::default(),
+            making: BatchBuilder::default(),
             pool: Pool::new(PoolConfig { classes: vec![(2 << 10, BUFFERS), (64 << 10, BUFFERS)] }).ok(),
         }
     }
@@ -59,7 +60,7 @@ impl Workbench {
 impl Sink for Workbench {
     fn push(&mut self, record: &[u8]) {
         if let Some(pool) = &mut self.pool {
-            Maker { making: &mut self.making, pool }.push(record);
+            BatchSink { making: &mut self.making, pool }.push(record);
         }
     }
 }

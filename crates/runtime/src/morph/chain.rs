@@ -1,5 +1,5 @@
-//! A chain that runs: batches in, batches of the accepted format out. Costs are paid per batch; once warm, nothing is
-//! allocated.
+//! Runs a conversion chain: batches in, batches of the accepted format out. Fixed costs are per batch; once warm,
+//! nothing is allocated.
 
 use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
@@ -10,15 +10,15 @@ use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
 use std::ops::AddAssign;
 
-/// Bytes of records between two parts of a chain, and behind the last: what a packet can hold, so that no longer record
-/// goes on.
+/// Most bytes of records between two parts of a chain, and after the last: the capacity of a packet, so that no longer
+/// record goes on.
 pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 /// Records that a plan is given at a time.
 const CHUNK_RECORDS: usize = 64;
-/// From so many bytes on, what a plan has made goes on to the next part.
+/// Bytes of converted records from which on a part's output goes on to the next part.
 const ENOUGH_BYTES: usize = PIECE_BYTES / 2;
-/// Buffers between the parts: each has one at a time, and a chain of as many steps as it can have, each a query with a plan
-/// behind it, has half of these.
+/// Buffers between the parts: each has one at a time, and a chain of as many steps as it can have, each a query with a
+/// plan behind it, has half of these.
 const BUFFERS: usize = 32;
 
 /// The memory that lies between the parts of the chain that runs.
@@ -35,22 +35,22 @@ pub(crate) struct ChainRun {
     pub(crate) from: Format,
     /// The accepted format.
     pub(crate) to: Format,
-    /// The format of the records that it makes: the accepted one without the fields that nobody reads.
+    /// The format of the records that it makes: the accepted one without the fields that no query reads.
     pub(crate) made: Format,
-    /// Which fields of the accepted format somebody reads, a flag a field; none where all are made.
+    /// A flag for each field of the accepted format: whether a query reads it; empty where all are made.
     pub(crate) reads: Box<[bool]>,
-    /// The way, as it was planned.
+    /// The route, as it was planned.
     pub(crate) steps: Vec<Step>,
-    /// What it is reckoned to cost a record, moved bytes included, in ps.
+    /// Its estimated cost for a record, moved bytes included, in ps.
     pub(crate) weight: u64,
-    /// What runs.
+    /// Its compiled parts.
     pub(crate) parts: Vec<Part>,
     stages: Vec<Stage>,
-    /// What it did so far.
+    /// Its counters.
     pub(crate) tally: Tally,
 }
 
-/// What a chain did.
+/// The counters of a chain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Records that came in.
@@ -88,7 +88,7 @@ impl AddAssign for Tally {
 /// A part at work.
 struct Stage {
     work: Work,
-    /// What a query's rows then become where they lie.
+    /// The conversion of a query's rows in place.
     then: Option<InPlace>,
     /// The format that it makes.
     to: Format,
@@ -132,12 +132,12 @@ impl ChainRun {
         Some(ChainRun { from, to, made, reads, steps, weight, parts, stages, tally })
     }
 
-    /// Whether it is the chain of these steps, for who reads these fields of what it makes.
+    /// Whether it is the chain of these steps that makes these fields.
     pub(crate) fn is_as(&self, from: &Format, steps: &[Step], reads: &[bool]) -> bool {
         self.from == *from && self.steps == steps && *self.reads == *reads
     }
 
-    /// Converts all records of a batch, and delivers them in one batch or several. Says what became of these.
+    /// Converts all records of a batch, and delivers them in one batch or several. Returns the counts.
     pub(crate) fn run(&mut self, pool: &mut Pool, batch: &Batch, deliver: &mut dyn FnMut(&Batch)) -> Tally {
         let mut tally = Tally { records_in: batch.len() as u64, ..Tally::default() };
         let mut counted = |batch: &Batch, tally: &mut Tally| {
@@ -150,10 +150,10 @@ impl ChainRun {
     }
 }
 
-/// What takes the chain's batches.
+/// The consumer of the chain's batches.
 type Deliver<'a> = &'a mut dyn FnMut(&Batch, &mut Tally);
 
-/// Runs a batch through the stages that are left, and what comes of it to whom it is for.
+/// Runs a batch through the remaining stages, and delivers the result.
 fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, deliver: Deliver<'_>) {
     let Some((stage, rest)) = stages.split_first_mut() else { return deliver(batch, tally) };
     let Stage { work, then, to, out, made, selection } = stage;
@@ -161,7 +161,8 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
     out.clear();
     match work {
         Work::Plan(plan) => {
-            // What is no longer than a piece is looked at after many, what may be after each.
+            // Records that fit a piece are checked in chunks; records of a foreign layout may be longer and are checked
+            // one by one.
             let records = if plan.to().is_foreign() { 1 } else { CHUNK_RECORDS };
             for start in (0..batch.len()).step_by(records) {
                 let chunk = start..(start + records).min(batch.len());
@@ -182,7 +183,7 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
     hand_on.all(out);
 }
 
-/// The rows of a query, gathered until they are worth handing on.
+/// The rows of a query, gathered until there are enough to hand on.
 struct Rows<'a, 'b> {
     out: &'a mut Vec<u8>,
     then: Option<&'a InPlace>,
@@ -208,7 +209,7 @@ impl Sink for Rows<'_, '_> {
     }
 }
 
-/// The way from one stage to what follows it.
+/// Hands records from one stage on to the following ones.
 struct HandOn<'a> {
     to: &'a Format,
     made: &'a mut Batch,
@@ -243,8 +244,8 @@ impl HandOn<'_> {
     }
 }
 
-/// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece; how many bytes they take. How long
-/// a record is, `len_of` tells.
+/// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece; how many bytes they take. How
+/// long a record is, `len_of` tells.
 pub(crate) fn fill(
     batch: &mut Batch,
     pool: &mut Pool,

@@ -1,4 +1,4 @@
-//! From a conversion's text to what runs: plans by field name, and programs of queries.
+//! Compiles a conversion's text: to plans by field name, and to programs of queries.
 
 use crossdock_control::conversions::Cost;
 use crossdock_engine::{DecodeHandler, EncodeHandler, Handler};
@@ -7,11 +7,10 @@ use crossdock_format::{FieldSpec, FieldType, Format, ReadCost};
 use crossdock_query::{Node, Program, Projection};
 use std::collections::BTreeSet;
 
-/// What a query's program is reckoned to cost a record, and each of its fields: one that is copied, and one that is
-/// computed, in ps.
+/// Estimated costs of a query's program, in ps: for a record, for each copied field, and for each computed field.
 const SELECT_PS: (u64, u64, u64) = (15_000, 1500, 20_000);
 
-/// What a message in some encoding is reckoned to cost, and each of its fields, in ps.
+/// Estimated costs of a message in some encoding, in ps: for the message, and for each of its fields.
 const MESSAGE_PS: (u64, u64) = (100_000, 30_000);
 
 /// A part of a chain that one pass over a batch carries out.
@@ -25,7 +24,7 @@ pub(crate) enum Part {
     Messages(Box<Messages>),
 }
 
-/// What a handler of [`crossdock_engine`] that decodes or encodes messages is made from.
+/// The description from which a handler of [`crossdock_engine`] that decodes or encodes messages is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Messages {
     from: Format,
@@ -38,7 +37,7 @@ impl Messages {
     /// The handler.
     ///
     /// # Errors
-    /// What does not go together, in words.
+    /// The mismatch, in words.
     pub(crate) fn handler(&self) -> Result<Box<dyn Handler + Send>, String> {
         let Messages { from, to, codec, encodes } = self;
         let (schema, options) = (codec.schema.as_ref(), codec.options());
@@ -61,7 +60,7 @@ impl Messages {
     }
 }
 
-/// A conversion that was checked: it makes records of the one format of any of the other that it does not refuse.
+/// A checked conversion: it makes a record of the target format of any source record that it does not refuse.
 #[derive(Clone, Debug)]
 pub(crate) struct Compiled {
     pub(crate) from: Format,
@@ -76,7 +75,7 @@ impl Compiled {
     /// Checks a conversion and compiles it.
     ///
     /// # Errors
-    /// What is wrong with it, in words: its text, or a field that cannot be had.
+    /// The error in words: in its text, or a field that cannot be made.
     pub(crate) fn new(from: &Format, to: &Format, text: &str) -> Result<Compiled, String> {
         let conversion: Conversion = text.parse().map_err(|error| format!("{error}"))?;
         let parts = match &conversion {
@@ -103,7 +102,7 @@ fn messages(from: &Format, to: &Format, codec: &Codec, encodes: bool) -> Result<
     messages.handler().map(|_| Part::Messages(Box::new(messages)))
 }
 
-/// Messages of records, and what brings them into the target's field.
+/// The parts that encode records as messages, and put these into the target's field.
 fn encode(from: &Format, to: &Format, codec: &Codec) -> Result<Vec<Part>, String> {
     let message = FieldSpec::new(MESSAGE_FIELD, FieldType::Bytes);
     let made = Format::natural([message]).map_err(|error| error.to_string())?;
@@ -116,7 +115,7 @@ fn encode(from: &Format, to: &Format, codec: &Codec) -> Result<Vec<Part>, String
     Ok(parts)
 }
 
-/// A query's program, and what brings its fields into the target's types and order where they are not there already.
+/// The parts of a query: its program, and a plan to the target's types and field order, if they differ.
 fn select(from: &Format, to: &Format, sql: &str) -> Result<Vec<Part>, String> {
     let program =
         crossdock_query::parse(sql).and_then(|select| select.plan(from)).map_err(|error| error.to_string())?;
@@ -147,10 +146,10 @@ impl Part {
     }
 
     /// The fields that each of its fields is made of, and whether some record is refused there.
-    pub(crate) fn makings(&self) -> Vec<(Vec<usize>, bool)> {
+    pub(crate) fn dependencies(&self) -> Vec<(Vec<usize>, bool)> {
         match self {
-            Part::Plan(plan) => plan.makings(),
-            Part::Select(program) => program.makings(),
+            Part::Plan(plan) => plan.dependencies(),
+            Part::Select(program) => program.dependencies(),
             // One field's bytes are all fields of the other side, and a flaw anywhere refuses the message.
             Part::Messages(messages) => {
                 let reads: Vec<usize> = match messages.encodes {
@@ -162,13 +161,14 @@ impl Part {
         }
     }
 
-    /// The same for records that have no more than what it then reads, making only these fields; `None` where that cannot be.
+    /// The same part for records with only the fields that it then reads, making only the fields in `makes`; `None`
+    /// where that is not possible.
     pub(crate) fn narrowed(&self, from: &Format, makes: &[bool]) -> Option<Part> {
         match self {
             Part::Plan(plan) => plan.narrowed(from, makes).map(Part::Plan),
             Part::Select(program) => program.narrowed(from, makes).map(Box::new).map(Part::Select),
             Part::Messages(of) if *from == of.from => Some(self.clone()),
-            // Who encodes reads all there is.
+            // Encoding reads all fields.
             Part::Messages(of) if of.encodes => None,
             Part::Messages(of) => messages(from, &of.to, &of.codec, false).ok(),
         }
@@ -183,7 +183,7 @@ impl Part {
         }
     }
 
-    /// What it is reckoned to cost a record.
+    /// Its estimated cost for a record.
     pub(crate) fn cost(&self) -> Cost {
         match self {
             Part::Plan(plan) => plan_cost(plan),
@@ -206,11 +206,11 @@ impl Part {
         }
     }
 
-    /// How it works, for people.
+    /// Describes it for people.
     pub(crate) fn describe(&self) -> String {
         match self {
             Part::Plan(plan) => {
-                let read: BTreeSet<usize> = plan.makings().into_iter().flat_map(|(reads, _)| reads).collect();
+                let read: BTreeSet<usize> = plan.dependencies().into_iter().flat_map(|(reads, _)| reads).collect();
                 let fields = plan.from().fields();
                 let costly = |index: &&usize| fields.get(**index).is_some_and(|f| f.read_cost() != ReadCost::Load);
                 match read.iter().filter(costly).count() {
@@ -238,14 +238,14 @@ impl Part {
     }
 }
 
-/// What a plan by field name is reckoned to cost a record.
+/// The estimated cost of a plan by field name for a record.
 pub(crate) fn plan_cost(plan: &Plan) -> Cost {
     let cost = plan.cost();
     Cost { ps: u64::from(cost.ns_per_record) * 1000, in_bytes: cost.bytes_in, out_bytes: cost.bytes_out }
 }
 
-/// The parts of a chain as few as they can be: plans that follow one another become one, and what one of them makes that
-/// nobody needs is not made.
+/// Fuses the parts of a chain into as few as possible: consecutive plans become one, and intermediate fields that no
+/// later part needs are not made.
 pub(crate) fn fuse(parts: impl IntoIterator<Item = Part>) -> Vec<Part> {
     let mut fused: Vec<Part> = Vec::new();
     for part in parts {

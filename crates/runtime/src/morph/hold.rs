@@ -1,12 +1,12 @@
-//! What waits for a conversion: copies of records, in order, within a bound.
+//! The records that wait for a conversion: copies, in order, within a bound.
 //!
-//! Copies, because a buffer of the pool that waited for minutes would be missing to all other traffic.
+//! They are copied because a pool buffer that waited for minutes would be unavailable to all other traffic.
 
 use crate::morph::chain::PIECE_BYTES;
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
 
-/// What is reckoned for an item beside its records, in bytes.
+/// Bytes that count for an item beside its records.
 const ITEM_BYTES: usize = 64;
 
 /// Records of one format that came one after the other.
@@ -25,12 +25,12 @@ pub(crate) struct Held {
 pub(crate) struct Hold {
     items: VecDeque<Held>,
     bytes: u64,
-    /// The records of each format that wait; those of none are not here.
+    /// The number of waiting records for each format; formats without any are absent.
     formats: Vec<(u64, u64)>,
 }
 
 impl Hold {
-    /// Puts a batch behind all others. Records that come within `merge_ns` of one another, and of one format, lie together.
+    /// Appends a batch. Records of one format that come within `merge_ns` of one another share an item.
     pub(crate) fn push(&mut self, batch: &Batch, now_ns: u64, merge_ns: u64) {
         for (index, slice) in batch.slices.iter().enumerate().filter(|(_, slice)| slice.records > 0) {
             let payload = batch.slice(index);
@@ -90,7 +90,7 @@ impl Hold {
         held
     }
 
-    /// Whether something of this format waits.
+    /// Whether records of this format wait.
     #[inline]
     pub(crate) fn has(&self, format: u64) -> bool {
         self.formats.iter().any(|(waiting, _)| *waiting == format)
@@ -111,13 +111,13 @@ impl Hold {
         self.items.front().map(|held| held.at_ns)
     }
 
-    /// Whether nothing waits.
+    /// Whether no records wait.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// What the records that wait take, in bytes.
+    /// The size of the waiting records, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes + (self.items.len() * ITEM_BYTES) as u64
     }

@@ -1,4 +1,4 @@
-//! What is kept across restarts: restored at the start, and written down as it changes.
+//! State that is kept across restarts: restored at the start, and written to disk as it changes.
 
 use crate::announcing::Plans;
 use crate::context::Context;
@@ -11,16 +11,16 @@ use crossdock_format::registry::{Entry, Policy, Registry, RegistryError};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{FormatName, Reply};
 
-/// Who is answered once something is on disk.
+/// A caller that is answered once an entry is on disk.
 pub(crate) enum Asker {
     /// A session's request.
     Session { peer: usize, id: u32 },
-    /// Who asked the handle.
+    /// A caller of the handle.
     Handle(oneshot::Sender<Result<(), String>>),
 }
 
 impl Context {
-    /// Takes in what was kept; what no longer fits, in words.
+    /// Takes in the kept state; returns the entries that no longer fit, in words.
     pub(crate) fn restore(&mut self, registry: &Registry) -> Vec<String> {
         let mut complaints = Vec::new();
         let refused =
@@ -45,7 +45,7 @@ impl Context {
         complaints
     }
 
-    /// Has changes of the registry written down, if there is where to.
+    /// Writes changes of the registry to disk, if there is a state directory.
     pub(crate) fn write_down(&mut self, entries: impl IntoIterator<Item = Entry>) {
         if let Some(state) = &mut self.morph.state {
             for entry in entries {
@@ -57,7 +57,7 @@ impl Context {
     /// Sets how a stream's format may change from its next version on.
     ///
     /// # Errors
-    /// The stream's name is none, there are too many, or the disk is behind.
+    /// The stream's name is invalid, there are too many streams, or the disk is behind.
     pub(crate) fn set_policy(&mut self, stream: &str, policy: Policy) -> Result<(), Refusal> {
         self.check_disk()?;
         let entry = self.morph.registry.set_policy(stream, policy).map_err(|error| refusal_of(&error))?;
@@ -65,11 +65,12 @@ impl Context {
         Ok(())
     }
 
-    /// Notes in the registry that a conversion leaves its format, if that is a version of the stream, and that it is kept if
-    /// it is. A session's conversion leaves no more there than that, so however many come and go, it does not grow.
+    /// Notes in the registry that a conversion leaves its format, if that is a version of the stream, and that it is
+    /// kept if it is. A session's conversion leaves no more there than that, so however many come and go, it does not
+    /// grow.
     ///
     /// # Errors
-    /// A format's id is another's, or there is no room; then nothing has changed that matters.
+    /// A format's id is another's, or there is no room; then nothing has changed that is of effect.
     pub(crate) fn note_conversion(
         &mut self,
         owner: Owner,
@@ -99,7 +100,8 @@ impl Context {
         noted
     }
 
-    /// Notes in the registry that a stream has a version, and that a conversion left it, if one did before it was a version.
+    /// Notes in the registry that a stream has a version, and that a conversion left it, if one did before it was a
+    /// version.
     ///
     /// # Errors
     /// The stream's policy is against it, its id is another's, or there is no room.
@@ -164,12 +166,12 @@ impl Context {
                 };
                 self.tell(peer, &reply.into());
             }
-            // Who asked may have gone.
+            // The caller may have gone.
             Asker::Handle(to) => drop(to.send(outcome.map_err(|refusal| refusal.message))),
         }
     }
 
-    /// Gives the disk what it has room for, and answers who waited for it.
+    /// Hands entries over to the state thread as far as it has room, and answers the callers that waited for them.
     pub(crate) fn look_after_kept(&mut self) {
         let Some(state) = &mut self.morph.state else { return };
         state.hand_over();

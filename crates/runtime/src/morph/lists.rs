@@ -1,10 +1,10 @@
-//! Conversions and paths as they are listed, and what a path costs on real records.
+//! Lists of conversions and paths, and the measured cost of a path on real records.
 
 use crate::context::Context;
 use crate::info::{ConversionInfo, PathInfo, PathStep};
 use crate::morph::chain::{self, ChainRun};
 use crate::morph::compile::Part;
-use crate::morph::{Morphing, Way};
+use crate::morph::{Morphing, Route};
 use crate::streams::Stream;
 use crossdock_control::conversions::{Owner, Step};
 use crossdock_format::{Format, FormatId};
@@ -51,7 +51,7 @@ impl Context {
     pub(crate) fn path_infos(&self) -> Vec<PathInfo> {
         let mut infos = Vec::new();
         for stream in self.streams.iter() {
-            let subscriptions = |wanted: Way| {
+            let subscriptions = |wanted: Route| {
                 let takes = |key: &&usize| {
                     self.accept(**key).is_some_and(|accept| accept.ways.iter().any(|(_, way)| *way == wanted))
                 };
@@ -61,7 +61,7 @@ impl Context {
                 let Some(run) = run else { continue };
                 let mut info = path_info(stream, &run.from, &run.to, &run.steps, &run.parts);
                 info.ns_per_record = run.weight as f64 / 1000.0;
-                info.subscriptions = subscriptions(Way::Chain(key));
+                info.subscriptions = subscriptions(Route::Chain(key));
                 info.records_in = run.tally.records_in;
                 info.records_out = run.tally.records_out;
                 info.refused = run.tally.refused + run.tally.too_long;
@@ -74,7 +74,7 @@ impl Context {
         infos
     }
 
-    /// What a stream's subscriptions lack.
+    /// The routes that a stream's subscriptions lack.
     fn missing_infos(&self, stream: &Stream) -> Vec<PathInfo> {
         let missing = |(from, to): &(Format, Format)| {
             let mut info = path_info(stream, from, to, &[], &[]);

@@ -1,13 +1,15 @@
 //! Morphing in transit: subscriptions that accept certain formats only, and the conversions that bring records there.
 //!
-//! A subscription may say which formats it accepts; its query is then planned for those. For each format that its stream
-//! brings there is a [`Way`]: as it is, through a chain of conversions, or none. Ways are planned anew, between two batches,
-//! whenever a conversion or a format comes or goes ([`ways`]); chains are compiled then, and shared by all subscriptions that
-//! take the same one, so that a batch is converted once for all of them ([`chain`]). It makes only those fields that one of
-//! their queries or a later step reads, so that what is needed is extracted before it is reformatted ([`narrow`]).
+//! A subscription may say which formats it accepts; its query is then planned for those. For each format that its
+//! stream brings there is a [`Route`]: direct, through a chain of conversions, or none. Routes are planned anew,
+//! between two batches, whenever a conversion or a format comes or goes ([`ways`]); chains are compiled then, and
+//! shared by all subscriptions that take the same one, so that a batch is converted once for all of them ([`chain`]).
+//! A chain makes only the fields that one of their queries or a later step reads, so that the needed fields are
+//! extracted before they are reformatted ([`narrow`]).
 //!
-//! For what has no way, the applications on the stream are asked (the paper's request for a handler, 4.2.3), and until one
-//! answers, records wait in a bounded store or are dropped, by the subscription's policy ([`waiting`]).
+//! For a format without a route, the applications on the stream are asked for a conversion (the paper's request for a
+//! handler, 4.2.3). Until one answers, records wait in a bounded store or are dropped, by the subscription's policy
+//! ([`waiting`]).
 
 pub(crate) mod chain;
 pub(crate) mod compile;
@@ -37,9 +39,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How records of one format come to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// The query takes them.
-    AsTheyAre,
+    Direct,
     /// Through a chain of the stream, by its key.
     Chain(usize),
     /// Not now.
@@ -50,15 +52,15 @@ pub(crate) enum Way {
 #[derive(Default)]
 pub(crate) struct Morphing {
     pub(crate) graph: Graph,
-    /// What the graph's conversions do, by their numbers.
+    /// The graph's compiled conversions, by their numbers.
     pub(crate) compiled: BTreeMap<u64, Compiled>,
-    /// What plans by name between two versions cost, where there are any: such a plan is always the same.
+    /// The costs of plans by name between two versions, where there are any: such a plan is always the same.
     by_name: RefCell<BTreeMap<(FormatId, FormatId), Option<Cost>>>,
     /// The chains in use; one that runs is taken out meanwhile.
     pub(crate) chains: Slab<Option<Box<ChainRun>>>,
-    /// Keys of the peers that are to be told what is wanted.
+    /// Keys of the peers that are notified of wanted conversions.
     pub(crate) listeners: Vec<usize>,
-    /// What is wanted now: from a format that came, to one that is accepted.
+    /// The conversions wanted now: from a format that came, to one that is accepted.
     pub(crate) wanted: Vec<(Format, Format)>,
 }
 
@@ -83,8 +85,8 @@ impl Morphing {
         ends.find(|format| format.id() == id)
     }
 
-    /// The cheapest chain from a format of the stream to an accepted one. `versions` are the stream's formats, `accept` the
-    /// accepted ones.
+    /// The cheapest chain from a format of the stream to an accepted one. `versions` are the stream's formats, `accept`
+    /// the accepted ones.
     pub(crate) fn chain(
         &self,
         from: &Format,
@@ -105,7 +107,7 @@ impl Morphing {
     }
 }
 
-/// What a subscription accepts, and what waits for it.
+/// The formats that a subscription accepts, and its waiting records.
 #[derive(Debug)]
 pub(crate) struct Accept {
     /// As they were named; those that were not known yet may be later.
@@ -114,16 +116,16 @@ pub(crate) struct Accept {
     pub(crate) targets: Vec<Format>,
     pub(crate) unreadable: Unreadable,
     /// By the id of the format that comes.
-    pub(crate) ways: Vec<(u64, Way)>,
-    /// Formats that came and have no way; the subscriber has been told.
+    pub(crate) ways: Vec<(u64, Route)>,
+    /// Formats that came and have no route; the subscriber has been notified.
     pub(crate) missed: Vec<Format>,
     pub(crate) hold: Hold,
-    /// Whether what waits is leaving for the subscriber now.
+    /// Whether the waiting records are leaving for the subscriber now.
     pub(crate) drains: bool,
     /// Whether the stream's publishers are held back until it has left.
     pub(crate) blocks: bool,
-    /// Whether the subscriber is still to be told that a publisher has ended, behind what waits.
-    pub(crate) untold_end: bool,
+    /// Whether a publisher's end is still to be reported to the subscriber, after the waiting records.
+    pub(crate) end_pending: bool,
 }
 
 impl Accept {
@@ -137,14 +139,14 @@ impl Accept {
             hold: Hold::default(),
             drains: false,
             blocks: false,
-            untold_end: false,
+            end_pending: false,
         }
     }
 
     /// How records of this format come.
     #[inline]
-    pub(crate) fn way(&self, format: u64) -> Way {
-        self.ways.iter().find(|(id, _)| *id == format).map_or(Way::None, |(_, way)| *way)
+    pub(crate) fn way(&self, format: u64) -> Route {
+        self.ways.iter().find(|(id, _)| *id == format).map_or(Route::None, |(_, way)| *way)
     }
 
     /// Whether a batch of this format may go its way at once: nothing of it waits that came before.
@@ -154,17 +156,17 @@ impl Accept {
     }
 }
 
-/// What a context has for all its chains.
+/// The state that all chains of a context share.
 pub(crate) struct Morph {
     /// The memory between the parts of the chain that runs; taken out meanwhile.
     pub(crate) pool: Option<Pool>,
     /// Keys of subscriptions for which something waits.
     pub(crate) holding: Vec<usize>,
-    /// What waits for all of them, in bytes.
+    /// The size of the waiting records of all subscriptions, in bytes.
     pub(crate) held_bytes: u64,
     /// When the oldest of it is to be dropped, in ns.
     pub(crate) expires_ns: u64,
-    /// Whether something began to leave, or went stale, that the context has not looked after yet.
+    /// Whether records began to leave, or expired, that the context has not handled yet.
     pub(crate) is_due: bool,
     /// Keys of streams that subscriptions have left since their ways were planned.
     pub(crate) stale: BTreeSet<usize>,
@@ -172,11 +174,11 @@ pub(crate) struct Morph {
     pub(crate) conversions: usize,
     /// All formats, streams' versions and policies, kept conversions.
     pub(crate) registry: Registry,
-    /// Where versions and kept conversions are written down, if they are.
+    /// The state thread's side that keeps versions and conversions on disk, if there is one.
     pub(crate) state: Option<StateSide>,
     /// The number of the last entry that was written there.
     pub(crate) last_entry: u64,
-    /// Who waits for an entry to be on disk.
+    /// Callers that wait for an entry to be on disk.
     pub(crate) askers: VecDeque<(u64, Asker)>,
 }
 

@@ -1,12 +1,12 @@
-//! Chains that make only what is read: extraction before reformatting.
+//! Narrows chains to the fields that are read: extraction before reformatting.
 
 use crate::morph::compile::Part;
-use crossdock_control::order::{Making, needed};
+use crossdock_control::order::{Dependency, needed};
 use crossdock_format::Format;
 
-/// The parts of a chain, each making only those fields that a later part reads, or in the end somebody who reads these
-/// fields of the last one: a flag a field. The records are the same but for what nobody reads, and so is which of them are
-/// refused. Parts stay as they are where that is how they are read, or where they cannot make less.
+/// The parts of a chain, each making only the fields that a later part reads; of the last part, those flagged in
+/// `reads`. The records differ only in fields that are not read, and the same records are refused. A part is unchanged
+/// where all of its fields are read, or where it cannot make less.
 pub(crate) fn narrow(parts: Vec<Part>, reads: &[bool]) -> Vec<Part> {
     let Some(last) = parts.last() else { return parts };
     let is_read = reads.iter().enumerate().filter(|(_, read)| **read).map(|(index, _)| index);
@@ -15,8 +15,8 @@ pub(crate) fn narrow(parts: Vec<Part>, reads: &[bool]) -> Vec<Part> {
         // Records are still to be counted.
         read.push(0);
     }
-    let mut steps: Vec<Vec<Making>> = parts.iter().map(makings).collect();
-    steps.push(vec![Making { reads: read, can_fail: true }]);
+    let mut steps: Vec<Vec<Dependency>> = parts.iter().map(dependencies).collect();
+    steps.push(vec![Dependency { reads: read, can_fail: true }]);
     // Each time around, one more part makes all that it can, or reads all that there is as well.
     for _ in 0..=2 * parts.len() {
         match narrowed(&parts, &needed(&steps)) {
@@ -24,7 +24,7 @@ pub(crate) fn narrow(parts: Vec<Part>, reads: &[bool]) -> Vec<Part> {
             Err(whole) => {
                 let (Some(step), Some(part)) = (steps.get_mut(whole), parts.get(whole)) else { return parts };
                 if step.iter().all(|making| making.can_fail) {
-                    step.push(Making { reads: (0..part.from().tree().len()).collect(), can_fail: true });
+                    step.push(Dependency { reads: (0..part.from().tree().len()).collect(), can_fail: true });
                 }
                 step.iter_mut().for_each(|making| making.can_fail = true);
             }
@@ -47,18 +47,19 @@ fn narrowed(parts: &[Part], needed: &[Vec<bool>]) -> Result<Vec<Part>, usize> {
     Ok(narrowed)
 }
 
-/// What each member of a part's format is made of; behind these what is only followed for what it refuses.
-fn makings(part: &Part) -> Vec<Making> {
+/// The dependencies of each member of a part's format; after these, dependencies that matter only because they can
+/// refuse a record.
+fn dependencies(part: &Part) -> Vec<Dependency> {
     let of = part.to().members();
-    let mut members_made = vec![Making::default(); part.to().tree().len()];
-    for (index, (reads, can_fail)) in part.makings().into_iter().enumerate() {
+    let mut members_made = vec![Dependency::default(); part.to().tree().len()];
+    for (index, (reads, can_fail)) in part.dependencies().into_iter().enumerate() {
         let reads = members(part.from(), reads.into_iter());
         match of.get(index).and_then(|member| members_made.get_mut(*member)) {
             Some(making) => {
                 making.reads.extend(reads);
                 making.can_fail |= can_fail;
             }
-            None => members_made.push(Making { reads, can_fail }),
+            None => members_made.push(Dependency { reads, can_fail }),
         }
     }
     members_made
@@ -106,7 +107,7 @@ mod tests {
                 _ => &["i64", "u8", "i32 null"],
             };
             let ty = *random.choice(types).expect("there are some");
-            // What may be null stays so.
+            // A nullable field stays nullable.
             let null = from.field(name).is_some_and(|at| from.fields()[at].nullable) && !ty.ends_with("null");
             format!("{name} {ty}{}\n", if null { " null" } else { "" })
         };
@@ -133,8 +134,8 @@ mod tests {
         payload
     }
 
-    /// The values of the fields of these names in what comes out of chains that follow one another, and how many records
-    /// were refused.
+    /// The values of the fields of these names in what comes out of chains that follow one another, and how many
+    /// records were refused.
     fn outcome(from: &Format, chains: &[&[Part]], payload: &[u8], names: &[&str]) -> (Vec<String>, u64) {
         let (mut at, mut payload, mut refused) = (from.clone(), payload.to_vec(), 0);
         let mut pool = pool().expect("memory");

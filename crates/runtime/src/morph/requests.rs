@@ -1,4 +1,4 @@
-//! Conversions are offered and taken back; who listens for what is wanted.
+//! Requests that offer and withdraw conversions, and that listen for wanted ones.
 
 use crate::context::Context;
 use crate::morph::compile::Compiled;
@@ -8,7 +8,7 @@ use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{FormatName, Notice};
 
-/// Sessions that may listen on one stream: each is told of every want.
+/// Most sessions that may listen on one stream: each is notified of every wanted conversion.
 const MAX_LISTENERS: usize = 256;
 
 /// The formats that a conversion stands between, as they were named, and its stream.
@@ -46,12 +46,12 @@ impl Context {
         }
     }
 
-    /// The same, for who needs it now.
+    /// The same; an unknown format is refused.
     fn format_known(&self, stream: Option<usize>, name: &FormatName, of: &str) -> Result<Format, Refusal> {
         self.format_named(stream, name)?.ok_or_else(|| self.unknown_format(stream, name, of))
     }
 
-    /// The refusal of a name that means no format: what there is.
+    /// The refusal of a name that means no format; it lists the formats that are known.
     pub(crate) fn unknown_format(&self, stream: Option<usize>, name: &FormatName, of: &str) -> Refusal {
         let versions = stream.and_then(|key| self.streams.get(key)).map_or(0, |stream| stream.formats.len());
         let known = match (name, versions) {
@@ -188,7 +188,7 @@ impl Context {
     }
 }
 
-/// What listeners are told.
+/// The notice to listeners that a conversion is wanted.
 pub(crate) fn converter_wanted(stream: &str, from: &Format, to: &Format) -> Notice {
     Notice::ConverterWanted { stream: stream.to_owned(), from: from.describe(), to: to.describe() }
 }

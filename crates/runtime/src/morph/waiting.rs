@@ -1,10 +1,11 @@
-//! What has no way: it is asked for, waits or is dropped, and leaves once there is one.
+//! Records of formats without a route: the conversion is asked for, the records wait or are dropped, and waiting ones
+//! leave once there is a route.
 
 use crate::Overflow;
 use crate::context::Context;
-use crate::counters::Drop;
+use crate::counters::DropReason;
 use crate::morph::requests::converter_wanted;
-use crate::morph::{Way, chain, hold::Held};
+use crate::morph::{Route, chain, hold::Held};
 use crossdock_format::Format;
 use crossdock_format::record_len;
 use crossdock_mailbox::Batch;
@@ -15,7 +16,7 @@ use crossdock_transport::{ControlMessage, Notice};
 const PIECES_A_TURN: usize = 8;
 /// The part of a record's longest wait within which others may join it.
 const MERGE_PART: u64 = 16;
-/// What is wanted on one stream at most.
+/// Most conversions that may be wanted on one stream.
 const MAX_WANTED: usize = 256;
 
 impl Context {
@@ -37,8 +38,8 @@ impl Context {
         }
         let lost = tally.refused + tally.too_long;
         if lost > 0 {
-            self.counters.drop(Drop::NotConvertible, tally.refused);
-            self.counters.drop(Drop::TooLong, tally.too_long);
+            self.counters.drop(DropReason::NotConvertible, tally.refused);
+            self.counters.drop(DropReason::TooLong, tally.too_long);
             for &(_, key) in subscribers {
                 if let Some(subscription) = self.subscriptions.get_mut(key) {
                     subscription.lose(lost);
@@ -47,14 +48,14 @@ impl Context {
         }
     }
 
-    /// A batch that cannot go its way now: it waits, or is dropped.
+    /// A batch without a route now: it waits, or is dropped.
     pub(crate) fn put_aside(&mut self, key: usize, batch: &Batch) {
         self.note_missed(key, batch.format);
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let records = batch.len() as u64;
         let Some(accept) = subscription.accept.as_deref_mut() else { return };
         if accept.unreadable == Unreadable::Drop {
-            self.counters.drop(Drop::Unreadable, records);
+            self.counters.drop(DropReason::Unreadable, records);
             subscription.lose(records);
             return;
         }
@@ -71,8 +72,9 @@ impl Context {
         self.bound_hold(key);
     }
 
-    /// Holds what waits to its bounds: to that of all of it at the cost of who has most. What is on its way out is held to them
-    /// by holding back its publishers, where the subscriber's policy is that.
+    /// Holds the waiting records to their bounds. Over the total bound, the subscription with the most waiting records
+    /// loses some. Records that are leaving are bounded by holding back their publishers, where the subscriber's policy
+    /// is to block.
     fn bound_hold(&mut self, pushed: usize) {
         let (hold_bytes, hold_total_bytes) = (self.config.morph.hold_bytes, self.config.morph.hold_total_bytes);
         loop {
@@ -88,7 +90,7 @@ impl Context {
             let before = accept.hold.bytes();
             let Some(held) = accept.hold.pop() else { return };
             self.morph.held_bytes -= before - accept.hold.bytes();
-            self.counters.drop(Drop::HoldFull, held.records);
+            self.counters.drop(DropReason::HoldFull, held.records);
             self.count_lost(key, &held);
             self.tell_dropped(key, false);
         }
@@ -100,11 +102,12 @@ impl Context {
         }
     }
 
-    /// The first record of a format without a way: the subscriber is told, and whoever may know one is asked.
+    /// The first record of a format without a route: notifies the subscriber, and asks the stream's listeners for a
+    /// conversion.
     fn note_missed(&mut self, key: usize, format: u64) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let Some(accept) = subscription.accept.as_deref_mut() else { return };
-        if accept.way(format) != Way::None || accept.missed.iter().any(|missed| missed.id().0 == format) {
+        if accept.way(format) != Route::None || accept.missed.iter().any(|missed| missed.id().0 == format) {
             return;
         }
         let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
@@ -125,7 +128,7 @@ impl Context {
         self.note_wanted(stream_key);
     }
 
-    /// What is wanted on a stream is made up anew; listeners are told what is new of it.
+    /// Recomputes the conversions wanted on a stream, and notifies listeners of the new ones.
     pub(crate) fn note_wanted(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let mut wanted: Vec<(Format, Format)> = Vec::new();
@@ -150,12 +153,13 @@ impl Context {
         }
     }
 
-    /// A subscription's ways were planned anew: what was missed and can be read now is told, and begins to leave.
+    /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now,
+    /// and their waiting records begin to leave.
     pub(crate) fn note_readable(&mut self, key: usize) {
         let Some(accept) = self.accept_mut(key) else { return };
         let missed = std::mem::take(&mut accept.missed);
         let (readable, missed): (Vec<Format>, Vec<Format>) =
-            missed.into_iter().partition(|format| accept.way(format.id().0) != Way::None);
+            missed.into_iter().partition(|format| accept.way(format.id().0) != Route::None);
         accept.missed = missed;
         let waiting = accept.hold.formats();
         if !readable.is_empty() {
@@ -176,17 +180,17 @@ impl Context {
             let peer = subscription.peer;
             self.tell(peer, &notice.into());
         }
-        // What was on its way out when its way went, waits again.
+        // Records that were leaving when their route went wait again.
         for &format in &waiting {
             self.note_missed(key, format);
         }
-        if self.accept(key).is_some_and(|accept| waiting.iter().any(|&format| accept.way(format) != Way::None)) {
+        if self.accept(key).is_some_and(|accept| waiting.iter().any(|&format| accept.way(format) != Route::None)) {
             self.begin_to_drain(key);
         }
     }
 
-    /// What waits for a subscription and can be read leaves from the next turn on. New records of it join the end meanwhile, so
-    /// publishers are held back where nothing may be lost.
+    /// The readable waiting records of a subscription leave from the next turn on. New records join the end meanwhile,
+    /// so publishers are held back where no record may be lost.
     fn begin_to_drain(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (stream, blocks) = (subscription.stream, subscription.overflow == Overflow::Block);
@@ -201,8 +205,8 @@ impl Context {
         }
     }
 
-    /// Lets leave what waits and can be read, and drops what has waited too long; plans the ways of streams that lost
-    /// subscriptions. Whether more can leave at once.
+    /// Sends readable waiting records, drops records that have waited too long, and plans the routes of streams that
+    /// lost subscriptions. Returns whether more can leave at once.
     pub(crate) fn look_after_waiting(&mut self) -> bool {
         self.morph.is_due = false;
         for stream in std::mem::take(&mut self.morph.stale) {
@@ -227,7 +231,8 @@ impl Context {
         again
     }
 
-    /// Lets some of what waits for a subscription leave, as far as its queue has room; whether more can at once.
+    /// Sends some of the waiting records of a subscription, as far as its queue has room; returns whether more can
+    /// leave at once.
     fn drain(&mut self, key: usize) -> bool {
         for _ in 0..PIECES_A_TURN {
             let Some(subscription) = self.subscriptions.get(key) else { return false };
@@ -242,8 +247,8 @@ impl Context {
             let Some(accept) = self.accept_mut(key) else { return false };
             let before = accept.hold.bytes();
             let ways = &accept.ways;
-            let way = |format| ways.iter().find(|(id, _)| *id == format).map_or(Way::None, |(_, way)| *way);
-            let Some(held) = accept.hold.pop_readable(|format| way(format) != Way::None) else {
+            let way = |format| ways.iter().find(|(id, _)| *id == format).map_or(Route::None, |(_, way)| *way);
+            let Some(held) = accept.hold.pop_readable(|format| way(format) != Route::None) else {
                 self.end_drain(key);
                 return false;
             };
@@ -257,7 +262,7 @@ impl Context {
     }
 
     /// Records that waited go their way.
-    fn release(&mut self, key: usize, stream: usize, way: Way, held: &Held) {
+    fn release(&mut self, key: usize, stream: usize, way: Route, held: &Held) {
         let Some(mut pool) = self.morph.pool.take() else { return };
         let mut batch = self.scratch.spare.pop().unwrap_or_default();
         let known = self.streams.get(stream).and_then(|stream| {
@@ -268,14 +273,14 @@ impl Context {
         self.morph.pool = Some(pool);
         if filled < held.bytes.len() {
             let left = held.records.saturating_sub(batch.len() as u64);
-            self.counters.drop(Drop::NoBuffer, left);
+            self.counters.drop(DropReason::NoBuffer, left);
             self.count_lost(key, &Held { records: left, bytes: Vec::new(), ..*held });
         }
         batch.stream = stream as u32;
         match way {
-            Way::Chain(chain) => self.convert(stream, chain, &batch, &[(chain, key)]),
-            Way::AsTheyAre => drop(self.serve(key, &batch, usize::MAX)),
-            Way::None => {}
+            Route::Chain(chain) => self.convert(stream, chain, &batch, &[(chain, key)]),
+            Route::Direct => drop(self.serve(key, &batch, usize::MAX)),
+            Route::None => {}
         }
         self.recycle(batch);
     }
@@ -299,7 +304,7 @@ impl Context {
         let mut next_ns = u64::MAX;
         for key in self.morph.holding.clone() {
             while let Some(accept) = self.subscriptions.get_mut(key).and_then(|s| s.accept.as_deref_mut()) {
-                // What is on its way out is not dropped any more.
+                // Records that are leaving are not dropped any more.
                 if accept.drains {
                     next_ns = next_ns.min(self.now_ns + longest_ns);
                     break;
@@ -311,7 +316,7 @@ impl Context {
                     break;
                 };
                 self.morph.held_bytes -= before - accept.hold.bytes();
-                self.counters.drop(Drop::HoldExpired, held.records);
+                self.counters.drop(DropReason::HoldExpired, held.records);
                 self.count_lost(key, &held);
             }
             self.tell_dropped(key, false);
@@ -320,12 +325,12 @@ impl Context {
         self.morph.expires_ns = next_ns;
     }
 
-    /// A publisher's end is told behind what waits, once nothing does.
+    /// Reports a publisher's end after the waiting records, once none waits.
     fn tell_late_end(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (stream, peer, number) = (subscription.stream, subscription.peer, subscription.number);
         let Some(accept) = subscription.accept.as_deref_mut() else { return };
-        if !accept.hold.is_empty() || !std::mem::take(&mut accept.untold_end) {
+        if !accept.hold.is_empty() || !std::mem::take(&mut accept.end_pending) {
             return;
         }
         self.flush_subscription(key);
@@ -358,8 +363,8 @@ pub(crate) fn short(name: &crossdock_transport::FormatName) -> String {
 
 impl super::Morphing {
     /// The ids of the formats on a way, the accepted one last.
-    pub(crate) fn describe_way(&self, way: Way) -> Vec<String> {
-        let Way::Chain(chain) = way else { return Vec::new() };
+    pub(crate) fn describe_way(&self, way: Route) -> Vec<String> {
+        let Route::Chain(chain) = way else { return Vec::new() };
         let run = self.chains.get(chain).and_then(Option::as_ref);
         run.map(|run| run.steps.iter().map(|step| step.to.to_string()).collect()).unwrap_or_default()
     }

@@ -1,10 +1,10 @@
-//! Which way each format of a stream takes to each of its subscriptions, planned anew whenever that may have changed.
+//! The route of each format of a stream to each of its subscriptions, planned anew whenever it may have changed.
 
 use crate::context::Context;
 use crate::morph::chain::ChainRun;
 use crate::morph::compile::{Part, fuse};
 use crate::morph::narrow::narrow;
-use crate::morph::{Accept, Way};
+use crate::morph::{Accept, Route};
 use crate::requests::refuse;
 use crossdock_control::conversions::Chain;
 use crossdock_format::convert::{Plan, Rules};
@@ -14,8 +14,8 @@ use crossdock_transport::{ControlMessage, Notice, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Context {
-    /// Plans the ways of a stream's formats to those of its subscriptions that say what they accept. What can be read from here
-    /// on, leaves.
+    /// Plans the ways of a stream's formats to those of its subscriptions that say what they accept. What can be read
+    /// from here on, leaves.
     pub(crate) fn replan(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let accepts = |key: &usize| self.subscriptions.get(*key).is_some_and(|s| s.accept.is_some());
@@ -26,7 +26,7 @@ impl Context {
         let reads = self.reads(&keys);
         let mut used = BTreeSet::new();
         // Many accept the same.
-        let mut planned: BTreeMap<Vec<FormatId>, Vec<(u64, Way)>> = BTreeMap::new();
+        let mut planned: BTreeMap<Vec<FormatId>, Vec<(u64, Route)>> = BTreeMap::new();
         for key in keys {
             let Some(targets) = self.accept(key).map(|accept| accept.targets.clone()) else { continue };
             let accepted: Vec<FormatId> = targets.iter().map(Format::id).collect();
@@ -36,8 +36,8 @@ impl Context {
             };
             planned.insert(accepted, ways.clone());
             let chains = ways.iter().filter_map(|(_, way)| match way {
-                Way::Chain(chain) => Some(*chain),
-                Way::AsTheyAre | Way::None => None,
+                Route::Chain(chain) => Some(*chain),
+                Route::Direct | Route::None => None,
             });
             let chains: Vec<usize> = chains.collect();
             self.plan_narrowed(key, stream_key, &chains);
@@ -53,7 +53,7 @@ impl Context {
         self.note_wanted(stream_key);
     }
 
-    /// What a subscription accepts, if it says so.
+    /// The formats that a subscription accepts, if it names any.
     #[inline]
     pub(crate) fn accept(&self, key: usize) -> Option<&Accept> {
         self.subscriptions.get(key)?.accept.as_deref()
@@ -127,7 +127,7 @@ impl Context {
         stream_key: usize,
         targets: &[Format],
         reads: &BTreeMap<FormatId, Vec<bool>>,
-    ) -> Vec<(u64, Way)> {
+    ) -> Vec<(u64, Route)> {
         let by_name = self.config.morph.by_name;
         let Some(stream) = self.streams.get_mut(stream_key) else { return Vec::new() };
         let versions: Vec<Format> = stream.formats.iter().map(|known| known.format.clone()).collect();
@@ -135,9 +135,9 @@ impl Context {
         let mut ways = Vec::new();
         for from in &versions {
             let way = match morphing.chain(from, targets, &versions, by_name) {
-                None => Way::None,
-                Some(chain) if chain.steps.is_empty() => Way::AsTheyAre,
-                Some(chain) => morphing.chain_for(from, &chain, targets, reads).map_or(Way::None, Way::Chain),
+                None => Route::None,
+                Some(chain) if chain.steps.is_empty() => Route::Direct,
+                Some(chain) => morphing.chain_for(from, &chain, targets, reads).map_or(Route::None, Route::Chain),
             };
             ways.push((from.id().0, way));
         }
@@ -146,7 +146,8 @@ impl Context {
 }
 
 impl super::Morphing {
-    /// Chains that nobody takes any more go. What one did stays with the chain that makes more or less by the same steps.
+    /// Removes chains that no subscription takes any more. The counters of a removed chain go to the chain that makes
+    /// other fields by the same steps.
     fn forget_unused(&mut self, used: &BTreeSet<usize>) {
         let keys: Vec<usize> = self.chains.iter().map(|(key, _)| key).filter(|key| !used.contains(key)).collect();
         for key in keys {

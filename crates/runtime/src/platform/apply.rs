@@ -1,4 +1,5 @@
-//! A change to what a context runs, carried out between two batches; and the queues between contexts, as they fill and empty.
+//! A change to what a context runs, carried out between two batches; and the queues between contexts, as they fill and
+//! empty.
 
 use crate::platform::ops::{Change, Op, Progress};
 use crate::platform::stage::{Instance, Output, Stage, Work, retarget};
@@ -8,7 +9,7 @@ use crossdock_engine::ParameterValues;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Table {
-    /// Wakes the contexts whose rings something was put into.
+    /// Wakes the contexts into whose rings batches were put.
     #[inline]
     pub(crate) fn ring(&mut self) {
         while self.rung != 0 {
@@ -22,7 +23,7 @@ impl Table {
         }
     }
 
-    /// Puts into the rings what they had no room for.
+    /// Puts into the rings the batches that they had no room for before.
     pub(super) fn flush(&mut self) {
         let mut full = std::mem::take(&mut self.full);
         full.retain(|origin| {
@@ -99,11 +100,12 @@ impl Table {
         true
     }
 
-    /// A step of the changes that have come, between two batches; whether there was one. A change is fetched, looked through and
-    /// carried out in steps of their own: each takes memory over that another core wrote last, and so no batch waits for all of it.
+    /// Carries out one step of the pending changes, between two batches; returns whether there was one. A change is
+    /// fetched, prefetched into the cache and carried out in separate steps. Each step takes over memory that another
+    /// core wrote last, so no batch waits for all of it.
     #[inline]
     pub(crate) fn take_changes(&mut self) -> bool {
-        // What a batch has come to is first brought to its end: a stage that it is for may go.
+        // A batch that is under way is first brought to its end: the change may remove a stage that it is for.
         if !self.ready.is_empty() {
             return false;
         }
@@ -115,7 +117,7 @@ impl Table {
             }
             Progress::Warmed(mut change) => {
                 self.apply(&mut change);
-                // As many may be under way as there are places, so there is one.
+                // No more changes are under way than the ring has places, so there is room.
                 drop(self.signals.done.push(change));
                 Some(Progress::None)
             }
@@ -132,7 +134,7 @@ impl Table {
         }
     }
 
-    /// Carries out a change, all of it; what it took out is in it then.
+    /// Carries out all of a change; the objects that it took out are then in it.
     pub(crate) fn apply(&mut self, change: &mut Change) {
         change.ops.iter_mut().for_each(|op| self.carry_out(op));
     }
@@ -172,7 +174,7 @@ impl Table {
                 let stage = self.stage_mut(*stage);
                 *refused = stage.map_or(0, |stage| set_parameters(stage, values));
             }
-            Op::Terms { stage, terms, reads } => {
+            Op::SchedulingPolicy { stage, terms, reads } => {
                 if let Some(stage) = self.stage_mut(*stage) {
                     stage.terms = *terms;
                     if let Some(reads) = reads {
@@ -199,7 +201,7 @@ impl Table {
         }
     }
 
-    /// Carries out what concerns the ways between stages.
+    /// Carries out a step that concerns the routes between stages.
     fn change_way(&mut self, op: &mut Op) {
         match op {
             Op::Output { from, output } => {
@@ -250,7 +252,7 @@ impl Table {
         }
     }
 
-    /// Whether all that was to come for a stage has come, and nothing of it waits here.
+    /// Whether a stage has received all of its input, and none of it waits here.
     fn is_done(&mut self, id: StageId) -> bool {
         let Some(stage) = self.stages.get_mut(id.0 as usize).and_then(Option::as_mut) else { return true };
         let delivers = matches!(stage.work, Work::Deliver);
@@ -270,7 +272,8 @@ impl Table {
         self.here.push(id);
     }
 
-    /// The ways of what an origin brings; of a stream, made if there are none yet. A stage that is not here has none.
+    /// The outputs of an origin; those of a stream are created if there are none yet. A stage that is not here has
+    /// none.
     fn outputs_of(&mut self, from: Origin) -> Option<&mut Vec<Output>> {
         match from {
             Origin::Stream(number) => {
@@ -289,7 +292,8 @@ impl Table {
     }
 }
 
-/// Puts new instances in the place of a stage's; those that were there are in `instances` then. How many states were lost.
+/// Exchanges a stage's instances for new ones; the old ones are in `instances` then. Returns the number of states that
+/// were lost.
 fn exchange(stage: &mut Stage, instances: &mut Vec<Instance>, keeps_state: bool) -> u32 {
     let Work::Handler(old) = &mut stage.work else { return 0 };
     std::mem::swap(old, instances);
@@ -298,7 +302,7 @@ fn exchange(stage: &mut Stage, instances: &mut Vec<Instance>, keeps_state: bool)
         let after = old.iter_mut().find(|instance| instance.format == before.format);
         let handlers = before.handler.as_mut().zip(after.and_then(|after| after.handler.as_mut()));
         let Some((before, after)) = handlers.filter(|_| keeps_state) else { continue };
-        // What a handler of a user's does when it is asked for its state is not to be the context's end.
+        // A panic of a user's handler while it hands its state over must not end the context.
         let handed = catch_unwind(AssertUnwindSafe(|| before.hand_over().map(|state| after.take_over(state).is_ok())));
         lost += u32::from(!matches!(handed, Ok(None | Some(true))));
     }
@@ -306,7 +310,7 @@ fn exchange(stage: &mut Stage, instances: &mut Vec<Instance>, keeps_state: bool)
     lost
 }
 
-/// Exchanges the values of a stage's parameters for those given; how many instances did not take them.
+/// Exchanges the values of a stage's parameters for `values`; returns the number of instances that did not take them.
 fn set_parameters(stage: &mut Stage, values: &mut [(u64, ParameterValues)]) -> u32 {
     let mut refused = 0;
     for (format, values) in values {

@@ -1,11 +1,12 @@
-//! How long what a context works on has waited, and how much of it streams that allow it are thinned out for that.
+//! The load shedder of a context: how long the batches that it works on have waited, and how strongly the streams that
+//! allow sampling are sampled for that.
 
-/// Where batches have waited for longer than this, in ns, streams are thinned out by two, and by twice as much for twice as long;
-/// and twice as much again after as long again.
+/// Where batches have waited for longer than this, in ns, streams are sampled one in two, and one in twice as many for
+/// twice the wait. While the wait lasts, the sampling doubles again after the same time.
 const BEHIND_NS: u64 = 250_000;
-/// How long that lasts at least, in ns. It is doubled each time that it was ended too early.
+/// How long a doubling lasts at least, in ns. The time is doubled each time that the doubling was ended too early.
 const HOLD_NS: u64 = 1_000_000;
-/// How long it lasts at most: who looks at a context each second knows then what it needs.
+/// How long a doubling lasts at most: the managers, which check a context each second, know its needs by then.
 const LONGEST_HOLD_NS: u64 = 1_000_000_000;
 /// Doublings, at most.
 const MOST: usize = 16;
@@ -20,17 +21,17 @@ struct Level {
 
 /// How far a context is behind.
 #[derive(Debug, Default)]
-pub(super) struct Behind {
+pub(super) struct LoadShedder {
     levels: [Level; MOST],
-    /// Those of them that hold: the first.
+    /// The number of levels that hold: the first ones.
     holding: usize,
     /// When the next may begin.
     next_ns: u64,
 }
 
-impl Behind {
-    /// A batch is worked on now that has waited since then, where 0 says that nobody knows; and for the context only since its stage
-    /// was last stalled.
+impl LoadShedder {
+    /// The context begins to work on a batch that has waited since `since_ns` (0: not known). The time before its stage
+    /// was last stalled does not count against the context.
     #[inline]
     pub(super) fn takes(&mut self, now_ns: u64, since_ns: u64, stalled_ns: u64) {
         if since_ns == 0 {
@@ -44,7 +45,7 @@ impl Behind {
         }
     }
 
-    /// One record in so many is let through by stages that allow that.
+    /// Stages that allow it let one record in this many through.
     #[inline]
     pub(super) fn one_in(&self) -> u32 {
         1 << self.holding
@@ -85,7 +86,7 @@ mod tests {
     const US: u64 = 1000;
 
     /// Batches that have waited for so long are taken one after the other; what is let through each time.
-    fn taken(behind: &mut Behind, batches: &[(u64, u64)]) -> Vec<u32> {
+    fn taken(behind: &mut LoadShedder, batches: &[(u64, u64)]) -> Vec<u32> {
         let take = |(now_us, waited_us): &(u64, u64)| {
             behind.takes(now_us * US, (now_us - waited_us) * US, 0);
             behind.one_in()
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn streams_are_thinned_out_as_long_as_batches_wait_too_long_and_a_while_after() {
-        let mut behind = Behind::default();
+        let mut behind = LoadShedder::default();
         assert_eq!(taken(&mut behind, &[(1000, 240), (2000, 0), (3000, 240)]), [1, 1, 1]);
         assert_eq!(taken(&mut behind, &[(4000, 260), (4200, 400), (4260, 450), (4300, 1000)]), [2, 2, 4, 8]);
         // Not as long as some wait still; and each for a while.
@@ -107,9 +108,9 @@ mod tests {
 
     #[test]
     fn what_was_ended_too_early_lasts_twice_as_long_up_to_a_second() {
-        let mut behind = Behind::default();
+        let mut behind = LoadShedder::default();
         let (mut now_us, mut lasted) = (1000, Vec::new());
-        let mut once = |behind: &mut Behind| {
+        let mut once = |behind: &mut LoadShedder| {
             assert_eq!(taken(behind, &[(now_us, 400)]), [2]);
             let began_us = now_us;
             while behind.one_in() > 1 {

@@ -15,18 +15,18 @@ use std::time::Duration;
 
 /// The longest sleep: a doorbell ends it, so this only bounds the error of a forgotten one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
-/// The same while something waits for room in a ring, since nobody rings when there is.
+/// The longest sleep while batches wait for room in a ring, since no doorbell is rung when there is room.
 const FULL_SLEEP: Duration = Duration::from_micros(50);
-/// How often the gauges of queues are written, in turns, beside before each sleep.
+/// How often the gauges of queues are written, in turns; they are also written before each sleep.
 const NOTED_TURNS: u64 = 1024;
 
-/// The threads of contexts; they end when this is told to stop, or is dropped.
+/// The threads of contexts; they end when this is stopped or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     stop: Arc<AtomicBool>,
     doorbells: Vec<Doorbell>,
     running: Vec<Running>,
-    /// Threads that were replaced since their handler did not return.
+    /// Threads that were replaced because their handler did not return.
     left: Vec<JoinHandle<()>>,
 }
 
@@ -72,7 +72,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Puts a new thread in the place of one whose handler does not return.
+    /// Replaces a thread whose handler does not return by a new one.
     ///
     /// # Errors
     /// The system's.
@@ -85,13 +85,13 @@ impl Threads {
         Ok(())
     }
 
-    /// Threads that were replaced and are in their handlers still.
+    /// Replaced threads that are still in their handlers.
     pub(crate) fn in_handlers(&mut self) -> usize {
         self.left.retain(|thread| !thread.is_finished());
         self.left.len()
     }
 
-    /// Whether the thread of a context has ended though nobody told it to.
+    /// Whether the thread of a context has ended without a stop request.
     pub(crate) fn has_ended(&self, context: usize) -> bool {
         self.running.iter().any(|running| running.contexts.contains(&context) && running.thread.is_finished())
     }
@@ -106,7 +106,7 @@ impl Threads {
         let mut tries = 0;
         while !self.running.is_empty() && tries < 10_000 {
             for ended in self.running.extract_if(.., |running| running.thread.is_finished()) {
-                // One that panicked has said so.
+                // A panic was already printed by its thread.
                 drop(ended.thread.join());
             }
             crossdock_device::nap(Duration::from_micros(100));
@@ -124,7 +124,7 @@ impl Drop for Threads {
     }
 }
 
-/// How a loop goes.
+/// The settings of a loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopSettings {
     pub(crate) cpu: Option<usize>,
@@ -136,9 +136,10 @@ pub(crate) struct LoopSettings {
 }
 
 impl LoopSettings {
-    /// Puts this thread where it is to run, with the priority that it is to have.
+    /// Sets this thread's CPU and priority.
     fn settle(self) {
-        // Both were tried when the contexts were made; should the CPU have gone since, it runs where the system puts it.
+        // Both were tried when the contexts were made. If the CPU has gone since, the thread runs where the system puts
+        // it.
         let _ = self.cpu.map(pin_to_cpu);
         let _ = self.nice.map(set_nice);
     }
@@ -163,7 +164,7 @@ fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSetting
             tables.iter_mut().for_each(Table::note_queues);
         }
         if worked {
-            // Close enough for a spin; no nap, since who feeds this context has done that already.
+            // Close enough for a spin; no nap, since the context that feeds this one has napped already.
             idler.arrived(now_ns, 0);
             continue;
         }
@@ -202,8 +203,8 @@ impl Table {
     }
 }
 
-/// A context for handlers that may take long. Its thread has the table but while a handler runs, so that another thread can
-/// take the table over from one that is in a handler that does not return.
+/// A context for handlers that may take long. Its thread has the table but while a handler runs, so that another thread
+/// can take the table over from one that is in a handler that does not return.
 #[derive(Debug)]
 pub(crate) struct GCore {
     name: String,
@@ -211,7 +212,7 @@ pub(crate) struct GCore {
     index: usize,
     settings: LoopSettings,
     doorbell: Doorbell,
-    /// Which thread has it: the one that was started as the n-th.
+    /// The number of the thread that has it, in the order in which its threads were started.
     generation: AtomicU64,
     gauges: Arc<ContextGauges>,
     seat: Mutex<Seat>,
@@ -238,7 +239,7 @@ impl GCore {
         Arc::new(GCore { name, index, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
     }
 
-    /// What it counts.
+    /// Its gauges.
     pub(crate) fn gauges(&self) -> &ContextGauges {
         &self.gauges
     }
@@ -300,8 +301,8 @@ impl GCore {
         }
     }
 
-    /// Takes the table from a thread that is in a handler, which is given up with its batch: the stage. `None` if it has just
-    /// come back. The next thread is to be started then.
+    /// Takes the table from a thread that is in a handler, which is given up with its batch: the stage. `None` if it
+    /// has just come back. The next thread is to be started then.
     pub(crate) fn take_over(&self) -> Option<StageId> {
         // The thread has it only between two batches.
         let mut seat = self.seat.try_lock().ok()?;

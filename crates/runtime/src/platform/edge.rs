@@ -8,33 +8,33 @@ use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The side that puts batches in. It belongs to the stage that makes them, or the stream, and moves with it.
+/// The sending side. It belongs to the stage that makes the batches, or to the stream, and moves with it.
 #[derive(Debug)]
 pub(crate) struct Sender {
     ring: Producer<Batch>,
     spent: Consumer<Batch>,
-    /// What the ring had no room for, in order; there is something only while its stage's inputs are held back.
+    /// Batches that the ring had no room for, in order; there are some only while its stage's inputs are held back.
     pending: VecDeque<Batch>,
-    /// The stage that takes out.
+    /// The receiving stage.
     pub(crate) to: StageId,
-    /// Where that is now.
+    /// The context of that stage now.
     pub(crate) context: ContextIndex,
-    /// Whether what finds no room is dropped.
+    /// Whether batches that find no room are dropped.
     pub(crate) drops: bool,
     /// Batches that may wait in the ring: its share of the buffers that all of its context's may hold.
     limit: usize,
-    /// The taker's.
+    /// The gauges of the receiving stage.
     gauges: Arc<StageGauges>,
 }
 
-/// The side that takes batches out.
+/// The receiving side.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     ring: Consumer<Batch>,
     spent: Producer<Batch>,
 }
 
-/// A queue of so many batches to a stage, and how many of these may wait in it now.
+/// A queue with room for `batches` batches to a stage, of which `limit` may wait in it now.
 pub(crate) fn edge(
     (batches, limit): (usize, usize),
     to: StageId,
@@ -54,7 +54,7 @@ impl Sender {
         self.spent.pop()
     }
 
-    /// Puts a batch in behind all that were; what is dropped comes back empty.
+    /// Appends a batch to the queue; a dropped batch is returned empty.
     #[inline]
     pub(crate) fn push(&mut self, batch: Batch) -> Option<Batch> {
         let mut refused = match self.pending.is_empty() && self.ring.is_below(self.limit) {
@@ -70,13 +70,13 @@ impl Sender {
         None
     }
 
-    /// Whether more should not be made for it now.
+    /// Whether the stage that feeds it should make no more for it now.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Puts in what waits, as far as there is room; whether something went.
+    /// Puts in the batches that wait, as far as there is room; returns whether any went.
     pub(crate) fn flush(&mut self) -> bool {
         let mut went = false;
         while self.ring.is_below(self.limit)
@@ -96,17 +96,17 @@ impl Sender {
         self.limit = limit.max(1);
     }
 
-    /// Batches of it that were not taken out yet, at most.
+    /// Upper bound of its batches that were not taken out yet.
     pub(crate) fn waiting(&mut self) -> usize {
         self.pending.len() + self.ring.capacity() - self.ring.free()
     }
 
-    /// Whether nobody takes out any more.
+    /// Whether the receiver is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.ring.is_closed()
     }
 
-    /// Lets go of what had no room, counted.
+    /// Drops and counts the batches that had no room.
     pub(crate) fn drop_waiting(&mut self) {
         let records = self.pending.drain(..).map(|batch| batch.len() as u64).sum();
         self.gauges.lose(Loss::Removed, records);
@@ -130,12 +130,12 @@ impl Receiver {
         self.ring.waiting()
     }
 
-    /// Whether nobody puts in any more.
+    /// Whether the sender is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.ring.is_closed()
     }
 
-    /// Whether nobody puts in any more, and all was taken out.
+    /// Whether the sender is gone and all batches were taken out.
     pub(crate) fn is_done(&mut self) -> bool {
         self.ring.is_closed() && self.waiting() == 0
     }

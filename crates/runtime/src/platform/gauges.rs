@@ -1,9 +1,9 @@
-//! What stages and contexts count for the resource monitor: each has one writer, the context that has it now, but for losses;
-//! anybody reads.
+//! The gauges of stages and contexts, read by the resource monitor. Each has one writer, the context that has it now,
+//! except losses; any thread may read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets of a histogram of times: the n-th holds those of 2^n up to 2^(n+1) ns, in quarters.
+/// Buckets of a histogram of times: four for each range of 2^n up to 2^(n+1) ns.
 const BUCKETS: usize = 4 * 40;
 
 /// A number that one thread writes and any reads. Adding takes no locked instruction.
@@ -37,15 +37,15 @@ pub(crate) enum Loss {
     QueueFull,
     /// It has failed, or failed at this batch.
     Failed,
-    /// Its core is near its limit, and its policy lets one in so many through.
+    /// The core is near its limit, and the handler's policy samples its records.
     Sampled,
-    /// There was no buffer for what it made.
+    /// There was no buffer for its output.
     NoBuffer,
-    /// What it made is longer than a packet can be.
+    /// Its output is longer than a packet can be.
     TooLong,
     /// It was removed.
     Removed,
-    /// Nobody takes what it makes.
+    /// No stage and no subscription takes its output.
     Unclaimed,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Loss {
 pub(crate) const LOSSES: [&str; 8] =
     ["unreadable", "queue_full", "failed", "sampled", "no_buffer", "too_long", "removed", "unclaimed"];
 
-/// What a stage did.
+/// The gauges of a stage.
 #[derive(Debug)]
 pub(crate) struct StageGauges {
     pub(crate) records_in: Gauge,
@@ -62,7 +62,7 @@ pub(crate) struct StageGauges {
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,
     pub(crate) row_errors: Gauge,
-    /// Of the batches whose time was taken: records, and ns.
+    /// Of the timed batches: records, and ns.
     pub(crate) timed_records: Gauge,
     pub(crate) timed_batches: Gauge,
     pub(crate) timed_ns: Gauge,
@@ -70,7 +70,7 @@ pub(crate) struct StageGauges {
     pub(crate) overruns: Gauge,
     /// Panics, and batches from which it did not return.
     pub(crate) faults: Gauge,
-    /// Batches of which its context let less through than was agreed, since it was behind with its work.
+    /// Batches that its context sampled more strongly than its policy's `one_in`, since the context was behind.
     pub(crate) thinned: Gauge,
     /// Batches that wait for it.
     pub(crate) queued: Gauge,
@@ -103,7 +103,7 @@ impl Default for StageGauges {
 impl StageGauges {
     #[inline]
     pub(crate) fn lose(&self, why: Loss, records: u64) {
-        // Also who feeds it counts what it has no room for.
+        // The stages that feed it also count here the records that it has no room for.
         self.dropped[why as usize].0.fetch_add(records, Ordering::Relaxed);
     }
 
@@ -124,7 +124,7 @@ impl StageGauges {
         losses
     }
 
-    /// Notes that a batch of so many records took so long.
+    /// Notes that a batch of `records` records took `ns`.
     #[inline]
     pub(crate) fn time(&self, records: u64, ns: u64) {
         self.timed_records.add(records);
@@ -135,7 +135,8 @@ impl StageGauges {
         }
     }
 
-    /// The time that this part (0 to 1) of the records whose time was taken stay below, in ns; to a quarter of a power of two.
+    /// The time that this part (0 to 1) of the records whose time was taken stay below, in ns; to a quarter of a power
+    /// of two.
     pub(crate) fn quantile_ns(&self, part: f64) -> u64 {
         let counts: Vec<u64> = self.times.iter().map(Gauge::get).collect();
         let all: u64 = counts.iter().sum();
@@ -158,20 +159,20 @@ fn bucket(ns: u64) -> usize {
     (4 * power + quarter).min(BUCKETS - 1)
 }
 
-/// What all times of a bucket are below.
+/// The upper bound of a bucket's times.
 fn upper_end_ns(bucket: usize) -> u64 {
     let (power, quarter) = (bucket / 4, bucket as u64 % 4);
     if power >= 2 { (1 << power) + ((quarter + 1) << (power - 2)) } else { 2 << power }
 }
 
-/// What a context did.
+/// The gauges of a context.
 #[derive(Debug, Default)]
 pub(crate) struct ContextGauges {
     pub(crate) turns: Gauge,
     pub(crate) sleeps: Gauge,
     /// Time in which it worked, in ns.
     pub(crate) busy_ns: Gauge,
-    /// The same that went into handlers, as far as it was taken or can be reckoned from that, in ns.
+    /// The part of it that went into handlers, as far as it was measured or can be estimated from that, in ns.
     pub(crate) handler_ns: Gauge,
     /// Batches that its stages took.
     pub(crate) batches: Gauge,

@@ -1,25 +1,26 @@
-//! Batches of what a handler makes, packed into buffers of the context's pool.
+//! Packs the records that a handler makes into batches, in buffers of the context's pool.
 
 use crate::morph::chain::PIECE_BYTES;
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, BufferMut, Pool, Slice, Span};
 
-/// The smallest buffer that is asked for.
+/// The smallest buffer that is requested.
 const LEAST_BYTES: usize = 512;
 
-/// Descriptors that are kept for later, and how many where they are small: there may be as many as there are handlers of a stream
-/// times the batches that came at once.
+/// Descriptors that are kept for later, and how many where they are small: there may be as many as there are handlers
+/// of a stream times the batches that came at once.
 const SPARE: usize = 64;
 const SPARE_SMALL: usize = 4096;
 /// Records that a small one has room for. All of them take 6 MiB at most.
 const SMALL_RECORDS: usize = 64;
 
-/// What a g-core's handler may make of one batch, in bytes: one that makes on and on must not take all memory.
+/// Most bytes that a g-core's handler may make of one batch: a handler whose output does not end must not take all
+/// memory.
 const MAX_ROWS_BYTES: usize = 16 << 20;
 
-/// What a context's handlers are making; one at a time does.
+/// The output of a context's handlers; one handler works at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Making {
+pub(crate) struct BatchBuilder {
     open: Option<BufferMut>,
     used: usize,
     /// Of the open buffer.
@@ -34,20 +35,20 @@ pub(crate) struct Making {
     hint: usize,
 }
 
-/// The same with where its memory comes from.
-pub(crate) struct Maker<'a> {
-    pub(crate) making: &'a mut Making,
+/// The same with the pool of its memory.
+pub(crate) struct BatchSink<'a> {
+    pub(crate) making: &'a mut BatchBuilder,
     pub(crate) pool: &'a mut Pool,
 }
 
-impl Making {
-    /// Begins anew for a batch of so many bytes.
+impl BatchBuilder {
+    /// Begins anew for a batch of about `hint` bytes.
     pub(crate) fn begin(&mut self, hint: usize) {
         self.hint = hint.clamp(LEAST_BYTES, PIECE_BYTES);
         (self.no_buffer, self.too_long) = (0, 0);
     }
 
-    /// Closes what is open.
+    /// Closes the open buffer.
     #[inline]
     pub(crate) fn close(&mut self) {
         let Some(buffer) = self.open.take() else { return };
@@ -83,7 +84,7 @@ impl Making {
     }
 }
 
-impl Maker<'_> {
+impl BatchSink<'_> {
     #[cold]
     fn open(&mut self, record: &[u8]) -> bool {
         self.making.close();
@@ -101,10 +102,10 @@ impl Maker<'_> {
     }
 }
 
-impl Sink for Maker<'_> {
+impl Sink for BatchSink<'_> {
     #[inline]
     fn push(&mut self, record: &[u8]) {
-        let has_room = |making: &Making| {
+        let has_room = |making: &BatchBuilder| {
             making.open.as_ref().is_some_and(|open| making.used + record.len() <= open.capacity().min(PIECE_BYTES))
         };
         if !has_room(self.making) && !self.open(record) {
@@ -121,7 +122,7 @@ impl Sink for Maker<'_> {
     }
 }
 
-/// Records gathered one behind the other, by who has no pool at hand.
+/// Records gathered back to back, where there is no pool at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     bytes: Vec<u8>,

@@ -1,44 +1,46 @@
-//! What is changed between two batches. Everything in it was made off the core; what it takes the place of comes back in it.
+//! Changes to a context's table, carried out between two batches. All new objects are made off the core; the objects
+//! that they replace come back in the change.
 
 use crate::platform::edge::Receiver;
-use crate::platform::stage::{Instance, Output, Stage, Terms};
+use crate::platform::stage::{Instance, Output, SchedulingPolicy, Stage};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_engine::{Handler, ParameterValues};
 use crossdock_mailbox::ring::{Consumer, Producer};
 
-/// One step of a change. All that it puts in is taken out of it, and what it takes out is put in.
+/// One step of a change. Objects that it puts into the table are moved out of it, and replaced ones are moved into it.
 pub(crate) enum Op {
-    /// A stage comes.
+    /// Adds a stage.
     Put(Option<Box<Stage>>),
-    /// A stage goes, with what waits for it and the ends of its queues; or only if nothing waits.
+    /// Removes a stage with its waiting batches and the ends of its queues; with `only_idle`, only if no batch waits.
     Take { stage: StageId, only_idle: bool, taken: Option<Box<Stage>> },
-    /// A stage's instances are replaced: hot-swap. Those of the same format take over the state of those before, if it is kept;
-    /// `lost` counts those that could not.
+    /// A stage's instances are replaced: hot-swap. Those of the same format take over the state of those before, if it
+    /// is kept; `lost` counts those that could not.
     Instances { stage: StageId, instances: Vec<Instance>, keeps_state: bool, lost: u32 },
     /// An instance for one more format.
     Instance { stage: StageId, instance: Option<Instance> },
-    /// Other values of a program's parameters, for the instances of these formats; how many did not take them.
+    /// Other values of a program's parameters, for the instances of these formats; `refused` counts those that did not
+    /// take them.
     Parameters { stage: StageId, values: Vec<(u64, ParameterValues)>, refused: u32 },
-    /// One more way for what an origin brings.
+    /// Adds an output to an origin.
     Output { from: Origin, output: Option<Output> },
-    /// One way less. What waits in it still goes.
+    /// Removes an output. The batches that wait in it are still delivered.
     NoOutput { from: Origin, to: StageId },
-    /// A way's stage is about to be at another context than what leads to it: a direct call becomes a ring, of which these are the
-    /// ends. A ring that has not become a direct call yet stays one, and the ends are left here.
+    /// The stage of an output is about to be at another context than the origin: the direct call becomes a ring with
+    /// these ends. A ring that has not become a direct call yet stays one, and the ends are left here.
     Part { from: Origin, to: StageId, context: ContextIndex, ends: Option<(Output, Receiver)> },
-    /// A way's stage is at another context from now on.
+    /// The stage of an output is at another context from now on.
     Target { from: Origin, to: StageId, context: ContextIndex },
-    /// Whether what finds no room in a way is dropped.
+    /// Whether batches that find no room in an output are dropped.
     Drops { from: Origin, to: StageId, drops: bool },
     /// One more queue of a stage.
     Input { stage: StageId, receiver: Option<Receiver> },
     /// A queue within this context becomes a direct call, once it is empty.
     Join { from: Origin, to: StageId },
-    /// How it is served, and with it, if that changes, which streams it reads.
-    Terms { stage: StageId, terms: Terms, reads: Option<Vec<u32>> },
+    /// A stage's scheduling policy, and, if they change, the streams that it reads.
+    SchedulingPolicy { stage: StageId, terms: SchedulingPolicy, reads: Option<Vec<u32>> },
     /// How many batches may wait in each queue that leads away.
     Limit(usize),
-    /// What comes for a stage is dropped and counted, until its instances are replaced.
+    /// Input of a stage is dropped and counted, until its instances are replaced.
     Fail { stage: StageId },
     /// Whether a stage may be served.
     #[cfg(feature = "bench")]
@@ -55,13 +57,13 @@ pub(crate) struct Change {
 #[derive(Debug)]
 pub(crate) struct Signals {
     pub(crate) changes: Consumer<Change>,
-    /// Changes that were carried out, with what they took out.
+    /// Changes that were carried out, with the objects that they took out.
     pub(crate) done: Producer<Change>,
-    /// How far the change is that is under way.
+    /// The progress of the change that is under way.
     pub(crate) progress: Progress,
 }
 
-/// How far a context is with a change.
+/// A context's progress with a change.
 #[derive(Debug, Default)]
 pub(crate) enum Progress {
     #[default]
@@ -71,7 +73,7 @@ pub(crate) enum Progress {
 }
 
 impl Change {
-    /// Has this core fetch what handlers come with, so that their first batch need not wait for it.
+    /// Prefetches new handlers' memory into this core's cache, so that their first batch need not wait for it.
     pub(crate) fn warm(&self) {
         for op in &self.ops {
             let instances = match op {

@@ -1,17 +1,19 @@
-//! The platform as a whole: which stage is at which context, what leads where, and how that is changed without a message
-//! being lost, doubled or reordered. Off the cores: it sends changes and waits until they are carried out.
+//! The platform as a whole: the context of each stage, the queues between stages, and how these are changed without a
+//! message being lost, duplicated or reordered. It runs off the cores: it sends changes and waits until they are
+//! carried out.
 //!
-//! Stages move with the ends of their queues. A stage that leaves a context is taken out of it with its state, its receivers
-//! and its senders, and put in elsewhere; until then what comes for it waits in its rings, in order. Direct calls become rings
-//! before it leaves, and rings that then lie within one context become direct calls once they are empty.
+//! Stages move with the ends of their queues. A stage that leaves a context is taken out of it with its state, its
+//! receivers and its senders, and put in elsewhere; until then what comes for it waits in its rings, in order. Direct
+//! calls become rings before it leaves, and rings that then lie within one context become direct calls once they are
+//! empty.
 //!
-//! What is known here of stages is what will be once all steps are carried out. A context that does not answer in time leaves a
-//! change unfinished: that step and all behind it are kept, in order, and carried out once it answers.
+//! The overlay holds the state of stages after all steps are carried out. A context that does not answer in time leaves
+//! a change unfinished: that step and all further ones are kept, in order, and carried out once it answers.
 
 use crate::platform::edge::edge;
 use crate::platform::gauges::{ContextGauges, StageGauges};
 use crate::platform::ops::{Change, Op, Progress, Signals};
-use crate::platform::stage::{Instance, Output, Stage, Terms, Work};
+use crate::platform::stage::{Instance, Output, SchedulingPolicy, Stage, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_device::Doorbell;
 use crossdock_engine::ParameterValues;
@@ -28,17 +30,17 @@ pub(crate) struct Unanswered(pub(crate) ContextIndex);
 
 /// How the overlay waits until contexts have done what it sent them.
 pub(crate) trait Waiting {
-    /// Something new is waited for.
+    /// A new wait begins.
     fn begin(&mut self);
 
-    /// Waits a moment. `false`: it has had its time.
+    /// Waits a moment. `false`: the time for it is over.
     fn wait(&mut self) -> bool;
 }
 
-/// Whoever waits for the overlay.
+/// The wait of the overlay's caller.
 pub(crate) type Wait<'a> = &'a mut dyn Waiting;
 
-/// Looks at a stage that is to work on what has come for it, before it is taken out.
+/// Polls of a stage that has to finish its input before it is taken out.
 const LAST_LOOKS: u32 = 20_000;
 
 /// A context as the overlay sees it.
@@ -48,7 +50,7 @@ pub(crate) struct Port {
     done: Consumer<Change>,
     doorbell: Option<Doorbell>,
     pub(crate) gauges: Arc<ContextGauges>,
-    /// Batches that may wait in each of its queues, as it was told.
+    /// Batches that may wait in each of its queues: the limit that the context was last sent.
     limit: usize,
     is_lost: bool,
 }
@@ -60,10 +62,10 @@ pub(crate) fn signal_queue() -> (Signals, (Producer<Change>, Consumer<Change>)) 
 }
 
 impl Port {
-    /// What came of the steps of this number, if they were carried out.
+    /// The result of the steps of this number, if they were carried out.
     fn answer(&mut self, number: u64) -> Option<Vec<Op>> {
         while let Some(done) = self.done.pop() {
-            // What was not waited for is dropped here, off the core.
+            // Results that were not waited for are dropped here, off the core.
             if done.number == number {
                 return Some(done.ops);
             }
@@ -85,7 +87,7 @@ impl Port {
 pub(crate) struct Placed {
     pub(crate) at: ContextIndex,
     pub(crate) reads: BTreeSet<Origin>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: SchedulingPolicy,
     pub(crate) gauges: Arc<StageGauges>,
 }
 
@@ -109,31 +111,32 @@ struct Unfinished {
 enum Step {
     /// The context has it, under this number.
     Sent(u64),
-    /// It is to get it when what is before is done.
+    /// It is sent when the steps before it are done.
     Kept(Change),
 }
 
-/// The contexts, and what is where.
+/// The contexts, and the stages and queues at each.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) ports: Vec<Port>,
     stages: BTreeMap<StageId, Placed>,
     links: BTreeMap<(Origin, StageId), Link>,
     queue_batches: usize,
-    /// Buffers of one context's that may lie in queues.
+    /// Buffers of one context that may be in queues.
     queued_buffers: usize,
     /// Batches that may wait in each queue now.
     limit: usize,
     changes: u64,
-    /// Steps that were not answered, and those behind them.
+    /// Steps that were not answered, and those after them.
     unfinished: VecDeque<Unfinished>,
-    /// What such a step took out.
+    /// The stage that such a step took out.
     taken: Option<Box<Stage>>,
 }
 
 impl Overlay {
-    /// Contexts with nothing in them; the first is the one at which streams come in. A queue holds so many batches at most, and
-    /// all of them no more of one context's buffers than that, so that enough are left to work with.
+    /// Contexts with nothing in them; the first is the one at which streams come in. A queue holds `queue_batches`
+    /// batches at most, and all queues together `queued_buffers` buffers of one context, so that enough are left to
+    /// work with.
     pub(crate) fn new(mut ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
         ports.iter_mut().for_each(|port| port.limit = queue_batches);
         let (stages, links) = (BTreeMap::new(), BTreeMap::new());
@@ -150,9 +153,9 @@ impl Overlay {
         }
     }
 
-    /// Shares the buffers out anew among the queues: a batch that is handed on holds buffers of the context where it was made
-    /// in whatever queue it is, so each queue may hold as much as all together may have of one context, by their number. It is
-    /// done for twice as many queues each time, so that it is rare.
+    /// Shares the buffers out anew among the queues: a batch that is handed on holds buffers of the context where it
+    /// was made in whatever queue it is, so each queue may hold as much as all together may have of one context, by
+    /// their number. It is done for twice as many queues each time, so that it is rare.
     fn share_buffers(&mut self, wait: Wait<'_>) {
         let edges = self.links.values().filter(|link| **link == Link::Edge).count();
         self.limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
@@ -164,7 +167,8 @@ impl Overlay {
         }
     }
 
-    /// A context does not answer, or does so again. What others need not wait for, it is told later.
+    /// A context does not answer, or answers again. While it is lost, it is not sent changes that others need not wait
+    /// for.
     pub(crate) fn set_lost(&mut self, at: ContextIndex, is_lost: bool) {
         if let Some(port) = self.ports.get_mut(usize::from(at.0)) {
             port.is_lost = is_lost;
@@ -190,14 +194,14 @@ impl Overlay {
         }
     }
 
-    /// The stages that read what an origin brings.
+    /// The stages that read an origin.
     fn readers(&self, origin: Origin) -> impl Iterator<Item = (StageId, Link)> {
         let range = (origin, StageId(0))..=(origin, StageId(u32::MAX));
         self.links.range(range).map(|((_, to), link)| (*to, *link))
     }
 
-    /// Has a context carry out some steps, and waits until it has. One that does not answer in time leaves these and all further
-    /// steps unfinished; nothing comes back of them then.
+    /// Sends some steps to a context, and waits until it has carried them out. If it does not answer in time, these and
+    /// all further steps are unfinished, and no result is returned.
     fn carry_out(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Vec<Op> {
         self.changes += 1;
         let change = Change { number: self.changes, ops };
@@ -243,7 +247,7 @@ impl Overlay {
         self.unfinished.front().map(|step| step.at)
     }
 
-    /// What came of a change, if it is finished.
+    /// The result of a change, if it is finished.
     fn finished<T>(&self, of_it: T) -> Result<T, Unanswered> {
         self.unanswered().map_or(Ok(of_it), |at| Err(Unanswered(at)))
     }
@@ -268,7 +272,7 @@ impl Overlay {
                 Ok(ops) => {
                     let taken =
                         ops.into_iter().find_map(|op| if let Op::Take { taken, .. } = op { taken } else { None });
-                    // One that was to go has nobody who waits for it any more.
+                    // No caller waits any more for a stage that was to be removed.
                     if let Some(mut gone) = std::mem::replace(&mut self.taken, taken) {
                         gone.drop_waiting();
                     }
@@ -285,18 +289,26 @@ impl Overlay {
         true
     }
 
-    /// The way from an origin to a stage: what the origin's context is to be given, and the stage, unless it is called directly.
-    fn way(&mut self, from: Origin, to: StageId, at: ContextIndex, terms: Terms, gauges: &Arc<StageGauges>) -> Way {
+    /// The route from an origin to a stage: the ends for the origin's context and for the stage, unless it is called
+    /// directly.
+    fn way(
+        &mut self,
+        from: Origin,
+        to: StageId,
+        at: ContextIndex,
+        terms: SchedulingPolicy,
+        gauges: &Arc<StageGauges>,
+    ) -> OutputEnds {
         if self.home(from) == at {
             self.links.insert((from, to), Link::Local);
-            return Way { output: Output::Local(to), receiver: None };
+            return OutputEnds { output: Output::Local(to), receiver: None };
         }
         self.links.insert((from, to), Link::Edge);
         let (sender, receiver) = edge((self.queue_batches, self.limit), to, at, terms.drops, Arc::clone(gauges));
-        Way { output: Output::Edge(sender), receiver: Some(receiver) }
+        OutputEnds { output: Output::Edge(sender), receiver: Some(receiver) }
     }
 
-    /// Puts a stage in at a context, and has it read from some origins.
+    /// Puts a stage in at a context, and connects it to some origins.
     ///
     /// # Errors
     /// A context did not answer.
@@ -312,11 +324,11 @@ impl Overlay {
         self.stages.insert(id, placed);
         let mut outputs: BTreeMap<ContextIndex, Vec<Op>> = BTreeMap::new();
         for &from in reads {
-            let Way { output, receiver } = self.way(from, id, at, terms, &gauges);
+            let OutputEnds { output, receiver } = self.way(from, id, at, terms, &gauges);
             stage.inputs.extend(receiver);
             outputs.entry(self.home(from)).or_default().push(Op::Output { from, output: Some(output) });
         }
-        // It is there before anything comes for it.
+        // The stage is there before it gets input.
         let mut ops = vec![Op::Put(Some(stage))];
         ops.extend(outputs.remove(&at).unwrap_or_default());
         self.carry_out(at, ops, wait);
@@ -327,8 +339,8 @@ impl Overlay {
         self.finished(())
     }
 
-    /// Takes a stage out, once it has worked on all that had come for it; or, when that is no longer waited for, with what waits.
-    /// The stages behind it then lack what it made. Gives it back, to be dropped.
+    /// Takes a stage out, once it has worked on all of its input; or, when the wait for that is over, with its waiting
+    /// batches. The stages that read it then lack its output. Returns it, to be dropped.
     ///
     /// # Errors
     /// A context did not answer.
@@ -342,7 +354,7 @@ impl Overlay {
         let (mut only_idle, mut looks) = (true, 0);
         let taken = loop {
             if self.unanswered().is_some() {
-                // It is not waited for again: with what waits for it then, counted.
+                // There is no further wait: it is taken out with its waiting batches, which are counted.
                 self.carry_out(at, vec![Op::Take { stage: id, only_idle: false, taken: None }], wait);
                 break None;
             }
@@ -367,7 +379,7 @@ impl Overlay {
         self.finished(taken)
     }
 
-    /// Moves a stage to another context, with its state and all that waits for it.
+    /// Moves a stage to another context, with its state and its waiting batches.
     ///
     /// # Errors
     /// A context did not answer.
@@ -388,7 +400,7 @@ impl Overlay {
                 ops.push(Op::Part { from, to: id, context: to, ends: Some((Output::Edge(sender), receiver)) });
                 self.links.insert((from, id), Link::Edge);
             } else {
-                // Who feeds it rings at its new context from now on: at worst a little too early.
+                // Its origins ring the doorbell of its new context from now on: at worst a little too early.
                 self.carry_out(home, vec![Op::Target { from, to: id, context: to }], wait);
             }
             if home == to {
@@ -423,7 +435,8 @@ impl Overlay {
         self.finished(())
     }
 
-    /// Replaces a stage's instances between two batches: hot-swap. How many states could not be taken over.
+    /// Replaces a stage's instances between two batches: hot-swap. Returns the number of states that could not be taken
+    /// over.
     ///
     /// # Errors
     /// The context did not answer.
@@ -440,7 +453,7 @@ impl Overlay {
         self.finished(done.iter().map(|op| if let Op::Instances { lost, .. } = op { *lost } else { 0 }).sum())
     }
 
-    /// Says what is to be done with one more format.
+    /// Adds the instance for one more format.
     ///
     /// # Errors
     /// The context did not answer.
@@ -451,7 +464,7 @@ impl Overlay {
         self.finished(())
     }
 
-    /// Exchanges parameters' values; how many instances did not take theirs.
+    /// Exchanges parameters' values; returns the number of instances that did not take theirs.
     ///
     /// # Errors
     /// The context did not answer.
@@ -467,22 +480,22 @@ impl Overlay {
         self.finished(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
     }
 
-    /// Sets how a stage is served; and, if that changes, the numbers of the streams that it reads.
+    /// Sets a stage's scheduling policy, and, if they change, the numbers of the streams that it reads.
     ///
     /// # Errors
     /// The context did not answer.
     pub(crate) fn set_terms(
         &mut self,
         id: StageId,
-        terms: Terms,
+        terms: SchedulingPolicy,
         reads: Option<Vec<u32>>,
         wait: Wait<'_>,
     ) -> Result<(), Unanswered> {
         let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
         let (before, at, origins) = (std::mem::replace(&mut placed.terms, terms), placed.at, placed.reads.clone());
-        self.carry_out(at, vec![Op::Terms { stage: id, terms, reads }], wait);
+        self.carry_out(at, vec![Op::SchedulingPolicy { stage: id, terms, reads }], wait);
         if before.drops != terms.drops {
-            // Queues that were made before go by it too.
+            // The policy applies also to queues that were made before.
             for from in origins {
                 self.carry_out(self.home(from), vec![Op::Drops { from, to: id, drops: terms.drops }], wait);
             }
@@ -490,7 +503,7 @@ impl Overlay {
         self.finished(())
     }
 
-    /// Has a stage drop and count what comes for it, until it is swapped.
+    /// Makes a stage drop and count its input, until it is swapped.
     ///
     /// # Errors
     /// The context did not answer.
@@ -500,7 +513,7 @@ impl Overlay {
         self.finished(())
     }
 
-    /// Holds a stage back, or no longer; a context without standby does that while it loads what comes next.
+    /// Holds a stage back, or no longer; without a planner, a context does that while it loads the next handler.
     ///
     /// # Errors
     /// The context did not answer.
@@ -511,7 +524,7 @@ impl Overlay {
         self.finished(())
     }
 
-    /// Has a stage read from other origins than before.
+    /// Connects a stage to other origins than before.
     ///
     /// # Errors
     /// A context did not answer.
@@ -524,7 +537,7 @@ impl Overlay {
             self.links.remove(&(from, id));
         }
         for &from in reads.difference(&before) {
-            let Way { output, receiver } = self.way(from, id, at, terms, &gauges);
+            let OutputEnds { output, receiver } = self.way(from, id, at, terms, &gauges);
             if receiver.is_some() {
                 self.carry_out(at, vec![Op::Input { stage: id, receiver }], wait);
             }
@@ -535,15 +548,15 @@ impl Overlay {
     }
 
     /// A stage with nothing leading to it or from it yet.
-    pub(crate) fn make_stage(&self, work: Work, makes: u32, terms: Terms) -> Box<Stage> {
+    pub(crate) fn make_stage(&self, work: Work, makes: u32, terms: SchedulingPolicy) -> Box<Stage> {
         let mut stage = Box::new(Stage::new(self.next_id(), work, makes, Arc::default()));
         stage.terms = terms;
         stage
     }
 }
 
-/// A way and its other end.
-struct Way {
+/// The two ends of a route.
+struct OutputEnds {
     output: Output,
     receiver: Option<crate::platform::edge::Receiver>,
 }

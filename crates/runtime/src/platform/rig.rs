@@ -1,10 +1,10 @@
-//! Execution contexts for a benchmark, in its own process and without a network: the same tables, rings, changes and loops as
-//! the daemon's. Streams come in at the first context, and are delivered there.
+//! Execution contexts for a benchmark, in its own process and without a network: the same tables, rings, changes and
+//! loops as the daemon's. Streams come in at the first context, and are delivered there.
 
 use crate::clock::Clock;
 use crate::platform::context::{LoopSettings, Threads};
 use crate::platform::overlay::{Overlay, Port, Waiting, signal_queue};
-use crate::platform::stage::{self, Terms, Work};
+use crate::platform::stage::{self, SchedulingPolicy, Work};
 use crate::platform::start::pool;
 use crate::platform::table::Table;
 use crate::platform::{ContextIndex, Origin, StageId};
@@ -21,7 +21,7 @@ const SLICE_NS: u32 = 200_000;
 /// How long a thread looks for work before it sleeps, in us. Benchmarks keep contexts busy.
 const SPIN_US: u32 = 200;
 
-/// How a change waits for contexts: called again and again until they have taken it; `false` when it should no longer.
+/// How a change waits for contexts: called repeatedly until they have taken it; returns `false` to end the wait.
 pub type Wait<'a> = &'a mut dyn FnMut() -> bool;
 
 /// The same as the overlay calls it.
@@ -35,33 +35,33 @@ impl Waiting for Given<'_> {
     }
 }
 
-/// Whence a stage's batches come.
+/// The source of a stage's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A stream that comes in at the first context, by the number that is offered.
     Stream(u32),
-    /// A stage, by the number that it was given.
+    /// A stage, by its number.
     Stage(u32),
 }
 
-/// What a stage runs for the records of one format.
+/// A stage's entry for one format.
 pub struct Entry {
     /// The id of the format that comes in.
     pub format: u64,
-    /// What runs.
+    /// The handler.
     pub handler: Box<dyn Handler>,
     /// The id of the format that it makes.
     pub output: u64,
 }
 
-/// What a stage has counted.
+/// The counters of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records that came in.
     pub records_in: u64,
     /// Records that it made.
     pub records_out: u64,
-    /// Records that it dropped, for whatever reason but its program's own.
+    /// Records that it dropped, for any reason except its program's own.
     pub lost: u64,
 }
 
@@ -85,15 +85,15 @@ pub struct Cores {
     _poller: Poller,
 }
 
-/// All contexts as who changes them sees them; may be on another thread than they.
+/// The handle by which all contexts are changed; it may be on another thread than they.
 #[derive(Debug)]
 pub struct Rig {
     overlay: Overlay,
     threads: Threads,
 }
 
-/// Makes contexts. Those without a CPU are on the caller's thread, as the first is in any case; the others on a thread for each
-/// CPU, which is pinned to it. `queue_batches` bounds the ring between two contexts.
+/// Makes contexts. Those without a CPU are on the caller's thread, as the first is in any case; the others on a thread
+/// for each CPU, which is pinned to it. `queue_batches` bounds the ring between two contexts.
 ///
 /// # Errors
 /// The system refuses memory, descriptors or threads.
@@ -164,7 +164,7 @@ impl Cores {
         changed
     }
 
-    /// What was delivered since, in order.
+    /// The batches delivered since the last call, in order.
     #[inline]
     pub fn delivered(&mut self, mut take: impl FnMut(&Batch)) {
         let Some(table) = self.tables.first_mut() else { return };
@@ -191,7 +191,7 @@ impl Rig {
         self.put_work(Work::Handler(entries.into_iter().map(instance).collect()), at, reads, makes, wait)
     }
 
-    /// Has what comes from a source delivered at the first context.
+    /// Delivers the batches of a source at the first context.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -207,7 +207,7 @@ impl Rig {
         makes: u32,
         wait: Wait<'_>,
     ) -> Result<u32, Unanswered> {
-        let stage = self.overlay.make_stage(work, makes, Terms::default());
+        let stage = self.overlay.make_stage(work, makes, SchedulingPolicy::default());
         let id = stage.id;
         let from = match reads {
             Source::Stream(number) => Origin::Stream(number),
@@ -217,7 +217,8 @@ impl Rig {
         put.map(|()| id.0).map_err(|_| Unanswered)
     }
 
-    /// Hot-swap: other entries, between two batches, with the state of those before; how many states were lost.
+    /// Hot-swap: replaces the entries between two batches, with their state; returns the number of states that were
+    /// lost.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -234,7 +235,7 @@ impl Rig {
         self.overlay.hold(StageId(stage), is_held, &mut Given(wait)).map_err(|_| Unanswered)
     }
 
-    /// What a stage has counted.
+    /// The counters of a stage.
     pub fn counts(&self, stage: u32) -> Counts {
         self.overlay.stage(StageId(stage)).map_or_else(Counts::default, |placed| {
             let gauges = &placed.gauges;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Instance {
     /// The format of the records that come in, by id.
     pub(crate) format: u64,
-    /// What runs, with its state; absent where the program does not fit the format, while it runs, and after a fault.
+    /// The handler with its state; absent where the program does not fit the format, while it runs, and after a fault.
     pub(crate) handler: Option<Box<dyn Handler>>,
     /// The format of the records that it makes, by id.
     pub(crate) output: u64,
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// What a stage does with a batch.
+/// The work of a stage on a batch.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// A handler's instances make batches of a derived stream.
@@ -35,7 +35,7 @@ pub(crate) enum Work {
     Deliver,
 }
 
-/// Where a stage's batches go.
+/// The destination of a stage's batches.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// To a stage of the same context.
@@ -53,32 +53,32 @@ impl Output {
         }
     }
 
-    /// Whether something waits in it for room.
+    /// Whether batches wait in it for room.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Output::Edge(sender) if sender.is_full())
     }
 }
 
-/// How a stage is served.
+/// The scheduling policy of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct SchedulingPolicy {
     /// Batches that it may take in a row while others wait.
     pub(crate) weight: u32,
     /// Time that it may take for a record, in ns.
     pub(crate) budget_ns: u64,
-    /// One record in so many is let through.
+    /// One record in `one_in` is let through.
     pub(crate) one_in: u32,
-    /// Down to one in so many may be let through while its context is behind with its work.
+    /// While its context is behind, sampling may go down to one record in `may_sample`.
     pub(crate) may_sample: u32,
-    /// Whether what its queue has no room for is dropped.
+    /// Whether batches that find no room in its queue are dropped.
     pub(crate) drops: bool,
-    /// Whether what comes after a fault waits for a new instance, rather than being dropped.
+    /// Whether input after a fault waits for a new instance, rather than being dropped.
     pub(crate) restarts: bool,
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms { weight: 1, budget_ns: u64::MAX, one_in: 1, may_sample: 1, drops: false, restarts: false }
+impl Default for SchedulingPolicy {
+    fn default() -> SchedulingPolicy {
+        SchedulingPolicy { weight: 1, budget_ns: u64::MAX, one_in: 1, may_sample: 1, drops: false, restarts: false }
     }
 }
 
@@ -93,30 +93,31 @@ pub(crate) struct Stage {
     pub(crate) inputs: Vec<Receiver>,
     /// From streams that come in at this context.
     pub(crate) inbox: VecDeque<Batch>,
-    /// From stages of this context, before there was an instance for its format; these stages wait meanwhile.
+    /// From stages of this context, without an instance for its format yet; these stages wait meanwhile.
     pub(crate) calls: VecDeque<Batch>,
-    /// Taken out of a queue before there was an instance for its format.
+    /// A batch that was taken out of a queue before there was an instance for its format.
     pub(crate) parked: Option<Batch>,
     pub(crate) outputs: Vec<Output>,
-    pub(crate) terms: Terms,
-    /// Records that came in while that was not all, so that the choice goes on from batch to batch.
+    pub(crate) terms: SchedulingPolicy,
+    /// Position in the sampling pattern, so that the pattern goes on from batch to batch.
     pub(crate) chosen_from: u32,
-    /// Records of the batch that is worked on that were left out of it.
+    /// Records of the present batch that sampling left out.
     pub(crate) left_out: u32,
-    /// Whether a handler panicked or did not return: what comes in is dropped and counted until it is replaced.
+    /// Whether a handler panicked or did not return: input is dropped and counted until it is replaced.
     pub(crate) has_failed: bool,
     /// Whether it may not be served now.
     pub(crate) is_held: bool,
-    /// When it was last found that it could not be served for another reason than that its context had not come to it, in ns.
+    /// When it was last found that it could not be served for a reason other than its context's other work, in ns.
     pub(crate) stalled_ns: u64,
     pub(crate) gauges: Arc<StageGauges>,
-    /// What its handler takes for a record, as last measured, in ns.
+    /// Its handler's time for a record, as last measured, in ns.
     pub(crate) ns_per_record: f32,
-    /// Batches until the next whose time is taken.
+    /// Batches until the next timed one.
     pub(crate) until_timed: u32,
-    /// The numbers of the streams that it reads, where it reads several: only when all have ended, its own has.
+    /// The numbers of the streams that it reads, where it reads several: its own stream ends when all of them have
+    /// ended.
     pub(crate) reads: Vec<u32>,
-    /// Those that have ended and brought nothing since.
+    /// Streams among them that have ended and brought no records since.
     pub(crate) ended: Vec<u32>,
     /// Which input is served next.
     next_input: usize,
@@ -133,7 +134,7 @@ impl Stage {
             calls: VecDeque::new(),
             parked: None,
             outputs: Vec::new(),
-            terms: Terms::default(),
+            terms: SchedulingPolicy::default(),
             chosen_from: 0,
             left_out: 0,
             has_failed: false,
@@ -157,7 +158,8 @@ impl Stage {
         }
     }
 
-    /// Whether a batch of this format can be worked on: else it waits until somebody has said what is to be done with it.
+    /// Whether a batch of this format can be worked on; otherwise it waits until the managers have added an instance
+    /// for it.
     #[inline]
     pub(crate) fn knows(&self, format: u64) -> bool {
         match &self.work {
@@ -166,7 +168,8 @@ impl Stage {
         }
     }
 
-    /// A handler panicked or did not return. What comes waits if it is to be restarted, and else is dropped.
+    /// A handler panicked or did not return. Further input waits if the handler is to be restarted, otherwise it is
+    /// dropped.
     #[cold]
     pub(crate) fn note_fault(&mut self) {
         self.has_failed = true;
@@ -174,7 +177,7 @@ impl Stage {
         self.gauges.faults.add(1);
     }
 
-    /// A stream that it reads has ended; whether its own has with it.
+    /// A stream that it reads has ended; returns whether its own stream has ended with it.
     #[cold]
     pub(crate) fn note_end(&mut self, stream: u32) -> bool {
         if !self.ended.contains(&stream) && self.reads.contains(&stream) {
@@ -183,7 +186,7 @@ impl Stage {
         self.reads.iter().all(|read| self.ended.contains(read))
     }
 
-    /// Whether what stages of this context have made for it may wait here still.
+    /// Whether batches from stages of this context may still wait here.
     #[inline]
     pub(crate) fn has_called(&self) -> bool {
         !self.calls.is_empty() || self.parked.is_some()
@@ -198,7 +201,7 @@ impl Stage {
         if let Some(batch) = self.calls.pop_front().or_else(|| self.inbox.pop_front()) {
             return Some((batch, None));
         }
-        // A queue whose other end is gone was before one that took its place.
+        // A queue whose sender is gone comes before the queue that took its place.
         if let Some(at) = self.inputs.iter_mut().position(|input| input.is_closed() && input.waiting() > 0) {
             return self.inputs[at].pop().map(|batch| (batch, Some(at)));
         }
@@ -218,7 +221,7 @@ impl Stage {
         in_rings + self.calls.len() + self.inbox.len() + usize::from(self.parked.is_some())
     }
 
-    /// Whether all that was to come for it has come, and nothing of it waits here or behind it.
+    /// Whether it has received all of its input, and none of it waits here or in its outputs.
     pub(crate) fn is_done(&mut self) -> bool {
         self.inbox.is_empty()
             && self.calls.is_empty()
@@ -227,7 +230,7 @@ impl Stage {
             && !self.outputs.iter().any(Output::is_full)
     }
 
-    /// Lets go of what waits for it, counted; how many records that were.
+    /// Drops and counts its waiting batches; returns the number of records.
     pub(crate) fn drop_waiting(&mut self) -> u64 {
         let mut records = 0;
         while let Some((batch, _)) = self.take_next() {
@@ -238,7 +241,7 @@ impl Stage {
     }
 }
 
-/// Notes that the stage that a way leads to is at another context from now on.
+/// Notes that the stage of an output is at another context from now on.
 pub(crate) fn retarget(output: &mut Output, context: ContextIndex) {
     if let Output::Edge(sender) = output {
         sender.context = context;

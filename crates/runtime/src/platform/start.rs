@@ -1,4 +1,4 @@
-//! The contexts of a platform, made and started as they are configured.
+//! Creates and starts the contexts of a platform from their configuration.
 
 use crate::clock::Clock;
 use crate::config::{ContextKind, ContextSpec, PlatformConfig};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What a context is, as it was configured.
+/// A context, as it was configured.
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
     pub(crate) name: String,
@@ -21,11 +21,11 @@ pub(crate) struct Seat {
     pub(crate) cpu: Option<usize>,
     /// Buffers of its pool.
     pub(crate) buffers: u64,
-    /// What it may carry, in bytes a second, if that is bounded.
+    /// Bound on its bandwidth, in bytes a second, if there is one.
     pub(crate) bandwidth_bytes_per_s: Option<u64>,
-    /// What it counts.
+    /// Its gauges.
     pub(crate) gauges: Arc<ContextGauges>,
-    /// What can replace its thread.
+    /// The g-core, whose thread can be replaced.
     pub(crate) g_core: Option<Arc<GCore>>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn start(
 ) -> io::Result<Started> {
     let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let own = ContextSpec { cpu: dock_cpu, ..ContextSpec::new(ContextKind::CCore) };
-    let mut seats = vec![seat(config, PlatformConfig::DOCK, &own)];
+    let mut seats = vec![seat(config, PlatformConfig::IO_CONTEXT, &own)];
     seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(config, name, spec)));
 
     // Contexts of one thread have one poller.
@@ -106,8 +106,8 @@ pub(crate) fn start(
             }
         }
     }
-    // What waits in queues may hold three quarters of a context's own large buffers, and a quarter of those that streams come
-    // in with, as for subscriptions.
+    // Batches in queues may hold three quarters of a context's own large buffers, and a quarter of the buffers for
+    // incoming streams, as for subscriptions.
     let queued = (own / 4 * 3).min(incoming_buffers / 4);
     let Some(dock) = tables.first_mut().and_then(Option::take) else {
         return Err(io::Error::other("the context with the device has no table"));
@@ -132,7 +132,7 @@ fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {
 enum Group {
     /// All c-cores of a CPU.
     CCores(usize),
-    /// A c-core that goes where the system puts it.
+    /// A c-core that is not pinned to a CPU.
     CCore(usize),
     /// A g-core, and its CPU.
     GCore(usize, Option<usize>),

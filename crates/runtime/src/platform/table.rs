@@ -1,13 +1,13 @@
-//! What one context runs: its stages, the queues that lead to them, and how they are served.
+//! The table of one context: its stages, the queues that lead to them, and how they are served.
 //!
-//! [`Table::serve`] takes batches from the stages' queues in turn, each stage as many in a row as its weight says, and runs
-//! what comes of one batch through the stages of this context to the end, before it takes the next. A stage whose way on is
-//! full is not served until there is room again, and so on upstream, to the publishers.
+//! [`Table::serve`] takes batches from the stages' queues in turn, from each stage as many in a row as its weight, and
+//! runs each batch through the stages of this context to the end before it takes the next. A stage with a full output
+//! is not served until there is room again; the backpressure goes on upstream, to the publishers.
 
 use crate::morph::chain::PIECE_BYTES;
-use crate::platform::behind::Behind;
+use crate::platform::behind::LoadShedder;
 use crate::platform::gauges::{ContextGauges, Loss};
-use crate::platform::making::Making;
+use crate::platform::making::BatchBuilder;
 use crate::platform::ops::Signals;
 use crate::platform::stage::{Output, Stage, Work};
 use crate::platform::{ContextIndex, END, MAX_CONTEXTS, Origin, StageId};
@@ -19,13 +19,13 @@ use std::sync::Arc;
 /// Batches from streams of this context that may wait for one stage before their publishers get no more credit.
 const INBOX_BATCHES: usize = 64;
 
-/// Batches that may wait for the subscriptions of their streams, beside what comes of one batch more.
+/// Batches that may wait for the subscriptions of their streams, beside the results of one more batch.
 const DELIVERED_BATCHES: usize = 64;
 
-/// Large buffers that are free before a batch is begun: what comes of it may be many times as long.
+/// Large buffers that must be free before a batch is begun: its results may be many times as long.
 const SPARE_BUFFERS: usize = 16;
 
-/// What was made for subscriptions leaves before more work is begun that takes longer than this, in ns.
+/// Results for subscriptions leave before work is begun that takes longer than this, in ns.
 const DELIVER_NS: f32 = 20_000.0;
 
 /// A stream that comes in at this context.
@@ -36,7 +36,7 @@ pub(super) struct Source {
     pub(super) is_blocked: bool,
 }
 
-/// What a context runs.
+/// The stages of a context and their queues.
 pub(crate) struct Table {
     pub(crate) index: ContextIndex,
     pub(super) stages: Vec<Option<Box<Stage>>>,
@@ -50,20 +50,20 @@ pub(crate) struct Table {
     pub(super) ready: VecDeque<(StageId, Batch)>,
     /// Batches for the subscriptions of their streams, in order.
     pub(crate) delivered: VecDeque<Batch>,
-    /// Whether nothing more is delivered now, since the context has no buffers for what subscriptions make of it.
+    /// Whether deliveries pause now, since the context has no buffers for the results of subscriptions' queries.
     pub(crate) holds_deliveries: bool,
-    pub(super) making: Making,
+    pub(super) making: BatchBuilder,
     pub(super) pool: Pool,
     pub(super) selection: Selection,
-    /// Ways that lead nowhere any more, until what waits in them has gone.
+    /// Removed outputs, until the batches that wait in them have gone.
     pub(super) leaving: Vec<Output>,
-    /// Ways that become direct calls once they are empty.
+    /// Outputs that become direct calls once they are empty.
     pub(super) joining: Vec<(Origin, StageId)>,
-    /// Origins with a way that is full.
+    /// Origins with a full output.
     pub(super) full: Vec<Origin>,
-    /// Streams that became blocked, or are no longer, since this was last looked at.
+    /// Streams that became blocked or unblocked since the last check.
     pub(crate) turned: Vec<(u32, bool)>,
-    /// Contexts whose rings something was put into since their doorbells were rung.
+    /// Contexts into whose rings batches were put since their doorbells were rung.
     pub(super) rung: u64,
     pub(super) doorbells: Vec<Doorbell>,
     pub(super) signals: Signals,
@@ -71,13 +71,13 @@ pub(crate) struct Table {
     buffers: u64,
     /// Large buffers of the pool.
     large_buffers: usize,
-    /// Whether so few buffers are free that nothing is begun.
+    /// Whether too few buffers are free to begin a batch.
     is_short: bool,
-    /// When they were last short, in ns.
+    /// When buffers were last short, in ns.
     short_ns: u64,
-    /// About when it is, in ns of the clock that all contexts have.
+    /// The approximate time, in ns of the clock of all contexts.
     pub(super) now_ns: u64,
-    pub(super) behind: Behind,
+    pub(super) behind: LoadShedder,
     /// Batches that may wait in an inbox.
     pub(super) inbox_batches: usize,
 }
@@ -98,7 +98,7 @@ impl Table {
             ready: VecDeque::new(),
             delivered: VecDeque::new(),
             holds_deliveries: false,
-            making: Making::default(),
+            making: BatchBuilder::default(),
             pool,
             selection: Selection::default(),
             leaving: Vec::new(),
@@ -114,7 +114,7 @@ impl Table {
             is_short: false,
             short_ns: 0,
             now_ns: 0,
-            behind: Behind::default(),
+            behind: LoadShedder::default(),
             inbox_batches: INBOX_BATCHES,
         }
     }
@@ -147,7 +147,7 @@ impl Table {
         self.sources.get(stream as usize).is_some_and(|source| !source.outputs.is_empty())
     }
 
-    /// A batch of a stream that comes in here, for all stages that take it. It has waited since then, at most.
+    /// A batch of a stream that comes in here, for all stages that take it. It has waited since `since_ns` at most.
     pub(crate) fn offer(&mut self, stream: u32, batch: &Batch, since_ns: u64) {
         let Some(source) = self.sources.get_mut(stream as usize) else { return };
         let mut full = false;
@@ -188,7 +188,8 @@ impl Table {
         }
     }
 
-    /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once. Now it is `now_ns`.
+    /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once. Now it
+    /// is `now_ns`.
     pub(crate) fn serve(&mut self, slice_ns: u32, now_ns: u64) -> bool {
         self.tidy_queues();
         self.now_ns = now_ns;
@@ -220,7 +221,7 @@ impl Table {
         }
     }
 
-    /// Moves on what waited for room, and joins what can be.
+    /// Moves on batches that waited for room, and turns empty local queues into direct calls.
     #[inline]
     pub(super) fn tidy_queues(&mut self) {
         if !self.full.is_empty() || !self.leaving.is_empty() {
@@ -233,7 +234,7 @@ impl Table {
 
     /// The next batch that waits, of the stage whose turn it is.
     pub(super) fn next_waiting(&mut self) -> Option<(StageId, Batch, Option<usize>)> {
-        // What waits elsewhere holds a part of the buffers at most, so the others come back soon.
+        // Batches that wait elsewhere hold a part of the buffers at most, so the others come back soon.
         self.is_short =
             !self.here.is_empty() && !self.pool.has_free(PIECE_BYTES, SPARE_BUFFERS.min(self.large_buffers / 8));
         if self.is_short {
@@ -250,8 +251,8 @@ impl Table {
             }
             self.turn_to(self.next + 1);
         }
-        // The next round begins with the first again: how long what comes waits for its stage does not depend on where this one
-        // ended.
+        // The next round begins with the first again: how long what comes waits for its stage does not depend on where
+        // this one ended.
         self.turn_to(0);
         None
     }
@@ -289,11 +290,11 @@ impl Table {
         None
     }
 
-    /// Whether a stage's way on is full, or that of one that it leads to here; or it waits for something itself.
+    /// Whether an output of a stage, or of a stage that it leads to here, is full; or the stage is waiting itself.
     fn is_stalled(&self, id: StageId) -> bool {
         let Some(stage) = self.stage(id) else { return false };
         let on = |output: &Output| match output {
-            // What was called before it is ready goes first.
+            // Batches that it got before it was ready go first.
             Output::Local(to) => self.is_stalled(*to) || self.stage(*to).is_some_and(Stage::has_called),
             Output::Edge(sender) => sender.is_full(),
         };
@@ -303,7 +304,7 @@ impl Table {
             || stage.outputs.iter().any(on)
     }
 
-    /// Whether what is to be delivered waits with its stage, and who makes it with it.
+    /// Whether deliveries wait with their stage; the stages that make them then wait too.
     fn delivers_no_more(&self) -> bool {
         self.holds_deliveries || self.delivered.len() >= DELIVERED_BATCHES
     }
@@ -321,7 +322,7 @@ impl Table {
         }
     }
 
-    /// Gives a batch to all that its stage leads to; the last one gets it, the others references to its buffers.
+    /// Gives a batch to all outputs of its stage; the last one gets it, the others get references to its buffers.
     pub(super) fn hand_on(&mut self, stage: &mut Stage, batch: Batch) {
         let (records, bytes) = (batch.len() as u64, batch.payload_bytes() as u64);
         stage.gauges.records_out.add(records);
@@ -346,7 +347,7 @@ impl Table {
         }
     }
 
-    /// Gives a batch to one way; whether that is full now.
+    /// Gives a batch to one output; returns whether that is full now.
     #[inline]
     fn give(&mut self, output: &mut Output, mut batch: Batch) -> bool {
         match output {
@@ -370,12 +371,12 @@ impl Table {
         self.making.keep(batch);
     }
 
-    /// Whether something waits for room elsewhere, so that the context should look again soon though nobody rings.
+    /// Whether batches wait for room elsewhere, so that the context should check again soon without a doorbell.
     pub(crate) fn is_full(&self) -> bool {
         !self.full.is_empty() || !self.leaving.is_empty() || self.is_short || self.holds_deliveries
     }
 
-    /// Writes down how much waits.
+    /// Updates the gauges of waiting batches.
     pub(crate) fn note_queues(&mut self) {
         let mut all = 0;
         for id in &self.here {

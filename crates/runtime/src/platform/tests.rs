@@ -5,7 +5,7 @@
 use super::*;
 use crate::platform::making::Rows;
 use crate::platform::overlay::{Overlay, Port, Wait, Waiting, signal_queue};
-use crate::platform::stage::{Instance, Terms, Work};
+use crate::platform::stage::{Instance, SchedulingPolicy, Work};
 use crate::platform::table::Table;
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -235,12 +235,12 @@ fn deploy(
             (Origin::Stream(stream), stream)
         }
     };
-    let terms = Terms { weight: rng.u32(1..4), ..Terms::default() };
+    let terms = SchedulingPolicy { weight: rng.u32(1..4), ..SchedulingPolicy::default() };
     let instance = InOrder::instance(rng.bool(), wrong);
     let stage = overlay.make_stage(Work::Handler(vec![instance]), next_stream, terms);
     let id = stage.id;
     let _ = overlay.put(stage, context, &BTreeSet::new(), wait);
-    let delivery = overlay.make_stage(Work::Deliver, next_stream, Terms::default());
+    let delivery = overlay.make_stage(Work::Deliver, next_stream, SchedulingPolicy::default());
     let delivery_id = delivery.id;
     let reads = BTreeSet::from([Origin::Stage(id)]);
     let _ = overlay.put(delivery, ContextIndex(0), &reads, wait);
@@ -331,12 +331,13 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
 fn what_reads_two_streams_ends_when_both_have_ended() {
     let (mut world, mut overlay) = World::new(2, 1, 64);
     let wrong = Arc::new(AtomicU64::new(0));
-    let mut stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+    let mut stage =
+        overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
     let id = stage.id;
     stage.reads = vec![0, 1];
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     overlay.put(stage, ContextIndex(1), &BTreeSet::from([0, 1].map(Origin::Stream)), &mut wait).unwrap();
-    let delivery = overlay.make_stage(Work::Deliver, 9, Terms::default());
+    let delivery = overlay.make_stage(Work::Deliver, 9, SchedulingPolicy::default());
     overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(id)]), &mut wait).unwrap();
     let mut ends = |end: Option<u32>, records: Option<u32>| {
         if let Some(stream) = end {
@@ -362,14 +363,15 @@ fn what_reads_two_streams_ends_when_both_have_ended() {
 fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
     let (mut world, mut overlay) = World::new(2, 1, 2);
     let wrong = Arc::new(AtomicU64::new(0));
-    let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+    let stage =
+        overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
     let id = stage.id;
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     overlay.put(stage, ContextIndex(1), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
     let gauges = Arc::clone(&overlay.stage(id).unwrap().gauges);
     for drops in [false, true, false] {
         let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-        overlay.set_terms(id, Terms { drops, ..Terms::default() }, None, &mut wait).unwrap();
+        overlay.set_terms(id, SchedulingPolicy { drops, ..SchedulingPolicy::default() }, None, &mut wait).unwrap();
         world.settle();
         let lost = || gauges.losses().iter().filter(|(why, _)| why == "queue_full").map(|(_, lost)| lost).sum::<u64>();
         let before = lost();
@@ -392,7 +394,7 @@ fn full_queues_are_served_in_turn_by_their_weights() {
     let wrong = Arc::new(AtomicU64::new(0));
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     let stages = WEIGHTS.map(|weight| {
-        let terms = Terms { weight, ..Terms::default() };
+        let terms = SchedulingPolicy { weight, ..SchedulingPolicy::default() };
         let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
         let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
         overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
@@ -424,7 +426,7 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let wrong = Arc::new(AtomicU64::new(0));
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     let mut put = |may_sample: u32| {
-        let terms = Terms { may_sample, ..Terms::default() };
+        let terms = SchedulingPolicy { may_sample, ..SchedulingPolicy::default() };
         let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
         let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
         overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
@@ -456,12 +458,13 @@ fn a_context_is_not_behind_where_the_way_on_is_full() {
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     let mut from = Origin::Stream(0);
     for at in [0, 1] {
-        let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+        let stage =
+            overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
         let id = stage.id;
         overlay.put(stage, ContextIndex(at), &BTreeSet::from([from]), &mut wait).unwrap();
         from = Origin::Stage(id);
     }
-    let terms = Terms { may_sample: 4, ..Terms::default() };
+    let terms = SchedulingPolicy { may_sample: 4, ..SchedulingPolicy::default() };
     let sampled = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
     let gauges = Arc::clone(&sampled.gauges);
     overlay.put(sampled, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
@@ -488,7 +491,8 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let (mut world, mut overlay) = World::new(1, 1, 64);
     let wrong = Arc::new(AtomicU64::new(0));
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    let mut stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, Terms::default());
+    let mut stage =
+        overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
     // So much it is taken to cost, whatever it does: all in all less than a turn, and more than deliveries wait.
     stage.ns_per_record = 10_000.0;
     let id = stage.id;
@@ -502,7 +506,7 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
         (more, batches(world) - before)
     };
     assert_eq!(serve(&mut world), (false, 40), "nobody waits for what it makes");
-    let delivery = overlay.make_stage(Work::Deliver, 9, Terms::default());
+    let delivery = overlay.make_stage(Work::Deliver, 9, SchedulingPolicy::default());
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(id)]), &mut wait).unwrap();
     world.settle();

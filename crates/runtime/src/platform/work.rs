@@ -1,7 +1,7 @@
 //! A stage's handler at work: on the context's own thread, or, on a g-core, outside of the table's lock.
 
 use crate::platform::gauges::Loss;
-use crate::platform::making::{Maker, Rows};
+use crate::platform::making::{BatchSink, Rows};
 use crate::platform::stage::{Stage, Work};
 use crate::platform::table::Table;
 use crate::platform::{END, StageId};
@@ -12,22 +12,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The time of one batch in so many is taken, and that of every batch of so many records.
+/// One batch in `TIMED_EVERY` is timed, and every batch of at least `TIMED_RECORDS` records.
 const TIMED_EVERY: u32 = 8;
 const TIMED_RECORDS: usize = 64;
-/// What serving a batch costs beside its handler, in ns: for the slice, which need not be exact.
+/// The cost of serving a batch beside its handler, in ns; for the slice, which need not be exact.
 const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
-/// How much of a new measurement goes into the mean.
+/// The weight of a new measurement in the mean.
 const NEWER: f32 = 0.25;
-/// What a batch may take beyond its budget, in ns: an interrupt, a page fault.
+/// Time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
 const GRACE_NS: f32 = 20_000.0;
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It goes on as it is.
     Whole,
-    /// What goes on was made.
+    /// The records that go on were made by the handler.
     Made,
     /// The handler panicked.
     Panicked,
@@ -44,7 +44,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Does it; what it makes goes into `rows`. For how long, in ns, comes back with what came of it.
+    /// Runs the job; its output goes into `rows`. Returns the outcome and the time that it took, in ns.
     pub(crate) fn run(&mut self, rows: &mut Rows) -> (Outcome, f32) {
         rows.clear();
         let before = self.handler.counters().row_errors;
@@ -59,14 +59,14 @@ impl Job {
 }
 
 impl Table {
-    /// Runs a batch through one stage, here and now; about how long that took, in ns.
+    /// Runs a batch through one stage at once; returns the approximate time that it took, in ns.
     pub(super) fn run(&mut self, id: StageId, batch: Batch, input: Option<usize>) -> f32 {
         let Some(mut stage) = self.lift(id) else {
             self.making.keep(batch);
             return 0.0;
         };
         if !stage.knows(batch.format) {
-            // It waits, and who sent it with it, until there is an instance for its format.
+            // The batch waits until there is an instance for its format, and so does the stage that sent it.
             stage.calls.push_back(batch);
             self.put_back(stage);
             return 0.0;
@@ -120,7 +120,7 @@ impl Table {
         BATCH_NS
     }
 
-    /// Has a stage's handler work on a batch, and sends on what comes of it.
+    /// Runs a stage's handler on a batch, and sends the result on.
     fn work(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>) -> f32 {
         let id = stage.id;
         if stage.has_failed {
@@ -139,7 +139,7 @@ impl Table {
         self.making.begin(batch.payload_bytes());
         let before = handler.counters().row_errors;
         let start = times.then(Instant::now);
-        let mut maker = Maker { making: &mut self.making, pool: &mut self.pool };
+        let mut maker = BatchSink { making: &mut self.making, pool: &mut self.pool };
         let outcome = process(&mut **handler, &batch, &mut self.selection, &mut maker);
         if let Some(start) = start {
             ns = start.elapsed().as_nanos() as f32;
@@ -157,8 +157,8 @@ impl Table {
         ns + BATCH_NS
     }
 
-    /// A handler panicked. What it made of this batch before is not handed on: it may be a part of it. It is taken out, since
-    /// nobody knows what state it is in.
+    /// A handler panicked. Its output from this batch is not handed on, since it may be incomplete. The handler is
+    /// taken out, since its state is undefined.
     #[cold]
     fn fail(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>) -> f32 {
         self.making.close();
@@ -171,7 +171,7 @@ impl Table {
         self.lose(stage, batch, input, Loss::Failed)
     }
 
-    /// A batch of which nothing comes.
+    /// A batch without results.
     #[cold]
     fn lose(&mut self, stage: &mut Stage, batch: Batch, input: Option<usize>, why: Loss) -> f32 {
         stage.gauges.lose(why, batch.len() as u64);
@@ -191,7 +191,7 @@ impl Table {
         }
     }
 
-    /// Sends on what came of a batch: the batch itself, or what was made.
+    /// Sends on the result of a batch: the batch itself, or the records that were made.
     fn send_on(&mut self, stage: &mut Stage, mut batch: Batch, input: Option<usize>, is_whole: bool, output: u64) {
         self.making.close();
         if stage.left_out > 0 {
@@ -219,13 +219,15 @@ impl Table {
         self.making.made = made;
     }
 
-    /// The next thing to do, to be done outside of the table's lock and then brought to [`Table::finish`]. Now it is `now_ns`.
+    /// The next thing to do, to be done outside of the table's lock and then brought to [`Table::finish`]. Now it is
+    /// `now_ns`.
     pub(crate) fn begin(&mut self, now_ns: u64) -> Option<Job> {
         self.now_ns = now_ns;
         loop {
             let (id, batch, input) = match self.ready.pop_front() {
                 Some((id, batch)) => (id, batch, None),
-                // Here handlers may take long, and to wait for one is ordinary: the balance sees whether a g-core is near its limit.
+                // Here handlers may take long, and to wait for one is ordinary: the balance sees whether a g-core is
+                // near its limit.
                 None => self.next_waiting()?,
             };
             let Some(mut stage) = self.lift(id) else {
@@ -266,7 +268,7 @@ impl Table {
         }
     }
 
-    /// Takes in what came of a job that took so many ns, `now_ns`.
+    /// Takes in the outcome of a job that took `ns`, at the time `now_ns`.
     pub(crate) fn finish(&mut self, job: Job, (outcome, ns): (Outcome, f32), rows: &Rows, now_ns: u64) {
         self.now_ns = now_ns;
         let Job { stage: id, batch, handler, input, selection, row_errors } = job;
@@ -287,14 +289,14 @@ impl Table {
             instance.handler = Some(handler);
         }
         self.making.begin(batch.payload_bytes());
-        let mut maker = Maker { making: &mut self.making, pool: &mut self.pool };
+        let mut maker = BatchSink { making: &mut self.making, pool: &mut self.pool };
         rows.iter().for_each(|row| maker.push(row));
         self.making.no_buffer += rows.refused;
         self.send_on(&mut stage, batch, input, outcome == Outcome::Whole, output);
         self.put_back(stage);
     }
 
-    /// A handler did not return from a batch of so many records: it is lost with it, and so is its state.
+    /// A handler did not return from a batch of `records` records: the batch, the handler and its state are lost.
     pub(crate) fn give_up(&mut self, id: StageId, records: u64) {
         self.gauges.running.set(0);
         if let Some(stage) = self.stage_mut(id) {
@@ -304,10 +306,10 @@ impl Table {
     }
 }
 
-/// Has a handler work on what is selected of a batch.
+/// Runs a handler on the selected records of a batch.
 #[inline]
 fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, sink: &mut impl Sink) -> Outcome {
-    // What a handler leaves behind when it panics is thrown away with it.
+    // The state that a handler leaves behind when it panics is discarded with it.
     match catch_unwind(AssertUnwindSafe(|| handler.process(batch, selection, sink))) {
         Ok(Verdict::Forward | Verdict::HandOn) if selection.is_all() => Outcome::Whole,
         Ok(Verdict::Forward | Verdict::HandOn) => {
@@ -319,7 +321,8 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
     }
 }
 
-/// Which records of a batch a stage's handler is to see: all, or one in so many; that one is for a context that is `behind`.
+/// Selects the records of a batch that a stage's handler sees: all, or one in `n`. `n` is the stage's own sampling, or
+/// that of a context that is behind (one in `behind`), as far as the stage's policy allows it.
 #[inline]
 fn choose(stage: &mut Stage, behind: u32, batch: &Batch, selection: &mut Selection) {
     selection.select_all(batch.len());
@@ -336,7 +339,7 @@ fn choose(stage: &mut Stage, behind: u32, batch: &Batch, selection: &mut Selecti
     }
 }
 
-/// Whether the time of this batch is taken.
+/// Whether this batch is timed.
 #[inline]
 fn times_this(stage: &mut Stage, records: usize) -> bool {
     if records >= TIMED_RECORDS {

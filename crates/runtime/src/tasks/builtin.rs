@@ -165,12 +165,12 @@ impl Task for Call {
 }
 
 /// A task that hands each message to a service of the host.
-struct Ask {
+struct Forwarder {
     service: Service,
     to: Option<MailboxKey>,
 }
 
-impl Task for Ask {
+impl Task for Forwarder {
     fn upcall(&mut self, core: &mut Core<'_>, message: Message) {
         core.ask(self.service, &message, self.to);
         core.free(message);
@@ -180,19 +180,19 @@ impl Task for Ask {
 /// `log`: each message is a line of the daemon's log.
 fn log(setup: &TaskSetup<'_>) -> Made {
     setup.only(&[])?;
-    Ok(Box::new(Ask { service: Service::Log, to: None }))
+    Ok(Box::new(Forwarder { service: Service::Log, to: None }))
 }
 
 /// `read_file`: each message is the name of a file below the daemon's configured directory; what is in it goes to the
 /// mailbox `to`.
 fn read_file(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
-    Ok(Box::new(Ask { service: Service::ReadFile, to: Some(setup.mailbox("to")?) }))
+    Ok(Box::new(Forwarder { service: Service::ReadFile, to: Some(setup.mailbox("to")?) }))
 }
 
 /// `dump`: each message becomes a file of the daemon's configured directory, for a debugger; its name goes to the
 /// mailbox `to`, where one is named.
 fn dump(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
-    Ok(Box::new(Ask { service: Service::Dump, to: optional(setup, "to")? }))
+    Ok(Box::new(Forwarder { service: Service::Dump, to: optional(setup, "to")? }))
 }

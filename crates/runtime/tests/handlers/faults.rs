@@ -5,7 +5,7 @@ use crossdock_engine::{Handler, HandlerCounters, NativeKind, Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_nectarine::Subscriber;
 use crossdock_runtime::info::HandlerInfo;
-use crossdock_runtime::{HandlerSpec, OnFault, Wish};
+use crossdock_runtime::{ChangeRequest, HandlerSpec, OnFault};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ fn bad_and_good(at: u64) -> (ContextHandle, String, Publisher) {
     let (context, addr) = start(|_| {});
     context.manager().add_native(troubled("panics", at, |number| panic!("at {number}, as the test wants"))).unwrap();
     let publisher = connect(&addr);
-    change(&context, Wish::Deploy(native("bad", "panics", "N", &[])));
-    change(&context, Wish::Deploy(sql("good", "SELECT * FROM N")));
+    change(&context, ChangeRequest::Deploy(native("bad", "panics", "N", &[])));
+    change(&context, ChangeRequest::Deploy(sql("good", "SELECT * FROM N")));
     (context, addr, publisher)
 }
 
@@ -62,7 +62,7 @@ fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
     publisher.flush().unwrap();
     let info = until(&context, "bad", |info| info.faults == 1 && info.records_in == 10_000);
     assert!(info.dropped[0].0 == "failed" && info.dropped[0].1 > 0, "{info:?}");
-    // Behind the batch it goes on.
+    // After the batch it goes on.
     until(&context, "bad", |info| info.status == "running");
     let restarted = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
     while !restarted("restarted") {
@@ -106,7 +106,7 @@ fn a_handler_that_panics_again_and_again_is_given_up_and_its_publishers_go_on() 
     let info = until(&context, "bad", |info| info.records_in == 200_003);
     assert_eq!(info.dropped[0], ("failed".to_owned(), 200_003));
     // It is swapped for one that goes on.
-    change(&context, Wish::Swap(native("bad", "pass", "N", &[])));
+    change(&context, ChangeRequest::Swap(native("bad", "pass", "N", &[])));
     until(&context, "bad", |info| info.status == "running");
     context.stop();
 }
@@ -125,8 +125,14 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     context.manager().add_native(troubled("stuck", 0, stuck)).unwrap();
     let mut publisher = connect(&addr);
     // On the same g-core.
-    change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "stuck", "N", &[]) }));
-    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "stuck", "N", &[]) }),
+    );
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }),
+    );
     let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
     let reader = std::thread::spawn(move || collect(&mut good));
     publish(&mut publisher, 0, 100_000);
@@ -158,7 +164,7 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
     let on_c_core = |spec: HandlerSpec| HandlerSpec { place: Some("c-core-1".into()), ..spec };
     // The format first: no change is to be under way when the handler gets stuck.
     let mut publisher = connect(&addr);
-    change(&context, Wish::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
+    change(&context, ChangeRequest::Deploy(on_c_core(native("bad", "stuck_there", "N", &[]))));
     publish(&mut publisher, 0, 10);
     publisher.flush().unwrap();
     let lost = || context.manager().contexts().unwrap()[2].lost.clone();
@@ -173,11 +179,14 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
     while !is_told("lost") {
         std::thread::yield_now();
     }
-    let remove = Wish::Remove { handler: "bad".into() };
+    let remove = ChangeRequest::Remove { handler: "bad".into() };
     let refused = context.manager().change(remove.clone(), false).unwrap().unwrap_err();
     assert!(refused.refusals[0].starts_with(&why), "{refused:?}");
     // Others need not wait for it.
-    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }));
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }),
+    );
     LET_GO_C_CORE.store(true, Ordering::Release);
     while lost().is_some() || !is_told("returned") {
         std::thread::yield_now();
@@ -204,7 +213,10 @@ fn as_many_g_cores_as_ever_are_replaced_if_handlers_come_back() {
     context.manager().add_native(troubled("stuck_once", 0, stuck)).unwrap();
     context.manager().add_native(troubled("stuck_more", 1, stuck)).unwrap();
     let deploy = |name: &str, kind: &str| {
-        change(&context, Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native(name, kind, "N", &[]) }));
+        change(
+            &context,
+            ChangeRequest::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native(name, kind, "N", &[]) }),
+        );
     };
     let mut publisher = connect(&addr);
     (0..17).for_each(|number| deploy(&format!("once{number}"), "stuck_once"));
@@ -245,10 +257,11 @@ fn what_there_is_is_told_while_a_change_is_being_made() {
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1);
     publisher.flush().unwrap();
-    change(&context, Wish::Deploy(sql("first", "SELECT * FROM N")));
+    change(&context, ChangeRequest::Deploy(sql("first", "SELECT * FROM N")));
     let changing = context.clone();
-    let changed =
-        std::thread::spawn(move || changing.manager().change(Wish::Deploy(native("slow", "slow", "N", &[])), false));
+    let changed = std::thread::spawn(move || {
+        changing.manager().change(ChangeRequest::Deploy(native("slow", "slow", "N", &[])), false)
+    });
     while !IS_MEASURED.load(Ordering::Acquire) {
         std::thread::yield_now();
     }
@@ -287,12 +300,12 @@ fn a_c_core_whose_thread_has_ended_is_told_of() {
     context.manager().add_native(kind.metered()).unwrap();
     let spec = HandlerSpec { place: Some("c-core-1".into()), ..native("bad", "unsound", "N", &[]) };
     let mut publisher = connect(&addr);
-    change(&context, Wish::Deploy(spec));
+    change(&context, ChangeRequest::Deploy(spec));
     publish(&mut publisher, 0, 2000);
     while context.manager().contexts().unwrap()[2].lost.is_none() {
         std::thread::yield_now();
     }
-    let moved = Wish::Move { handler: "bad".into(), place: Some("g-core-0".into()) };
+    let moved = ChangeRequest::Move { handler: "bad".into(), place: Some("g-core-0".into()) };
     let refused = context.manager().change(moved, false).unwrap().unwrap_err();
     assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
     context.stop();
@@ -309,7 +322,7 @@ fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
     let mut publisher = connect(&addr);
     change(
         &context,
-        Wish::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "panics_at_once", "N", &[]) }),
+        ChangeRequest::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "panics_at_once", "N", &[]) }),
     );
     publish(&mut publisher, 0, 5000);
     publisher.flush().unwrap();
@@ -320,7 +333,7 @@ fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
     let info = until(&context, "bad", |info| info.records_in == 10_000 && lost(info) + info.records_out == 10_000);
     assert_eq!((info.records_out, info.dropped.as_slice()), (0, &[("failed".to_owned(), 10_000)][..]));
     // A new version is another chance.
-    change(&context, Wish::Swap(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "pass", "N", &[]) }));
+    change(&context, ChangeRequest::Swap(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "pass", "N", &[]) }));
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.finish().unwrap();

@@ -5,7 +5,7 @@
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::info::HandlerInfo;
-use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn native(name: &str, native: &str, on: &str, parameters: &[(&str, &str)]) -> Ha
     HandlerSpec { name: name.into(), native, on, parameters, peak_msgs_per_s: PEAK, ..HandlerSpec::default() }
 }
 
-fn change(context: &ContextHandle, wish: Wish) {
+fn change(context: &ContextHandle, wish: ChangeRequest) {
     let applied = context.manager().change(wish, false).unwrap();
     applied.unwrap_or_else(|plan| panic!("{plan:?}"));
 }
@@ -109,8 +109,8 @@ fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
             let mut publisher =
                 Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
             let first = HandlerSpec { place: Some(place.into()), ..sql("small", "SELECT * FROM N WHERE grp < 5") };
-            change(&context, Wish::Deploy(first));
-            change(&context, Wish::Deploy(sql("threes", "SELECT number + 1 AS n FROM small WHERE grp = 3")));
+            change(&context, ChangeRequest::Deploy(first));
+            change(&context, ChangeRequest::Deploy(sql("threes", "SELECT number + 1 AS n FROM small WHERE grp = 3")));
             let mut small = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM small").connect().unwrap();
             let mut threes =
                 Subscriber::builder(&addr).transport(way).sql("SELECT n FROM threes WHERE n > 100").connect().unwrap();
@@ -148,8 +148,8 @@ fn until(context: &ContextHandle, handler: &str, holds: impl Fn(&HandlerInfo) ->
 fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
-    change(&context, Wish::Deploy(sql("first", "SELECT * FROM N WHERE grp < 5")));
-    change(&context, Wish::Deploy(sql("second", "SELECT number FROM first WHERE number >= 0")));
+    change(&context, ChangeRequest::Deploy(sql("first", "SELECT * FROM N WHERE grp < 5")));
+    change(&context, ChangeRequest::Deploy(sql("second", "SELECT number FROM first WHERE number >= 0")));
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM second").connect().unwrap();
     let reader = std::thread::spawn(move || collect(&mut subscriber));
     publish(&mut publisher, 0, 5000);
@@ -185,15 +185,15 @@ fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
     let taken = HandlerSpec { makes: Some("N".into()), ..sql("other", "SELECT * FROM M") };
-    let refused = context.manager().change(Wish::Deploy(taken), false).unwrap().unwrap_err();
+    let refused = context.manager().change(ChangeRequest::Deploy(taken), false).unwrap().unwrap_err();
     assert!(refused.refusals[0].contains("which is published"), "{refused:?}");
     publish(&mut publisher, 0, 10);
     publisher.finish().unwrap();
     // What a handler makes nobody publishes, as long as it is there.
-    change(&context, Wish::Deploy(sql("made", "SELECT * FROM N")));
+    change(&context, ChangeRequest::Deploy(sql("made", "SELECT * FROM N")));
     let publishing = Publisher::builder(&addr).stream("made").format(&numbers()).connect();
     assert!(publishing.is_err_and(|error| error.to_string().contains("made by handler `made`")));
-    change(&context, Wish::Remove { handler: "made".into() });
+    change(&context, ChangeRequest::Remove { handler: "made".into() });
     Publisher::builder(&addr).stream("made").format(&numbers()).connect().unwrap();
     context.stop();
 }
@@ -206,9 +206,9 @@ fn the_streams_of_handlers_that_are_gone_are_forgotten_once_nobody_reads_them() 
     publisher.flush().unwrap();
     for round in 0..20 {
         let name = format!("made{round}");
-        change(&context, Wish::Deploy(sql(&name, "SELECT * FROM N")));
+        change(&context, ChangeRequest::Deploy(sql(&name, "SELECT * FROM N")));
         let subscriber = Subscriber::builder(&addr).sql(format!("SELECT * FROM {name}")).connect().unwrap();
-        change(&context, Wish::Remove { handler: name });
+        change(&context, ChangeRequest::Remove { handler: name });
         assert_eq!(context.streams().unwrap().len(), 2, "somebody waits for it still");
         drop(subscriber);
         while context.streams().unwrap().len() > 1 {
@@ -217,8 +217,8 @@ fn the_streams_of_handlers_that_are_gone_are_forgotten_once_nobody_reads_them() 
     }
     // What was declared stays.
     context.declare_stream("kept", &numbers()).unwrap().unwrap();
-    change(&context, Wish::Deploy(sql("kept", "SELECT * FROM N")));
-    change(&context, Wish::Remove { handler: "kept".into() });
+    change(&context, ChangeRequest::Deploy(sql("kept", "SELECT * FROM N")));
+    change(&context, ChangeRequest::Remove { handler: "kept".into() });
     assert_eq!(context.streams().unwrap().len(), 2);
     context.stop();
 }
@@ -254,9 +254,9 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
-    change(&context, Wish::Deploy(native("counted", "number", "N", &[("field", "n1")])));
-    change(&context, Wish::Deploy(sql("all", "SELECT * FROM counted WHERE number >= 0")));
-    change(&context, Wish::Deploy(sql("tens", "SELECT n1, number FROM all WHERE grp = 0")));
+    change(&context, ChangeRequest::Deploy(native("counted", "number", "N", &[("field", "n1")])));
+    change(&context, ChangeRequest::Deploy(sql("all", "SELECT * FROM counted WHERE number >= 0")));
+    change(&context, ChangeRequest::Deploy(sql("tens", "SELECT n1, number FROM all WHERE grp = 0")));
     let mut all = Subscriber::builder(&addr).sql("SELECT n1, number FROM all").connect().unwrap();
     let mut tens = Subscriber::builder(&addr).sql("SELECT number FROM tens").connect().unwrap();
     // That the numbers run on says that the state moved along.
@@ -285,20 +285,20 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         };
         let name = ["counted", "all", "tens"][rng.usize(0..3)];
         let (kind, wish) = match rng.u8(0..32) {
-            0..4 => ("swap", Wish::Swap(again(name))),
-            4 => ("deploy", Wish::Deploy(again("side"))),
-            5 => ("remove", Wish::Remove { handler: "side".into() }),
+            0..4 => ("swap", ChangeRequest::Swap(again(name))),
+            4 => ("deploy", ChangeRequest::Deploy(again("side"))),
+            5 => ("remove", ChangeRequest::Remove { handler: "side".into() }),
             6..8 => {
                 let parameters = BTreeMap::from([("ns".to_owned(), (round % 7).to_string())]);
-                ("set", Wish::SetParameters { handler: "side".into(), parameters })
+                ("set", ChangeRequest::SetParameters { handler: "side".into(), parameters })
             }
             8 => (
                 "all",
-                Wish::All(
+                ChangeRequest::All(
                     ["counted", "all", "tens", "side"][..rng.usize(3..=4)].iter().map(|name| again(name)).collect(),
                 ),
             ),
-            _ => ("move", Wish::Move { handler: name.into(), place: Some(PLACES[rng.usize(0..4)].into()) }),
+            _ => ("move", ChangeRequest::Move { handler: name.into(), place: Some(PLACES[rng.usize(0..4)].into()) }),
         };
         // A context that is busy with all this traffic may have no room, and `side` may be there or not; then nothing has changed.
         *taken.entry(kind).or_insert(0) += u32::from(context.manager().change(wish, false).unwrap().is_ok());
@@ -327,8 +327,8 @@ fn changes_at_once_are_made_one_after_the_other() {
                 let mut taken = 0;
                 for round in 0..50 {
                     let wish = match round % 2 {
-                        0 => Wish::Deploy(sql("one", &format!("SELECT * FROM N WHERE number > {client}"))),
-                        _ => Wish::Remove { handler: "one".into() },
+                        0 => ChangeRequest::Deploy(sql("one", &format!("SELECT * FROM N WHERE number > {client}"))),
+                        _ => ChangeRequest::Remove { handler: "one".into() },
                     };
                     taken += u32::from(context.manager().change(wish, false).unwrap().is_ok());
                 }
@@ -352,7 +352,10 @@ fn a_derived_stream_waits_while_buffers_are_short() {
     // So few that each subscriber can have one or two.
     let (context, addr) = start(|config| config.buffer_bytes = 1 << 20);
     let mut publisher = connect(&addr);
-    change(&context, Wish::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("made", "SELECT * FROM N") }));
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("made", "SELECT * FROM N") }),
+    );
     let subscribe =
         |_| Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT number FROM made").connect().unwrap();
     let subscribers: Vec<Subscriber> = (0..80).map(subscribe).collect();

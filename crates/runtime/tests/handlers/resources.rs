@@ -2,7 +2,7 @@
 
 use super::*;
 use crossdock_nectarine::{Publisher, Subscriber, Transport};
-use crossdock_runtime::{HandlerSpec, WhenFull, Wish};
+use crossdock_runtime::{ChangeRequest, HandlerSpec, WhenFull};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,9 +21,9 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
     publisher.flush().unwrap();
     // Records of 24 bytes and what frames them: 1.2 MB a second at the least, where all but one have 0.8 to give.
     let wide = |name: &str, peak| HandlerSpec { peak_msgs_per_s: Some(peak), ..sql(name, "SELECT * FROM N") };
-    change(&context, Wish::Deploy(wide("some", 50_000)));
+    change(&context, ChangeRequest::Deploy(wide("some", 50_000)));
     assert_eq!(until(&context, "some", |_| true).context.as_deref(), Some("c-core-1"));
-    let refused = context.manager().change(Wish::Deploy(wide("more", 1_000_000)), false).unwrap().unwrap_err();
+    let refused = context.manager().change(ChangeRequest::Deploy(wide("more", 1_000_000)), false).unwrap().unwrap_err();
     let why = &refused.refusals[0];
     assert!(why.contains("c-core-1 has ") && why.contains("MB/s that it makes"), "{refused:?}");
     let bandwidths = context.manager().contexts().unwrap();
@@ -53,21 +53,28 @@ fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
-    change(&context, Wish::Deploy(sql("tens", "SELECT * FROM N WHERE grp = 0")));
+    change(&context, ChangeRequest::Deploy(sql("tens", "SELECT * FROM N WHERE grp = 0")));
     assert_eq!(until(&context, "tens", |_| true).reserved, None);
     // The path is said at its end; who lies on it already has its share kept too.
     let last = HandlerSpec { reserve_path_msgs_per_s: Some(1_000_000), ..sql("last", "SELECT number FROM tens") };
-    let applied = context.manager().change(Wish::Deploy(last.clone()), false).unwrap().unwrap();
+    let applied = context.manager().change(ChangeRequest::Deploy(last.clone()), false).unwrap().unwrap();
     assert_eq!(applied.plan.changes.len(), 2, "{applied:?}");
     let kept = |name: &str| until(&context, name, |_| true).reserved.unwrap_or_default();
     let (tens, of_last) = (kept("tens"), kept("last"));
     assert!(tens.time_ns_per_s > 0 && tens.bytes_per_s >= 2_400_000, "{tens:?}");
     assert!(of_last.time_ns_per_s > 0 && of_last.bytes_per_s < tens.bytes_per_s, "{of_last:?}");
-    assert!(context.manager().plan(Wish::All(context.manager().specs().unwrap()), false).unwrap().changes.is_empty());
+    assert!(
+        context
+            .manager()
+            .plan(ChangeRequest::All(context.manager().specs().unwrap()), false)
+            .unwrap()
+            .changes
+            .is_empty()
+    );
     // More than there is of anything, which is kept free whether it is used or not.
     let refused = |spec: HandlerSpec| {
         let before = context.manager().specs().unwrap();
-        let plan = context.manager().change(Wish::Swap(spec), false).unwrap().unwrap_err();
+        let plan = context.manager().change(ChangeRequest::Swap(spec), false).unwrap().unwrap_err();
         assert_eq!(context.manager().specs().unwrap(), before);
         plan.refusals.join("; ")
     };
@@ -81,13 +88,13 @@ fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
     let left = |at: usize| context.manager().contexts().unwrap()[at].headroom_bytes_per_s.unwrap();
     let before = left(3);
     let half = HandlerSpec { reserve_bytes_per_s: Some(500_000_000), place: place.clone(), ..last.clone() };
-    change(&context, Wish::Swap(half));
+    change(&context, ChangeRequest::Swap(half));
     assert!(left(3) <= before - 499_000_000, "{before} {}", left(3));
     let other = HandlerSpec { reserve_bytes_per_s: Some(500_000_000), place, ..sql("other", "SELECT * FROM N") };
-    let why = context.manager().change(Wish::Deploy(other), false).unwrap().unwrap_err().refusals.join("; ");
+    let why = context.manager().change(ChangeRequest::Deploy(other), false).unwrap().unwrap_err().refusals.join("; ");
     assert!(why.contains("g-core-1 has ") && why.contains("of the 500 MB/s that it makes"), "{why}");
     // Nothing is kept any more for a path that nobody has.
-    change(&context, Wish::Swap(sql("last", "SELECT number FROM tens")));
+    change(&context, ChangeRequest::Swap(sql("last", "SELECT number FROM tens")));
     assert_eq!((until(&context, "tens", |_| true).reserved, until(&context, "last", |_| true).reserved), (None, None));
     context.stop();
 }
@@ -118,11 +125,11 @@ fn a_rule_that_does_not_suit_its_handler_is_refused() {
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
     for (degrade, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
-        let refused = context.manager().change(Wish::Deploy(few(FEW, &degrade)), false).unwrap().unwrap_err();
+        let refused = context.manager().change(ChangeRequest::Deploy(few(FEW, &degrade)), false).unwrap().unwrap_err();
         assert!(refused.refusals[0].contains("`degrade`: ") && refused.refusals[0].contains(told), "{refused:?}");
     }
     let fixed = HandlerSpec { degrade: map(&[("field", "m")]), ..native("few", "number", "N", &[("field", "n1")]) };
-    let refused = context.manager().change(Wish::Deploy(fixed), false).unwrap().unwrap_err();
+    let refused = context.manager().change(ChangeRequest::Deploy(fixed), false).unwrap().unwrap_err();
     assert!(refused.refusals[0].contains("cannot change while the handler runs"), "{refused:?}");
     context.stop();
 }
@@ -134,12 +141,12 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
-    change(&context, Wish::Deploy(few(FEW, &[("g", "1")])));
+    change(&context, ChangeRequest::Deploy(few(FEW, &[("g", "1")])));
     let busy = native("busy", "work", "N", &[("ns", "10000")]);
     // It is said to need less than it does, so that there is room for it on a single CPU too.
     let (place, peak_msgs_per_s) = (Some("g-core-0".into()), Some(5000));
     let busy = HandlerSpec { place, peak_msgs_per_s, when_full: WhenFull::Drop, ..busy };
-    change(&context, Wish::Deploy(busy));
+    change(&context, ChangeRequest::Deploy(busy));
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM few").connect().unwrap();
     let seen = Arc::new(AtomicU64::new(0));
     let latest = Arc::clone(&seen);
@@ -166,14 +173,14 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     };
     assert!(degraded.contains("g=1") && degraded.contains("more to do than it should"), "{degraded}");
     // The next version goes by it too, and so does what was set anew; from here on as long as nothing else is said.
-    change(&context, Wish::Swap(few("SELECT number FROM N WHERE grp < $g AND number >= 0", &[("g", "1")])));
-    change(&context, Wish::SetParameters { handler: "few".into(), parameters: map(&[("g", "9")]) });
+    change(&context, ChangeRequest::Swap(few("SELECT number FROM N WHERE grp < $g AND number >= 0", &[("g", "1")])));
+    change(&context, ChangeRequest::SetParameters { handler: "few".into(), parameters: map(&[("g", "9")]) });
     let by_rule = published.load(Ordering::Acquire);
     while seen.load(Ordering::Acquire) < by_rule + 1000 {
         std::thread::yield_now();
     }
     // One that has no rule any more has its own values.
-    change(&context, Wish::Swap(HandlerSpec { degrade: BTreeMap::new(), ..few(FEW, &[]) }));
+    change(&context, ChangeRequest::Swap(HandlerSpec { degrade: BTreeMap::new(), ..few(FEW, &[]) }));
     assert!(until(&context, "few", |_| true).degraded.is_empty());
     let whole = published.load(Ordering::Acquire);
     while published.load(Ordering::Acquire) < whole + 1000 {
@@ -231,7 +238,7 @@ fn who_is_thinned_out_since_its_context_is_behind_is_told() {
     let mut publisher = connect(&addr);
     let slow = native("slow", "work", "N", &[("ns", "10000")]);
     let slow = HandlerSpec { place: Some("c-core-0".into()), may_sample: Some(1000), ..slow };
-    change(&context, Wish::Deploy(slow));
+    change(&context, ChangeRequest::Deploy(slow));
     let mut next = 0;
     let mut publish_some = || {
         publish(&mut publisher, next, next + 2000);

@@ -3,7 +3,7 @@
 use crate::{await_that, start};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, Publisher, Subscriber};
-use crossdock_runtime::{ContextHandle, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use std::time::Duration;
 
 /// A query that takes so many looks through a record's text, for something that is in none of them.
@@ -108,7 +108,7 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
         reserve_ns_per_s: Some(headroom / 10 * 9),
         ..HandlerSpec::default()
     };
-    context.manager().change(Wish::Deploy(busy.clone()), false).unwrap().unwrap();
+    context.manager().change(ChangeRequest::Deploy(busy.clone()), false).unwrap().unwrap();
     let (addr, mut publisher) = burst(&context);
     // One that takes about a seventh of a core, however fast this machine is; some of these are enough.
     let load = context.explain(&looking(50), &[]).unwrap().unwrap().load_ns_per_s.unwrap();
@@ -137,7 +137,7 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
         handlers()
     );
     assert_eq!(manager.specs().unwrap(), [busy]);
-    manager.change(Wish::All(Vec::new()), false).unwrap().unwrap();
+    manager.change(ChangeRequest::All(Vec::new()), false).unwrap().unwrap();
     assert_eq!(handlers().iter().map(|handler| &handler.name).collect::<Vec<_>>(), [&name]);
     // Its subscriber sees no difference.
     publish(&mut publisher, 7..10, "a0b and c");

@@ -59,7 +59,7 @@ pub enum Overflow {
     /// The stream's publishers get no more credit until there is room: nothing is lost.
     #[default]
     Block,
-    /// The oldest records that have not been sent are dropped and counted, and the subscriber is told.
+    /// The oldest records that have not been sent are dropped and counted, and the drop is reported to the subscriber.
     DropOldest,
     /// The subscriber's session is ended with a reason.
     Disconnect,

@@ -24,7 +24,7 @@ use crate::signals::Interrupt;
 
 /// The stream.
 const STREAM: &str = "A";
-/// Of so many parts of the flights, the first is sent before the converter answers.
+/// The flights are sent in this many parts, the first before the converter answers.
 const PARTS: u64 = 3;
 /// Nothing comes for so long only if something is wrong.
 const STALL: Duration = Duration::from_secs(30);
@@ -140,7 +140,7 @@ pub(crate) fn run(json: bool) -> Outcome {
     report.verdict()
 }
 
-/// Why a thread ended early; none if it was told to.
+/// Why a thread ended early; none if it was asked to end.
 type Trouble = Option<String>;
 
 fn trouble(who: &'static str) -> impl Fn(Error) -> Trouble {
@@ -214,7 +214,7 @@ fn publish(mut publisher: Publisher, replay: &Replay, part_sent: &Sender<()>) ->
     let mut records = replay.records();
     publisher.publish_all(records.by_ref().take((replay.records / PARTS) as usize)).map_err(&trouble)?;
     publisher.flush().map_err(&trouble)?;
-    // What went wrong with the converter, if it is gone, is told there.
+    // If the converter is gone, its own thread reports the error.
     let _ = part_sent.send(());
     publisher.publish_all(records).map_err(&trouble)?;
     publisher.finish().map_err(&trouble)?;

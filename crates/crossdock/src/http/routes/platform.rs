@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use crossdock_runtime::info::{HandlerInfo, PlanInfo};
-use crossdock_runtime::{ContextHandle, HandlerSpec, Wish};
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -94,7 +94,7 @@ pub(super) async fn deploy(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, A_HANDLER) {
-        Ok((options, spec)) => change(context, None, Wish::Deploy(spec), options).await,
+        Ok((options, spec)) => change(context, None, ChangeRequest::Deploy(spec), options).await,
         Err(response) => *response,
     }
 }
@@ -126,7 +126,7 @@ pub(super) async fn swap(
         let message = format!("the body is of handler `{}`, the path of `{name}`", spec.name);
         return error(StatusCode::BAD_REQUEST, message, "a swap keeps the name; leave it out of the body");
     }
-    change(context, Some(name), Wish::Swap(spec), options).await
+    change(context, Some(name), ChangeRequest::Swap(spec), options).await
 }
 
 /// Sets some of a handler's parameters
@@ -148,7 +148,7 @@ pub(super) async fn set_parameters(
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"parameters":{"minutes":"30"}}"#) {
         Ok((options, SetRequest { parameters })) => {
-            change(context, Some(handler.clone()), Wish::SetParameters { handler, parameters }, options).await
+            change(context, Some(handler.clone()), ChangeRequest::SetParameters { handler, parameters }, options).await
         }
         Err(response) => *response,
     }
@@ -171,7 +171,7 @@ pub(super) async fn remove(
     options: Result<Query<ChangeOptions>, QueryRejection>,
 ) -> Response {
     match read_query(options, OPTIONS) {
-        Ok(options) => change(context, Some(handler.clone()), Wish::Remove { handler }, options).await,
+        Ok(options) => change(context, Some(handler.clone()), ChangeRequest::Remove { handler }, options).await,
         Err(response) => *response,
     }
 }
@@ -195,7 +195,7 @@ pub(super) async fn move_handler(
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"place":"g-core-0"}, or {} for where it fits best"#) {
         Ok((options, MoveRequest { place })) => {
-            change(context, Some(handler.clone()), Wish::Move { handler, place }, options).await
+            change(context, Some(handler.clone()), ChangeRequest::Move { handler, place }, options).await
         }
         Err(response) => *response,
     }
@@ -228,14 +228,14 @@ pub(super) async fn set_wanted(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"handlers":[{"name":"late","sql":"SELECT * FROM A"}]}"#) {
-        Ok((options, Wanted { handlers })) => change(context, None, Wish::All(handlers), options).await,
+        Ok((options, Wanted { handlers })) => change(context, None, ChangeRequest::All(handlers), options).await,
         Err(response) => *response,
     }
 }
 
 /// What a change would do
 #[utoipa::path(
-    post, path = "/v1/plan", tag = "platform", request_body = Wish, params(ChangeOptions),
+    post, path = "/v1/plan", tag = "platform", request_body = ChangeRequest, params(ChangeOptions),
     responses(
         (status = 200, body = ChangeAnswer, description = "What would be changed, or why it cannot be"),
         (status = "default", body = ErrorBody, description = "What is wrong")
@@ -298,7 +298,7 @@ fn read<T: serde::de::DeserializeOwned>(
 }
 
 /// Makes a change, of the handler of this name if it is one of a handler that must be there; or says what it would do.
-async fn change(context: ContextHandle, of: Option<String>, wish: Wish, options: ChangeOptions) -> Response {
+async fn change(context: ContextHandle, of: Option<String>, wish: ChangeRequest, options: ChangeOptions) -> Response {
     let ChangeOptions { discard_state, dry_run } = options;
     let note = lasting(&context).filter(|_| !dry_run);
     let done = ask(context, move |context| {

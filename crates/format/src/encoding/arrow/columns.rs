@@ -62,7 +62,7 @@ enum Values {
     Decimal256(ScalarBuffer<i256>, u8),
     /// Where in the values each one is.
     Dictionary(Vec<u32>, Box<Column>),
-    /// Where in the rows each value ends, counted from so many rows before the first, and the values.
+    /// The end of each value, in rows counted from `n` rows before the first; `n`; and the values.
     Runs(Vec<usize>, usize, Box<Column>),
     Struct(Vec<Column>),
     List(Ends, Box<Column>),

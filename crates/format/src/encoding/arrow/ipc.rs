@@ -332,7 +332,7 @@ impl ArrowEncoder {
     /// The schema cannot be written.
     pub fn new(format: &Format, file: bool, options: &EncodingOptions) -> Result<Self, EncodingError> {
         let batches = BatchWriter::new(format, options);
-        // Tried now, when somebody can be told.
+        // Tried now, while an error can be reported to the caller.
         Writer::new(&batches, file)?;
         Ok(Self { batches, file, writer: None })
     }

@@ -71,7 +71,7 @@ fn declared(ty: &TypeSpec, enums: Enums) -> DataType {
     }
 }
 
-/// Digits that any number of so many bytes has at most, as far as Arrow's decimals go.
+/// The most digits of a number of `bytes` bytes, as far as Arrow's decimals go.
 fn digits(bytes: u8) -> u8 {
     match bytes {
         4 => 10,

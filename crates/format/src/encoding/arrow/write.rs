@@ -327,7 +327,7 @@ impl Column {
         }
     }
 
-    /// Takes the elements of a list, at most so many; how many that were.
+    /// Takes at most `most` elements of a list; how many that were.
     fn push_all(&mut self, list: List<'_>, most: usize) -> usize {
         let mut count = 0;
         for value in list.iter().take(most) {

@@ -35,7 +35,7 @@ pub(super) struct Table {
     mends_text: bool,
 }
 
-/// A datum that has been read: so many bytes, and what is wrong with a value in it.
+/// A datum that has been read: its number of bytes, and what is wrong with a value in it.
 pub(super) struct Datum {
     pub(super) bytes: usize,
     wrong: Option<Wrong>,
@@ -502,7 +502,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     ((value < 0) == (sign < 0)).then_some(value)
 }
 
-/// Whether so many bytes have room for the number.
+/// Whether `bytes` bytes have room for the number.
 fn fits(value: i128, bytes: u8) -> bool {
     match bytes {
         4 => i32::try_from(value).is_ok(),

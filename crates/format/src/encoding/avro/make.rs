@@ -92,7 +92,7 @@ fn type_json(names: &mut Identifiers, path: &str, ty: &TypeSpec) -> Result<Json,
     })
 }
 
-/// A variant is always a record, so that two of one type can be told from each other.
+/// A variant is always a record, so that two variants of one type are distinct.
 fn variant_json(names: &mut Identifiers, path: &str, variant: &FieldSpec) -> Result<Json, EncodingError> {
     let name = names.of(&format!("{path}_{}", variant.name));
     let mut json = match &variant.ty {

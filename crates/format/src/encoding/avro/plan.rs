@@ -80,11 +80,11 @@ pub(super) enum Op {
     Text,
     Bytes,
     Fixed(usize),
-    /// A time in units of so many nanoseconds.
+    /// A time in units of this many nanoseconds.
     Time(i64),
     /// The number of each symbol of the schema, where the field has one.
     Symbols(Box<[Option<i64>]>),
-    /// Of so many bytes, or behind their number.
+    /// Of this many bytes, or behind their number.
     Decimal(Option<usize>),
 }
 

@@ -72,7 +72,7 @@ pub(super) struct AvroField {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Logical {
     None,
-    /// A time since 1970, in units of so many nanoseconds.
+    /// A time since 1970, in units of this many nanoseconds.
     Timestamp(i64),
     Decimal {
         precision: u32,
@@ -203,7 +203,7 @@ impl AvroSchema {
             sum = sum.saturating_add(self.measure(field.ty, &path, open, known)?);
         }
         open.pop();
-        // Some are counted that are no fields of the format: what is too many all the same is told by who makes that.
+        // The sum includes some that are no fields of the format; making the format checks the exact bound.
         if sum > 4 * crate::MAX_FIELDS {
             let name = &self.ty(ty).name;
             let why = format!("`{name}` has {sum} fields with those in it, expected at most {}", crate::MAX_FIELDS);
@@ -324,7 +324,7 @@ fn noted(note: &str, path: &str) -> Result<FieldSpec, EncodingError> {
     }
 }
 
-/// The decimal that has room for so many digits.
+/// The decimal that has room for `precision` digits.
 pub(super) fn decimal_of(precision: u32, scale: u8) -> FieldType {
     let bytes = match precision {
         0..=9 => 4,

@@ -30,8 +30,8 @@ enum Open {
 }
 
 impl Scan {
-    /// The scan of an item in so many arrays and maps: the bound holds for all of them together, so that it does not go by
-    /// how much of the outermost one was there when it was read.
+    /// The scan of an item nested in `depth` arrays and maps: the bound holds for all of them together, so that it does
+    /// not depend on how much of the outermost one was there when it was read.
     pub(super) fn within(depth: usize) -> Self {
         Self { within: depth, ..Self::default() }
     }

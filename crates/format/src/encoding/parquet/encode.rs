@@ -28,7 +28,7 @@ impl ParquetEncoder {
     /// Parquet cannot hold the format.
     pub fn new(format: &Format, options: &EncodingOptions) -> Result<Self, EncodingError> {
         let batches = BatchWriter::new(format, options);
-        // Tried now, when somebody can be told.
+        // Tried now, while an error can be reported to the caller.
         begin(batches.schema())?;
         Ok(Self { batches, writer: None })
     }

@@ -21,8 +21,8 @@ const MAX_DEPTH: u32 = 8;
 /// Longest header in bytes: it may hold the least and the greatest value of a page.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
-/// Goes over the pages of a column chunk, which `input` starts with and which has so many bytes. `skip` passes over
-/// bytes of the input without reading them.
+/// Goes over the pages of a column chunk, which starts at the beginning of `input` and has `length` bytes. `skip`
+/// passes over bytes of the input without reading them.
 pub(super) fn largest<R: Read>(
     input: &mut R,
     length: u64,

@@ -247,7 +247,7 @@ fn check_declaration(encoding: Option<Result<Cow<'_, str>, AttrError>>) -> Resul
     }
 }
 
-/// An input that fails when more than so many bytes are taken.
+/// An input that fails when more than `left` bytes are taken.
 pub(super) struct Bounded<'a> {
     input: &'a mut dyn BufRead,
     left: usize,

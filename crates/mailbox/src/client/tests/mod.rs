@@ -9,7 +9,7 @@ mod signals;
 
 use super::{Attachment, MailboxError, Wait};
 use crate::attach::{AttachAddr, AttachListener};
-use crate::host::{ClientKey, DomainSegments, Parcel, Prepared};
+use crate::host::{AttachReply, ClientKey, DomainSegments, Prepared};
 use crate::shared::{
     BellPage, ControlLayout, CoreLane, Descriptor, HostCondition, PORT_ENTRIES, Passed, RingReader, RingWriter,
     SIGNAL_ENTRIES, Signal, SyncAddress, SyncCell, TakenCount, down,
@@ -57,7 +57,7 @@ fn attach() -> (Attachment, Fake) {
     };
     let bytes = u64::from(SEGMENT_BYTES);
     let domain = Arc::new(DomainSegments::new("fake", bytes, bytes, HugePages::None).unwrap());
-    let (prepared, parcel): (Prepared, Parcel) =
+    let (prepared, parcel): (Prepared, AttachReply) =
         Prepared::new(peer, socket, &domain, &BellPage::new().unwrap()).unwrap();
     parcel.send(ClientKey::new(1, 7)).unwrap();
     let control = &prepared.control;
@@ -153,7 +153,7 @@ impl FakePort {
     }
 }
 
-/// What was passed for that port, if it is next behind so many entries of its ring.
+/// The entry passed for that port, if it is the next one after `position` entries of its ring.
 fn take_passed(lane: &Mutex<CoreLane>, port: u16, position: u64) -> Option<Passed> {
     let mut lane = lane.lock().unwrap();
     let passed = lane.peek().filter(|passed| (passed.port, passed.after) == (port, position as u32))?;

@@ -262,7 +262,7 @@ fn syncs_are_read_once_and_used_again() {
     addresses.sort_unstable();
     addresses.dedup();
     assert_eq!(addresses.len(), SYNCS);
-    let addresses: Vec<_> = all.iter().map(super::super::Sync::address).collect();
+    let addresses: Vec<_> = all.iter().map(super::super::SyncWord::address).collect();
     assert!(all.into_iter().all(|mut sync| sync.try_read() == Ok(None)), "dropped: cancelled");
     // Cancelled ones come back when they are written, not before.
     assert!(attachment.alloc_sync().is_err());

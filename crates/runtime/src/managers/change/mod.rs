@@ -1,8 +1,8 @@
-//! The control manager: from what is wanted to a plan, and from a plan to what runs.
+//! The control manager: makes a plan of a change request, and carries the plan out.
 //!
-//! A plan is made with everything slow done already: programs are compiled and measured for every format that their streams
-//! have. Nothing has changed until then. What is wanted is then written down, and the steps are carried out, each of which
-//! cannot but succeed; those for which a context does not answer are carried out when it does.
+//! Making a plan includes all slow work: programs are compiled and measured for every format that their streams have.
+//! Nothing has changed until then. The wanted specifications are then written to disk, and the steps are carried out.
+//! A step cannot fail; if a context does not answer, its steps are carried out when it does.
 
 use crate::config::PlatformConfig;
 use crate::handle::Stopped;
@@ -12,13 +12,13 @@ use crate::managers::deployed::{
     Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need, need_of, outputs, reads,
 };
 use crate::managers::events::About;
-use crate::managers::handle::Wish;
+use crate::managers::handle::ChangeRequest;
 use crate::managers::measure::Care;
-use crate::managers::paths::{Station, reserves};
+use crate::managers::paths::{PathNode, reserves};
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::ContextIndex;
-use crate::platform::stage::{Instance, Terms};
+use crate::platform::stage::{Instance, SchedulingPolicy};
 use crate::platform::start::Seat;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Cost, Flow, Load};
@@ -28,12 +28,12 @@ use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// A handler's budget for a record where its specification says none: so many times what it was measured to take, and no less
-/// than this, in ns.
+/// A handler's budget for a record where its specification has none: `BUDGET_TIMES` times its measured cost, and at
+/// least `LEAST_BUDGET_NS`.
 const BUDGET_TIMES: f64 = 10.0;
 const LEAST_BUDGET_NS: u64 = 1000;
 
-/// One step from what runs to what is wanted.
+/// One step of a plan.
 pub(super) enum Step {
     Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
     Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
@@ -56,106 +56,112 @@ impl Step {
     }
 }
 
-/// A plan with all that it takes.
+/// A plan with everything that is needed to carry it out.
 #[derive(Default)]
 struct Prepared {
     steps: Vec<Step>,
-    told: PlanInfo,
+    report: PlanInfo,
     /// All handlers, as they are to be.
     wanted: BTreeMap<String, HandlerSpec>,
 }
 
 impl Prepared {
     fn refuse(&mut self, why: impl Into<String>) {
-        self.told.refusals.push(why.into());
+        self.report.refusals.push(why.into());
     }
 
     fn step(&mut self, change: &str, handler: &str, what: String, step: Step) {
-        self.told.changes.push(ChangeInfo { change: change.to_owned(), handler: handler.to_owned(), what });
+        self.report.changes.push(ChangeInfo { change: change.to_owned(), handler: handler.to_owned(), what });
         self.steps.push(step);
     }
 }
 
 impl Managers {
-    /// What a change would do now.
-    pub(crate) fn plan(&mut self, wish: &Wish, discard_state: bool) -> PlanInfo {
-        self.prepare(wish, discard_state).told
+    /// The plan of a change, without carrying it out.
+    pub(crate) fn plan(&mut self, wish: &ChangeRequest, discard_state: bool) -> PlanInfo {
+        self.prepare(wish, discard_state).report
     }
 
-    /// Carries a change out, all of it, or nothing has changed, but where what comes back instead says that it [is
+    /// Carries a change out as a whole. On an error nothing has changed, unless the returned plan [is
     /// begun](PlanInfo::is_begun).
     ///
     /// # Errors
     /// The plan with why it is refused.
-    pub(crate) fn change(&mut self, wish: &Wish, discard_state: bool) -> Result<AppliedInfo, PlanInfo> {
+    pub(crate) fn change(&mut self, wish: &ChangeRequest, discard_state: bool) -> Result<AppliedInfo, PlanInfo> {
         self.make(wish, discard_state, true)
     }
 
-    /// The same; what is restored is written down already.
-    pub(crate) fn make(&mut self, wish: &Wish, discard_state: bool, writes: bool) -> Result<AppliedInfo, PlanInfo> {
+    /// The same; with `writes` the wanted specifications are written to disk first (restored ones are there already).
+    pub(crate) fn make(
+        &mut self,
+        wish: &ChangeRequest,
+        discard_state: bool,
+        writes: bool,
+    ) -> Result<AppliedInfo, PlanInfo> {
         let since = Instant::now();
         self.resume();
         let mut prepared = self.prepare(wish, discard_state);
         let hindered = self.unfinished().or_else(|| self.lost_for(&prepared.steps));
-        prepared.told.refusals.extend(hindered);
-        let mut told = prepared.told;
-        if !told.refusals.is_empty() {
-            return Err(self.refused(told));
+        prepared.report.refusals.extend(hindered);
+        let mut report = prepared.report;
+        if !report.refusals.is_empty() {
+            return Err(self.refused(report));
         }
-        // What others may be against, before anything is done.
+        // Reservations that others may refuse, before anything is changed.
         let mut reserved = match self.reserve(&prepared.steps) {
             Ok(reserved) => reserved,
             Err(why) => {
-                told.refusals.push(why);
-                return Err(self.refused(told));
+                report.refusals.push(why);
+                return Err(self.refused(report));
             }
         };
-        // Written down before it is carried out: a daemon that dies from here on comes back with what was wanted.
+        // Written to disk before it is carried out: a daemon that dies from here on restarts with the wanted state.
         if writes
             && !prepared.steps.is_empty()
             && let Err(why) = self.write_down(prepared.wanted.into_values().collect())
         {
             self.give_back(&reserved);
-            told.refusals.push(format!("it could not be written down: {why}"));
-            return Err(self.refused(told));
+            report.refusals.push(format!("it could not be written down: {why}"));
+            return Err(self.refused(report));
         }
         for step in prepared.steps {
             if let Err(why) = self.carry_out(step, &mut reserved) {
-                told.refusals.push(why);
+                report.refusals.push(why);
                 break;
             }
         }
-        if !told.refusals.is_empty() {
-            // What was done stands, and what is kept is what is there.
-            told.is_begun = true;
+        if !report.refusals.is_empty() {
+            // The steps that were carried out stand, and the specifications of the present handlers are kept.
+            report.is_begun = true;
             self.give_back(&reserved);
             let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
             if let Err(why) = self.write_down(specs) {
-                told.refusals.push(format!("and what is there now could not be written down: {why}"));
+                report.refusals.push(format!("and what is there now could not be written down: {why}"));
             }
-            return Err(told);
+            return Err(report);
         }
         if let Some(why) = self.unfinished() {
             // It is what is wanted from now on, and what is kept.
-            told.refusals.push(why);
-            told.is_begun = true;
-            return Err(told);
+            report.refusals.push(why);
+            report.is_begun = true;
+            return Err(report);
         }
         let took_us = since.elapsed().as_micros() as u64;
-        Ok(AppliedInfo { plan: told, took_us })
+        Ok(AppliedInfo { plan: report, took_us })
     }
 
     /// Notes that a plan was refused, and nothing has changed.
-    fn refused(&mut self, told: PlanInfo) -> PlanInfo {
-        let about = told.changes.first().map(|change| change.handler.clone());
+    fn refused(&mut self, report: PlanInfo) -> PlanInfo {
+        let about = report.changes.first().map(|change| change.handler.clone());
         // A query's error has the query with it, on lines of its own.
         let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
-        let text: Vec<String> = told.refusals.iter().map(short).collect();
+        let text: Vec<String> = report.refusals.iter().map(short).collect();
         self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
-        told
+        report
     }
 
-    /// Writes down what is wanted; with what could not be restored and was not deployed anew, which a later start may be able to.
+    /// Writes the wanted specifications to disk, together with those that could not be restored and were not deployed
+    /// anew: a later start may restore them.
     fn write_down(&mut self, mut specs: Vec<HandlerSpec>) -> Result<(), String> {
         specs.retain(|spec| !self.is_query(&spec.name));
         self.unrestored.retain(|lost| specs.iter().all(|spec| spec.name != lost.name));
@@ -191,12 +197,12 @@ impl Managers {
         self.current(&BTreeMap::new()).committed().unwrap_or_default()
     }
 
-    /// Makes a plan, with all that it takes.
-    fn prepare(&mut self, wish: &Wish, discard_state: bool) -> Prepared {
+    /// Makes a plan, with everything that is needed to carry it out.
+    fn prepare(&mut self, wish: &ChangeRequest, discard_state: bool) -> Prepared {
         let mut prepared = Prepared::default();
         self.workshop.scales.care = match wish {
-            Wish::Deploy(_) => Care::Surest,
-            Wish::Swap(_) => Care::Soonest,
+            ChangeRequest::Deploy(_) => Care::Surest,
+            ChangeRequest::Swap(_) => Care::Soonest,
             _ => Care::Usual,
         };
         if let Err(why) = self.want(wish, &mut prepared) {
@@ -217,7 +223,7 @@ impl Managers {
                 Err(why) => prepared.refuse(format!("handler `{name}`: {why}")),
             }
         }
-        if !prepared.told.refusals.is_empty() {
+        if !prepared.report.refusals.is_empty() {
             return prepared;
         }
         self.reserve_paths_of(&mut becoming);
@@ -229,14 +235,14 @@ impl Managers {
         prepared
     }
 
-    /// Has handlers need what the paths reserve that they are to lie on.
-    fn reserve_paths_of(&self, becoming: &mut BTreeMap<String, Becoming>) {
+    /// Adds to handlers' needs the reservations of the paths that they will lie on.
+    fn reserve_paths_of(&self, becoming: &mut BTreeMap<String, PlannedHandler>) {
         let mut stations = BTreeMap::new();
         for (name, handler) in becoming.iter() {
             let there = self.handlers.get(name).map_or(&[][..], |there| &there.entries);
             let entries = handler.compiled.as_ref().map_or(there, |compiled| &compiled.entries);
             let entries = entries.iter().enumerate();
-            let station = Station {
+            let station = PathNode {
                 reads: handler.reads.iter().map(String::as_str).collect(),
                 makes: handler.spec.derived(),
                 entries: entries.map(|(at, entry)| (entry, handler.costs.get(at).unwrap_or(&entry.cost))).collect(),
@@ -252,7 +258,7 @@ impl Managers {
     }
 
     /// All handlers as they are to be.
-    fn want(&self, wish: &Wish, prepared: &mut Prepared) -> Result<(), String> {
+    fn want(&self, wish: &ChangeRequest, prepared: &mut Prepared) -> Result<(), String> {
         let mut wanted: BTreeMap<String, HandlerSpec> =
             self.handlers.iter().map(|(name, handler)| (name.clone(), handler.spec.clone())).collect();
         let known = |name: &str| {
@@ -265,39 +271,39 @@ impl Managers {
             Err(format!("there is no handler `{name}`; {there}"))
         };
         match wish {
-            Wish::Deploy(spec) if self.handlers.get(&spec.name).is_some_and(|there| there.spec != *spec) => {
+            ChangeRequest::Deploy(spec) if self.handlers.get(&spec.name).is_some_and(|there| there.spec != *spec) => {
                 return Err(format!(
                     "handler `{}` is there already: swap it, or give this one another name",
                     spec.name
                 ));
             }
-            Wish::Deploy(spec) => drop(wanted.insert(spec.name.clone(), spec.clone())),
-            Wish::Swap(spec) => {
+            ChangeRequest::Deploy(spec) => drop(wanted.insert(spec.name.clone(), spec.clone())),
+            ChangeRequest::Swap(spec) => {
                 known(&spec.name)?;
                 wanted.insert(spec.name.clone(), spec.clone());
             }
-            Wish::SetParameters { handler, parameters } => {
+            ChangeRequest::SetParameters { handler, parameters } => {
                 known(handler)?;
                 if let Some(spec) = wanted.get_mut(handler) {
                     spec.parameters.extend(parameters.clone());
                 }
             }
-            Wish::Move { handler, place } => {
+            ChangeRequest::Move { handler, place } => {
                 known(handler)?;
                 if let Some(spec) = wanted.get_mut(handler) {
                     spec.place.clone_from(place);
                 }
             }
-            Wish::Remove { handler } => {
+            ChangeRequest::Remove { handler } => {
                 known(handler)?;
                 wanted.remove(handler);
             }
-            Wish::All(specs) => {
+            ChangeRequest::All(specs) => {
                 wanted = specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
                 if wanted.len() < specs.len() {
                     return Err("two handlers have the same name".to_owned());
                 }
-                // Subscriptions' queries are not wished for, and stay as long as these.
+                // Subscriptions' queries are not part of a request, and stay as long as their subscriptions.
                 let queries = self.handlers.iter().filter(|(name, _)| self.is_query(name));
                 wanted.extend(queries.map(|(name, there)| (name.clone(), there.spec.clone())));
             }
@@ -306,8 +312,8 @@ impl Managers {
         Ok(())
     }
 
-    /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a circle
-    /// come last: planning refuses them.
+    /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a
+    /// circle come last: planning refuses them.
     fn order(&self, prepared: &mut Prepared) -> Vec<(String, Vec<String>)> {
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut refusals = Vec::new();
@@ -335,11 +341,11 @@ impl Managers {
             }
             order.extend(next.into_iter().filter_map(|name| left.remove_entry(&name)));
         }
-        prepared.told.refusals.extend(refusals);
+        prepared.report.refusals.extend(refusals);
         order
     }
 
-    /// What is known of the streams that handlers are to read or make.
+    /// The known formats and rates of the streams that handlers are to read or make.
     fn published(
         &self,
         order: &[(String, Vec<String>)],
@@ -349,14 +355,15 @@ impl Managers {
         self.known_streams(reads.chain(wanted.values().map(|spec| spec.derived().to_owned())).collect())
     }
 
-    /// What a handler is to become, compiled and measured unless it is that already. What it will make is among the streams then.
+    /// The planned state of a handler, compiled and measured unless it is unchanged. The stream that it will make is
+    /// among the streams then.
     fn becoming(
         &mut self,
         spec: &HandlerSpec,
         reads: Vec<String>,
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
-    ) -> Result<Becoming, String> {
+    ) -> Result<PlannedHandler, String> {
         // Compiling and measuring one handler after the other may take a while, and another may be stuck meanwhile.
         self.watch.look();
         if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
@@ -415,10 +422,10 @@ impl Managers {
             discard_state,
         };
         streams.insert(spec.derived().to_owned(), derived(spec, entries, &need, streams));
-        Ok(Becoming { spec: spec.clone(), reads, wanted, compiled, values, costs })
+        Ok(PlannedHandler { spec: spec.clone(), reads, wanted, compiled, values, costs })
     }
 
-    /// What there is, as planning sees it.
+    /// The present handlers, as planning sees them.
     fn current(&self, streams: &BTreeMap<String, KnownStream>) -> control::Current {
         let published = streams.values().filter(|stream| stream.made_by.is_none() && stream.publishers > 0);
         let published = published.map(|stream| {
@@ -429,7 +436,7 @@ impl Managers {
                 bytes_per_s: (stream.peak_msgs_per_s as f64 * stream.bytes_per_record) as u64,
             };
             let formats = stream.formats.iter().map(|(format, _)| format.id()).collect();
-            let published = control::Published { context: PlatformConfig::DOCK.to_owned(), flow, formats };
+            let published = control::Published { context: PlatformConfig::IO_CONTEXT.to_owned(), flow, formats };
             (stream.name.clone(), published)
         });
         let handlers = self.handlers.iter().filter_map(|(name, there)| {
@@ -458,18 +465,18 @@ impl Managers {
         });
         control::Current {
             contexts: self.context_list(),
-            dock: Some(PlatformConfig::DOCK.to_owned()),
+            dock: Some(PlatformConfig::IO_CONTEXT.to_owned()),
             published: published.collect(),
             handlers: handlers.collect(),
         }
     }
 
     /// The steps of a plan, with what they take; and those changes that planning has no part in.
-    fn take_plan(&self, plan: control::Plan, mut becoming: BTreeMap<String, Becoming>, prepared: &mut Prepared) {
+    fn take_plan(&self, plan: control::Plan, mut becoming: BTreeMap<String, PlannedHandler>, prepared: &mut Prepared) {
         // Of those handlers only that the plan touches.
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
-        let told = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
-        prepared.told.notes.extend(told.map(note_text));
+        let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
+        prepared.report.notes.extend(notes.map(note_text));
         for change in plan.changes {
             let name = change.handler;
             let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(ContextIndex(0));
@@ -479,7 +486,7 @@ impl Managers {
                 continue;
             }
             let Some(becomes) = becoming.remove(&name) else { continue };
-            let Becoming { spec, reads, wanted, compiled, values, costs } = becomes;
+            let PlannedHandler { spec, reads, wanted, compiled, values, costs } = becomes;
             let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
             match (change.action, compiled, values) {
                 (Action::Deploy, Some(compiled), _) => {
@@ -507,16 +514,16 @@ impl Managers {
                     let what = format!("from {from} to {at_name}: {}", change.why);
                     let handler = name.clone();
                     prepared.step("move", &name, what, Step::Move { handler, spec: spec.clone(), to: at });
-                    // What else is to change of it follows.
-                    becoming.insert(name, Becoming { spec, reads, wanted, compiled, values, costs });
+                    // Its other changes follow.
+                    becoming.insert(name, PlannedHandler { spec, reads, wanted, compiled, values, costs });
                 }
                 (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec, need }),
             }
         }
         for (name, becomes) in becoming {
             let there = self.handlers.get(&name);
-            let is_told = prepared.told.changes.iter().any(|change| change.handler == name);
-            if there.is_some_and(|there| there.spec != becomes.spec) && !is_told {
+            let is_reported = prepared.report.changes.iter().any(|change| change.handler == name);
+            if there.is_some_and(|there| there.spec != becomes.spec) && !is_reported {
                 let what = "how it is served changes".to_owned();
                 prepared.step(
                     "respecify",
@@ -541,22 +548,22 @@ fn note_provisional(prepared: &mut Prepared) {
     let notes =
         waiting.map(|name| format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
     let notes: Vec<String> = notes.collect();
-    prepared.told.notes.extend(notes);
+    prepared.report.notes.extend(notes);
 }
 
-/// What a handler is to become, and what it takes.
-struct Becoming {
+/// The planned state of a handler, and its load.
+struct PlannedHandler {
     spec: HandlerSpec,
     reads: Vec<String>,
     wanted: control::WantedHandler,
-    /// Where its program changes, or it is new.
+    /// Present if its program changes, or it is new.
     compiled: Option<Compiled>,
-    /// Where nothing but its parameters' values changes, and what its entries then cost.
+    /// Present if only its parameters' values change.
     values: Option<Vec<(u64, ParameterValues)>>,
     costs: Vec<Cost>,
 }
 
-/// Whether a handler that is there need not be compiled anew.
+/// Whether a present handler need not be recompiled.
 fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> bool {
     let program = |spec: &HandlerSpec| {
         (spec.sql.clone(), spec.native.clone(), spec.parameters.clone(), spec.on.clone(), spec.makes.clone())
@@ -644,16 +651,16 @@ fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMa
 }
 
 /// How a handler's stage is served.
-fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, is_degraded: bool) -> Terms {
+fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, is_degraded: bool) -> SchedulingPolicy {
     let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
-    // Who may not be sampled any more is not.
+    // A handler that may no longer be sampled is not.
     let may_sample = spec.may_sample.unwrap_or(1).max(1);
     let one_in = one_in.clamp(1, may_sample);
-    // Who has a rule of its own for doing with less goes by that first.
+    // A handler's own `degrade` rule is applied before sampling.
     let may_sample = if spec.degrade.is_empty() || is_degraded { may_sample } else { one_in };
-    Terms { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts }
+    SchedulingPolicy { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts }
 }
 
 /// The instances of what was compiled.
@@ -667,7 +674,7 @@ fn instances(compiled: &mut Compiled) -> Vec<Instance> {
     compiled.entries.iter().zip(handlers).map(instance).collect()
 }
 
-/// What the dearest of a handler's entries takes for a record, in ns.
+/// The highest cost of a handler's entries for a record, in ns.
 fn dearest_ns(entries: &[Entry]) -> f64 {
     entries.iter().map(|entry| entry.cost.ns_per_message.max(entry.cost.tail_ns_per_message)).fold(0.0, f64::max)
 }

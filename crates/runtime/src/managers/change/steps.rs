@@ -1,4 +1,4 @@
-//! The steps of a plan, carried out; and what has to be done when streams and handlers are not as they were planned.
+//! Carries out the steps of a plan, fits handlers to new formats, and restarts failed handlers.
 
 use super::{Step, dearest_ns, instances, parameters_text, terms};
 use crate::managers::Managers;
@@ -7,7 +7,7 @@ use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownS
 use crate::managers::events::About;
 use crate::managers::measure::Care;
 use crate::managers::spec::{HandlerSpec, OnFault};
-use crate::platform::stage::{Instance, Terms, Work};
+use crate::platform::stage::{Instance, SchedulingPolicy, Work};
 use crate::platform::{ContextIndex, Origin, StageId};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
@@ -15,7 +15,7 @@ use crossdock_engine::HandlerProgram;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Faults within so many seconds that stop a handler that is to be restarted.
+/// A handler that is restarted after faults is stopped after `MAX_FAULTS` faults within `FAULTS_WITHIN_S` seconds.
 const FAULTS_WITHIN_S: u64 = 60;
 const MAX_FAULTS: usize = 3;
 
@@ -112,7 +112,7 @@ impl Managers {
         handler_stage.reads.clone_from(&numbers);
         let stage = handler_stage.id;
         self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait));
-        let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, Terms::default());
+        let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, SchedulingPolicy::default());
         let delivery = delivery_stage.id;
         let from = BTreeSet::from([Origin::Stage(stage)]);
         self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait));
@@ -154,11 +154,12 @@ impl Managers {
         format!("predicted {} at {}, {}", Time(load.time_ns_per_s), Rate(need.rate_msgs_per_s), need.class)
     }
 
-    /// Has the context with the device make room for what the steps of a plan read and make: streams that handlers are to read,
-    /// formats that they are to make, which subscribers then know before the first record. All of it, or nothing has changed.
+    /// Has the context with the device make room for what the steps of a plan read and make: streams that handlers are
+    /// to read, formats that they are to make, which subscribers then know before the first record. All of it, or
+    /// nothing has changed.
     ///
     /// # Errors
-    /// Somebody publishes a stream that was to be made, its policy is against a format, a table is full.
+    /// A stream that is to be made is published already, its policy refuses a format, or a table is full.
     pub(super) fn reserve(&mut self, steps: &[Step]) -> Result<Reserved, String> {
         let mut reserved = Reserved::new();
         for step in steps {
@@ -194,7 +195,8 @@ impl Managers {
         }
     }
 
-    /// The numbers of a handler's streams: those that it reads, and the one that it makes. All of them, or nothing has changed.
+    /// The numbers of a handler's streams: those that it reads, and the one that it makes. All of them, or nothing has
+    /// changed.
     fn claim(&mut self, spec: &HandlerSpec, reads: &[String], compiled: &Compiled) -> Result<(Vec<u32>, u32), String> {
         let (names, handler, makes) = (reads.to_vec(), spec.name.clone(), spec.derived().to_owned());
         let formats = compiled.outputs();
@@ -297,7 +299,7 @@ impl Managers {
         Ok(())
     }
 
-    /// Has every handler's stage read from where its streams come now.
+    /// Connects every handler's stage to the present origins of its streams.
     fn rewire(&mut self) -> Result<(), String> {
         let makers: BTreeMap<&str, StageId> =
             self.handlers.values().map(|handler| (handler.spec.derived(), handler.stage)).collect();
@@ -310,7 +312,7 @@ impl Managers {
             .map(|handler| (handler.stage, handler.reads.iter().map(origin).collect()))
             .filter(|(stage, reads)| self.overlay.stage(*stage).is_some_and(|placed| placed.reads != *reads))
             .collect();
-        // Who reads what others make before those begin to make it.
+        // Handlers that read other handlers' streams come first, before those handlers begin to make them.
         wanted.sort_by_key(|(_, reads)| !reads.iter().any(|origin| matches!(origin, Origin::Stage(_))));
         for (stage, reads) in wanted {
             self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait));
@@ -318,7 +320,8 @@ impl Managers {
         Ok(())
     }
 
-    /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as well.
+    /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as
+    /// well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
         self.workshop.scales.care = Care::Usual;
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
@@ -364,8 +367,8 @@ impl Managers {
             }
         }
         self.hold_if_degraded(name);
-        self.reckon();
-        // What it makes may be new to its own readers.
+        self.recompute();
+        // Its output format may be new to its readers.
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
         let made = super::derived(&there.spec, &there.entries, &there.need, &BTreeMap::new());
         let readers: Vec<String> = self
@@ -377,8 +380,8 @@ impl Managers {
         readers.iter().try_for_each(|reader| self.fit(reader, &made))
     }
 
-    /// The entry for a format that has come; one without a handler where it cannot be had, so that its records are counted and
-    /// nobody waits for them.
+    /// The entry for a format that has come; one without a handler where it cannot be had, so that its records are
+    /// counted and nobody waits for them.
     fn fitted(
         &mut self,
         program: &HandlerProgram,
@@ -459,12 +462,12 @@ impl Managers {
         }
     }
 
-    /// A handler that panicked or did not return is not begun anew.
+    /// A handler that panicked or did not return is not restarted.
     fn give_up(&mut self, name: &str, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.status = Status::Failed(why.to_owned());
         let stage = there.stage;
-        // Its context holds what comes for one that might go on, and nobody would take it.
+        // Its context holds input for a handler that might go on; no handler would take it.
         self.on_overlay(|overlay, wait| overlay.fail(stage, wait));
         self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
     }

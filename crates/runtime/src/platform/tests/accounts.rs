@@ -142,12 +142,18 @@ fn deploy(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, rn
         faults: 0,
     };
     let one_in = if rng.u8(0..4) == 0 { rng.u32(2..5) } else { 1 };
-    let terms = Terms { weight: rng.u32(1..4), one_in, drops: rng.bool(), restarts: rng.bool(), ..Terms::default() };
+    let terms = SchedulingPolicy {
+        weight: rng.u32(1..4),
+        one_in,
+        drops: rng.bool(),
+        restarts: rng.bool(),
+        ..SchedulingPolicy::default()
+    };
     let context = ContextIndex(rng.u8(0..books.world.tables.len() as u8));
     let stage = overlay.make_stage(Work::Handler(account.instances(rng)), makes, terms);
     account.id = stage.id;
     overlay.put(stage, context, &BTreeSet::new(), books).unwrap();
-    let delivery = overlay.make_stage(Work::Deliver, makes, Terms::default());
+    let delivery = overlay.make_stage(Work::Deliver, makes, SchedulingPolicy::default());
     account.delivery = delivery.id;
     overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(account.id)]), books).unwrap();
     overlay.rewire(account.id, &BTreeSet::from([from]), books).unwrap();

@@ -10,9 +10,9 @@ use crate::field::{Field, FieldType};
 use crate::format::Format;
 
 /// What becomes of the fields of a format.
-pub(crate) struct Outlook {
+pub(crate) struct CompatReport {
     /// Of each field of the target.
-    pub(crate) fields: Vec<Fate>,
+    pub(crate) fields: Vec<FieldCompat>,
     /// What is in the way beside the fields: nested records, unions, fields of lists' elements.
     pub(crate) flaws: Vec<PlanFlaw>,
     /// The paths of unions for which some records are refused.
@@ -20,7 +20,7 @@ pub(crate) struct Outlook {
 }
 
 /// What becomes of one.
-pub(crate) enum Fate {
+pub(crate) enum FieldCompat {
     /// It is made as it is from the source's field of this index.
     Same,
     /// It is converted from the source's field of this index.
@@ -33,20 +33,20 @@ pub(crate) enum Fate {
     None(PlanProblem),
 }
 
-impl Outlook {
+impl CompatReport {
     /// What becomes of the fields of `to`.
-    pub(crate) fn of(from: &Format, to: &Format) -> Outlook {
+    pub(crate) fn of(from: &Format, to: &Format) -> CompatReport {
         let (body, mut flaws) = by_name::body(from, to, &Rules::none());
         let fields = to.fields().iter().zip(&body.sources).map(|(field, source)| {
             let flaw = flaws.iter().position(|flaw| flaw.field == field.name);
             match (flaw.map(|at| flaws.remove(at).problem), source) {
-                (Some(problem), _) => Fate::None(problem),
-                (None, Source::Null | Source::Constant(_)) => Fate::Null,
+                (Some(problem), _) => FieldCompat::None(problem),
+                (None, Source::Null | Source::Constant(_)) => FieldCompat::Null,
                 (None, Source::Field(path)) => of_path(path, &from.fields()[path.from], field),
-                (None, Source::List(list)) if list.nullable && list.null == NullRule::Refuse => Fate::NeverNull,
+                (None, Source::List(list)) if list.nullable && list.null == NullRule::Refuse => FieldCompat::NeverNull,
                 (None, Source::List(list)) => match from.fields()[list.from].detail == field.detail {
-                    true => Fate::Same,
-                    false => Fate::Converted { from: list.from, may_refuse: list.may_refuse() },
+                    true => FieldCompat::Same,
+                    false => FieldCompat::Converted { from: list.from, may_refuse: list.may_refuse() },
                 },
             }
         });
@@ -55,22 +55,22 @@ impl Outlook {
         unions(to.tree(), &mut paths);
         let refused = body.unions.iter().zip(paths).filter(|(union, _)| union.may_refuse || !union.lost.is_empty());
         let unions = refused.map(|(_, path)| path).collect();
-        Outlook { fields, flaws, unions }
+        CompatReport { fields, flaws, unions }
     }
 }
 
-fn of_path(path: &Path, source: &Field, field: &Field) -> Fate {
+fn of_path(path: &Path, source: &Field, field: &Field) -> FieldCompat {
     match &path.hops[..] {
-        _ if path.nullable && path.null == NullRule::Refuse => Fate::NeverNull,
-        [] => Fate::Same,
+        _ if path.nullable && path.null == NullRule::Refuse => FieldCompat::NeverNull,
+        [] => FieldCompat::Same,
         [hop] if !hop.by_number && matches!((path.ty, hop.to), (FieldType::Enum { .. }, FieldType::Enum { .. })) => {
             // Numbers that nobody has a name for are not counted on.
             let known = |symbol: &str| field.enumeration().is_some_and(|symbols| symbols.number(symbol).is_some());
             let symbols = source.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
             let may_refuse = !symbols.iter().all(|(symbol, _)| known(symbol));
-            Fate::Converted { from: path.from, may_refuse }
+            FieldCompat::Converted { from: path.from, may_refuse }
         }
-        _ => Fate::Converted { from: path.from, may_refuse: path.may_refuse() },
+        _ => FieldCompat::Converted { from: path.from, may_refuse: path.may_refuse() },
     }
 }
 

@@ -9,7 +9,7 @@ use crate::format::Format;
 
 /// Rules, looked up by paths.
 #[derive(Clone)]
-pub(super) struct Told<'a> {
+pub(super) struct RulesByPath<'a> {
     inner: Arc<Inner<'a>>,
 }
 
@@ -23,21 +23,21 @@ struct Inner<'a> {
     taken: HashSet<&'a str>,
 }
 
-impl<'a> Told<'a> {
-    pub(super) fn of(rules: &'a Rules) -> Told<'a> {
-        let mut told = Inner::default();
+impl<'a> RulesByPath<'a> {
+    pub(super) fn of(rules: &'a Rules) -> RulesByPath<'a> {
+        let mut inner = Inner::default();
         for rule in rules.rules() {
             match rule {
                 Rule::Rename { from, to } => {
-                    told.renames.insert(to, from);
-                    told.taken.insert(from);
+                    inner.renames.insert(to, from);
+                    inner.taken.insert(from);
                 }
-                Rule::Drop { field } => drop(told.taken.insert(field)),
-                Rule::Default { field, value } => drop(told.defaults.insert(field, value)),
-                Rule::Unit { field, unit } => drop(told.units.insert(field, *unit)),
+                Rule::Drop { field } => drop(inner.taken.insert(field)),
+                Rule::Default { field, value } => drop(inner.defaults.insert(field, value)),
+                Rule::Unit { field, unit } => drop(inner.units.insert(field, *unit)),
             }
         }
-        Told { inner: told.into() }
+        RulesByPath { inner: inner.into() }
     }
 
     /// The source's path of what the target calls `path`, and whether a rule says so. Without a rule that is its own name
