@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_gives_way_gets_a_share_where_others_leave_it_too_little() {
-        let (told, comes) = std::sync::mpsc::channel();
+        let (sender, comes) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let first = || {
             let cpus = sched_getaffinity(None).unwrap();
@@ -268,7 +268,7 @@ mod tests {
         };
         let giving = std::thread::spawn(move || {
             first();
-            told.send(BackgroundThread::begin()).unwrap();
+            sender.send(BackgroundThread::begin()).unwrap();
             while ends.try_recv() == Err(TryRecvError::Empty) {}
         });
         let mut giving_way = comes.recv().unwrap();
@@ -302,10 +302,10 @@ mod tests {
 
     #[test]
     fn a_threads_own_time_is_what_it_works_or_sleeps() {
-        let (told, comes) = std::sync::mpsc::channel();
+        let (sender, comes) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || {
-            told.send(ThreadNumber::of_this_thread()).unwrap();
+            sender.send(ThreadNumber::of_this_thread()).unwrap();
             ends.recv().unwrap_err();
         });
         let thread = comes.recv().unwrap();
@@ -326,7 +326,7 @@ mod tests {
         while Seen::of(thread.0).is_some() {
             std::thread::yield_now();
         }
-        assert!(sleeps.since_last() > Duration::ZERO, "of one that has ended nothing is told");
+        assert!(sleeps.since_last() > Duration::ZERO, "a thread that has ended has no figures");
     }
 
     #[test]

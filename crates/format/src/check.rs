@@ -286,7 +286,7 @@ pub enum RecordProblem {
     /// A record of a foreign layout is cut off, or its length is unknown.
     #[error(
         "its length is {}, expected {fixed} to {available}, and room for its variants",
-        stated.map_or("not to be told".to_owned(), |bytes| bytes.to_string())
+        stated.map_or("unknown".to_owned(), |bytes| bytes.to_string())
     )]
     ForeignLength {
         /// The length as the layout or a field has it, in bytes, without what is added to a field; `None` if no variant

@@ -71,7 +71,7 @@ fn a_feed_is_read_in_place() {
     // Cut short, or of a type that nobody knows: no record.
     assert!(Record::check(&format, &add[..33]).is_err());
     let error = Record::check(&format, &head(b'?')).unwrap_err();
-    assert!(error.to_string().contains("its length is not to be told"), "{error}");
+    assert!(error.to_string().contains("its length is unknown"), "{error}");
 }
 
 #[test]

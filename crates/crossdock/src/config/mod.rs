@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn wrong_values_are_told_what_is_right() {
-        for (text, place, told) in [
+        for (text, place, expected) in [
             ("[context]\noverflow = \"blok\"", ":2:12: ", "did you mean `block`?"),
             ("[context]\nqueue_bytes = 1", ":2:15: ", "from 65536 to"),
             ("[context]\nqueue_bytes = \"1 MiB\"", ":2:15: ", "expected an integer"),
@@ -315,7 +315,7 @@ mod tests {
             ("a = 1\na = 2\n", ":2:1: ", "duplicate"),
         ] {
             let found = refused(text);
-            assert!(found.contains(place) && found.contains(told), "{text} gave {found}");
+            assert!(found.contains(place) && found.contains(expected), "{text} gave {found}");
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_said() {
-        for (text, told) in [
+        for (text, expected) in [
             ("[host]\nclient_bytes = 1_048_576", "`client_bytes` is 1048576, and could never hold a message"),
             ("[[handler]]\nname = \"a\"\n", "[[handler]] `a` has neither `sql`"),
             ("[[handler]]\nname = \"a\"\nsql = \"x\"\nnative = \"y\"", "`a` has both `sql` and `native`"),
@@ -348,7 +348,7 @@ mod tests {
             ),
         ] {
             let found = refused(text);
-            assert!(found.starts_with("crossdock.toml: [") && found.contains(told), "{text} gave {found}");
+            assert!(found.starts_with("crossdock.toml: [") && found.contains(expected), "{text} gave {found}");
         }
     }
 

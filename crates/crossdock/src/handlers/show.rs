@@ -244,7 +244,7 @@ B
         late.degraded = [("m".to_owned(), "60".to_owned())].into();
         assert_eq!(row(&late)[1], "degraded");
         let text = whole(&late);
-        for told in [
+        for expected in [
             "running: it went over its budget",
             "nothing: it does not fit",
             "made-up",
@@ -252,7 +252,7 @@ B
             "one record in 8",
             "m=60",
         ] {
-            assert!(text.contains(told), "no `{told}` in {text}");
+            assert!(text.contains(expected), "no `{expected}` in {text}");
         }
     }
 }

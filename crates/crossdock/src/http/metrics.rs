@@ -321,7 +321,7 @@ impl Exposition {
         let gauges: [Row; 4] = [
             ("queued_batches", "Batches that wait for it", |of| of.queued as f64),
             ("queued_batches_bound", "The bound on them", |of| of.queue_bound as f64),
-            ("one_record_in", "One record in so many is let through", |of| f64::from(of.sampled)),
+            ("one_record_in", "One record in N is let through, where N is the value", |of| f64::from(of.sampled)),
             ("degraded", "Whether it does with less, by its own rule", |of| {
                 f64::from(u8::from(!of.degraded.is_empty()))
             }),

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(did_you_mean("quite else", known.into_iter(), "handlers"), "handlers: early, late");
         assert_eq!(did_you_mean("x", [].into_iter(), "handlers"), "there are no handlers");
         let many: Vec<String> = (0..30).map(|number| format!("h{number}")).collect();
-        let told = did_you_mean("h300", many.iter().map(String::as_str), "handlers");
-        assert_eq!(told, "did you mean `h0`? there are 30 handlers; `crossdock handlers` lists them");
+        let hint = did_you_mean("h300", many.iter().map(String::as_str), "handlers");
+        assert_eq!(hint, "did you mean `h0`? there are 30 handlers; `crossdock handlers` lists them");
     }
 }

@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_small_screen_has_contexts_handlers_history_events_and_keys() {
         let text = screen(&mut app(), 80, 24);
-        for told in [
+        for expected in [
             "crossdock 127.0.0.1:7440  in 2,100,000/s  out 1,000,000/s",
             "contexts (3)",
             "c-core-0   ███████░░░░░░░  52 %  280 ms/s  68.0 MB/s",
@@ -292,7 +292,7 @@ mod tests {
             "22:13:22 moved totals @g-core-0: c-core-1 had lost its headroom",
             "q quit",
         ] {
-            assert!(text.contains(told), "no `{told}` in\n{text}");
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
         }
     }
 
@@ -301,8 +301,8 @@ mod tests {
         let mut app = app();
         assert!(app.press(KeyCode::Tab));
         let text = screen(&mut app, 80, 24);
-        for told in ["streams (3)", "late_out", " late ", "2,100,000", "1 publisher ", "80.11 MiB", "4,200,000"] {
-            assert!(text.contains(told), "no `{told}` in\n{text}");
+        for expected in ["streams (3)", "late_out", " late ", "2,100,000", "1 publisher ", "80.11 MiB", "4,200,000"] {
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
         }
     }
 

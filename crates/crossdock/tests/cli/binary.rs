@@ -88,7 +88,7 @@ fn wrong_records_are_told_with_their_number_place_and_field() {
     // A length that nobody has: what follows is not to be found.
     place.write("none.bin", b"\x05\x03\x02ab\x00\x03\x00\x03\x03\x00");
     let skipped = place.run(["publish", "S", "none.bin", "--schema", "slots.layout", "--on-error", "skip"]);
-    skipped.with_code(1).saying(&["none.bin: item 2, byte 5", "length cannot be told", "published 1 record "]);
+    skipped.with_code(1).saying(&["none.bin: item 2, byte 5", "length cannot be read", "published 1 record "]);
     place.write("cut.bin", b"\x05\x03\x02ab\x05\x03");
     let cut = place.run(["publish", "S", "cut.bin", "--schema", "slots.layout"]);
     cut.with_code(1).saying(&["cut.bin: item 2, byte 5: the input ends in the middle of it"]);

@@ -13,12 +13,12 @@ const STATE: &str = "sample/1";
 pub(super) fn kind() -> NativeKind {
     let every = Parameter {
         name: "every",
-        about: "of so many records one is handed on, the first",
+        about: "N: the first of every N records is handed on",
         kind: ParameterKind::Whole { least: 1, most: u64::from(u32::MAX) },
         default: Some("10"),
         is_tunable: true,
     };
-    NativeKind::new("sample", "hands on one of so many records", &[every], |input, arguments| {
+    NativeKind::new("sample", "hands on one of every N records", &[every], |input, arguments| {
         let state = STATE.into();
         let counters = HandlerCounters::default();
         Ok((Box::new(Sample { arguments: arguments.clone(), position: 0, state, counters }), input.clone()))

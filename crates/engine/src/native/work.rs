@@ -22,7 +22,7 @@ pub(super) fn kind() -> NativeKind {
     };
     let every = Parameter {
         name: "every",
-        about: "for one of so many records, the last; the others cost nothing",
+        about: "N: the work is done for the last of every N records; the others cost nothing",
         kind: ParameterKind::Whole { least: 1, most: u64::from(u32::MAX) },
         default: Some("1"),
         is_tunable: true,

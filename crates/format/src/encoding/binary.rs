@@ -42,7 +42,7 @@ impl Decoder for BinaryDecoder {
             }
             Extent::Short { at_least } => Ok(Attempt::Short { at_least }),
             Extent::Unknown => Err(EncodingError::syntax(
-                "the record's length cannot be told from its bytes, so what follows cannot be found: is it of this format?",
+                "the record's length cannot be read from its bytes, so what follows cannot be found: is it of this format?",
             )),
         })?;
         match sound {

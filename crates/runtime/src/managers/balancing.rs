@@ -273,7 +273,7 @@ mod tests {
     fn thinning_out_is_told_once_when_it_begins_and_once_when_it_has_been_over_for_a_while() {
         let mut thinning = Thinning::default();
         assert_eq!(thinning.second(0, 40), None, "sampled as agreed");
-        assert_eq!(thinning.second(3, 100).map(|told| told.0), Some("degraded"));
+        assert_eq!(thinning.second(3, 100).map(|event| event.0), Some("degraded"));
         for second in 0..100 {
             assert_eq!(thinning.second(3 + second / 5, 100 + second), None);
         }
@@ -284,6 +284,6 @@ mod tests {
         assert_eq!(kind, "restored");
         assert!(text.contains("; 460 records"), "{text}");
         assert_eq!(thinning.second(22, 900), None);
-        assert_eq!(thinning.second(23, 901).map(|told| told.0), Some("degraded"), "another one");
+        assert_eq!(thinning.second(23, 901).map(|event| event.0), Some("degraded"), "another one");
     }
 }

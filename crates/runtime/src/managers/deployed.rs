@@ -200,7 +200,7 @@ pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>
     if reads.is_empty() {
         match named {
             Some(name) => reads.push(name),
-            None => return Err("a native handler is told what it reads: name streams with `on`".to_owned()),
+            None => return Err("a native handler needs its input streams: name them with `on`".to_owned()),
         }
     }
     let mut seen = std::collections::BTreeSet::new();
