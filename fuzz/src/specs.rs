@@ -26,7 +26,7 @@ pub fn examine(spec: &HandlerSpec) {
         made.parameters.prepare(&all).map(drop)
     };
     with(&BTreeMap::new()).expect("what it was made with");
-    let _ = with(&spec.degrade);
+    let _ = with(&spec.overload_parameters);
 }
 
 fn numbers() -> Format {

@@ -57,7 +57,7 @@ pub(super) fn next(dice: &mut Dice, name: &str) -> HandlerSpec {
         _ => ("changes", vec![("fields", dice.one(&["distance", "dest"]).to_owned()), ("key", "carrier".to_owned())]),
     };
     spec.native = Some(native.to_owned());
-    spec.on = vec!["s".to_owned()];
+    spec.input_streams = vec!["s".to_owned()];
     spec.parameters = parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     spec
 }

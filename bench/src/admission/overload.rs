@@ -14,7 +14,7 @@ const EVERY_US: u64 = 80;
 /// What each handler computes for a record, in ns: 25 ms a second.
 const WORK_NS: u64 = 1000;
 /// Up to one record in so many may be let through by those that allow it.
-const MAY_SAMPLE: u32 = 16;
+const MAX_SAMPLING: u32 = 16;
 /// The stream whose latency is taken, and the handler that makes it.
 const PROBE: &str = "probe";
 
@@ -22,7 +22,7 @@ fn spec(name: &str, ns: u64, rate: u64) -> HandlerSpec {
     HandlerSpec {
         name: name.to_owned(),
         native: Some("work".to_owned()),
-        on: vec!["s".to_owned()],
+        input_streams: vec!["s".to_owned()],
         parameters: [("ns".to_owned(), ns.to_string())].into(),
         place: Some("c-core-0".to_owned()),
         peak_msgs_per_s: Some(rate),
@@ -63,7 +63,7 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     let mut refused = 0;
     for at in 0..offered {
         let mut spec = spec(&format!("h{at}"), WORK_NS, rate);
-        spec.may_sample = Some(MAY_SAMPLE);
+        spec.max_sampling = Some(MAX_SAMPLING);
         if let Err(why) = inside::change(context, ChangeRequest::Deploy(spec))? {
             if refused == 0 {
                 eprintln!("the first that was refused: {why}");

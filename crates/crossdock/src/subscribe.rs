@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         .wait_for_stream(arguments.wait)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
-    if let Some(overflow) = arguments.overflow {
+    if let Some(overflow) = arguments.on_overflow {
         builder = builder.overflow(overflow);
     }
     if let Some(unreadable) = arguments.unreadable {

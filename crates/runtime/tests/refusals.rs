@@ -68,7 +68,7 @@ fn sql(name: &str, sql: &str, place: &str) -> HandlerSpec {
 
 fn counted(place: &str) -> HandlerSpec {
     let parameters = BTreeMap::from([("field".to_owned(), "n1".to_owned())]);
-    HandlerSpec { native: Some("number".into()), on: vec!["N".into()], parameters, ..spec("counted", place) }
+    HandlerSpec { native: Some("number".into()), input_streams: vec!["N".into()], parameters, ..spec("counted", place) }
 }
 
 const ALL: &str = "SELECT * FROM counted WHERE number >= $least";
@@ -138,14 +138,14 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest,
         1 => (ChangeRequest::Swap(sql("all", "SELECT n1, number, 0 AS grp FROM tens", place)), "circle"),
         2 => (ChangeRequest::Swap(sql("all", "SELECT nothing FROM counted", place)), "nothing"),
         3 => (ChangeRequest::Deploy(sql("new", "SELECT * FROM N WHERE", place)), "new"),
-        4 => (
-            ChangeRequest::Deploy(HandlerSpec { makes: Some("all".into()), ..sql("new", "SELECT * FROM N", place) }),
-            "all",
-        ),
-        5 => (
-            ChangeRequest::Deploy(HandlerSpec { makes: Some("N".into()), ..sql("new", "SELECT * FROM M", place) }),
-            "publish",
-        ),
+        4 => {
+            let new = sql("new", "SELECT * FROM N", place);
+            (ChangeRequest::Deploy(HandlerSpec { output_stream: Some("all".into()), ..new }), "all")
+        }
+        5 => {
+            let new = sql("new", "SELECT * FROM M", place);
+            (ChangeRequest::Deploy(HandlerSpec { output_stream: Some("N".into()), ..new }), "publish")
+        }
         6 => (ChangeRequest::SetParameters { handler: "all".into(), parameters: map("most", "1") }, "most"),
         7 => (ChangeRequest::SetParameters { handler: "all".into(), parameters: map("least", "few") }, "least"),
         8 => (
@@ -161,7 +161,10 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest,
         11 => (ChangeRequest::Swap(HandlerSpec { reserve_path_msgs_per_s: Some(huge), ..now("tens") }), "as reserved"),
         12 => (ChangeRequest::Move { handler: "tens".into(), place: Some("nowhere".into()) }, "nowhere"),
         13 => (ChangeRequest::Remove { handler: ["counted", "all"][rng.usize(0..2)].into() }, "would no longer make"),
-        14 => (ChangeRequest::Swap(HandlerSpec { degrade: map("most", "1"), ..now("all") }), "`degrade`"),
+        14 => {
+            let overload_parameters = map("most", "1");
+            (ChangeRequest::Swap(HandlerSpec { overload_parameters, ..now("all") }), "`overload_parameters`")
+        }
         15 => (ChangeRequest::Remove { handler: "none".into() }, "no handler `none`"),
         16 => {
             // What could be made of it is not made either.

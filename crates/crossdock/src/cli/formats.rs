@@ -21,13 +21,14 @@ Examples:
   crossdock formats check A next.schema
   crossdock formats show sample.csv > A.schema
 
-A format is named by its stream and version, by its id, or by a schema file, which
-may be data too: .parquet, .arrow and .avro say their fields, .csv and .jsonl show them.
-A policy is none, backward (who reads a new version can read old records),
-forward (who reads an old version can read new ones) or full (both).
---help says how the layouts of other programs are written down.";
+A format is named by its stream and version, by its id, or by a schema file. A data
+file is a schema file too: .parquet, .arrow and .avro have a schema, and one is
+inferred from .csv and .jsonl.
+A policy is none, backward (readers of a new version can read old records),
+forward (readers of an old version can read new records) or full (both).
+--help describes the notation for the layouts of other programs.";
 
-/// The notation of foreign layouts, as far as it fits a page; the whole is in the documentation of `notation`.
+/// The notation of foreign layouts, shortened to a page; the documentation of `notation` describes all of it.
 pub(super) const LAYOUTS: &str = "\
 Layouts of other programs, in a schema file:
   layout foreign big packed size variant    # byte order; where fields go; length
@@ -41,20 +42,20 @@ Layouts of other programs, in a schema file:
   }
 
 First line: little or big; packed, aligned (as C compilers do) or explicit (each
-field says `at N`); then, if need be, `size N`, `size variant` (the record ends
-with the variants that are there) or `length FIELD +N` (a field says its length).
-Types: those of other schemas, and whole numbers of any bytes (u24, i48).
-Behind a type:
-  at N, be, le, bits A..B          place, byte order, some bits of it
-  null if = VALUE                  a value that stands for null
-  null [unless] bit B of FIELD     a bit of another field does
-  pad space                        char[N] filled up with blanks
-  unit s|ms|us|ns, size N          what timestamps count, and their bytes
-  slot u16 u16, base N             string, bytes and lists behind offset and length
-  count FIELD, stride N            lists in place: how many, how far apart
+field has `at N`); then, optionally, `size N`, `size variant` (the record ends
+with its variants) or `length FIELD +N` (a field holds the record's length).
+Types: those of other schemas, and integers of any number of bytes (u24, i48).
+After a type:
+  at N, be, le, bits A..B          offset, byte order, a range of bits
+  null if = VALUE                  a value that means null
+  null [unless] bit B of FIELD     a bit of another field that means null
+  pad space                        char[N] padded with blanks
+  unit s|ms|us|ns, size N          unit of timestamps, and their size in bytes
+  slot u16 u16, base N             string, bytes and lists: offset and length
+  count FIELD, stride N            lists in place: number of elements, distance
   overlay                          shares its bytes with other fields
-Fields that tell of others (type, flags and lengths here) are worked out when a
-record is written, unless they are set. `crossdock explain` says what it costs to
+Fields that describe others (type, flags and lengths here) are computed when a
+record is written, unless they are set. `crossdock explain` shows what it costs to
 read each field in place.";
 
 #[derive(Debug, Args)]
@@ -70,9 +71,9 @@ pub(crate) struct Formats {
 pub(crate) enum FormatsCommand {
     /// Shows a format's fields
     Show(ShowFormat),
-    /// Shows what a reader of one format would see of records of another
+    /// Shows what a reader of one format sees of records in another
     Diff(DiffFormats),
-    /// Says whether a schema could be a stream's next version, by the stream's policy
+    /// Checks whether a schema can be a stream's next version under the stream's policy
     Check(CheckFormat),
     /// Sets how a stream's format may change from its next version on
     Policy(SetPolicy),
@@ -88,9 +89,9 @@ pub(crate) struct ShowFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffFormats {
-    /// The format that is read: STREAM:v1, an id, or a schema file
+    /// The reader's format: STREAM:v1, an id, or a schema file
     pub(crate) reader: String,
-    /// The format that the records have
+    /// The format of the records, named in the same way
     pub(crate) written: String,
     #[command(flatten)]
     pub(crate) list: List,
@@ -129,9 +130,9 @@ pub(crate) struct Conversions {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConversionsCommand {
-    /// Has the daemon keep a conversion, in place of the one that it keeps between the same formats
+    /// Adds a conversion, in place of the one that the daemon keeps between the same formats
     Add(AddConversion),
-    /// Takes out a conversion that the daemon keeps
+    /// Removes a conversion that the daemon keeps
     Remove(RemoveConversion),
 }
 
@@ -139,23 +140,23 @@ pub(crate) enum ConversionsCommand {
 pub(crate) struct AddConversion {
     /// The stream
     pub(crate) stream: String,
-    /// The format that it reads: a version of the stream (v1), a format's id, or a schema file
+    /// The source format: a version of the stream (v1), a format's id, or a schema file
     pub(crate) from: String,
-    /// The format that it makes
+    /// The target format, named in the same way
     pub(crate) to: String,
-    /// A query whose select list makes the one format's fields of the other's
+    /// A query whose select list computes the target format's fields from the source format's fields
     #[arg(long, value_name = "SELECT", group = "how")]
     pub(crate) sql: Option<String>,
-    /// A rule for a conversion by the fields' names; may be given several times
+    /// A rule for a conversion by field names; may be given several times
     #[arg(long, value_name = "RULE", group = "how")]
     pub(crate) rule: Vec<String>,
     /// A file with the query or the rules
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "how")]
     pub(crate) file: Option<PathBuf>,
-    /// The records to be made are in messages of this encoding, in a field of those that are read
+    /// Decode messages in this encoding: --field of the source format holds a message, which becomes the target record
     #[arg(long, value_name = "ENCODING", value_parser = parse_encoding(), group = "how")]
     pub(crate) decode: Option<Encoding>,
-    /// Each record becomes a message in this encoding, in the field of those that are made
+    /// Encode each source record as a message in this encoding, in --field of the target format
     #[arg(long, value_name = "ENCODING", value_parser = parse_encoding(), group = "how")]
     pub(crate) encode: Option<Encoding>,
     #[command(flatten)]
@@ -164,19 +165,19 @@ pub(crate) struct AddConversion {
     pub(crate) control: Control,
 }
 
-/// Where messages are, and how they are written.
+/// The field and the schema of messages.
 #[derive(Debug, Args)]
 pub(crate) struct MessageCoding {
-    /// The field that the messages are in
+    /// Field that holds the messages
     #[arg(long, value_name = "NAME", default_value = MESSAGE_FIELD)]
     pub(crate) field: String,
-    /// A file with the messages' schema (.proto, .avsc), where the encoding goes by one
+    /// File with the messages' schema (.proto, .avsc), for encodings that need one
     #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
-    /// What may be lost on the way, by name, comma-separated
+    /// Losses that the encoding may cause, by name, comma-separated
     #[arg(long, value_name = "LOSS", value_delimiter = ',', value_parser = parse_loss())]
     pub(crate) allow: Vec<Loss>,
-    /// Pass over what a message has and the format has no field for
+    /// Ignore fields of a message that the format does not have
     #[arg(long)]
     pub(crate) ignore_unknown: bool,
 }
@@ -185,9 +186,9 @@ pub(crate) struct MessageCoding {
 pub(crate) struct RemoveConversion {
     /// The stream
     pub(crate) stream: String,
-    /// The format that it reads: a version of the stream (v1), a format's id, or a schema file
+    /// The source format: a version of the stream (v1), a format's id, or a schema file
     pub(crate) from: String,
-    /// The format that it makes
+    /// The target format, named in the same way
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) control: Control,

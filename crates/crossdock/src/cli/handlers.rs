@@ -1,4 +1,4 @@
-//! `handler`, `handlers`, `plan`, `apply`, `events` and `top`: what runs on the platform, and how that is changed.
+//! `handler`, `handlers`, `plan`, `apply`, `events` and `top`: the handlers on the platform, and changes to them.
 
 use std::path::PathBuf;
 
@@ -22,114 +22,120 @@ pub(crate) enum HandlerCommand {
     #[command(after_help = "\
 Examples:
   crossdock handler deploy late 'SELECT carrier, flight FROM A WHERE dep_delay > $minutes' --param minutes=15
-  crossdock handler deploy late 'SELECT * FROM A' --as late_flights --place g-core-0 --peak 100k
-  crossdock handler deploy counted --native tally --on A --param key=carrier --dry-run
-  crossdock handler deploy late 'SELECT * FROM A WHERE dep_delay > $m' --param m=15 --degrade m=60
-  crossdock handler deploy late 'SELECT * FROM A' --reserve '50ms/s, 64 buffers' --reserve-path 2M
+  crossdock handler deploy late 'SELECT * FROM A' --output-stream late_flights --place g-core-0 --peak 100k
+  crossdock handler deploy counted --native tally --input-stream A --param key=carrier --dry-run
+  crossdock handler deploy late 'SELECT * FROM A WHERE dep_delay > $m' --param m=15 --overload-param m=60
+  crossdock handler deploy late 'SELECT * FROM A' --reserve '50ms/s, 64 buffers' --reserve-path-rate 2M
 
-It is let in where it fits: its cost is measured on the latest records of its
-stream, and taken times the most records a second that were seen or that --peak
-says. If no context has room the answer has the figures, and nothing changes.")]
+A context admits the handler if it has enough headroom. The daemon measures the
+handler's cost on the latest records of its stream, and multiplies it by the peak
+rate: --peak, or else the highest rate seen. If no context has enough headroom, the
+answer gives the figures, and nothing changes.")]
     Deploy(HandlerArguments),
-    /// Replaces a handler by its next version while records flow; what is not said stays as it is
+    /// Replaces a handler by its next version while records flow; settings that are not given stay unchanged
     #[command(after_help = "\
 Examples:
   crossdock handler swap late 'SELECT * FROM A WHERE dep_delay > $minutes + 5'
-  crossdock handler swap late --budget 20us --may-sample 8
+  crossdock handler swap late --budget 20us --max-sampling 8
   crossdock handler swap totals 'SELECT * FROM A' --discard-state --dry-run
 
-No record is lost, doubled or reordered. State that the next version cannot take
-is not given up unless --discard-state says so.")]
+No record is lost, duplicated or reordered. If the next version cannot take over
+the handler's state, the swap is refused unless --discard-state is given.")]
     Swap(HandlerArguments),
-    /// Sets parameters of a handler; nothing is built anew
+    /// Sets parameters of a running handler, without recompiling it
     #[command(after_help = "\
 Examples:
   crossdock handler set late minutes=30
   crossdock handler set late minutes=30 carrier=UA")]
     Set(SetHandler),
-    /// Moves a handler to a context, with its state; to where it fits best if none is named
+    /// Moves a handler and its state to a context; without a name, to the context where it fits best
     #[command(after_help = "\
 Examples:
   crossdock handler move late g-core-0
   crossdock handler move late")]
     Move(MoveHandler),
-    /// Takes a handler out; its derived stream ends
+    /// Removes a handler; its derived stream ends
     #[command(after_help = "\
 Example:
   crossdock handler remove late")]
     Remove(RemoveHandler),
-    /// Lists the handlers that are built in, with their parameters
+    /// Lists the built-in handlers and their parameters
     #[command(after_help = "\
 Example:
-  crossdock handler natives")]
-    Natives,
+  crossdock handler builtins")]
+    Builtins,
 }
 
-/// What is wanted of a handler.
+/// The specification of a handler.
 #[derive(Debug, Args)]
 pub(crate) struct HandlerArguments {
-    /// Its name
+    /// The handler's name
     pub(crate) name: String,
-    /// Its query; $NAME stands for a parameter
+    /// The handler's query, in SQL; $NAME is a parameter
     #[arg(value_name = "SQL")]
     pub(crate) sql: Option<String>,
-    /// The built-in handler that it is, instead of a query; `crossdock handler natives` lists them
+    /// Run this built-in handler instead of a query; `crossdock handler builtins` lists them
     #[arg(long, value_name = "NAME", conflicts_with = "sql")]
     pub(crate) native: Option<String>,
-    /// A stream that it reads; may be given several times. Of a query, FROM says it
+    /// Input stream of the handler; may be given several times. A query names its input stream in FROM
+    #[arg(long = "input-stream", value_name = "STREAM")]
+    pub(crate) input_streams: Vec<String>,
+    /// Name of the derived stream that the handler produces [default: the handler's name]
     #[arg(long, value_name = "STREAM")]
-    pub(crate) on: Vec<String>,
-    /// The stream that it makes [default: the handler's name]
-    #[arg(long = "as", value_name = "STREAM")]
-    pub(crate) makes: Option<String>,
-    /// A parameter's value; may be given several times
+    pub(crate) output_stream: Option<String>,
+    /// Value of a parameter; may be given several times
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_parameter)]
     pub(crate) parameters: Vec<(String, String)>,
-    /// The context where it runs [default: where it fits best]
+    /// Context to run the handler on [default: the context where it fits best]
     #[arg(long, value_name = "CONTEXT")]
     pub(crate) place: Option<String>,
-    /// The most records a second that come, such as 2.5k or 1M [default: the most that was seen in 100 ms]
+    /// Highest rate of incoming records, per second, such as 2.5k or 1M [default: the highest rate seen within 100 ms]
     #[arg(long, value_name = "N", value_parser = parse_peak)]
     pub(crate) peak: Option<u64>,
-    /// What is kept for it: time of a core, buffers, bandwidth, such as 50ms/s or '50ms/s, 64 buffers, 12MB/s'
-    #[arg(long, value_name = "WHAT", value_parser = parse_reserve)]
+    /// Core time, buffers and bandwidth reserved for the handler, such as 50ms/s or '50ms/s, 64 buffers, 12MB/s'
+    #[arg(long, value_name = "RESOURCES", value_parser = parse_reserve)]
     pub(crate) reserve: Option<Reserve>,
-    /// Records a second that the path to it is to bear where it begins: of each handler on it that is kept which it then takes
+    /// Reserve capacity in every handler of the service path that ends here, for N records per second at the path's
+    /// beginning, such as 2.5k or 1M
     #[arg(long, value_name = "N", value_parser = parse_peak)]
-    pub(crate) reserve_path: Option<u64>,
-    /// How many batches it may take in its turn, where several handlers have something to do
+    pub(crate) reserve_path_rate: Option<u64>,
+    /// Batches that the handler may process in one turn while other handlers of its context wait [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) weight: Option<u32>,
-    /// What happens when its queue is full: block the publishers (nothing is lost), or drop records and count them
-    /// [default: block]
-    #[arg(long, value_name = "WHAT", value_parser = words([("block", WhenFull::Block), ("drop", WhenFull::Drop)]))]
+    /// What happens when the handler's input queue is full: block the publishers (no record is lost), or drop records
+    /// and count them [default: block]
+    #[arg(long, value_name = "POLICY", value_parser = words([("block", WhenFull::Block), ("drop", WhenFull::Drop)]))]
     pub(crate) when_full: Option<WhenFull>,
-    /// A parameter's value while its core is near its limit, before any record is left out; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_parameter)]
-    pub(crate) degrade: Vec<(String, String)>,
-    /// When its core nears its limit, or batches wait too long for a c-core, at least one record in N is let through
+    /// Value of a parameter while the load of the handler's core is near the core's limit; may be given several times.
+    /// It applies before any record is left out
+    #[arg(long = "overload-param", value_name = "NAME=VALUE", value_parser = parse_parameter)]
+    pub(crate) overload_parameters: Vec<(String, String)>,
+    /// Allow sampling while the handler's core is near its limit, or while batches wait too long for a c-core: at least
+    /// one record in N is processed [default: 1, no sampling]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) may_sample: Option<u32>,
-    /// The longest time for a record, such as 5us [default: ten times what was measured]
+    pub(crate) max_sampling: Option<u32>,
+    /// Longest processing time per record, such as 5us [default: ten times the measured time]
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
-    /// What happens when it goes over its budget again and again: move it to a g-core, if it has no --place, or stop it [default: move]
-    #[arg(long, value_name = "WHAT", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]
+    /// What happens when the handler repeatedly exceeds its budget: move it to a g-core, unless --place is given, or
+    /// stop it [default: move]
+    #[arg(long, value_name = "POLICY", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]
     pub(crate) over_budget: Option<OverBudget>,
-    /// What happens when it panics or does not return: restart it with new state, or stop it [default: restart]
-    #[arg(long, value_name = "WHAT", value_parser = words([("restart", OnFault::Restart), ("stop", OnFault::Stop)]))]
+    /// What happens when the handler panics or does not return: restart it with new state, or stop it
+    /// [default: restart]
+    #[arg(long, value_name = "POLICY", value_parser = words([("restart", OnFault::Restart), ("stop", OnFault::Stop)]))]
     pub(crate) on_fault: Option<OnFault>,
     #[command(flatten)]
     pub(crate) how: How,
 }
 
-/// How a change is made.
+/// Options of every change.
 #[derive(Debug, Args)]
 pub(crate) struct How {
-    /// Show what would change, and change nothing
+    /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Change it also where state is lost, since the next version cannot take it
+    /// Discard the handler's state if the next version cannot take it over
     #[arg(long)]
     pub(crate) discard_state: bool,
     /// Print the answer as a JSON object
@@ -143,7 +149,7 @@ pub(crate) struct How {
 pub(crate) struct SetHandler {
     /// The handler's name
     pub(crate) name: String,
-    /// Parameters and their values; those that are not named stay
+    /// Parameters and their values; parameters that are not named keep their values
     #[arg(value_name = "NAME=VALUE", required = true, value_parser = parse_parameter)]
     pub(crate) parameters: Vec<(String, String)>,
     #[command(flatten)]
@@ -154,7 +160,7 @@ pub(crate) struct SetHandler {
 pub(crate) struct MoveHandler {
     /// The handler's name
     pub(crate) name: String,
-    /// The context; `crossdock contexts` lists them
+    /// The new context; `crossdock contexts` lists them [default: the context where it fits best]
     #[arg(value_name = "CONTEXT")]
     pub(crate) place: Option<String>,
     #[command(flatten)]
@@ -172,7 +178,7 @@ pub(crate) struct RemoveHandler {
 /// `crossdock handlers`.
 #[derive(Debug, Args)]
 pub(crate) struct Handlers {
-    /// One handler, to show all that is known of it
+    /// Show every detail of this handler
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) list: List,
@@ -181,13 +187,13 @@ pub(crate) struct Handlers {
 /// `crossdock plan` and `crossdock apply`.
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
-    /// A configuration file, of which the handlers' sections count
+    /// Configuration file; only its [[handler]] sections are read
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Leave handlers alone that have no section, instead of taking them out
+    /// Keep handlers that have no section, instead of removing them
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Change it also where state is lost, since a next version cannot take it
+    /// Discard a handler's state if its next version cannot take it over
     #[arg(long)]
     pub(crate) discard_state: bool,
     /// Print the answer as a JSON object
@@ -200,10 +206,10 @@ pub(crate) struct Apply {
 /// `crossdock events`.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// Go on with what happens from now on, until Ctrl-C
+    /// Continue with new events until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only events after this number
+    /// Show only events with a number greater than N
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) after: u64,
     #[command(flatten)]
@@ -213,7 +219,7 @@ pub(crate) struct Events {
 /// `crossdock top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Print one screen as text and exit; 80 columns, or as many as COLUMNS says
+    /// Print one screen as text and exit; its width is $COLUMNS, or else 80
     #[arg(long)]
     pub(crate) once: bool,
     #[command(flatten)]
@@ -223,7 +229,7 @@ pub(crate) struct Top {
 fn parse_parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => {
-            // As it is written in a query.
+            // A query writes a parameter as `$name`.
             Ok((name.strip_prefix('$').unwrap_or(name).to_owned(), value.to_owned()))
         }
         _ => Err("a parameter is NAME=VALUE, such as minutes=15".to_owned()),

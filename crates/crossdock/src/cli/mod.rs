@@ -1,4 +1,4 @@
-//! The command line: every command, flag and default, with an example each. Nothing is done here.
+//! The command line: every command, flag and default, with examples of each command. Other modules run the commands.
 
 mod data;
 mod formats;
@@ -20,14 +20,14 @@ pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, Handle
 use crate::version;
 
 const EXIT_STATUS: &str = "\
-Exit status: 0 done, 1 failed, 2 the command line, a query or a file that it
-names is wrong.
-Ctrl-C ends a command cleanly, a second one at once. A command that was
-interrupted before it was done exits with 130 (143 after SIGTERM); one that
-has no end of its own (serve, subscribe without --limit, --for and
---until-end) has then done its work, and exits with 0.";
+Exit status: 0 success, 1 failure, 2 error in the command line, in a query or in
+a file that it names.
+Ctrl-C ends a command cleanly, a second Ctrl-C at once. A command that is
+interrupted before its end exits with 130 (143 after SIGTERM). A command without
+an end of its own (serve, subscribe without --limit, --for and --until-end) exits
+with 0 when it is interrupted.";
 
-/// Processes messages in transit: publishers send records, subscribers say in SQL what they want of them.
+/// Processes messages in transit: publishers send records, and subscribers select from them with SQL.
 #[derive(Debug, Parser)]
 #[command(name = "crossdock", version = version::SHORT, long_version = version::long(), max_term_width = 110, after_help = format!("\
 Start with: crossdock demo airline
@@ -40,19 +40,21 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Runs the main job on the bundled flights of 2013, in this process, and checks its results; or another one
+    /// Runs a demonstration on the bundled flights of 2013, in this process, and checks its results
     #[command(after_help = "\
 Examples:
   crossdock demo airline
   crossdock demo morph
 
-Starts a daemon's parts on a free port, replays 336,776 flights (stream A) and
-26,115 hours of weather (stream B) through it to six subscribers, and compares
-what each got with a separate pass over the CSV. Exit status 1 if one differs.
+airline: starts a daemon's parts on a free port, replays 336,776 flights (stream A)
+and 26,115 hours of weather (stream B) through it to six subscribers, and compares
+the records of each subscriber with a separate pass over the CSV. Exit status 1 if
+one differs.
 
 morph: a publisher sends the flights in version 1 of their format, and the
-subscribers accept version 3. What comes waits in the daemon, which asks for a
-conversion; one comes while traffic flows, and strips the passengers' names first.")]
+subscribers accept version 3. The records wait in the daemon, which requests a
+conversion. A converter registers one while records flow; it removes the
+passengers' names first.")]
     Demo(Demo),
 
     /// Runs the daemon
@@ -62,13 +64,14 @@ Examples:
   crossdock serve --print-config > crossdock.toml
   crossdock serve --config crossdock.toml
 
-Ctrl-C or SIGTERM ends its sessions, removes its control socket and exits
-with 0. Under systemd it notifies readiness (Type=notify, WatchdogSec=) and takes
-over the sockets of socket units. Each replaces a configured one, by its kind: ListenDatagram=IP:PORT, ListenStream=/PATH (control),
+On Ctrl-C or SIGTERM the daemon ends its sessions, removes its control socket and
+exits with 0. Under systemd it notifies readiness (Type=notify, WatchdogSec=) and
+takes over the sockets of socket units. Each replaces the configured socket of its
+kind: ListenDatagram=IP:PORT (data), ListenStream=/PATH (control),
 ListenSequentialPacket= (attach), ListenStream=IP:PORT (HTTP, loopback only).")]
     Serve(Serve),
 
-    /// Sends a file's rows, or standard input's, as records of a stream
+    /// Publishes the rows of a file, or of standard input, as records of a stream
     #[command(after_help = "\
 Examples:
   crossdock publish A data/flights.csv.gz
@@ -80,21 +83,22 @@ Examples:
   crossdock publish E ticks.pb --schema feed.proto:market.Tick
   crossdock publish F capture.bin --schema feed.layout
 
-Parquet, Arrow and Avro files carry their schema. For other inputs a schema
-file is, by its ending, a .proto (name the message behind a colon), an Avro
-schema (.avsc), a JSON Schema (.json), or else Crossdock's own, which has a field a line, `name type` or `name type null`:
+Parquet, Arrow and Avro files contain their schema. For other inputs, the ending of
+the schema file selects its kind: .proto (name the message after a colon), .avsc
+(Avro schema), .json (JSON Schema), else Crossdock's own notation, with a line
+`name type` or `name type null` for each field:
   carrier   char[2]
   dep_delay i16 null
   # types: bool i8..i64 u8..u64 f32 f64 timestamp char[N] string bytes
   #        decimal(8, scale 2) enum u8 { A = 1 } record { x f32 } T[] T[8]
-Without --schema, that of CSV or JSON is inferred from the first 1000
-rows (all of them, if there are fewer before the input's end), and shown; a
-live feed of few rows is better published with one.
-Binary records (.bin, or --input binary) lie back to back, in the layout that the
-schema says: Crossdock's own, or another program's (`crossdock formats --help`).")]
+Without --schema, the schema of CSV or JSON is inferred from the first 1000 rows
+(or from all rows, if the input ends earlier), and shown. Give a schema for a live
+feed with few rows, since publishing begins after these rows.
+Binary records (.bin, or --input binary) are consecutive, in the schema's layout:
+Crossdock's own, or another program's (`crossdock formats --help`).")]
     Publish(Publish),
 
-    /// Prints the records that a query selects, as they come
+    /// Prints the records that a query selects, as they arrive
     #[command(after_help = "\
 Examples:
   crossdock subscribe 'SELECT * FROM A'
@@ -103,23 +107,23 @@ Examples:
   crossdock subscribe 'SELECT * FROM A' --until-end --output parquet > a.parquet
   crossdock subscribe 'SELECT * FROM A' --accept v3 --unreadable hold
 
-What an encoding cannot hold without losing something is refused, with the
-field and the loss's name; --allow NAME has it written all the same.
-Ctrl-C ends it; how much came is said on standard error.")]
+A value that an encoding cannot represent without a loss is an error, which names
+the field and the loss; --allow NAME permits that loss.
+Ctrl-C ends the command; standard error then gives the number of records.")]
     Subscribe(Subscribe),
 
-    /// Shows how the daemon would run a query, and what that would cost
+    /// Shows how the daemon would run a query, and its cost
     #[command(after_help = "\
 Examples:
   crossdock explain \"SELECT carrier, flight FROM A WHERE dest = 'LAX'\"
   crossdock explain 'SELECT * FROM A' --accept v3")]
     Explain(Explain),
 
-    /// Lists the formats that the daemon knows, compares them, and says how they may change
+    /// Lists, compares and checks formats, and sets how they may change
     #[command(after_help = FORMATS, after_long_help = format!("{FORMATS}\n\n{LAYOUTS}"))]
     Formats(Formats),
 
-    /// Lists the conversions between formats, adds and removes those that the daemon keeps
+    /// Lists, adds and removes conversions between formats
     #[command(after_help = "\
 Examples:
   crossdock conversions
@@ -129,22 +133,23 @@ Examples:
   crossdock conversions remove A v1 v2
 
 A rule is one of: rename OLD NEW, default FIELD VALUE, drop FIELD, unit FIELD s|ms|us|ns.
-Without rules and query a conversion goes by the fields' names alone. With
---decode or --encode one side's records are messages in a field of the other's. What
-programs register goes with their session; what is added here stays, with
-`state_dir` in [morph] of the configuration also when the daemon restarts.")]
+Without rules and query, a conversion maps fields by their names. With --decode or
+--encode, the records of one format are messages in a field of the other. A
+conversion that a program registers ends with the program's session. One that is
+added here stays, with `state_dir` in [morph] of the configuration also after a
+restart of the daemon.")]
     Conversions(Conversions),
 
-    /// Lists the chains of handlers, and how records come to subscribers that do not accept their format
+    /// Lists the chains of handlers, and the conversion routes to the formats that subscribers accept
     #[command(after_help = "\
 Examples:
   crossdock paths
   crossdock paths --json | jq 'select(.is_missing)'
   crossdock paths --json | jq 'select(.handler)'
 
-Chains go from a stream over handlers, each with its context, to derived streams.
-`ns` is what a way to an accepted format is reckoned to cost a record; `crossdock
-explain --accept` measures it.")]
+A chain leads from a stream through handlers, each shown with its context, to
+derived streams. `ns` is the estimated cost per record of a route to an accepted
+format; `crossdock explain --accept` measures it.")]
     Paths(List),
 
     /// Lists the daemon's streams
@@ -161,18 +166,18 @@ Examples:
   crossdock subscriptions --json | jq -r .sql")]
     Subscriptions(List),
 
-    /// Lists the daemon's execution contexts: how busy they are, what room they have, counters and bounds
+    /// Lists the daemon's execution contexts with their load, headroom, counters and bounds
     #[command(after_help = "\
 Examples:
   crossdock contexts
   crossdock contexts --json | jq 'select(.kind) | [.name, .busy_share, .headroom_ns_per_s]'
 
-`headroom` is the time in each second that is left for further handlers. With
---json the context with the device comes twice: once with the counters of its
-packets and sessions, once, as the others, with its handlers.")]
+`headroom` is the time per second that is left for further handlers. With --json
+the I/O context is listed twice: once with the counters of its packets and
+sessions, and once, like the other contexts, with its handlers.")]
     Contexts(List),
 
-    /// Deploys, replaces, sets, moves and removes handlers while records flow
+    /// Deploys, replaces, tunes, moves and removes handlers while records flow
     #[command(after_help = "\
 Examples:
   crossdock handler deploy late 'SELECT carrier, flight FROM A WHERE dep_delay > $minutes' --param minutes=15
@@ -182,46 +187,47 @@ Examples:
   crossdock handler move late g-core-0
   crossdock handler remove late
 
-A handler reads streams and makes one, the derived stream, which subscriptions and
-further handlers read. What is deployed by hand outlives the daemon with `state_dir`
-in [morph] of its configuration; [[handler]] sections are deployed at its start.")]
+A handler reads streams and produces one, the derived stream, which subscriptions
+and further handlers read. Handlers deployed with this command are deployed again
+after a restart of the daemon if its configuration has `state_dir` in [morph];
+those of [[handler]] sections are deployed at every start.")]
     Handler(Handler),
 
-    /// Lists the deployed handlers, or shows one whole
+    /// Lists the deployed handlers, or shows one in detail
     #[command(after_help = "\
 Examples:
   crossdock handlers
   crossdock handlers late
   crossdock handlers --json | jq '[.name, .context, .ns_per_record]'
 
-`needs` is the time of a core in each second that it was reckoned to take when it
-was let in, `takes` what it took in the last second.")]
+`needs` is the core time per second that was predicted for the handler when it was
+admitted, `takes` the core time that it used in the last second.")]
     Handlers(Handlers),
 
-    /// Shows what would change to come to the handlers of a configuration file
+    /// Shows the changes that `apply` would make for a configuration file
     #[command(after_help = "\
 Examples:
   crossdock plan crossdock.toml
   crossdock plan crossdock.toml --keep --json | jq -r '.plan.changes[].what'
 
-Exit status: 0 if that can be, also if nothing is to be done; 1 if it cannot.")]
+Exit status: 0 if the changes are possible, or none is necessary; 1 if not.")]
     Plan(Apply),
 
-    /// Brings the daemon to the handlers of a configuration file: all of it, or nothing changes
+    /// Deploys the handlers of a configuration file: all of its changes are made, or none
     #[command(after_help = "\
 Examples:
   crossdock apply crossdock.toml
   crossdock apply crossdock.toml --keep")]
     Apply(Apply),
 
-    /// Shows what happened on the platform: deployments, moves, refusals, faults, and why
+    /// Lists events of the platform: deployments, moves, refusals and faults, with their reasons
     #[command(after_help = "\
 Examples:
   crossdock events
   crossdock events --follow
   crossdock events --json | jq 'select(.kind == \"moved\") | .text'
 
-The daemon keeps the last thousand.")]
+The daemon keeps the last 1000 events.")]
     Events(Events),
 
     /// Shows contexts, handlers and streams with their rates, live in the terminal
@@ -233,14 +239,14 @@ Examples:
 Keys: Tab or arrows change the list and the row, s sorts, p pauses, ? explains, q quits.")]
     Top(Top),
 
-    /// Lists the processes that are attached to the daemon by shared memory
+    /// Lists the processes that are attached to the daemon through shared memory
     #[command(after_help = "\
 Examples:
   crossdock clients
   crossdock clients --json | jq '[.pid, .bytes_held, .waits]'
 
-`put` and `got` are messages, `held` the buffers in the process's hands now;
-`waits` says how often it was left to wait for one.")]
+`put` and `got` count messages, `held` the bytes of buffers that the process holds;
+`waits` counts how often the process had to wait for a buffer.")]
     Clients(List),
 
     /// Lists the daemon's mailboxes
@@ -249,36 +255,36 @@ Examples:
   crossdock mailboxes
   crossdock mailboxes --json | jq 'select(.waits > 0) | .address'
 
-`messages` and `bytes` are what lies in a mailbox, and its bounds; `waits` says
-how often a writer was left to wait because of them.")]
+`messages` and `bytes` are the content of a mailbox and its bounds; `waits` counts
+how often a writer had to wait because of the bounds.")]
     Mailboxes(List),
 
-    /// Compares this machine with what the daemon needs, and prints the command for each change
+    /// Compares this machine with the daemon's requirements, and prints the command for each change
     #[command(after_help = "\
 Examples:
   crossdock check
   crossdock check --config /etc/crossdock/crossdock.toml
   crossdock check --json | jq -r 'select(.command) | .command'
 
-Limits, socket buffers, huge pages, cores, clock, paths and ports are compared with
-the configuration. `advice` improves speed or reliability; a `problem` stops the
-daemon or a part of it; `unknown`: the system gives no value. Nothing is changed.
-Run it as the user of the daemon.
+The command compares limits, socket buffers, huge pages, cores, clock, paths and
+ports with the configuration, and changes nothing. `advice` improves speed or
+reliability; a `problem` stops the daemon or a part of it; `unknown` means that the
+system gives no value. Run it as the user of the daemon.
 
 Exit status: 0 if there is no problem, 1 if there is one.")]
     Check(Check),
 
-    /// Prints the manual page, or writes one for each command to a folder
+    /// Prints the manual page, or writes the pages of all commands to a directory
     #[command(after_help = "\
 Examples:
   crossdock man | man -l -
   crossdock man --directory pages
 
-A folder gets a page for each command, such as crossdock-serve.1, and that of the
-configuration, crossdock.toml.5.")]
+The directory gets a page for each command, such as crossdock-serve.1, and the page
+of the configuration, crossdock.toml.5.")]
     Man(Man),
 
-    /// Prints a shell's completions
+    /// Prints the completion script of a shell
     #[command(after_help = "\
 Examples:
   crossdock completions bash > ~/.local/share/bash-completion/completions/crossdock
@@ -291,19 +297,19 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Which one
+    /// The demonstration
     #[arg(default_value = "airline")]
     pub(crate) scenario: Scenario,
-    /// Print the results as JSON, an object a line
+    /// Print the results as JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Scenario {
-    /// An airline's flights and weather, to its departments
+    /// An airline's flights and weather, sent to its departments
     Airline,
-    /// Flights in an old version of their format, to subscribers of a new one, by a converter that comes while they flow
+    /// Flights in an old version of their format, converted for subscribers of a new version
     Morph,
 }
 
@@ -312,46 +318,46 @@ pub(crate) struct Serve {
     /// Configuration file; every key has a default
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// UDP address to receive on, instead of the configured one; port 0 takes a free one
+    /// UDP address to receive on, instead of the configured one; port 0 selects a free port
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Control socket, instead of the configured one
     #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
-    /// Print a configuration file with every key, its default and what it means, and exit
+    /// Print a configuration file with every key, its default and its meaning, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Configuration file to check for, instead of the defaults
+    /// Configuration file to compare with, instead of the defaults
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// Folder to write all pages to; it is made if it is not there
+    /// Directory to write all pages to; it is created if it does not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// Where the daemon is asked about itself.
+/// The daemon's control socket.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
-    /// The daemon's control socket [default: crossdock.sock in $XDG_RUNTIME_DIR, else /tmp/crossdock-UID.sock; if that is not there,
-    /// that of the installed service, /run/crossdock/control.sock]
+    /// The daemon's control socket [default: crossdock.sock in $XDG_RUNTIME_DIR, else /tmp/crossdock-UID.sock; if that
+    /// does not exist, the installed service's socket, /run/crossdock/control.sock]
     #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

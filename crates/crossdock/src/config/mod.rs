@@ -334,7 +334,7 @@ mod tests {
             ("[host]\nclient_bytes = 1_048_576", "`client_bytes` is 1048576, and could never hold a message"),
             ("[[handler]]\nname = \"a\"\n", "[[handler]] `a` has neither `sql`"),
             ("[[handler]]\nname = \"a\"\nsql = \"x\"\nnative = \"y\"", "`a` has both `sql` and `native`"),
-            ("[[handler]]\nname = \"a\"\nnative = \"y\"", "on = [\"A\"]"),
+            ("[[handler]]\nname = \"a\"\nnative = \"y\"", "input_streams = [\"A\"]"),
             (
                 "[[handler]]\nname = \"a\"\nsql = \"x\"\n[[handler]]\nname = \"a\"\nsql = \"x\"",
                 "two handlers have the same name",
@@ -391,10 +391,10 @@ mod tests {
         let text = "[platform]\nmargin_percent = 30\nqueue_batches = 64\nbandwidth_mbit_per_s = 800\n\
                     [[platform.context]]\nkind = \"c-core\"\ncpu = 1\nbandwidth_mbit_per_s = 8\nnice = -3\n\
                     [[platform.context]]\nkind = \"g-core\"\nname = \"slow\"\n\
-                    [[handler]]\nname = \"late\"\nsql = \"SELECT * FROM A WHERE dep_delay > $limit\"\nmakes = \"A.late\"\n\
+                    [[handler]]\nname = \"late\"\nsql = \"SELECT * FROM A WHERE dep_delay > $limit\"\noutput_stream = \"A.late\"\n\
                     parameters = { limit = 15, word = \"x\", share = 0.5, on = true }\nplace = \"slow\"\npeak = \"2M\"\n\
-                    reserve = \"50ms/s, 8 buffers\"\nreserve_path = \"1k\"\ndegrade = { limit = 60 }\nweight = 2\nwhen_full = \"drop\"\nmay_sample = 8\nbudget = \"5us\"\n\
-                    over_budget = \"stop\"\non_fault = \"stop\"\n[[handler]]\nname = \"n\"\nnative = \"count\"\non = [\"A\"]\n";
+                    reserve = \"50ms/s, 8 buffers\"\nreserve_path_rate = \"1k\"\noverload_parameters = { limit = 60 }\nweight = 2\nwhen_full = \"drop\"\nmax_sampling = 8\nbudget = \"5us\"\n\
+                    over_budget = \"stop\"\non_fault = \"stop\"\n[[handler]]\nname = \"n\"\nnative = \"count\"\ninput_streams = [\"A\"]\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
         let platform = config.of_context(Path::new("")).platform;
         assert_eq!((platform.margin_percent, platform.queue_batches, platform.slice_us), (30, 64, 200));
@@ -409,8 +409,8 @@ mod tests {
         assert_eq!(parameters, [("limit", "15"), ("on", "true"), ("share", "0.5"), ("word", "x")]);
         assert_eq!((spec.peak_msgs_per_s, spec.reserve_ns_per_s), (Some(2_000_000), Some(50_000_000)));
         assert_eq!((spec.reserve_buffers, spec.reserve_path_msgs_per_s), (Some(8), Some(1000)));
-        assert_eq!(&*spec.degrade["limit"], "60");
-        assert_eq!((spec.weight, spec.may_sample, spec.budget_ns), (Some(2), Some(8), Some(5000)));
+        assert_eq!(&*spec.overload_parameters["limit"], "60");
+        assert_eq!((spec.weight, spec.max_sampling, spec.budget_ns), (Some(2), Some(8), Some(5000)));
         assert_eq!(
             (spec.when_full, spec.over_budget, spec.on_fault),
             (WhenFull::Drop, OverBudget::Stop, OnFault::Stop)
@@ -418,7 +418,7 @@ mod tests {
         let native = HandlerSpec {
             name: "n".into(),
             native: Some("count".into()),
-            on: vec!["A".into()],
+            input_streams: vec!["A".into()],
             ..HandlerSpec::default()
         };
         assert_eq!(config.handler[1].spec(), native);

@@ -113,9 +113,9 @@ pub(crate) struct HandlerSection {
     #[serde(default)]
     native: Option<String>,
     #[serde(default)]
-    on: Vec<String>,
+    input_streams: Vec<String>,
     #[serde(default)]
-    makes: Option<String>,
+    output_stream: Option<String>,
     #[serde(default, deserialize_with = "scalars")]
     parameters: BTreeMap<String, String>,
     #[serde(default)]
@@ -125,15 +125,15 @@ pub(crate) struct HandlerSection {
     #[serde(default, deserialize_with = "reserve")]
     reserve: Reserve,
     #[serde(default, deserialize_with = "peak")]
-    reserve_path: Option<u64>,
+    reserve_path_rate: Option<u64>,
     #[serde(default, deserialize_with = "perhaps_within::<_, u32, 1, 1000>")]
     weight: Option<u32>,
     #[serde(default)]
     when_full: WhenFull,
     #[serde(default, deserialize_with = "scalars")]
-    degrade: BTreeMap<String, String>,
+    overload_parameters: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "perhaps_within::<_, u32, 1, 1_000_000>")]
-    may_sample: Option<u32>,
+    max_sampling: Option<u32>,
     #[serde(default, deserialize_with = "budget")]
     budget: Option<u64>,
     #[serde(default)]
@@ -157,24 +157,24 @@ fn budget<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u6
 impl HandlerSection {
     /// What is wanted.
     pub(crate) fn spec(&self) -> HandlerSpec {
-        let HandlerSection { name, sql, native, on, makes, parameters, place, degrade, .. } = self.clone();
+        let HandlerSection { name, sql, native, input_streams, output_stream, parameters, place, .. } = self.clone();
         HandlerSpec {
             name,
             sql,
             native,
-            on,
-            makes,
+            input_streams,
+            output_stream,
             parameters,
             place,
             peak_msgs_per_s: self.peak,
             reserve_ns_per_s: self.reserve.ns_per_s,
             reserve_buffers: self.reserve.buffers,
             reserve_bytes_per_s: self.reserve.bytes_per_s,
-            reserve_path_msgs_per_s: self.reserve_path,
+            reserve_path_msgs_per_s: self.reserve_path_rate,
             weight: self.weight,
             when_full: self.when_full,
-            degrade,
-            may_sample: self.may_sample,
+            overload_parameters: self.overload_parameters.clone(),
+            max_sampling: self.max_sampling,
             budget_ns: self.budget,
             over_budget: self.over_budget,
             on_fault: self.on_fault,
@@ -186,8 +186,8 @@ impl HandlerSection {
         let why = match (&self.sql, &self.native) {
             (Some(_), Some(_)) => "has both `sql` and `native`; keep one",
             (None, None) => "has neither `sql`, a query, nor `native`, the name of a built-in handler",
-            (None, Some(_)) if self.on.is_empty() => {
-                "is native and reads no stream: name those that it reads, such as on = [\"A\"]"
+            (None, Some(_)) if self.input_streams.is_empty() => {
+                "is native and reads no stream: name its input streams, such as input_streams = [\"A\"]"
             }
             _ => return None,
         };

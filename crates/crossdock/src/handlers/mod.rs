@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Handler) -> Outcome {
             change(&moved.how, Method::POST, &path, &MoveRequest { place: moved.place.clone() })
         }
         HandlerCommand::Remove(removed) => change(&removed.how, Method::DELETE, &path_of(&removed.name), &()),
-        HandlerCommand::Natives => out::print(show::natives(&Natives::built_in(), Width::of_stdout())),
+        HandlerCommand::Builtins => out::print(show::builtins(&Natives::built_in(), Width::of_stdout())),
     }
 }
 

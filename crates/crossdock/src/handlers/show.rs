@@ -102,7 +102,7 @@ pub(super) fn whole(handler: &HandlerInfo) -> String {
 }
 
 /// The built-in handlers, with a row for each parameter.
-pub(super) fn natives(natives: &Natives, width: Width) -> String {
+pub(super) fn builtins(natives: &Natives, width: Width) -> String {
     let mut rows = Vec::new();
     for kind in natives.iter() {
         rows.push(vec![kind.name().to_owned(), String::new(), kind.about().to_owned()]);
@@ -211,7 +211,7 @@ B
     #[test]
     fn built_in_handlers_fit_a_screen_with_all_their_parameters() {
         let built_in = Natives::built_in();
-        let text = natives(&built_in, Width::Columns(80));
+        let text = builtins(&built_in, Width::Columns(80));
         assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
         for kind in built_in.iter() {
             assert!(text.contains(kind.name()) && kind.parameters().iter().all(|of| text.contains(of.name)), "{text}");

@@ -11,36 +11,36 @@ pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerS
     let mut spec = now;
     if let Some(sql) = &given.sql {
         // What only the former program read or named is no longer wanted.
-        spec.on.clear();
+        spec.input_streams.clear();
         spec.native = None;
         spec.parameters.retain(|name, _| is_named(sql, name));
-        spec.degrade.retain(|name, _| is_named(sql, name));
+        spec.overload_parameters.retain(|name, _| is_named(sql, name));
         spec.sql = Some(sql.clone());
     }
     if let Some(native) = &given.native {
         if spec.native.as_ref() != Some(native) {
             spec.parameters.clear();
-            spec.degrade.clear();
+            spec.overload_parameters.clear();
         }
         spec.sql = None;
         spec.native = Some(native.clone());
     }
-    if !given.on.is_empty() {
-        spec.on.clone_from(&given.on);
+    if !given.input_streams.is_empty() {
+        spec.input_streams.clone_from(&given.input_streams);
     }
     spec.parameters.extend(parameters(&given.parameters)?);
-    spec.makes = given.makes.clone().or(spec.makes);
+    spec.output_stream = given.output_stream.clone().or(spec.output_stream);
     spec.place = given.place.clone().or(spec.place);
     spec.peak_msgs_per_s = given.peak.or(spec.peak_msgs_per_s);
     let reserve = given.reserve.unwrap_or_default();
     spec.reserve_ns_per_s = reserve.ns_per_s.or(spec.reserve_ns_per_s);
     spec.reserve_buffers = reserve.buffers.or(spec.reserve_buffers);
     spec.reserve_bytes_per_s = reserve.bytes_per_s.or(spec.reserve_bytes_per_s);
-    spec.reserve_path_msgs_per_s = given.reserve_path.or(spec.reserve_path_msgs_per_s);
+    spec.reserve_path_msgs_per_s = given.reserve_path_rate.or(spec.reserve_path_msgs_per_s);
     spec.weight = given.weight.or(spec.weight);
     spec.when_full = given.when_full.unwrap_or(spec.when_full);
-    spec.degrade.extend(parameters(&given.degrade)?);
-    spec.may_sample = given.may_sample.or(spec.may_sample);
+    spec.overload_parameters.extend(parameters(&given.overload_parameters)?);
+    spec.max_sampling = given.max_sampling.or(spec.max_sampling);
     spec.budget_ns = given.budget.or(spec.budget_ns);
     spec.over_budget = given.over_budget.unwrap_or(spec.over_budget);
     spec.on_fault = given.on_fault.unwrap_or(spec.on_fault);
@@ -80,7 +80,7 @@ mod tests {
         "deploy",
         "late",
         "SELECT * FROM A WHERE d > $m AND e < $n",
-        "--as",
+        "--output-stream",
         "A.late",
         "--param",
         "m=15",
@@ -92,20 +92,20 @@ mod tests {
         "100k",
         "--reserve",
         "50ms/s, 64 buffers, 12MB/s",
-        "--reserve-path",
+        "--reserve-path-rate",
         "2M",
-        "--degrade",
+        "--overload-param",
         "m=60",
         "--weight",
         "3",
         "--when-full",
         "drop",
-        "--may-sample",
+        "--max-sampling",
         "8",
         "--budget=5us",
         "--over-budget=stop",
         "--on-fault=stop",
-        "--on",
+        "--input-stream",
         "A",
     ];
 
@@ -113,12 +113,13 @@ mod tests {
     fn all_that_is_given_is_wanted() {
         let spec = deployed(&ALL);
         assert_eq!(spec.sql.as_deref(), Some(ALL[2]));
-        assert_eq!((spec.makes.as_deref(), spec.place.as_deref()), (Some("A.late"), Some("g-core-0")));
-        assert_eq!((&*spec.parameters["m"], &*spec.parameters["n"], &spec.on[..]), ("15", "2", &["A".to_owned()][..]));
+        assert_eq!((spec.output_stream.as_deref(), spec.place.as_deref()), (Some("A.late"), Some("g-core-0")));
+        assert_eq!((&*spec.parameters["m"], &*spec.parameters["n"]), ("15", "2"));
+        assert_eq!(spec.input_streams, ["A"]);
         assert_eq!((spec.peak_msgs_per_s, spec.reserve_ns_per_s), (Some(100_000), Some(50_000_000)));
         assert_eq!((spec.reserve_buffers, spec.reserve_bytes_per_s), (Some(64), Some(12_000_000)));
-        assert_eq!((spec.reserve_path_msgs_per_s, &*spec.degrade["m"]), (Some(2_000_000), "60"));
-        assert_eq!((spec.weight, spec.may_sample, spec.budget_ns), (Some(3), Some(8), Some(5000)));
+        assert_eq!((spec.reserve_path_msgs_per_s, &*spec.overload_parameters["m"]), (Some(2_000_000), "60"));
+        assert_eq!((spec.weight, spec.max_sampling, spec.budget_ns), (Some(3), Some(8), Some(5000)));
         assert_eq!(
             (spec.when_full, spec.over_budget, spec.on_fault),
             (WhenFull::Drop, OverBudget::Stop, OnFault::Stop)
@@ -133,12 +134,14 @@ mod tests {
         // Its stream and the parameter that it no longer names go with the former query.
         let next = of(before.clone(), &given(&["swap", "late", "SELECT * FROM A WHERE d > $m", "--weight", "1"]));
         let next = next.unwrap_or_default();
-        assert_eq!((next.weight, next.place.as_deref(), next.on.len()), (Some(1), Some("g-core-0"), 0));
+        assert_eq!((next.weight, next.place.as_deref(), next.input_streams.len()), (Some(1), Some("g-core-0"), 0));
         assert_eq!(next.parameters.keys().collect::<Vec<_>>(), ["m"]);
-        assert_eq!(next.degrade.keys().collect::<Vec<_>>(), ["m"]);
-        let native = of(before, &given(&["swap", "late", "--native", "count", "--on", "B"])).unwrap_or_default();
-        assert_eq!((native.sql, native.native.as_deref(), native.on), (None, Some("count"), vec!["B".to_owned()]));
-        assert!(native.parameters.is_empty() && native.degrade.is_empty());
+        assert_eq!(next.overload_parameters.keys().collect::<Vec<_>>(), ["m"]);
+        let native = given(&["swap", "late", "--native", "count", "--input-stream", "B"]);
+        let native = of(before, &native).unwrap_or_default();
+        assert_eq!((native.sql, native.native.as_deref()), (None, Some("count")));
+        assert_eq!(native.input_streams, ["B"]);
+        assert!(native.parameters.is_empty() && native.overload_parameters.is_empty());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Names are those of OpenTelemetry's semantic conventions where they have one (`process.*`, `messaging.client.*`), as Prometheus
 //! writes them, and `crossdock_…` else. Labels are names of what exists: contexts, handlers, streams, subscriptions,
-//! clients, mailboxes, and reasons. Of each kind at most [`MAX_OF_A_KIND`] are exposed, and the others counted in
-//! `crossdock_metrics_left_out`, so that a scrape has a bound whatever clients make.
+//! clients, mailboxes, and reasons. Of each kind at most [`MAX_OF_A_KIND`] are exposed; the others are counted in
+//! `crossdock_metrics_omitted`, so that a scrape has a bound whatever clients make.
 
 use std::fmt;
 
@@ -58,15 +58,15 @@ pub(super) async fn metrics(State(context): State<ContextHandle>) -> Response {
 #[derive(Debug, Default)]
 struct Exposition {
     process: Process,
-    dock: ContextInfo,
+    io: ContextInfo,
     contexts: Vec<HandlerContextInfo>,
     handlers: Vec<HandlerInfo>,
     streams: Vec<StreamInfo>,
     subscriptions: Vec<SubscriptionInfo>,
     clients: Vec<ClientInfo>,
     mailboxes: Vec<MailboxInfo>,
-    /// How many of which kind were left out.
-    left_out: Vec<(&'static str, u64)>,
+    /// How many of each kind were omitted.
+    omitted: Vec<(&'static str, u64)>,
 }
 
 impl Exposition {
@@ -74,27 +74,27 @@ impl Exposition {
         let manager = context.manager();
         let mut exposition = Exposition {
             process: Process::read(),
-            dock: context.context()?,
+            io: context.context()?,
             contexts: manager.contexts()?,
             handlers: manager.handlers()?,
             streams: context.streams()?,
             subscriptions: context.subscriptions()?,
             clients: context.clients()?,
             mailboxes: context.mailboxes()?,
-            left_out: Vec::new(),
+            omitted: Vec::new(),
         };
         exposition.bound();
         Ok(exposition)
     }
 
-    /// Leaves out what is too much.
+    /// Omits what exceeds the limit per kind.
     fn bound(&mut self) {
         fn bounded<T>(kind: &'static str, list: &mut Vec<T>) -> (&'static str, u64) {
-            let left_out = list.len().saturating_sub(MAX_OF_A_KIND);
+            let omitted = list.len().saturating_sub(MAX_OF_A_KIND);
             list.truncate(MAX_OF_A_KIND);
-            (kind, left_out as u64)
+            (kind, omitted as u64)
         }
-        self.left_out = vec![
+        self.omitted = vec![
             bounded("client", &mut self.clients),
             bounded("handler", &mut self.handlers),
             bounded("mailbox", &mut self.mailboxes),
@@ -116,7 +116,7 @@ impl Collector for Exposition {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families(encoder);
         self.process(&mut families)?;
-        self.dock(&mut families)?;
+        self.io_context(&mut families)?;
         self.contexts(&mut families)?;
         self.handlers(&mut families)?;
         self.streams(&mut families)?;
@@ -202,40 +202,40 @@ impl Exposition {
         }
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         families.gauge("crossdock_daemon", "The daemon's version", NO_UNIT, [(version, 1.0)])?;
-        let left_out = self.left_out.iter().map(|(kind, number)| (vec![("kind", *kind)], *number as f64));
-        families.gauge("crossdock_metrics_left_out", "What has no metrics, since there is too much", NO_UNIT, left_out)
+        let omitted = self.omitted.iter().map(|(kind, number)| (vec![("kind", *kind)], *number as f64));
+        families.gauge("crossdock_metrics_omitted", "Series omitted by the limit per kind", NO_UNIT, omitted)
     }
 
-    /// The context with the device.
-    fn dock(&self, families: &mut Families<'_>) -> fmt::Result {
-        let dock = &self.dock;
+    /// The I/O context.
+    fn io_context(&self, families: &mut Families<'_>) -> fmt::Result {
+        let io = &self.io;
         for (name, help, value) in [
-            ("crossdock_dock_turns", "Turns of the loop", dock.turns),
-            ("crossdock_dock_busy_turns", "Turns in which something came in", dock.busy_turns),
-            ("crossdock_dock_sleeps", "Times that it slept until something came", dock.sleeps),
-            ("crossdock_dock_frames_in", "Super-packets and packets in", dock.frames_in),
-            ("crossdock_dock_packets_in", "Packets in", dock.packets_in),
-            ("crossdock_dock_packets_out", "Packets out, sent for the first time", dock.packets_out),
-            ("crossdock_dock_packets_resent", "Packets sent again", dock.packets_resent),
-            ("crossdock_dock_records_in", "Records in", dock.records_in),
-            ("crossdock_dock_records_out", "Records out, over all subscriptions", dock.records_out),
-            ("crossdock_dock_batches_whole", "Batches that left as the bytes that they came in", dock.batches_whole),
-            ("crossdock_dock_subscriptions_refused", "Subscriptions that do not fit", dock.subscriptions_refused),
+            ("crossdock_io_turns", "Turns of the loop", io.turns),
+            ("crossdock_io_busy_turns", "Turns in which something came in", io.busy_turns),
+            ("crossdock_io_sleeps", "Times that it slept until something came", io.sleeps),
+            ("crossdock_io_frames_in", "Super-packets and packets in", io.frames_in),
+            ("crossdock_io_packets_in", "Packets in", io.packets_in),
+            ("crossdock_io_packets_out", "Packets out, sent for the first time", io.packets_out),
+            ("crossdock_io_packets_resent", "Packets sent again", io.packets_resent),
+            ("crossdock_io_records_in", "Records in", io.records_in),
+            ("crossdock_io_records_out", "Records out, over all subscriptions", io.records_out),
+            ("crossdock_io_batches_whole", "Batches that left as the bytes that they came in", io.batches_whole),
+            ("crossdock_io_subscriptions_refused", "Subscriptions that do not fit", io.subscriptions_refused),
         ] {
             families.counter(name, help, NO_UNIT, [(vec![], value as f64)])?;
         }
         for (name, help, value, bound) in [
-            ("crossdock_sessions", "Sessions that stand", u64::from(dock.sessions), dock.max_sessions.into()),
-            ("crossdock_clients", "Clients that are attached", dock.clients.into(), dock.max_clients.into()),
-            ("crossdock_mailboxes", "Mailboxes that are there", dock.mailboxes.into(), dock.max_mailboxes.into()),
-            ("crossdock_dock_buffers", "Buffers in use", dock.buffers_in_use, dock.buffers),
+            ("crossdock_sessions", "Sessions that stand", u64::from(io.sessions), io.max_sessions.into()),
+            ("crossdock_clients", "Clients that are attached", io.clients.into(), io.max_clients.into()),
+            ("crossdock_mailboxes", "Mailboxes that are there", io.mailboxes.into(), io.max_mailboxes.into()),
+            ("crossdock_io_buffers", "Buffers in use", io.buffers_in_use, io.buffers),
         ] {
             families.gauge(name, help, NO_UNIT, [(vec![], value as f64)])?;
             families.gauge(&format!("{name}_bound"), "The bound on them", NO_UNIT, [(vec![], bound as f64)])?;
         }
-        let dropped = dock.dropped.iter().map(|(reason, number)| by_reason(vec![], reason, *number));
-        families.counter("crossdock_dock_dropped", "Packets and records dropped", NO_UNIT, dropped)?;
-        let detached = dock.detached.iter().map(|(reason, number)| by_reason(vec![], reason, *number));
+        let dropped = io.dropped.iter().map(|(reason, number)| by_reason(vec![], reason, *number));
+        families.counter("crossdock_io_dropped", "Packets and records dropped", NO_UNIT, dropped)?;
+        let detached = io.detached.iter().map(|(reason, number)| by_reason(vec![], reason, *number));
         families.counter("crossdock_clients_detached", "Clients that were detached", NO_UNIT, detached)
     }
 

@@ -141,7 +141,7 @@ fn wrong_options_are_told_what_is_right() {
         (&["publish", "A", "--on-error", "cry"], "stop"),
         (&["subscribe", "SELECT * FROM A", "--for", "10"], "did you mean `10s`?"),
         (&["subscribe", "SELECT * FROM A", "--for", "10 parsecs"], "10s, 500ms or 1m30s"),
-        (&["subscribe", "SELECT * FROM A", "--overflow", "explode"], "block, drop_oldest"),
+        (&["subscribe", "SELECT * FROM A", "--on-overflow", "explode"], "block, drop_oldest"),
         (&["subscribe", "SELECT * FROM A", "--limit", "few"], "invalid"),
         (&["subscribe"], "<SQL>"),
         (&["dance"], "unrecognized subcommand"),

@@ -14,7 +14,7 @@ fn every_list_is_there_as_json() {
     assert_eq!(place.list("contexts")[0]["address"], daemon.address.as_str());
     assert!(place.list("subscriptions").is_empty());
 
-    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--overflow", "drop_oldest"]);
+    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--on-overflow", "drop_oldest"]);
     place.wait_for_subscriptions(1);
     let subscription = &place.list("subscriptions")[0];
     assert_eq!(subscription["sql"], "SELECT flight FROM A");

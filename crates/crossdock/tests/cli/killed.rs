@@ -11,8 +11,8 @@ const CONFIG: &str = "[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = 
 /// Three handlers of a state, each of which tells by its parameter and by what it reads which state that is.
 fn state(number: u32) -> Value {
     let handler = |name: &str, native: &str, on: &str| {
-        json!({ "name": format!("{name}{}", number % 2), "native": native, "on": [on], "makes": name,
-            "parameters": { "every": number.to_string() } })
+        json!({ "name": format!("{name}{}", number % 2), "native": native, "input_streams": [on],
+            "output_stream": name, "parameters": { "every": number.to_string() } })
     };
     json!([handler("first", "sample", "A"), handler("second", "sample", "first"), handler("third", "sample", "second")])
 }

@@ -38,7 +38,7 @@ impl Document {
 #[test]
 fn every_get_answers_as_the_document_says() {
     let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
-    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--overflow", "drop_oldest"]);
+    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--on-overflow", "drop_oldest"]);
     place.wait_for_subscriptions(1);
     let document = Document::of(&place);
     let paths = document.0["paths"].as_object().unwrap();
@@ -323,7 +323,7 @@ fn what_was_deployed_by_hand_is_there_after_a_restart() {
 #[test]
 fn built_in_handlers_say_what_they_take() {
     let place = Place::new();
-    let all = place.run(["handler", "natives"]).with_code(0).stdout;
+    let all = place.run(["handler", "builtins"]).with_code(0).stdout;
     assert!(all.contains("tally") && all.contains("key") && all.contains("pass"), "{all}");
 }
 

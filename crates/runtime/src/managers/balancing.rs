@@ -162,7 +162,7 @@ impl Managers {
                     OverBudget::Stop => Overrun::Stop,
                 },
             });
-            let (one_in, one_in_most) = (there.one_in, there.spec.may_sample.unwrap_or(1));
+            let (one_in, one_in_most) = (there.one_in, there.spec.max_sampling.unwrap_or(1));
             let rule = rule::second(there, load, rates.msgs_in_per_s);
             if one_in_most > 1 || rule.is_some() {
                 streams.push(StreamSample { name: name.clone(), context, load, one_in, one_in_most, rule });

@@ -196,11 +196,11 @@ pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
     let named = program.reads().map_err(|error| error.to_string())?;
-    let mut reads = spec.on.clone();
+    let mut reads = spec.input_streams.clone();
     if reads.is_empty() {
         match named {
             Some(name) => reads.push(name),
-            None => return Err("a native handler needs its input streams: name them with `on`".to_owned()),
+            None => return Err("a native handler needs its input streams: name them in `input_streams`".to_owned()),
         }
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -337,7 +337,7 @@ pub(crate) struct Deployed {
     pub(crate) one_in: u32,
     /// Whether its context sheds more of its records at times.
     pub(crate) thinning: Thinning,
-    /// Whether its `degrade` rule is applied now.
+    /// Whether its overload rule is applied now.
     pub(crate) is_degraded: bool,
     /// The costs of its entries with and without the rule, once they were measured.
     pub(crate) rule_costs: Option<RuleCosts>,

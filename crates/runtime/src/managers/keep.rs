@@ -111,4 +111,20 @@ mod tests {
         assert!(directory.path().join(UNREAD_FILE).exists());
         assert_eq!(Kept::default().read(), (Vec::new(), None));
     }
+
+    #[test]
+    fn a_file_with_the_former_names_of_the_fields_is_read() {
+        let former = r#"{"handlers": [{"name": "n", "native": "number", "on": ["A"], "makes": "B",
+            "degrade": {"field": "m"}, "may_sample": 8}]}"#;
+        let spec = HandlerSpec {
+            name: "n".into(),
+            native: Some("number".into()),
+            input_streams: vec!["A".into()],
+            output_stream: Some("B".into()),
+            overload_parameters: [("field".to_owned(), "m".to_owned())].into(),
+            max_sampling: Some(8),
+            ..HandlerSpec::default()
+        };
+        assert_eq!(read_kept(former.as_bytes()).unwrap(), [spec]);
+    }
 }

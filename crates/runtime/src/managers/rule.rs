@@ -1,4 +1,4 @@
-//! A handler's `degrade` rule: values that its parameters have while its context nears its limit. They are set like any
+//! A handler's overload rule: values that its parameters have while its context nears its limit. They are set like any
 //! other values, but are not part of the wanted specification: a restarted daemon begins without them.
 
 use crate::managers::Managers;
@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 /// # Errors
 /// There is no such parameter, a value is none that it takes, or it cannot change while the handler runs.
 pub(crate) fn check(spec: &HandlerSpec, entries: &[Entry], natives: &Natives) -> Result<(), String> {
-    if spec.degrade.is_empty() {
+    if spec.overload_parameters.is_empty() {
         return Ok(());
     }
-    let refused = |why: String| format!("`degrade`: {why}");
+    let refused = |why: String| format!("`overload_parameters`: {why}");
     let parameters = spec.degraded_parameters();
     let mut program = program(spec)?;
     program.parameters.clone_from(&parameters);
@@ -40,7 +40,7 @@ fn values(entries: &[Entry], parameters: &BTreeMap<String, String>) -> Vec<(u64,
 
 /// A handler's rule as balancing sees it, with the handler's load in the last second.
 pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Option<RuleSecond> {
-    if there.spec.degrade.is_empty() {
+    if there.spec.overload_parameters.is_empty() {
         return None;
     }
     let costs = there.rule_costs.as_ref()?;
@@ -92,7 +92,7 @@ impl Managers {
         let now_s = self.started.elapsed().as_secs();
         let is_due = |there: &&Deployed| {
             let holds = |costs: &RuleCosts| there.is_degraded || costs.holds(there.entries.len(), now_s);
-            !there.spec.degrade.is_empty() && !there.rule_costs.as_ref().is_some_and(holds)
+            !there.spec.overload_parameters.is_empty() && !there.rule_costs.as_ref().is_some_and(holds)
         };
         let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
         for name in due {
@@ -111,7 +111,7 @@ impl Managers {
             let again_s = (with >= without && refused.is_none()).then_some(now_s + AGAIN_S);
             there.rule_costs = Some(RuleCosts { whole, degraded, again_s });
             if let Some(why) = refused {
-                self.note("failed", &name, format!("its `degrade` is not used: {why}"));
+                self.note("failed", &name, format!("its `overload_parameters` are not used: {why}"));
             }
         }
     }
@@ -120,16 +120,16 @@ impl Managers {
     pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.is_degraded = applies;
-        let (stage, text) = (there.stage, parameters_text(&there.spec.degrade));
-        let may_sample = if applies { there.spec.may_sample.unwrap_or(1) } else { there.one_in };
+        let (stage, text) = (there.stage, parameters_text(&there.spec.overload_parameters));
+        let max_sampling = if applies { there.spec.max_sampling.unwrap_or(1) } else { there.one_in };
         self.hold_to_rule(name);
         // Sampling comes after it.
         if let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) {
-            terms.may_sample = may_sample;
+            terms.max_sampling = max_sampling;
             self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
         }
         match applies {
-            true => self.note("degraded", name, format!("it goes by its `degrade`, {text}: {why}")),
+            true => self.note("degraded", name, format!("its `overload_parameters` apply, {text}: {why}")),
             false => self.note("restored", name, format!("its parameters have their own values again: {why}")),
         }
     }
@@ -138,7 +138,7 @@ impl Managers {
     /// their own.
     fn hold_to_rule(&mut self, name: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
-        there.is_degraded &= !there.spec.degrade.is_empty();
+        there.is_degraded &= !there.spec.overload_parameters.is_empty();
         let parameters =
             if there.is_degraded { there.spec.degraded_parameters() } else { there.spec.parameters.clone() };
         let (stage, values) = (there.stage, values(&there.entries, &parameters));

@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 pub struct HandlerSpec {
     /// Its name, which no other handler has.
     pub name: String,
-    /// Its query; or else it is native.
+    /// Its query; absent for a built-in handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sql: Option<String>,
-    /// The native handler's name; or else it has a query.
+    /// The name of the built-in handler; absent for a query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
-    /// The streams that it reads; of a query, the one that FROM names, and need not be said.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub on: Vec<String>,
-    /// The derived stream that it makes; its own name when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub makes: Option<String>,
+    /// The streams that it reads. A query's FROM names its input stream, so this may be empty for a query.
+    #[serde(alias = "on", skip_serializing_if = "Vec::is_empty")]
+    pub input_streams: Vec<String>,
+    /// The derived stream that it produces; the handler's name when absent.
+    #[serde(alias = "makes", skip_serializing_if = "Option::is_none")]
+    pub output_stream: Option<String>,
     /// Values of its parameters.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
@@ -50,14 +50,14 @@ pub struct HandlerSpec {
     pub weight: Option<u32>,
     /// What happens when its input queue is full.
     pub when_full: WhenFull,
-    /// Where its core nears its limit, these parameters have other values, before any record is left out; they have
-    /// their own again when there is room.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub degrade: BTreeMap<String, String>,
-    /// Where its core nears its limit, or batches wait too long for a c-core, its records are sampled rather than other
-    /// handlers delayed: at least one record in `may_sample` is let through; 1: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub may_sample: Option<u32>,
+    /// Parameter values that apply while the load of its core is near the core's limit, before any record is left out.
+    /// The values in `parameters` apply again when the core has room.
+    #[serde(alias = "degrade", skip_serializing_if = "BTreeMap::is_empty")]
+    pub overload_parameters: BTreeMap<String, String>,
+    /// The handler may be sampled while its core is near its limit, or while batches wait too long for a c-core: at
+    /// least one record in `max_sampling` is processed. 1 or absent: all records are processed.
+    #[serde(alias = "may_sample", skip_serializing_if = "Option::is_none")]
+    pub max_sampling: Option<u32>,
     /// The longest time that it may take for a record, in ns; ten times what it was measured to take when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
@@ -111,7 +111,7 @@ impl HandlerSpec {
     pub fn check(&self) -> Result<(), String> {
         let bounds = [
             ("weight", self.weight.map(u64::from), 1000),
-            ("may_sample", self.may_sample.map(u64::from), 1 << 20),
+            ("max_sampling", self.max_sampling.map(u64::from), 1 << 20),
             ("budget_ns", self.budget_ns, 60_000_000_000),
             ("peak_msgs_per_s", self.peak_msgs_per_s, 1_000_000_000_000),
             ("reserve_buffers", self.reserve_buffers, 1 << 32),
@@ -138,16 +138,16 @@ impl HandlerSpec {
         }
     }
 
-    /// The values of its parameters while its `degrade` rule is applied.
+    /// The values of its parameters while its overload rule is applied.
     pub(crate) fn degraded_parameters(&self) -> BTreeMap<String, String> {
         let mut parameters = self.parameters.clone();
-        parameters.extend(self.degrade.clone());
+        parameters.extend(self.overload_parameters.clone());
         parameters
     }
 
-    /// The derived stream that it makes.
+    /// The derived stream that it produces.
     #[must_use]
     pub fn derived(&self) -> &str {
-        self.makes.as_deref().unwrap_or(&self.name)
+        self.output_stream.as_deref().unwrap_or(&self.name)
     }
 }

@@ -66,7 +66,7 @@ impl Managers {
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             queue_bound: u64::from(self.config.queue_batches),
             sampled: handler.one_in,
-            degraded: if handler.is_degraded { spec.degrade.clone() } else { Default::default() },
+            degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
             changes: handler.changes,
             ..HandlerInfo::default()
         }

@@ -68,8 +68,8 @@ pub(crate) struct SchedulingPolicy {
     pub(crate) budget_ns: u64,
     /// One record in `one_in` is let through.
     pub(crate) one_in: u32,
-    /// While its context is behind, sampling may go down to one record in `may_sample`.
-    pub(crate) may_sample: u32,
+    /// While its context is behind, sampling may go down to one record in `max_sampling`.
+    pub(crate) max_sampling: u32,
     /// Whether batches that find no room in its queue are dropped.
     pub(crate) drops: bool,
     /// Whether input after a fault waits for a new instance, rather than being dropped.
@@ -78,7 +78,7 @@ pub(crate) struct SchedulingPolicy {
 
 impl Default for SchedulingPolicy {
     fn default() -> SchedulingPolicy {
-        SchedulingPolicy { weight: 1, budget_ns: u64::MAX, one_in: 1, may_sample: 1, drops: false, restarts: false }
+        SchedulingPolicy { weight: 1, budget_ns: u64::MAX, one_in: 1, max_sampling: 1, drops: false, restarts: false }
     }
 }
 

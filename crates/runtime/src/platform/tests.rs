@@ -425,8 +425,8 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let (mut world, mut overlay) = World::new(1, 1, 64);
     let wrong = Arc::new(AtomicU64::new(0));
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    let mut put = |may_sample: u32| {
-        let terms = SchedulingPolicy { may_sample, ..SchedulingPolicy::default() };
+    let mut put = |max_sampling: u32| {
+        let terms = SchedulingPolicy { max_sampling, ..SchedulingPolicy::default() };
         let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
         let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
         overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
@@ -464,7 +464,7 @@ fn a_context_is_not_behind_where_the_way_on_is_full() {
         overlay.put(stage, ContextIndex(at), &BTreeSet::from([from]), &mut wait).unwrap();
         from = Origin::Stage(id);
     }
-    let terms = SchedulingPolicy { may_sample: 4, ..SchedulingPolicy::default() };
+    let terms = SchedulingPolicy { max_sampling: 4, ..SchedulingPolicy::default() };
     let sampled = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
     let gauges = Arc::clone(&sampled.gauges);
     overlay.put(sampled, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();

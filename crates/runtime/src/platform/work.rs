@@ -327,7 +327,7 @@ fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, 
 fn choose(stage: &mut Stage, behind: u32, batch: &Batch, selection: &mut Selection) {
     selection.select_all(batch.len());
     stage.left_out = 0;
-    let one_in = stage.terms.one_in.max(behind.min(stage.terms.may_sample));
+    let one_in = stage.terms.one_in.max(behind.min(stage.terms.max_sampling));
     if one_in > 1 {
         let from = stage.chosen_from;
         selection.narrow(|index| (from as usize + index).is_multiple_of(one_in as usize));

@@ -89,11 +89,18 @@ fn sql(name: &str, sql: &str) -> HandlerSpec {
     HandlerSpec { name: name.into(), sql: Some(sql.into()), peak_msgs_per_s: PEAK, ..HandlerSpec::default() }
 }
 
-fn native(name: &str, native: &str, on: &str, parameters: &[(&str, &str)]) -> HandlerSpec {
+fn native(name: &str, native: &str, input: &str, parameters: &[(&str, &str)]) -> HandlerSpec {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let (native, on) = (Some(native.to_owned()), vec![on.to_owned()]);
-    HandlerSpec { name: name.into(), native, on, parameters, peak_msgs_per_s: PEAK, ..HandlerSpec::default() }
+    let (native, input_streams) = (Some(native.to_owned()), vec![input.to_owned()]);
+    HandlerSpec {
+        name: name.into(),
+        native,
+        input_streams,
+        parameters,
+        peak_msgs_per_s: PEAK,
+        ..HandlerSpec::default()
+    }
 }
 
 fn change(context: &ContextHandle, wish: ChangeRequest) {
@@ -184,7 +191,7 @@ fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
 fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
-    let taken = HandlerSpec { makes: Some("N".into()), ..sql("other", "SELECT * FROM M") };
+    let taken = HandlerSpec { output_stream: Some("N".into()), ..sql("other", "SELECT * FROM M") };
     let refused = context.manager().change(ChangeRequest::Deploy(taken), false).unwrap().unwrap_err();
     assert!(refused.refusals[0].contains("which is published"), "{refused:?}");
     publish(&mut publisher, 0, 10);

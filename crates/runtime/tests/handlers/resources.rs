@@ -104,14 +104,14 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// A handler with a rule. What is kept for it lets it be changed where there is nothing left.
-fn few(text: &str, degrade: &[(&str, &str)]) -> HandlerSpec {
+fn few(text: &str, overload: &[(&str, &str)]) -> HandlerSpec {
     HandlerSpec {
         place: Some("g-core-0".into()),
         reserve_ns_per_s: Some(100_000_000),
         reserve_buffers: Some(256),
         reserve_bytes_per_s: Some(1_000_000_000),
         parameters: map(&[("g", "10")]),
-        degrade: map(degrade),
+        overload_parameters: map(overload),
         ..sql("few", text)
     }
 }
@@ -124,11 +124,13 @@ fn a_rule_that_does_not_suit_its_handler_is_refused() {
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
-    for (degrade, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
-        let refused = context.manager().change(ChangeRequest::Deploy(few(FEW, &degrade)), false).unwrap().unwrap_err();
-        assert!(refused.refusals[0].contains("`degrade`: ") && refused.refusals[0].contains(told), "{refused:?}");
+    for (overload, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
+        let refused = context.manager().change(ChangeRequest::Deploy(few(FEW, &overload)), false).unwrap().unwrap_err();
+        let why = &refused.refusals[0];
+        assert!(why.contains("`overload_parameters`: ") && why.contains(told), "{refused:?}");
     }
-    let fixed = HandlerSpec { degrade: map(&[("field", "m")]), ..native("few", "number", "N", &[("field", "n1")]) };
+    let overload_parameters = map(&[("field", "m")]);
+    let fixed = HandlerSpec { overload_parameters, ..native("few", "number", "N", &[("field", "n1")]) };
     let refused = context.manager().change(ChangeRequest::Deploy(fixed), false).unwrap().unwrap_err();
     assert!(refused.refusals[0].contains("cannot change while the handler runs"), "{refused:?}");
     context.stop();
@@ -180,7 +182,7 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
         std::thread::yield_now();
     }
     // One that has no rule any more has its own values.
-    change(&context, ChangeRequest::Swap(HandlerSpec { degrade: BTreeMap::new(), ..few(FEW, &[]) }));
+    change(&context, ChangeRequest::Swap(HandlerSpec { overload_parameters: BTreeMap::new(), ..few(FEW, &[]) }));
     assert!(until(&context, "few", |_| true).degraded.is_empty());
     let whole = published.load(Ordering::Acquire);
     while published.load(Ordering::Acquire) < whole + 1000 {
@@ -237,7 +239,7 @@ fn who_is_thinned_out_since_its_context_is_behind_is_told() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
     let slow = native("slow", "work", "N", &[("ns", "10000")]);
-    let slow = HandlerSpec { place: Some("c-core-0".into()), may_sample: Some(1000), ..slow };
+    let slow = HandlerSpec { place: Some("c-core-0".into()), max_sampling: Some(1000), ..slow };
     change(&context, ChangeRequest::Deploy(slow));
     let mut next = 0;
     let mut publish_some = || {

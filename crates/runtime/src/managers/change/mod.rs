@@ -566,7 +566,13 @@ struct PlannedHandler {
 /// Whether a present handler need not be recompiled.
 fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> bool {
     let program = |spec: &HandlerSpec| {
-        (spec.sql.clone(), spec.native.clone(), spec.parameters.clone(), spec.on.clone(), spec.makes.clone())
+        (
+            spec.sql.clone(),
+            spec.native.clone(),
+            spec.parameters.clone(),
+            spec.input_streams.clone(),
+            spec.output_stream.clone(),
+        )
     };
     let known = |stream: &&KnownStream| {
         stream.formats.iter().all(|(format, _)| there.entries.iter().any(|entry| entry.input == *format))
@@ -656,11 +662,11 @@ fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, is_degraded: bool) -> Sc
     let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
     let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
     // A handler that may no longer be sampled is not.
-    let may_sample = spec.may_sample.unwrap_or(1).max(1);
-    let one_in = one_in.clamp(1, may_sample);
-    // A handler's own `degrade` rule is applied before sampling.
-    let may_sample = if spec.degrade.is_empty() || is_degraded { may_sample } else { one_in };
-    SchedulingPolicy { weight: spec.weight.unwrap_or(1), budget_ns, one_in, may_sample, drops, restarts }
+    let max_sampling = spec.max_sampling.unwrap_or(1).max(1);
+    let one_in = one_in.clamp(1, max_sampling);
+    // A handler's own overload rule is applied before sampling.
+    let max_sampling = if spec.overload_parameters.is_empty() || is_degraded { max_sampling } else { one_in };
+    SchedulingPolicy { weight: spec.weight.unwrap_or(1), budget_ns, one_in, max_sampling, drops, restarts }
 }
 
 /// The instances of what was compiled.
