@@ -129,7 +129,7 @@ fn core(
             }
             std::thread::yield_now();
         };
-        let (prepared, parcel) = Prepared::new(peer, socket, &domain, &bell)?;
+        let (prepared, reply) = Prepared::new(peer, socket, &domain, &bell)?;
         let client: ClientKey = core.host.admit(prepared, 0)?;
         for (name, upcall) in SIDES {
             let key = core.host.create(Owner::Daemon, name, MailboxOptions::default())?;
@@ -144,7 +144,7 @@ fn core(
             let side = core.host.open(client, name, side, PortOptions::default())?;
             sides[at] = (side.number, side.port);
         }
-        parcel.send(client)?;
+        reply.send(client)?;
         opened.send(sides)?;
         pin(1);
         while !stop.load(Ordering::Relaxed) {

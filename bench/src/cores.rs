@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn relations_are_told_apart() {
+    fn relations_are_distinguished() {
         assert_eq!(relation(machine, 0, 1), "two threads of one core (SMT siblings)");
         assert_eq!(relation(machine, 0, 2), "two cores of one socket and die that share their L3 cache");
         assert_eq!(relation(machine, 0, 4), "two cores of one socket that share no cache");

@@ -45,7 +45,7 @@ impl Daemon {
     /// What one of the product's lists says of the daemon, as JSON; nothing where the list is empty.
     pub(crate) fn list(&self, what: &str) -> Result<Vec<Value>, Error> {
         let args = [what, "--json", "--socket", &self.socket].map(str::to_owned);
-        Process::crossdock(&args)?.tell_all()
+        Process::crossdock(&args)?.reports()
     }
 
     /// Waits until a subscription stands, by the product's own list.

@@ -43,7 +43,7 @@ impl Shared {
         self.at_a_time.load(Ordering::Relaxed) * 1_000_000 / self.every_us
     }
 
-    /// Has so many records be published at a time from now on.
+    /// Sets the number of records that are published at a time from now on.
     pub(crate) fn set_at_a_time(&self, records: u64) {
         self.at_a_time.store(records, Ordering::Relaxed);
     }
@@ -62,7 +62,7 @@ impl Shared {
         self.since.elapsed().as_nanos() as u64
     }
 
-    /// Publishes flights, each stamped, until told to end.
+    /// Publishes flights, each stamped, until it is stopped.
     pub(crate) fn publish(&self, addr: &str, stream: &str) -> Result<(), Error> {
         let format = flights::format()?;
         let (mut records, sent_at) = (flights::records(&format, FLIGHTS)?, flights::sent_offset(&format));
@@ -134,8 +134,8 @@ pub(crate) fn pinned(cpu: usize) -> Result<(), Error> {
 }
 
 /// Has the managers make a change; why it was refused, if it was.
-pub(crate) fn change(context: &ContextHandle, wish: ChangeRequest) -> Result<Result<(), String>, Error> {
-    let applied = context.manager().change(wish, false).map_err(|_| "the managers have stopped")?;
+pub(crate) fn change(context: &ContextHandle, request: ChangeRequest) -> Result<Result<(), String>, Error> {
+    let applied = context.manager().change(request, false).map_err(|_| "the managers have stopped")?;
     Ok(applied.map(drop).map_err(|plan| plan.refusals.join("; ")))
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Batches of so many records of equal length.
+    /// Batches of this number of records of equal length.
     pub(crate) fn new(format: &Format, records: &[u8], record_bytes: usize, at_a_time: usize) -> Result<Feed, Error> {
         let bytes = record_bytes * at_a_time;
         let count = records.len() / bytes;

@@ -63,7 +63,7 @@ impl Process {
     }
 
     /// The next line that the process prints, as JSON.
-    pub(crate) fn tell(&mut self) -> Result<Value, Error> {
+    pub(crate) fn next_report(&mut self) -> Result<Value, Error> {
         let mut line = String::new();
         if self.lines.read_line(&mut line)? == 0 {
             return Err(format!("`{}` ended before it said what was expected", self.name).into());
@@ -72,15 +72,15 @@ impl Process {
     }
 
     /// All that the process prints until its end, each line as JSON.
-    pub(crate) fn tell_all(mut self) -> Result<Vec<Value>, Error> {
-        let mut told = Vec::new();
+    pub(crate) fn reports(mut self) -> Result<Vec<Value>, Error> {
+        let mut reports = Vec::new();
         let mut line = String::new();
         while self.lines.read_line(&mut line)? > 0 {
-            told.push(serde_json::from_str(&line).map_err(|e| format!("`{}` said {line:?}: {e}", self.name))?);
+            reports.push(serde_json::from_str(&line).map_err(|e| format!("`{}` said {line:?}: {e}", self.name))?);
             line.clear();
         }
         self.end()?;
-        Ok(told)
+        Ok(reports)
     }
 
     /// Lets a role go on that waits for a line.
@@ -122,7 +122,7 @@ pub(crate) fn wait_for_go() -> Result<(), Error> {
     Ok(())
 }
 
-/// Sees to it that this role ends with the benchmark, however that ends: a role that polls would else poll for ever.
+/// Ends this role with the benchmark, however that ends: a role that polls would otherwise poll indefinitely.
 pub(crate) fn end_with_parent() -> Result<(), Error> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(())

@@ -26,8 +26,8 @@ impl Samples {
         }
     }
 
-    /// What is told of a figure: the median, but of what is lost or doubled the sum, so that one in any round is seen.
-    fn told(&self, metric: &str) -> Option<f64> {
+    /// The reported value of a figure: the median, or the sum of what is lost or doubled, so that one in any round is seen.
+    fn summary(&self, metric: &str) -> Option<f64> {
         match SUMMED.contains(&metric) && !self.0.is_empty() {
             true => Some(self.0.iter().sum()),
             false => self.median(),
@@ -68,7 +68,7 @@ pub(crate) fn print(figures: &[Figure], as_json: bool, machine: &str, cores: Opt
         }
     }
     for figure in figures {
-        let Some(value) = figure.samples.told(figure.metric) else { continue };
+        let Some(value) = figure.samples.summary(figure.metric) else { continue };
         let baseline = figure.baseline.as_ref().and_then(|(name, samples)| samples.median().map(|v| (*name, v)));
         let ratio = baseline.map(|(_, base)| value / base);
         if as_json {
@@ -103,9 +103,9 @@ mod tests {
         assert_eq!(Samples(vec![]).median(), None);
         assert_eq!(Samples(vec![3.0, 1.0, 2.0]).median(), Some(2.0));
         assert_eq!(Samples(vec![4.0, 1.0, 2.0, 3.0]).median(), Some(2.5));
-        assert_eq!(Samples(vec![0.0, 0.0, 1.0]).told("lost"), Some(1.0));
-        assert_eq!(Samples(vec![0.0, 0.0, 1.0]).told("swaps"), Some(0.0));
-        assert_eq!(Samples(vec![]).told("lost"), None);
+        assert_eq!(Samples(vec![0.0, 0.0, 1.0]).summary("lost"), Some(1.0));
+        assert_eq!(Samples(vec![0.0, 0.0, 1.0]).summary("swaps"), Some(0.0));
+        assert_eq!(Samples(vec![]).summary("lost"), None);
         assert_eq!(Samples(vec![4.0, 1.0]).range(), (1.0, 4.0));
     }
 }

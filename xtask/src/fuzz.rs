@@ -173,7 +173,7 @@ fn build(steps: &mut Steps<'_>) -> bool {
         let mut cargo = steps.place.cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml"]);
         let this = match std::env::current_exe() {
             Ok(this) => this,
-            Err(e) => return Outcome::Failed(format!("where this program is cannot be told: {e}")),
+            Err(e) => return Outcome::Failed(format!("this program cannot find its own path: {e}")),
         };
         // No flags for all crates: Parquet's and Arrow's take as long again with coverage. Random inputs are led only by
         // what our own code and the parsers of text (`PARSERS`) do with them.
@@ -362,7 +362,7 @@ impl Run<'_> {
         if let Some(input) = input {
             let input = place.short(Path::new(input)).to_string();
             report += &format!("\nthe input: {input}\nto repeat it: cargo xtask fuzz {target} {input}");
-            report += "\nto mend it: make the code refuse such bytes, and add the input to the tests of its crate";
+            report += "\nremedy: make the code refuse such bytes, and add the input to the tests of its crate";
             if !input.starts_with("fuzz/seeds/") {
                 report += &format!("\nto keep it: cp {input} fuzz/seeds/{target}/, under a name that says what it is");
             }
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_run_tells_how_many_inputs_it_tried() {
+    fn a_good_run_reports_how_many_inputs_it_tried() {
         assert_eq!(inputs_tried("#5 DONE\nDone 9512949 runs in 5 second(s)\n").as_deref(), Some("9512949 inputs"));
         assert_eq!(inputs_tried(OUTPUT), None);
     }

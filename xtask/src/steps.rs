@@ -14,14 +14,14 @@ use crate::place::Place;
 const SHOWN_BYTES: u64 = 64 * 1024;
 
 /// How long one step may take where nobody watches (`CI=true`): several times the slowest step's time on two cores
-/// from nothing, so that a hang is told by name and the other steps still run.
+/// from nothing, so that a hang is reported by name and the other steps still run.
 const STEP_LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// How a step ended.
 pub(crate) enum Outcome {
     /// It passed; a note that belongs on its line, or nothing.
     Passed(String),
-    /// It failed; what a person needs to mend it.
+    /// It failed; what a person needs to remedy it.
     Failed(String),
     /// It could not run here; why, in one line.
     Skipped(String),
@@ -80,10 +80,10 @@ impl<'a> Steps<'a> {
     }
 
     /// A step that is one command: it passes where the command's exit status is 0.
-    pub(crate) fn command(&mut self, name: &str, command: Command, mend: &str) {
+    pub(crate) fn command(&mut self, name: &str, command: Command, remedy: &str) {
         self.step(name, |steps| match steps.call(name, command) {
             Ok(call) if call.ok() => Outcome::Passed(String::new()),
-            Ok(call) => Outcome::Failed(format!("{}\nto mend it: {mend}", call.report(steps.place))),
+            Ok(call) => Outcome::Failed(format!("{}\nremedy: {remedy}", call.report(steps.place))),
             Err(why) => Outcome::Failed(why),
         });
     }
@@ -96,14 +96,14 @@ impl<'a> Steps<'a> {
     }
 
     /// Runs a command that must end well, or tells in one line the last that it said and what would mend it.
-    pub(crate) fn call_or_say(&self, name: &str, command: Command, mend: &str) -> Result<(), String> {
-        let call = self.call(name, command).map_err(|why| format!("{why} ({mend})"))?;
+    pub(crate) fn call_or_say(&self, name: &str, command: Command, remedy: &str) -> Result<(), String> {
+        let call = self.call(name, command).map_err(|why| format!("{why} ({remedy})"))?;
         if call.ok() {
             return Ok(());
         }
         let output = call.output();
         let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
-        Err(format!("`{name}` failed: {last} ({mend})"))
+        Err(format!("`{name}` failed: {last} ({remedy})"))
     }
 
     /// Where a step's output is kept: `target/xtask/NAME.log`.
@@ -185,7 +185,7 @@ fn run_logged(mut command: Command, log: PathBuf, live: bool, limit: Option<Dura
     let shown = in_words(&command);
     let at_log = |e: std::io::Error| format!("{}: {e}", log.display());
     let file = File::create(&log).map_err(at_log)?;
-    let mut news = File::open(&log).map_err(at_log)?;
+    let mut new_lines = File::open(&log).map_err(at_log)?;
     command.stdin(Stdio::null()).stdout(file.try_clone().map_err(at_log)?).stderr(file);
     if limit.is_some() {
         // A group of its own can be ended whole; without a limit, Ctrl-C must reach the command.
@@ -197,7 +197,7 @@ fn run_logged(mut command: Command, log: PathBuf, live: bool, limit: Option<Dura
     let status = loop {
         let ended = child.try_wait().map_err(|e| format!("{shown}: {e}"))?;
         if live {
-            std::io::copy(&mut news, &mut std::io::stderr()).map_err(at_log)?;
+            std::io::copy(&mut new_lines, &mut std::io::stderr()).map_err(at_log)?;
         }
         match ended {
             Some(status) => break status,
@@ -211,7 +211,7 @@ fn run_logged(mut command: Command, log: PathBuf, live: bool, limit: Option<Dura
     Ok(Call { status, late, shown, log })
 }
 
-/// The end of a file, at most so many bytes, from the start of a line.
+/// The end of a file, at most `bytes` bytes, from the start of a line.
 fn tail(path: &Path, bytes: u64) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;

@@ -13,7 +13,7 @@ const AT_A_TIME: u64 = 2;
 const EVERY_US: u64 = 80;
 /// What each handler computes for a record, in ns: 25 ms a second.
 const WORK_NS: u64 = 1000;
-/// Up to one record in so many may be let through by those that allow it.
+/// Handlers that allow it are sampled down to one record in `MAX_SAMPLING`.
 const MAX_SAMPLING: u32 = 16;
 /// The stream whose latency is taken, and the handler that makes it.
 const PROBE: &str = "probe";
@@ -54,8 +54,8 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
     // What handlers may have: without the margin and what system work takes.
     let capacity = |context: &ContextHandle| {
         let contexts = context.manager().contexts().map_err(|_| "the managers have stopped")?;
-        let dock = contexts.iter().find(|context| context.name == "c-core-0").ok_or("no context c-core-0")?;
-        Ok::<f64, Error>(dock.headroom_ns_per_s as f64)
+        let io_context = contexts.iter().find(|context| context.name == "c-core-0").ok_or("no context c-core-0")?;
+        Ok::<f64, Error>(io_context.headroom_ns_per_s as f64)
     };
     let capacity = capacity(context)?;
     let load = (WORK_NS * rate) as f64;

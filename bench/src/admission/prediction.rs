@@ -37,7 +37,7 @@ fn errors(
         spec.peak_msgs_per_s = Some(rate);
         inside::deploy(context, spec)?;
     }
-    // What is told is of the last second each time.
+    // Each report is of the last second.
     let mut seconds = Vec::new();
     for _ in 0..measure.as_secs().max(1) {
         std::thread::sleep(measure.min(Duration::from_secs(1)));

@@ -121,7 +121,8 @@ fn through_daemon(case: &str, sql: &str, options: &Options, table: &mut Table) -
     latency(case, sql, &daemon, options.latency_rate, table)
 }
 
-/// So many millions of flights from a publisher through the daemon to a subscriber, all there at the end; the figures by metric.
+/// Sends this number of millions of flights from a publisher through the daemon to a subscriber, and checks that all arrive;
+/// the figures by metric.
 pub(crate) fn throughput(
     case: &str,
     sql: &str,
@@ -134,12 +135,12 @@ pub(crate) fn throughput(
     let by = strings(["--transport", &transport]);
     let publish = strings(["publish", &daemon.addr, "A", &count.to_string(), "0", sql]);
     let mut publisher = Process::role(&[&publish[..], &by[..]].concat())?;
-    let expected = number(&publisher.tell()?, "selected")?;
+    let expected = number(&publisher.next_report()?, "selected")?;
     let mut subscriber = Process::role(&[&strings(["subscribe", &daemon.addr, sql])[..], &by[..]].concat())?;
-    subscriber.tell()?;
+    subscriber.next_report()?;
     let (daemon_ns, machine_ns, start) = (daemon.cpu_ns()?, cpu::machine_ns()?, Instant::now());
     publisher.go()?;
-    let done = subscriber.tell()?;
+    let done = subscriber.next_report()?;
     let elapsed = start.elapsed().as_secs_f64();
     let (daemon_s, machine_s) =
         ((daemon.cpu_ns()? - daemon_ns) as f64 / 1e9, (cpu::machine_ns()? - machine_ns) as f64 / 1e9);
@@ -148,7 +149,7 @@ pub(crate) fn throughput(
         return Err(format!("{case}: {expected} records should have arrived, {received} did").into());
     }
     let memory = daemon.peak_memory_bytes()? as f64 / f64::from(1 << 20);
-    publisher.tell()?;
+    publisher.next_report()?;
     publisher.end()?;
     subscriber.end()?;
     Ok([
@@ -165,14 +166,14 @@ fn latency(case: &str, sql: &str, daemon: &Daemon, rate: u64, table: &mut Table)
     // `sent` has to come along for the subscriber to know.
     let sql = sql.replace("dep_delay FROM A", "dep_delay, sent FROM A");
     let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", &count, &rate, &sql]))?;
-    publisher.tell()?;
+    publisher.next_report()?;
     let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, &sql]))?;
-    subscriber.tell()?;
+    subscriber.next_report()?;
     publisher.go()?;
-    let done = subscriber.tell()?;
+    let done = subscriber.next_report()?;
     note(table, case, "latency_us_p50", number(&done, "latency_ns_p50")? as f64 / 1e3);
     note(table, case, "latency_us_p99", number(&done, "latency_ns_p99")? as f64 / 1e3);
-    publisher.tell()?;
+    publisher.next_report()?;
     publisher.end()?;
     subscriber.end()
 }
@@ -196,11 +197,11 @@ fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
     Process::crossdock(&publish("/dev/null"))?.end()?;
     let subscribe = strings(["count-lines", "subscribe", "SELECT * FROM A", "--output", "json", "--limit", &limit]);
     let mut subscriber = Process::role(&[&subscribe[..], &strings(way)].concat())?;
-    subscriber.tell()?;
+    subscriber.next_report()?;
     daemon.await_subscription()?;
     let (daemon_ns, machine_ns, start) = (daemon.cpu_ns()?, cpu::machine_ns()?, Instant::now());
     let publisher = Process::crossdock(&publish(&path))?;
-    let done = subscriber.tell()?;
+    let done = subscriber.next_report()?;
     let elapsed = start.elapsed().as_secs_f64();
     let (daemon_s, machine_s) =
         ((daemon.cpu_ns()? - daemon_ns) as f64 / 1e9, (cpu::machine_ns()? - machine_ns) as f64 / 1e9);
@@ -221,8 +222,8 @@ fn round_trips(table: &mut Table) -> Result<(), Error> {
     let daemon = Daemon::start("")?;
     let mut echo = Process::role(&strings(["echo", &daemon.addr]))?;
     let mut ping = Process::role(&strings(["ping", &daemon.addr, "20000"]))?;
-    echo.tell()?;
-    let done = ping.tell()?;
+    echo.next_report()?;
+    let done = ping.next_report()?;
     note(table, "rtt_blocking", "rtt_us_p50", number(&done, "rtt_ns_p50")? as f64 / 1e3);
     note(table, "rtt_blocking", "rtt_us_p99", number(&done, "rtt_ns_p99")? as f64 / 1e3);
     ping.end()?;
@@ -234,9 +235,9 @@ fn idle(table: &mut Table) -> Result<(), Error> {
     const WATCH: Duration = Duration::from_secs(3);
     let daemon = Daemon::start("")?;
     let mut publisher = Process::role(&strings(["publish", &daemon.addr, "A", "1", "0", "SELECT * FROM A"]))?;
-    publisher.tell()?;
+    publisher.next_report()?;
     let mut subscriber = Process::role(&strings(["subscribe", &daemon.addr, "SELECT * FROM A"]))?;
-    subscriber.tell()?;
+    subscriber.next_report()?;
     let before = daemon.cpu_ns()?;
     std::thread::sleep(WATCH);
     let used = (daemon.cpu_ns()? - before) as f64 / 1e9;

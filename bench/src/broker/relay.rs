@@ -16,7 +16,7 @@ const COUNT: u64 = 400_000;
 /// Messages in flight at most: a third of what the sockets' default buffers hold (the kernel charges up to 1.3 KB for each,
 /// and gives the room back in quarters).
 const WINDOW: u64 = 64;
-/// The subscriber acknowledges every so many messages, straight to the publisher.
+/// The subscriber acknowledges every n messages, straight to the publisher.
 const ACK_EVERY: u64 = 16;
 /// Nothing for so long means that a message was lost, which would spoil the run.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -132,8 +132,8 @@ fn two_addresses() -> Result<(String, String), Error> {
 /// The relay between two addresses.
 fn start(left: &str, right: &str) -> Result<(Process, String), Error> {
     let mut relay = Process::role(&strings(["relay", "forward", left, right]))?;
-    let told = relay.tell()?;
-    let addr = told["listen"].as_str().ok_or("the relay did not say where it listens")?.to_owned();
+    let report = relay.next_report()?;
+    let addr = report["listen"].as_str().ok_or("the relay did not say where it listens")?.to_owned();
     Ok((relay, addr))
 }
 
@@ -143,12 +143,12 @@ pub(super) fn throughput(table: &mut Table) -> Result<(), Error> {
     let (relay, addr) = start(&left, &right)?;
     let count = COUNT.to_string();
     let mut subscriber = Process::role(&strings(["relay", "subscribe", &right, &left, &count]))?;
-    subscriber.tell()?;
+    subscriber.next_report()?;
     let mut publisher = Process::role(&strings(["relay", "publish", &addr, &left, &count]))?;
-    publisher.tell()?;
+    publisher.next_report()?;
     let (relay_ns, machine_ns, start) = (cpu::process_ns(relay.pid())?, cpu::machine_ns()?, Instant::now());
     publisher.go()?;
-    subscriber.tell()?;
+    subscriber.next_report()?;
     let elapsed = start.elapsed().as_secs_f64();
     let relay_s = (cpu::process_ns(relay.pid())? - relay_ns) as f64 / 1e9;
     let machine_s = (cpu::machine_ns()? - machine_ns) as f64 / 1e9;
@@ -164,9 +164,9 @@ pub(super) fn round_trips(table: &mut Table) -> Result<(), Error> {
     let (left, right) = two_addresses()?;
     let (_relay, addr) = start(&left, &right)?;
     let mut echo = Process::role(&strings(["relay", "echo", &addr, &right]))?;
-    echo.tell()?;
+    echo.next_report()?;
     let mut ping = Process::role(&strings(["relay", "ping", &addr, &left, &ROUND_TRIPS.to_string()]))?;
-    let done = ping.tell()?;
+    let done = ping.next_report()?;
     note(table, "udp_relay_rtt", "rtt_us_p50", number(&done, "rtt_ns_p50")? as f64 / 1e3);
     note(table, "udp_relay_rtt", "rtt_us_p99", number(&done, "rtt_ns_p99")? as f64 / 1e3);
     ping.end()

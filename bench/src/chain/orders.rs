@@ -125,7 +125,7 @@ struct Path {
     _rig: Rig,
     /// Who sends, and takes what comes back.
     peer: MemoryDevice,
-    dock: MemoryDevice,
+    device: MemoryDevice,
     pool: Pool,
     peer_pool: Pool,
 }
@@ -145,15 +145,15 @@ impl Path {
             input = output;
         }
         rig.deliver(from, wait)?;
-        let (peer, dock) = MemoryDevice::pair(MemoryOptions::default())?;
+        let (peer, device) = MemoryDevice::pair(MemoryOptions::default())?;
         let pool = || Pool::new(PoolConfig::default());
-        Ok(Path { cores, _rig: rig, peer, dock, pool: pool()?, peer_pool: pool()? })
+        Ok(Path { cores, _rig: rig, peer, device, pool: pool()?, peer_pool: pool()? })
     }
 
-    /// Has so many packets come in, each handled at once and sent back; ns a message.
+    /// Passes `count` packets in, each handled at once and sent back; ns a message.
     fn pass(&mut self, format: &Format, packets: &[Vec<u8>], count: usize) -> Result<f64, Error> {
         let (mut frames, mut batch) = (Vec::new(), Batch::new());
-        let (to, back) = (self.dock.local_addr(), self.peer.local_addr());
+        let (to, back) = (self.device.local_addr(), self.peer.local_addr());
         let (mut messages, mut sent) = (0, 0);
         let start = Instant::now();
         for at in 0..count + AHEAD {
@@ -166,7 +166,7 @@ impl Path {
             if at < AHEAD {
                 continue;
             }
-            self.dock.receive(&mut self.pool, &mut frames, 1)?;
+            self.device.receive(&mut self.pool, &mut frames, 1)?;
             for frame in frames.drain(..) {
                 batch.clear();
                 batch.format = format.id().0;
@@ -180,13 +180,13 @@ impl Path {
                 self.cores.offer(0, &batch);
             }
             self.cores.turn();
-            let dock = &mut self.dock;
+            let device = &mut self.device;
             let mut result = Ok(Sent::Done);
             self.cores.delivered(|made| {
                 for slice in 0..made.slices.len() {
                     let packet = made.slice(slice);
                     sent += 1;
-                    result = dock.send(back, &[IoSlice::new(packet)], packet.len());
+                    result = device.send(back, &[IoSlice::new(packet)], packet.len());
                 }
             });
             if result? == Sent::Full {

@@ -29,7 +29,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// So many stages: all at the first context, or each at one of its own, those in turn on the caller's thread and on one
+    /// `stages` stages: all at the first context, or each at one of its own, those in turn on the caller's thread and on one
     /// at this CPU.
     fn new(format: &Format, stages: usize, other_cpu: Option<usize>) -> Result<Chain, Error> {
         let mut cpus = vec![None];
@@ -52,7 +52,7 @@ impl Chain {
         Ok(Chain { cores, _rig: rig })
     }
 
-    /// Has so many messages pass through; ns a message.
+    /// Passes `messages` messages through; ns a message.
     fn pass(&mut self, feed: &mut Feed, messages: u64) -> f64 {
         let (mut sent, mut delivered) = (0, 0);
         let start = Instant::now();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// How many flights a pass goes over: enough that branches are not learnt by heart, few enough to stay near the core.
 pub(super) const FLIGHTS: usize = 1024;
-/// They are so many rows apart, so that every month and airport is among them.
+/// Distance between them in rows, so that every month and airport is among them.
 const STRIDE: usize = 300;
 
 pub(super) const SCHEMA: &str = "year u16\nmonth u8\nday u8\ndep_time i32 null\nsched_dep_time i32\n\

@@ -14,20 +14,20 @@ pub(super) fn role(args: &[&str]) -> Result<Process, Error> {
 }
 
 /// What a role measured, by metric.
-pub(super) fn measured(told: &Value) -> Measured {
-    let figures = told.as_object().into_iter().flatten();
+pub(super) fn measured(report: &Value) -> Measured {
+    let figures = report.as_object().into_iter().flatten();
     figures.filter_map(|(metric, value)| Some((metric.clone(), value.as_f64()?))).collect()
 }
 
 /// Both sides of a baseline, the one that waits first.
 fn pair(waits: &[&str], goes: &[&str]) -> Result<Measured, Error> {
     let mut waiting = role(waits)?;
-    waiting.tell()?;
+    waiting.next_report()?;
     let mut going = role(goes)?;
-    let told = going.tell()?;
+    let report = going.next_report()?;
     going.end()?;
     waiting.end()?;
-    Ok(measured(&told))
+    Ok(measured(&report))
 }
 
 /// The floor.
@@ -42,9 +42,9 @@ pub(super) fn payload_floor(bench: &Bench) -> Result<Measured, Error> {
 
 fn bounced(bench: &Bench, what: &str) -> Result<Measured, Error> {
     let mut floor = role(&[what, &bench.client_cpu(), &bench.daemon_cpu()])?;
-    let told = floor.tell()?;
+    let report = floor.next_report()?;
     floor.end()?;
-    Ok(measured(&told))
+    Ok(measured(&report))
 }
 
 /// Round trips over a Unix stream.

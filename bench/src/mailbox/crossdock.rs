@@ -18,18 +18,18 @@ pub(super) fn round_trips(bench: &Bench, how: &[&str], more: &str) -> Result<Mea
     let daemon = daemon(bench, more)?;
     let cpu = bench.client_cpu();
     let mut client = role(&[&["ping", &daemon.addr, &cpu], how].concat())?;
-    let told = client.tell()?;
+    let report = client.next_report()?;
     client.end()?;
-    Ok(measured(&told))
+    Ok(measured(&report))
 }
 
 /// Round trips by syncs.
 pub(super) fn sync(bench: &Bench) -> Result<Measured, Error> {
     let daemon = daemon(bench, "")?;
     let mut client = role(&["sync", &daemon.addr, &bench.client_cpu()])?;
-    let told = client.tell()?;
+    let report = client.next_report()?;
     client.end()?;
-    Ok(measured(&told))
+    Ok(measured(&report))
 }
 
 /// Round trips that a thread of another process answers, on the core where else the daemon's context would have done it.
@@ -37,22 +37,22 @@ pub(super) fn reader_thread(bench: &Bench) -> Result<Measured, Error> {
     let daemon = daemon(bench, "")?;
     let cpu = bench.client_cpu();
     let mut client = role(&["ping", &daemon.addr, &cpu, "enqueue", "64", "blocking", "--no-task"])?;
-    client.tell()?;
+    client.next_report()?;
     let mut thread = role(&["answer", &daemon.addr, &bench.daemon_cpu()])?;
-    thread.tell()?;
+    thread.next_report()?;
     client.go()?;
-    let told = client.tell()?;
+    let report = client.next_report()?;
     client.end()?;
     thread.end()?;
-    Ok(measured(&told))
+    Ok(measured(&report))
 }
 
 /// One way, into a task that takes each message; all have arrived, by the daemon's own account.
 pub(super) fn one_way(bench: &Bench, task: &str) -> Result<Measured, Error> {
     let daemon = daemon(bench, "")?;
     let mut client = role(&["one-way", &daemon.addr, &bench.client_cpu(), task])?;
-    let told = client.tell()?;
-    let sent = told["messages"].as_u64();
+    let report = client.next_report()?;
+    let sent = report["messages"].as_u64();
     let mut taken = None;
     const TRIES: u32 = 100;
     for _ in 0..TRIES {
@@ -67,7 +67,7 @@ pub(super) fn one_way(bench: &Bench, task: &str) -> Result<Measured, Error> {
     }
     client.go()?;
     client.end()?;
-    Ok(measured(&told))
+    Ok(measured(&report))
 }
 
 /// CPU of a client that waits for a message, and of the daemon beside it.
@@ -77,7 +77,7 @@ pub(super) fn idle_client(bench: &Bench) -> Result<Measured, Error> {
     const SETTLE: Duration = Duration::from_millis(200);
     let daemon = daemon(bench, "")?;
     let mut client = role(&["idle", &daemon.addr])?;
-    client.tell()?;
+    client.next_report()?;
     std::thread::sleep(SETTLE);
     let before = (cpu::process_ns(client.pid())?, daemon.cpu_ns()?);
     std::thread::sleep(WATCH);

@@ -28,7 +28,7 @@ pub(super) fn run(client_cpu: usize, daemon_cpu: usize) -> Result<(), Error> {
             }
         });
         pinned.recv()??;
-        let told = pin_to_cpu(client_cpu).map_err(Error::from).and_then(|()| {
+        let outcome = pin_to_cpu(client_cpu).map_err(Error::from).and_then(|()| {
             let mut number = 0;
             round_trips(BATCH, || {
                 word.0.store(number + 1, Ordering::Release);
@@ -38,7 +38,7 @@ pub(super) fn run(client_cpu: usize, daemon_cpu: usize) -> Result<(), Error> {
             })
         });
         word.0.store(END, Ordering::Release);
-        told
+        outcome
     })
 }
 
@@ -96,7 +96,7 @@ pub(super) fn run_with_bytes(client_cpu: usize, daemon_cpu: usize) -> Result<(),
             }
         });
         pinned.recv()??;
-        let told = pin_to_cpu(client_cpu).map_err(Error::from).and_then(|()| {
+        let outcome = pin_to_cpu(client_cpu).map_err(Error::from).and_then(|()| {
             let mut number = 0;
             round_trips(BATCH, || {
                 there.fill(number / 2);
@@ -112,7 +112,7 @@ pub(super) fn run_with_bytes(client_cpu: usize, daemon_cpu: usize) -> Result<(),
             })
         });
         word.store(END, Ordering::Release);
-        told
+        outcome
     })
 }
 

@@ -213,9 +213,9 @@ fn figures(line: &Line, table: &Table) -> Vec<Figure> {
 
 /// A step's values of a metric; roles tell round trips in ns.
 fn samples(table: &Table, step: &'static str, metric: &str) -> Option<Samples> {
-    let told = metric.replace("rtt_us", "rtt_ns");
-    let values = table.get(&(step, told.clone()))?;
-    let divisor = if told == metric { 1.0 } else { 1e3 };
+    let measured_as = metric.replace("rtt_us", "rtt_ns");
+    let values = table.get(&(step, measured_as.clone()))?;
+    let divisor = if measured_as == metric { 1.0 } else { 1e3 };
     Some(Samples(values.0.iter().map(|value| value / divisor).collect()))
 }
 

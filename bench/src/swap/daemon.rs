@@ -48,7 +48,7 @@ fn version(number: u64) -> HandlerSpec {
     HandlerSpec { name: "v".into(), sql: Some(sql), place: Some(PLACE.into()), ..HandlerSpec::default() }
 }
 
-/// Publishes until told to stop.
+/// Publishes until it is stopped.
 fn publish(addr: &str, since: Instant, shared: &Shared) -> Result<(), Error> {
     let format = format()?;
     let mut publisher = Publisher::builder(addr).transport(Transport::Udp).stream("s").format(&format).connect()?;
@@ -115,8 +115,8 @@ fn subscribe(addr: &str, since: Instant, shared: &Shared) -> Result<Vec<Vec<u64>
 }
 
 /// Has the managers make a change.
-fn change(context: &ContextHandle, wish: ChangeRequest) -> Result<(), Error> {
-    let applied = context.manager().change(wish, false).map_err(|_| "the managers have stopped")?;
+fn change(context: &ContextHandle, request: ChangeRequest) -> Result<(), Error> {
+    let applied = context.manager().change(request, false).map_err(|_| "the managers have stopped")?;
     applied.map(drop).map_err(|plan| format!("refused: {}", plan.refusals.join("; ")).into())
 }
 
@@ -173,17 +173,17 @@ pub(super) fn round(table: &mut Table, requests: u32, latency_ms: u64) -> Result
     let addr = context.local_addr().to_string();
     let (shared, since) = (Shared::default(), Instant::now());
     let words = |error: Error| error.to_string();
-    // Told at once: the other threads may wait for what does not come now.
-    let told = |error: Error| {
+    // Reported at once: the other threads may wait for what does not come now.
+    let in_words = |error: Error| {
         eprintln!("{error}");
         error.to_string()
     };
     let (effects, runs) = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| publish(&addr, since, &shared).map_err(told));
+        let publisher = scope.spawn(|| publish(&addr, since, &shared).map_err(in_words));
         // The stream is there before the handler, so that it is measured on real messages.
         crossdock_device::nap(Duration::from_millis(200));
         let deployed = change(&context, ChangeRequest::Deploy(version(1))).map_err(words);
-        let subscriber = scope.spawn(|| subscribe(&addr, since, &shared).map_err(told));
+        let subscriber = scope.spawn(|| subscribe(&addr, since, &shared).map_err(in_words));
         let effects = deployed.and_then(|()| ask(&context, since, &shared, requests, latency_ms).map_err(words));
         shared.has_ended.store(true, Ordering::Release);
         let published = publisher.join().map_err(|_| "the publisher panicked".to_owned()).and_then(|done| done);

@@ -19,7 +19,7 @@ const AT_A_TIME: u64 = 1;
 const WINDOW: u32 = 12;
 /// Batches after a window that count for none.
 const APART: u32 = 64;
-/// Keys that are counted by, so many that the state is worth handing over.
+/// Number of keys that are counted by, large enough that the state is worth handing over.
 const KEYS: u64 = 1000;
 /// Between two swaps, longer than two windows.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_twice_or_comes_late_is_told_apart() {
+    fn what_is_missing_comes_twice_or_comes_late_is_distinguished() {
         let mut seen = Seen::default();
         for number in [0, 1, 3, 3, 2, 6] {
             seen.take(number, 1);

@@ -168,21 +168,21 @@ pub enum Obstacle {
     Time {
         /// What it would take, crossings included.
         needs: u64,
-        /// What there is.
+        /// The amount that exists.
         has: u64,
     },
     /// Buffers.
     Buffers {
         /// What it would hold.
         needs: u64,
-        /// What there is.
+        /// The amount that exists.
         has: u64,
     },
     /// Bandwidth, in bytes per s.
     Bandwidth {
         /// What it would make.
         needs: u64,
-        /// What there is.
+        /// The amount that exists.
         has: u64,
     },
 }
@@ -311,9 +311,9 @@ pub(crate) fn order(contexts: &Contexts, nearest: Option<usize>) -> Vec<usize> {
 ///
 /// # Errors
 /// There is no context of the name, or it does not fit; then with what is in the way at each that was tried.
-pub fn admit(need: &Need, contexts: &Contexts, wish: &AdmissionRequest) -> Result<Admitted, Refused> {
-    let nearest = wish.nearest();
-    let order = match &wish.place {
+pub fn admit(need: &Need, contexts: &Contexts, request: &AdmissionRequest) -> Result<Admitted, Refused> {
+    let nearest = request.nearest();
+    let order = match &request.place {
         Place::Auto => order(contexts, nearest),
         Place::Named(name) => match contexts.find(name) {
             Some(at) => vec![at],
@@ -325,10 +325,10 @@ pub fn admit(need: &Need, contexts: &Contexts, wish: &AdmissionRequest) -> Resul
     };
     let mut tried = Vec::new();
     for at in order {
-        match fit(need, wish.crossing(at), contexts, at) {
+        match fit(need, request.crossing(at), contexts, at) {
             Ok(()) => {
-                let committed = need.committed(wish.crossing(at));
-                let why = why(need, contexts, at, nearest, &tried, &wish.place);
+                let committed = need.committed(request.crossing(at));
+                let why = why(need, contexts, at, nearest, &tried, &request.place);
                 return Ok(Admitted { context: at, committed, class: need.class, why });
             }
             Err(obstacle) => tried.push(Tried { context: contexts.list()[at].name.clone(), obstacle }),

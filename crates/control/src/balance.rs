@@ -39,7 +39,7 @@ pub struct Rules {
     pub forget_s: u32,
     /// Streams are sampled where less than this is left of the capacity, in percent.
     pub sample_percent: u8,
-    /// So many overruns of the last seconds are too many.
+    /// Number of overruns in the last seconds that is too many.
     pub overruns: u32,
 }
 
@@ -578,7 +578,7 @@ fn half(load: Load) -> Load {
     Load { time_ns_per_s: time_ns_per_s / 2, buffers: buffers / 2, bytes_per_s: bytes_per_s / 2 }
 }
 
-/// What there is too much of.
+/// The resource that is overloaded.
 fn too_much(excess: Load) -> String {
     match excess {
         Load { time_ns_per_s, .. } if time_ns_per_s > 0 => Time(time_ns_per_s).to_string(),

@@ -85,7 +85,7 @@ struct Search<'a> {
     /// Contexts in the order in which equally cheap ones are tried.
     order: Vec<usize>,
     /// By context: the first that is like it in all that matters here as long as both are as they were.
-    twin: Vec<usize>,
+    equivalent: Vec<usize>,
     best: Option<(u64, Vec<usize>)>,
     steps_left: usize,
 }
@@ -113,15 +113,15 @@ impl<'a> Search<'a> {
             own,
             later,
             order: order(contexts, None),
-            twin: all.collect(),
+            equivalent: all.collect(),
             best: None,
             steps_left: MAX_STEPS,
         };
-        search.find_twins();
+        search.find_equivalents();
         search
     }
 
-    fn find_twins(&mut self) {
+    fn find_equivalents(&mut self) {
         let list = self.empty.list();
         let is_meant = |at: usize| {
             let of_node = |node: &Node| {
@@ -138,7 +138,7 @@ impl<'a> Search<'a> {
                 (one.kind, one.slice_ns) == (other_capacity.kind, other_capacity.slice_ns)
                     && self.empty.headroom(at) == self.empty.headroom(**other)
             };
-            self.twin[at] = exchangeable.iter().find(like).copied().unwrap_or(at);
+            self.equivalent[at] = exchangeable.iter().find(like).copied().unwrap_or(at);
         }
     }
 
@@ -155,10 +155,10 @@ impl<'a> Search<'a> {
                 return;
             }
             let is_untouched = self.contexts.used(at) == self.empty.used(at);
-            if is_untouched && seen.contains(&self.twin[at]) {
+            if is_untouched && seen.contains(&self.equivalent[at]) {
                 continue;
             }
-            seen.extend(is_untouched.then_some(self.twin[at]));
+            seen.extend(is_untouched.then_some(self.equivalent[at]));
             let crossing = crossing(self.nodes, node, &self.at, at);
             if fit(&self.nodes[node].need, crossing, &self.contexts, at).is_err() {
                 continue;

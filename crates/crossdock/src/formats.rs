@@ -98,8 +98,8 @@ fn check(arguments: &CheckFormat) -> Outcome {
 /// `crossdock formats policy`.
 fn set_policy(arguments: &SetPolicy) -> Outcome {
     let SetPolicy { stream, policy, control } = arguments;
-    let wish = StreamPolicy { stream: stream.clone(), policy: policy.to_string() };
-    let Changed { note } = Client::new(control.socket.as_deref())?.post("/v1/policy", &wish)?;
+    let request = StreamPolicy { stream: stream.clone(), policy: policy.to_string() };
+    let Changed { note } = Client::new(control.socket.as_deref())?.post("/v1/policy", &request)?;
     note.into_iter().for_each(out::say);
     Ok(())
 }

@@ -274,7 +274,7 @@ fn row_failure(error: &RowError, name: &str, is_inferred: bool) -> Failure {
         (true, true) => {
             failure.hint("name a schema that fits with --schema, or leave such rows out with --on-error skip")
         }
-        (true, false) => failure.hint("mend the row or the schema, or leave such rows out with --on-error skip"),
+        (true, false) => failure.hint("correct the row or the schema, or leave such rows out with --on-error skip"),
         (false, _) => failure,
     }
 }

@@ -398,6 +398,6 @@ pub(crate) fn processor_time(thread: i32) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to a struct that lives until after the call.
     let done = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    let is_told = done == 0;
-    is_told.then(|| Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0)))
+    let is_known = done == 0;
+    is_known.then(|| Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0)))
 }

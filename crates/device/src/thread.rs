@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_gives_way_gets_a_share_where_others_leave_it_too_little() {
+    fn a_background_thread_gets_a_share_where_others_leave_it_too_little() {
         let (sender, comes) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let first = || {
@@ -271,33 +271,33 @@ mod tests {
             sender.send(BackgroundThread::begin()).unwrap();
             while ends.try_recv() == Err(TryRecvError::Empty) {}
         });
-        let mut giving_way = comes.recv().unwrap();
+        let mut background = comes.recv().unwrap();
         let policy = |thread: i32| {
             let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
             let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
             (fields[38].parse::<i32>().unwrap(), fields[16].parse::<i32>().unwrap())
         };
-        if giving_way.shares {
+        if background.shares {
             println!("this process may not give a thread its share back, so it has it from the start");
         } else {
-            assert_eq!(policy(giving_way.thread).0, libc::SCHED_IDLE);
+            assert_eq!(policy(background.thread).0, libc::SCHED_IDLE);
         }
         // Another takes all of the time.
         let taking = std::thread::spawn(move || {
             first();
-            while !giving_way.shares {
+            while !background.shares {
                 let began = Instant::now();
-                while began.elapsed() < giving_way.look_every() {}
-                giving_way.look();
+                while began.elapsed() < background.look_every() {}
+                background.look();
             }
-            giving_way
+            background
         });
-        let mut giving_way = taking.join().unwrap();
-        assert_eq!(policy(giving_way.thread), (libc::SCHED_OTHER, LOW));
+        let mut background = taking.join().unwrap();
+        assert_eq!(policy(background.thread), (libc::SCHED_OTHER, LOW));
         drop(end);
         giving.join().unwrap();
         // It has ended.
-        giving_way.look();
+        background.look();
     }
 
     #[test]

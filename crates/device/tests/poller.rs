@@ -82,7 +82,7 @@ fn a_ring_before_the_sleep_is_not_slept_over() {
 }
 
 #[test]
-fn many_ready_descriptors_are_all_told() {
+fn many_ready_descriptors_are_all_reported() {
     let mut poller = Poller::new().unwrap();
     let devices: Vec<_> = (0..100).map(|_| MemoryDevice::pair(MemoryOptions::default()).unwrap()).collect();
     for (key, (device, _)) in devices.iter().enumerate() {

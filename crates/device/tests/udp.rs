@@ -45,7 +45,7 @@ fn a_connected_device_says_when_nobody_is_there() {
     send(&mut device, nobody, b"hello", 5);
     wait(&device);
     let error = device.send(nobody, &[IoSlice::new(b"hello")], 5).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "whichever asks first is told");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "whichever asks first gets it");
     assert_eq!(device.counters().errors, 2);
 }
 
@@ -76,7 +76,7 @@ fn one_socket_serves_both_families() {
         let to = SocketAddr::new(here.parse().unwrap(), server.local_addr().port());
         send(&mut client, to, &[7; 2000], 500);
         let frame = one(&mut server, &mut pool);
-        assert_eq!(frame.from, client.local_addr(), "IPv4 addresses are told as such");
+        assert_eq!(frame.from, client.local_addr(), "IPv4 addresses are reported as such");
         send(&mut server, frame.from, &[8; 2000], 500);
         let answer = one(&mut client, &mut pool);
         assert_eq!((answer.from, answer.packets().len()), (to, 4));
@@ -117,7 +117,7 @@ fn offload_is_used_where_it_is_there_and_never_where_it_is_forbidden() {
 }
 
 #[test]
-fn what_the_kernel_grants_is_told() {
+fn what_the_kernel_grants_is_reported() {
     let device =
         bind("127.0.0.1:0", UdpOptions { receive_buffer_bytes: 1, send_buffer_bytes: 1, ..Default::default() });
     let info = device.info();
@@ -127,8 +127,8 @@ fn what_the_kernel_grants_is_told() {
 
 #[test]
 fn loopback_packets_are_as_long_as_wished() {
-    for (wish, expected) in [(0, 8), (1001, 1000), (8192, 8192), (65_000, 65_000), (1 << 20, MAX_SUPER_BYTES)] {
-        let device = bind("127.0.0.1:0", UdpOptions { loopback_packet_bytes: wish, ..UdpOptions::default() });
+    for (wanted, expected) in [(0, 8), (1001, 1000), (8192, 8192), (65_000, 65_000), (1 << 20, MAX_SUPER_BYTES)] {
+        let device = bind("127.0.0.1:0", UdpOptions { loopback_packet_bytes: wanted, ..UdpOptions::default() });
         assert_eq!(device.packet_bytes(device.local_addr()), expected);
     }
 }
@@ -180,7 +180,7 @@ fn an_empty_datagram_is_counted_and_dropped() {
 }
 
 #[test]
-fn what_the_kernel_drops_is_told() {
+fn what_the_kernel_drops_is_reported() {
     let (mut from, mut pool) = (bind("127.0.0.1:0", UdpOptions::default()), pool());
     let mut to = bind("127.0.0.1:0", UdpOptions { receive_buffer_bytes: 4096, ..UdpOptions::default() });
     for _ in 0..200 {

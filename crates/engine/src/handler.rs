@@ -12,7 +12,7 @@ pub enum Verdict {
     /// The records that are still selected leave as they came: the same bytes, or the whole batch if all are selected.
     /// A [`SelectHandler`](crate::SelectHandler) of `SELECT *` gives it.
     Forward,
-    /// So many new records went to the sink; the batch itself goes no further. A
+    /// This number of new records went to the sink; the batch itself goes no further. A
     /// [`SelectHandler`](crate::SelectHandler) with a select list gives it, with one or more.
     Emit(usize),
     /// The handler keeps what it needs of the batch and will emit later: joins and merges do. The caller keeps nothing.

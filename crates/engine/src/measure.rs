@@ -122,7 +122,7 @@ const GROUP_RECORDS: usize = 64;
 const GROUP_NS: f64 = 5000.0;
 /// [`Effort::long_ns`] where little is measured: less is seldom interrupted.
 const LONG_NS: f64 = 2.0 * GROUP_NS;
-/// So many times longer than [`Effort::longest`] it may take until it has had that of the processor.
+/// How many times longer than [`Effort::longest`] it may take until it has had that of the processor.
 const SHARED_TIMES: u32 = 4;
 /// Where this much more time has passed than the thread has had, in ns, others had the processor: more than the two clocks differ.
 const AWAY_NS: f64 = 1000.0;

@@ -152,7 +152,7 @@ fn run(case: &Case, handler: &mut dyn Handler, records: &[Vec<u8>], selected: &[
     left
 }
 
-/// Cuts records and flags into batches of so many.
+/// Cuts records and flags into batches of this length.
 fn in_batches(
     (records, selected): &(Vec<Vec<u8>>, Vec<bool>),
     size: usize,

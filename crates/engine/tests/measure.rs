@@ -1,4 +1,4 @@
-//! What is told of a handler's costs that no clock decides.
+//! The reports of a handler's costs that no clock decides.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use crossdock_engine::{Effort, Handler, HandlerProgram, Measured, Natives, measure};

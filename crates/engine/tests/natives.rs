@@ -269,7 +269,7 @@ fn records_are_converted_encoded_and_decoded() {
 }
 
 #[test]
-fn a_parameter_that_makes_another_handler_is_told() {
+fn a_parameter_that_makes_another_handler_is_reported() {
     let Made { parameters, .. } = make(&native("tally").with("key", "key"));
     let given = |key: &str| parameters.prepare(&native("tally").with("key", key).parameters);
     assert!(given("key").is_ok());
@@ -278,7 +278,7 @@ fn a_parameter_that_makes_another_handler_is_told() {
 }
 
 #[test]
-fn a_value_that_makes_another_query_is_told_from_one_that_is_wrong() {
+fn a_value_that_makes_another_query_differs_from_one_that_is_wrong() {
     let program = |x: &str, y: &str| {
         HandlerProgram::sql("SELECT key, $x AS x, n + $x AS m FROM a WHERE n > $y").with("x", x).with("y", y)
     };

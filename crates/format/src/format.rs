@@ -63,7 +63,7 @@ pub(crate) enum Specs {
     /// As they were declared.
     Declared,
     /// As the natural format of a foreign layout has them: fields that others tell are nullable.
-    Twin,
+    Natural,
 }
 
 /// Fields and null bits as a layout gives them out.
@@ -229,7 +229,7 @@ impl Format {
         let layout = Layout::foreign(&fields, foreign, fixed_bytes);
         let mut format = Self::with(frame, fields, tree, layout)?;
         if frame == Frame::Foreign {
-            let specs = format.specs_of(Specs::Twin);
+            let specs = format.specs_of(Specs::Natural);
             let natural_format = natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?;
             if let Some(foreign) = Arc::get_mut(&mut format.inner).and_then(|inner| inner.layout.foreign.as_mut()) {
                 foreign.natural_format = Some(natural_format);

@@ -88,19 +88,19 @@ impl<'a> Scan<'a> {
 
     /// Takes a text that was made ready to be looked for, if it comes next.
     #[inline]
-    pub(crate) fn take_sought(&mut self, sought: &Needle) -> bool {
+    pub(crate) fn take_needle(&mut self, needle: &Needle) -> bool {
         let found = match self.rest.first_chunk() {
             Some(block) => {
-                (u128::from_le_bytes(*block) ^ sought.block) & sought.used == 0
-                    && sought
+                (u128::from_le_bytes(*block) ^ needle.block) & needle.used == 0
+                    && needle
                         .bytes
                         .get(BLOCK..)
                         .is_none_or(|tail| self.rest.get(BLOCK..).unwrap_or_default().starts_with(tail))
             }
-            None => self.rest.starts_with(&sought.bytes),
+            None => self.rest.starts_with(&needle.bytes),
         };
         if found {
-            self.rest = self.rest.get(sought.bytes.len()..).unwrap_or_default();
+            self.rest = self.rest.get(needle.bytes.len()..).unwrap_or_default();
         }
         found
     }

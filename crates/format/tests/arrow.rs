@@ -310,7 +310,7 @@ fn what_no_field_can_be_is_refused_by_name() {
     let allowing = EncodingOptions { allow: vec![Loss::IntegerType], ..options() };
     let (format, payload) = open(&bytes, &allowing).unwrap();
     assert_eq!(records(&format, &payload)[0].get(1), Value::Int(5));
-    for (ty, told) in [
+    for (ty, said) in [
         (DataType::Interval(arrow_schema::IntervalUnit::DayTime), "Interval"),
         (DataType::Decimal256(50, 40), "Decimal256(50, 40), and a decimal field has 0 to 38 digits"),
         (DataType::Decimal128(20, -2), "Decimal128(20, -2), and a decimal field has 0 to 38 digits"),
@@ -323,7 +323,7 @@ fn what_no_field_can_be_is_refused_by_name() {
         ),
     ] {
         let error = import(&Schema::new(vec![Field::new("x", ty, true)]), &allowing).unwrap_err();
-        assert!(error.to_string().starts_with("field `x`: ") && error.to_string().contains(told), "{error}");
+        assert!(error.to_string().starts_with("field `x`: ") && error.to_string().contains(said), "{error}");
     }
 }
 
@@ -354,13 +354,13 @@ fn columns_go_into_the_fields_of_a_given_format_as_far_as_they_fit() {
     let found: Vec<Value<'_>> = (0..5).map(|field| records[0].get(field)).collect();
     let expected = [Value::Text(b"ab"), Value::Uint(1), Value::Float(1.0), Value::Float(0.5), Value::Null];
     assert_eq!(found, expected);
-    for (schema, told) in [
+    for (schema, said) in [
         ("n string\nt char[2]\nf f64\ng f32\nx string", "field `n`: the column is a Int64, and the field string"),
         ("n u8\nt char[2]\nf f64\ng i32\nx string", "field `g`: the column is a Float64, and the field i32"),
         ("n u8\nt char[2]\nf f64\ng f32\nx string\nz i32", "field `z`: there is no column of this name"),
     ] {
         let (_, errors) = decode(&Format::parse_schema(schema).unwrap(), &bytes, 100);
-        assert!(errors[0].to_string().contains(told), "{}", errors[0]);
+        assert!(errors[0].to_string().contains(said), "{}", errors[0]);
     }
 }
 
@@ -414,7 +414,7 @@ fn floats_that_are_no_numbers_are_floats() {
 fn what_is_no_arrow_is_said_to_be_none() {
     let format = Format::parse_schema("id u32").unwrap();
     let whole = encode(&format, &[], false);
-    for (bytes, told) in [
+    for (bytes, said) in [
         (&b""[..], "found nothing, expected an Arrow schema"),
         (b"PAR1....", "expected at most"),
         (b"\xff\xff\xff\xff\x04\0\0\0abcd", "found no Arrow message"),
@@ -423,7 +423,7 @@ fn what_is_no_arrow_is_said_to_be_none() {
         (&whole[..6], "the input ends in the middle of it"),
     ] {
         let (_, errors) = decode(&format, bytes, 10);
-        assert!(!errors[0].is_item() && errors[0].to_string().contains(told), "{}", errors[0]);
+        assert!(!errors[0].is_item() && errors[0].to_string().contains(said), "{}", errors[0]);
     }
     let small = EncodingOptions { max_block_bytes: 1000, ..options() };
     let rows: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));

@@ -356,8 +356,8 @@ fn values_that_do_not_fit() {
     assert_eq!(wrong(&datum(40_000, b"")), "field `a`: found 40000, expected i16 (-32768 to 32767)");
     assert!(wrong(&datum(1, b"four")).starts_with("field `b`: found a text of 4 bytes"));
     assert!(wrong(&datum(1, b"a\xff")).starts_with("field `b`: found text that is no UTF-8"));
-    let mends = EncodingOptions { allow: vec![Loss::InvalidText], ..options.clone() };
-    assert!(read("a i16\nb string", &ints, &mends, &datum(1, b"a\xff")).is_ok());
+    let repairs = EncodingOptions { allow: vec![Loss::InvalidText], ..options.clone() };
+    assert!(read("a i16\nb string", &ints, &repairs, &datum(1, b"a\xff")).is_ok());
     let times = schema(r#"{"name":"t","type":{"type":"long","logicalType":"timestamp-millis"}}"#);
     assert!(
         read("t timestamp", &times, &options, &long(i64::MAX)).unwrap_err().to_string().contains("a time beyond it")

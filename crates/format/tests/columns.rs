@@ -38,7 +38,7 @@ fn parquet(batch: &RecordBatch) -> Vec<u8> {
     bytes
 }
 
-/// The format that the input says, and its records as JSON; errors as they are told.
+/// The format that the input says, and its records as JSON; errors as they are reported.
 fn show(encoding: Encoding, mut bytes: &[u8]) -> Result<(Format, Vec<String>), EncodingError> {
     let (format, mut decoder) = encoding::open(encoding, &mut bytes, &EncodingOptions::default())?;
     let encoder = JsonEncoder::new(&format);

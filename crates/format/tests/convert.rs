@@ -67,13 +67,13 @@ fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
         let mut rules = Rules::none();
         let add = |rules: &mut Rules, rule| *rules = std::mem::take(rules).with(rule).expect("one rule a field");
         let mut defaults = defaults.into_iter();
-        for ((name, ty), (fate, target, nullable, unit, default)) in names.iter().zip::<Vec<FieldCompat>>(fates) {
+        for ((name, ty), (compat, target, nullable, unit, default)) in names.iter().zip::<Vec<FieldCompat>>(fates) {
             let targets = targets(*ty);
             let mut own_defaults = defaults.by_ref().take(targets.len()).collect::<Vec<_>>();
-            let at = if fate < 4 { 0 } else { target.index(targets.len()) };
+            let at = if compat < 4 { 0 } else { target.index(targets.len()) };
             let (target, default_value) = (targets[at], own_defaults.swap_remove(at));
             let mut to = name.clone();
-            match fate {
+            match compat {
                 9 => continue,
                 8 => {
                     add(&mut rules, Rule::Drop { field: name.clone() });
@@ -277,16 +277,16 @@ proptest! {
         }
         prop_assert_eq!(run_each(&plan, &records), (expected.clone(), refused.clone()));
         prop_assert!(plan.may_refuse() || refused.is_empty());
-        let mut told: Vec<usize> = Vec::new();
+        let mut reported: Vec<usize> = Vec::new();
         let mut out = b"before".to_vec();
         let appended = plan.run_all(records.iter().copied(), &mut out, |index, error| {
             assert!(!error.to_string().is_empty() && error.name().is_some());
-            told.push(index);
+            reported.push(index);
         });
-        prop_assert_eq!((&out[6..], &told, appended), (&expected[..], &refused, records.len() - refused.len()));
-        let (mut out, mut told) = (Vec::new(), Vec::new());
-        plan.run_payload(&payload, &mut out, |index, _| told.push(index));
-        prop_assert_eq!((out, told), (expected, refused));
+        prop_assert_eq!((&out[6..], &reported, appended), (&expected[..], &refused, records.len() - refused.len()));
+        let (mut out, mut reported) = (Vec::new(), Vec::new());
+        plan.run_payload(&payload, &mut out, |index, _| reported.push(index));
+        prop_assert_eq!((out, reported), (expected, refused));
     }
 
     #[test]
@@ -402,7 +402,7 @@ fn what_has_no_plan_says_all_that_is_in_the_way() {
     let flaws: Vec<(&str, bool)> = error
         .flaws
         .iter()
-        .map(|flaw| (flaw.field.as_str(), matches!(flaw.problem, PlanProblem::NoWay { .. })))
+        .map(|flaw| (flaw.field.as_str(), matches!(flaw.problem, PlanProblem::NoConversion { .. })))
         .collect();
     assert_eq!(
         flaws,

@@ -67,12 +67,12 @@ fn hold_many(plan: &Plan, payload: &[u8], records: &[&[u8]]) -> Result<(), TestC
             refused.push(index);
         }
     }
-    let (mut out, mut told) = (Vec::new(), Vec::new());
-    plan.run_all(records.iter().copied(), &mut out, |index, _| told.push(index));
-    prop_assert_eq!((&out, &told), (&wanted, &refused));
-    let (mut out, mut told) = (Vec::new(), Vec::new());
-    plan.run_payload(payload, &mut out, |index, _| told.push(index));
-    prop_assert_eq!((&out, &told), (&wanted, &refused));
+    let (mut out, mut reported) = (Vec::new(), Vec::new());
+    plan.run_all(records.iter().copied(), &mut out, |index, _| reported.push(index));
+    prop_assert_eq!((&out, &reported), (&wanted, &refused));
+    let (mut out, mut reported) = (Vec::new(), Vec::new());
+    plan.run_payload(payload, &mut out, |index, _| reported.push(index));
+    prop_assert_eq!((&out, &reported), (&wanted, &refused));
     prop_assert!(!plan.is_fixed() || wanted.len() == (records.len() - refused.len()) * plan.to().fixed_bytes());
     Ok(())
 }

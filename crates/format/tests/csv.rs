@@ -395,7 +395,7 @@ fn flaws_are_named_and_skipped() {
 }
 
 #[test]
-fn nulls_and_the_words_for_them_are_told_apart() {
+fn nulls_and_the_words_for_them_differ() {
     let format = Format::parse_schema("n i8 null\nt string null\nm string").unwrap();
     let read = |options: &CsvOptions, row: &str| {
         let text = format!("n,t,m\n{row}\n");
@@ -480,7 +480,7 @@ fn rows_that_make_no_record_are_named_and_the_next_one_is_read() {
     let text = "n,at.x,at.y,u.a,u.b\n1,5,NA,7,NA\n2,5,NA,7,x\n3,NA,6,7,NA\n4,NA,NA,NA,NA\n5,NA,NA,NA,y\n";
     let (payload, errors) = decode(&format, &mut text.as_bytes(), &CsvOptions::default()).unwrap();
     assert_eq!(format.check_records(&payload, |_, _| {}), Ok(2), "{errors:?}");
-    let told = ["line 3, column `u", "line 4, column `at.x`", "line 5, column `u"];
+    let said = ["line 3, column `u", "line 4, column `at.x`", "line 5, column `u"];
     assert_eq!(errors.len(), 3, "{errors:?}");
-    assert!(errors.iter().zip(told).all(|(error, told)| error.starts_with(told)), "{errors:?}");
+    assert!(errors.iter().zip(said).all(|(error, said)| error.starts_with(said)), "{errors:?}");
 }

@@ -43,14 +43,14 @@ fn names_read_back_and_endings_are_nobody_elses() {
     for loss in Loss::ALL {
         assert_eq!(loss.name().parse::<Loss>().unwrap(), loss);
     }
-    let told = "xslt".parse::<Encoding>().unwrap_err().to_string();
-    assert!(Encoding::ALL.iter().all(|encoding| told.contains(encoding.name())), "{told}");
-    let told = "face".parse::<Loss>().unwrap_err().to_string();
-    assert!(Loss::ALL.iter().all(|loss| told.contains(loss.name())), "{told}");
+    let said = "xslt".parse::<Encoding>().unwrap_err().to_string();
+    assert!(Encoding::ALL.iter().all(|encoding| said.contains(encoding.name())), "{said}");
+    let said = "face".parse::<Loss>().unwrap_err().to_string();
+    assert!(Loss::ALL.iter().all(|loss| said.contains(loss.name())), "{said}");
 }
 
 #[test]
-fn errors_of_json_and_csv_tell_their_lines_once() {
+fn errors_of_json_and_csv_name_their_lines_once() {
     let options = EncodingOptions::default();
     let mut json = encoding::decoder(Encoding::Json, &format(), None, &options).unwrap();
     let lines =

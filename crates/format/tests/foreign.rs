@@ -215,7 +215,7 @@ fn what_cannot_be_is_refused_with_the_line_and_the_field() {
 }
 
 #[test]
-fn costs_are_told_and_selections_are_natural() {
+fn costs_are_reported_and_selections_are_natural() {
     let format = parse(FEED);
     let cost = |name: &str| format.fields()[format.field(name).unwrap()].read_cost();
     assert_eq!(cost("type"), ReadCost::Load);

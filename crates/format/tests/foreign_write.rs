@@ -16,8 +16,8 @@ fn same(members: &[Member], found: &Record<'_>, wanted: &Record<'_>) -> Result<(
     members.iter().try_for_each(|member| match member {
         Member::Leaf(field) => {
             let name = &found.format().fields()[*field].name;
-            let told = ["len", "flags", "kind", "n"];
-            if wanted.is_null(*field) && told.contains(&name.rsplit('.').next().unwrap_or(name)) {
+            let derived = ["len", "flags", "kind", "n"];
+            if wanted.is_null(*field) && derived.contains(&name.rsplit('.').next().unwrap_or(name)) {
                 return Ok(());
             }
             same_values(found.get(*field), wanted.get(*field)).map_err(|flaw| format!("{name}: {flaw}"))
@@ -223,7 +223,7 @@ fn a_c_struct_is_written_with_its_padding() {
 }
 
 #[test]
-fn what_tells_of_others_is_worked_out() {
+fn what_describes_others_is_computed() {
     let layout = "layout foreign little packed length len +2
 len u16 be
 flags u8 bits 0..3
@@ -353,7 +353,7 @@ fn what_the_layout_cannot_hold_is_refused_with_the_path() {
 }
 
 #[test]
-fn a_twin_that_cannot_be_is_refused_with_the_layout() {
+fn a_natural_format_that_cannot_be_is_refused_with_the_layout() {
     // In the natural layout each of these takes four bytes.
     let error = Format::parse_schema("# wide\nlayout foreign big packed\na u24[300000]").unwrap_err().to_string();
     assert!(error.starts_with("line 2: field `a` makes the fixed part longer than 1 MiB"), "{error}");

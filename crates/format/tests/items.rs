@@ -341,8 +341,8 @@ fn values_that_do_not_fit() {
     }
     // Numbers that have no symbol are kept.
     assert!(read_cbor("a enum u8 { X = 1 }", &options, &cbor_a(&[7])).unwrap().contains("number: 7, symbol: None"));
-    let mends = EncodingOptions { allow: vec![Loss::InvalidText], ..options };
-    assert!(read_cbor("a string", &mends, &cbor_a(&[0x62, b'a', 0xff])).is_ok());
+    let repairs = EncodingOptions { allow: vec![Loss::InvalidText], ..options };
+    assert!(read_cbor("a string", &repairs, &cbor_a(&[0x62, b'a', 0xff])).is_ok());
 }
 
 #[test]
@@ -456,8 +456,8 @@ fn losses_are_refused_unless_they_are_allowed() {
     builder.set_text(0, b"x\xff").unwrap();
     let bytes = builder.finish().unwrap();
     let record = Record::check(&format, bytes).unwrap();
-    let mends = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
-    for (strict, lenient) in coders(&format, &EncodingOptions::default()).into_iter().zip(coders(&format, &mends)) {
+    let repairs = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
+    for (strict, lenient) in coders(&format, &EncodingOptions::default()).into_iter().zip(coders(&format, &repairs)) {
         let (mut strict, mut lenient, mut out) = (strict.0, lenient.0, Vec::new());
         let error = strict.record(&record, &mut out).unwrap_err();
         assert!(error.is_item() && out.is_empty() && error.field.as_deref() == Some("a"), "{error}");

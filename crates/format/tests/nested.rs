@@ -83,7 +83,7 @@ fn what_is_written_is_read() {
     fill(&mut row);
     let bytes = row.finish().unwrap().to_vec();
     assert_eq!(json(&format, &bytes), LINE);
-    // Written again over what there is, with other texts in between, it is the same record.
+    // Written again over the former record, with other texts in between, it is the same record.
     let mut again = RecordBuilder::new(&format);
     fill(&mut again);
     again.begin_list(field(&again, "tags")).unwrap();

@@ -327,9 +327,9 @@ fn values_that_do_not_fit() {
     // What Protobuf itself says of a 32-bit field with more: it is cut.
     let bytes = message(&[(5, Varint(1 << 32 | 7))]);
     assert_eq!(read(&format, proto, &options, &bytes).unwrap()[4], Owned::Int(7));
-    let mends = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
+    let repairs = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
     let wide = Format::parse_schema("a i16\nb string\nc i64\nt timestamp null\nd i32\ne u8").unwrap();
-    let row = read(&wide, proto, &mends, &message(&[(2, Bytes(b"a\xff"))])).unwrap();
+    let row = read(&wide, proto, &repairs, &message(&[(2, Bytes(b"a\xff"))])).unwrap();
     assert_eq!(row[1], Owned::Text("a\u{fffd}".to_owned()));
 }
 

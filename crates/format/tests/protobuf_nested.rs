@@ -182,7 +182,7 @@ fn rich_messages_are_formats() {
 }
 
 #[test]
-fn messages_that_no_format_can_have_are_refused_with_what_would_mend_it() {
+fn messages_that_no_format_can_have_are_refused_with_a_remedy() {
     let lies_in_itself = "syntax = \"proto3\"; message M { int32 a = 1; M m = 2; }";
     let refusal = |text: &str| import(&format!("syntax = \"proto3\"; {text}"), "M").format().unwrap_err().to_string();
     let error = import(lies_in_itself, "M").format().unwrap_err().to_string();

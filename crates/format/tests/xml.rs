@@ -320,7 +320,7 @@ fn records_lie_at_any_depth_where_they_are_named() {
 
 #[test]
 fn wrong_records_are_named_and_the_next_one_is_read() {
-    for (record, told) in [
+    for (record, said) in [
         ("<r id='x'/>", "field `id`: found `x`, expected u32 (0 to 4294967295)"),
         ("<r id='-1'/>", "field `id`: found `-1`, expected u32"),
         ("<r><id>4294967296</id></r>", "field `id`: found `4294967296`"),
@@ -339,7 +339,7 @@ fn wrong_records_are_named_and_the_next_one_is_read() {
         ("<r id='1'><raw>?</raw></r>", "field `raw`: found `?`, expected bytes (base64)"),
     ] {
         let (found, records) = error(&format!("<rs><r id='5'/>{record}<r id='6'/></rs>"));
-        assert!(found.starts_with("item 2, byte ") && found.contains(told), "{record}: {found}");
+        assert!(found.starts_with("item 2, byte ") && found.contains(said), "{record}: {found}");
         assert_eq!(records, 2, "{record}");
     }
     let lenient = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
@@ -351,7 +351,7 @@ fn wrong_records_are_named_and_the_next_one_is_read() {
 fn what_is_no_xml_ends_the_reading() {
     let deep = format!("{}<r id='1'/>", "<a>".repeat(MAX_DEPTH + 1));
     let deep_record = format!("<rs><r id='1'>{}", "<name>".repeat(MAX_DEPTH + 1));
-    for (text, told) in [
+    for (text, said) in [
         ("", "found nothing, expected an XML document"),
         ("{}", "found text between records"),
         ("<rs>", "the input ends in the middle of it"),
@@ -383,7 +383,7 @@ fn what_is_no_xml_ends_the_reading() {
         let format = format();
         let (_, errors) = decode(&format, text.as_bytes(), 1 << 16, &EncodingOptions::default());
         let error = errors.last().expect(text);
-        assert!(!error.is_item() && error.to_string().contains(told), "{text}: {error}");
+        assert!(!error.is_item() && error.to_string().contains(said), "{text}: {error}");
     }
     let (payload, errors) =
         decode(&format(), b"<rs><r id='1'><name>\xff</name></r></rs>", 10, &EncodingOptions::default());
@@ -393,7 +393,7 @@ fn what_is_no_xml_ends_the_reading() {
 #[test]
 fn items_are_bounded_and_inputs_are_not() {
     let options = EncodingOptions { max_item_bytes: 100, ..EncodingOptions::default() };
-    let many = format!("<rs>{}</rs>", "<r id='1'/><!-- so many -->\n".repeat(100));
+    let many = format!("<rs>{}</rs>", "<r id='1'/><!-- a note -->\n".repeat(100));
     assert_eq!(read(&many, &options).len(), 100);
     for long in [
         format!("<rs><r id='1'><name>{}</name></r></rs>", "x".repeat(200)),
@@ -493,7 +493,7 @@ fn nested_elements_are_nested_records_lists_and_unions() {
         "{\"id\":1,\"pos\":null,\"side\":\"BUY\",\"tags\":[],\"legs\":null,\"grid\":[],\"msg\":{\"del\":7}}\n\
          {\"id\":2,\"pos\":{\"x\":0.0,\"y\":null},\"side\":null,\"tags\":[],\"legs\":[],\"grid\":[],\"msg\":null}\n"
     );
-    for (inside, told) in [
+    for (inside, said) in [
         ("<pos><y>1</y></pos>", "field `pos.x`: it is missing"),
         ("<pos x='1'><z/></pos>", "field `pos.z`: the format has no such field; it has: x, y"),
         ("<pos x='?'/>", "field `pos.x`: found `?`, expected f32"),
@@ -518,7 +518,7 @@ fn nested_elements_are_nested_records_lists_and_unions() {
     ] {
         let found = show(&format!("<rs><r id='1'>{inside}</r><r id='2'/></rs>"));
         assert!(
-            found.contains(told) && found.contains("{\"id\":2,") && !found.contains("{\"id\":1,"),
+            found.contains(said) && found.contains("{\"id\":2,") && !found.contains("{\"id\":1,"),
             "{inside}: {found}"
         );
     }

@@ -103,7 +103,7 @@ pub fn observe(observer: Option<Box<dyn FnMut(&'static str)>>) {
 
 /// Tells the observer, which is not called for what it does itself and may set another.
 #[cfg(feature = "failpoints")]
-fn tell(name: &'static str) {
+fn notify_observer(name: &'static str) {
     // A thread that ends has none.
     if let Ok(Some(mut observer)) = OBSERVER.try_with(std::cell::RefCell::take) {
         observer(name);
@@ -120,7 +120,7 @@ pub(crate) fn pass(name: &'static str) {
         LazyLock,
         atomic::{AtomicU64, Ordering},
     };
-    tell(name);
+    notify_observer(name);
     static WANTED: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
         let said = std::env::var("CROSSDOCK_FAILPOINT").ok()?;
         let (name, times) = said.split_once(':').unwrap_or((&said, "1"));
@@ -204,7 +204,7 @@ mod process_tests {
     }
 
     #[test]
-    fn the_observer_of_a_thread_is_told_what_it_passes() {
+    fn the_observer_of_a_thread_sees_what_it_passes() {
         let passed = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let noted = passed.clone();
         observe(Some(Box::new(move |name| {

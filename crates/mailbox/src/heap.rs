@@ -335,7 +335,7 @@ impl HeapOwner {
 
     /// Takes a reference back, past the return path: the buffer is home at once if it was the last.
     #[inline]
-    pub(crate) fn take_back(&mut self, buffer: Buffer) {
+    pub(crate) fn reclaim(&mut self, buffer: Buffer) {
         if buffer.place().0 != self.heap {
             return; // another pool's: dropped here, so it goes home by that pool's return path
         }

@@ -149,7 +149,7 @@ impl Pool {
     /// shared, or another pool's, is only dropped.
     #[inline]
     pub fn recycle(&mut self, buffer: Buffer) {
-        self.heap.take_back(buffer);
+        self.heap.reclaim(buffer);
     }
 
     /// Counts of what was done and is held. Walks the return paths; not for the data path.

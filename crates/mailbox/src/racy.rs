@@ -26,7 +26,7 @@ fn to_aligned(address: NonNull<u8>) -> usize {
 /// Copies `to.len()` bytes out.
 ///
 /// # Safety
-/// So many bytes from `from` on are mapped, and stay so meanwhile.
+/// The bytes from `from` on that are copied are mapped, and stay so meanwhile.
 #[inline]
 pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -51,7 +51,7 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
 /// Copies all of `from` in.
 ///
 /// # Safety
-/// So many bytes from `to` on are mapped, and stay so meanwhile, and may be written.
+/// The bytes from `to` on that are copied are mapped, and stay so meanwhile, and may be written.
 #[inline]
 pub(crate) unsafe fn copy_in(from: &[u8], to: NonNull<u8>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -77,7 +77,7 @@ pub(crate) unsafe fn copy_in(from: &[u8], to: NonNull<u8>) {
 /// Copies `bytes` from one such place to another.
 ///
 /// # Safety
-/// So many bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
+/// `bytes` bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
 /// do not overlap.
 #[inline]
 pub(crate) unsafe fn copy_across(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
@@ -101,7 +101,7 @@ pub(crate) unsafe fn copy_across(from: NonNull<u8>, to: NonNull<u8>, bytes: usiz
 /// Copies `bytes` from one place to another by the processor's own means.
 ///
 /// # Safety
-/// So many bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
+/// `bytes` bytes from `from` and from `to` on are mapped, and stay so meanwhile, and the latter may be written. The two
 /// do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn string_move(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {

@@ -247,7 +247,7 @@ fn loom_bell_loses_no_wake_up() {
 
 /// A sleeper that something else woke learns that it was rung too, and sees the work.
 #[test]
-fn loom_bell_tells_who_was_woken_otherwise() {
+fn loom_bell_shows_who_was_woken_otherwise() {
     loom::model(|| {
         let bell = Arc::new(Bell::new());
         let work = Arc::new(AtomicBool::new(false));
@@ -266,7 +266,7 @@ fn loom_bell_tells_who_was_woken_otherwise() {
     });
 }
 
-/// Two ringers and a sleeper: exactly one is told to wake it.
+/// Two ringers and a sleeper: exactly one has to wake it.
 #[test]
 fn loom_bell_has_one_waker() {
     loom::model(|| {

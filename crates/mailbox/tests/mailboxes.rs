@@ -116,9 +116,9 @@ fn run(config: HostConfig, listener: &AttachListener, todo: &Receiver<Work>, see
             Err(std::sync::mpsc::TryRecvError::Empty) => {}
         }
         if let Some((peer, socket)) = listener.accept().unwrap() {
-            let (prepared, parcel) = Prepared::new(peer, socket, &domain, &bell).unwrap();
+            let (prepared, reply) = Prepared::new(peer, socket, &domain, &bell).unwrap();
             let key = host.admit(prepared, 0).unwrap();
-            parcel.send(key).unwrap();
+            reply.send(key).unwrap();
         }
         while let Some(arrival) = host.poll() {
             seen.lock().unwrap().push(arrival);

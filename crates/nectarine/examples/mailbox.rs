@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everything once; gives what there is to see of it.
+/// Everything once; returns the output.
 pub(crate) fn run(address: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let mut seen = Vec::new();
     let node = Node::connect(address)?;

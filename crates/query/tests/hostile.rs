@@ -99,7 +99,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn the_bounds_are_told() {
+fn the_bounds_are_reported() {
     let long = format!("SELECT a FROM s WHERE s = '{}'", "x".repeat(MAX_SQL_BYTES));
     assert!(refusal(&long).contains("bytes long"));
     let many = format!("SELECT a FROM s WHERE {}", vec!["a = 1"; MAX_OPERATORS].join(" OR "));

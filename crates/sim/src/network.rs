@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_drops_what_is_sent_meanwhile_and_mends() {
+    fn a_cut_drops_what_is_sent_meanwhile_and_heals() {
         let mut network = Network::new(0);
         let (a, b) = (network.node(1000), network.node(1000));
         network.link(a, b, Link::new(10));

@@ -101,7 +101,7 @@ impl Congestion {
         self.held_until_ns
     }
 
-    /// First transmissions from this one on count as news for [`Congestion::acked`].
+    /// First transmissions from this one on count as new for [`Congestion::acked`].
     pub(crate) fn recovery_tx(&self) -> u64 {
         self.recovery_tx
     }

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_follows_consumption_and_is_told_in_time() {
+    fn credit_follows_consumption_and_is_announced_in_time() {
         let mut receiver = Receiver::new(16);
         receiver.arrive(0, 16, (), 0, |(), _| {});
         assert_eq!(receiver.poll_ack(0).unwrap().limit_seq, 16);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn more_holes_than_an_ack_tells_are_told_from_both_ends() {
+    fn more_holes_than_an_ack_holds_are_reported_from_both_ends() {
         let mut receiver = Receiver::new(1000);
         for seq in (1..400).step_by(2) {
             receiver.arrive(seq, 1, (), 0, |(), _| panic!());

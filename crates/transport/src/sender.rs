@@ -187,7 +187,7 @@ pub struct SenderStats {
 
 /// What an ack brought.
 #[derive(Default)]
-struct News {
+struct AckOutcome {
     /// Whether anything was acknowledged for the first time.
     any: bool,
     /// Whether some of it had counted as lost by mistake.
@@ -409,33 +409,33 @@ impl<P> Sender<P> {
         self.polled = None;
         self.now_ns = self.now_ns.max(now_ns);
         self.limit_seq = self.limit_seq.max(ack.limit_seq);
-        let news = self.note_acked(ack, top, now_ns);
+        let outcome = self.note_acked(ack, top, now_ns);
         while self.flight.front().is_some_and(|u| u.end() <= ack.next_seq) {
             if let Some(unit) = self.flight.pop_front() {
                 self.backlog_bytes -= unit.bytes;
                 release(unit.payload);
             }
         }
-        if let Some(measured_ns) = news.sample_ns {
+        if let Some(measured_ns) = outcome.sample_ns {
             self.rtt.sample(measured_ns, ack.delay_ns());
         }
-        if news.late && self.backoff == 0 {
+        if outcome.late && self.backoff == 0 {
             self.reordering_packets = (self.reordering_packets * 2).min(REORDERING_PACKETS.end);
         }
-        if news.in_time || news.sample_ns.is_some() {
+        if outcome.in_time || outcome.sample_ns.is_some() {
             self.backoff = 0;
         }
-        if news.any {
+        if outcome.any {
             self.timer_ns = now_ns;
-            self.congestion.acked(news.bytes);
+            self.congestion.acked(outcome.bytes);
         }
         self.detect_loss();
         Ok(())
     }
 
     /// Marks what the ack covers, which reaches up to `top`.
-    fn note_acked(&mut self, ack: &Ack, top: u64, now_ns: u64) -> News {
-        let mut news = News::default();
+    fn note_acked(&mut self, ack: &Ack, top: u64, now_ns: u64) -> AckOutcome {
+        let mut outcome = AckOutcome::default();
         let (mut ranges, recovery_tx) = (ack.ranges(), self.congestion.recovery_tx());
         for unit in &mut self.flight {
             if unit.first_seq >= top {
@@ -456,36 +456,36 @@ impl<P> Sender<P> {
             unit.acked |= fresh;
             self.flight_bytes -= u64::from((fresh & !unit.lost).count_ones()) * unit.packet_bytes;
             self.lost_units -= usize::from(unit.lost != 0 && unit.lost & !fresh == 0);
-            news.late |= unit.lost & fresh != 0;
+            outcome.late |= unit.lost & fresh != 0;
             unit.lost &= !fresh;
-            news.any = true;
+            outcome.any = true;
             let late = unit.late(fresh, now_ns, self.rtt.minimum_ns() / 4);
-            news.late |= late != 0;
+            outcome.late |= late != 0;
             if fresh != late {
                 self.newest_tx = self.newest_tx.max(unit.newest_tx(fresh & !late));
             }
             let old = recovery_tx.checked_sub(1).map_or(0, |tx| unit.sent_up_to(fresh, tx));
-            news.bytes += u64::from((fresh & !old).count_ones()) * unit.packet_bytes;
+            outcome.bytes += u64::from((fresh & !old).count_ones()) * unit.packet_bytes;
             // An answer within the time-out may be to what was sent again, and then the time-out was long enough. One that is
             // not shows that it is too short (Karn's rule would wait for the next packet, and send that again for nothing as
             // well); one that comes before there is an estimate shows nothing.
             let again = fresh & unit.again;
             let slow = again & !unit.late(again, now_ns, self.rtt.rto_ns(0));
             let known = self.rtt.is_known();
-            news.in_time |= fresh & !again != 0 || (known && again & !late & !slow != 0);
+            outcome.in_time |= fresh & !again != 0 || (known && again & !late & !slow != 0);
             // Only the newest packet says how long its own round trip was.
             if let Ok(last @ 0..64) = u32::try_from(top - 1 - unit.first_seq)
                 && fresh & 1 << last != 0
                 && last >= unit.fresh_from
             {
                 if (fresh & !again | late) & 1 << last != 0 {
-                    news.sample_ns = Some(now_ns.saturating_sub(unit.sent_ns));
+                    outcome.sample_ns = Some(now_ns.saturating_sub(unit.sent_ns));
                 } else if known && slow & 1 << last != 0 {
-                    news.sample_ns = Some(now_ns.saturating_sub(unit.resends[last as usize].1));
+                    outcome.sample_ns = Some(now_ns.saturating_sub(unit.resends[last as usize].1));
                 }
             }
         }
-        news
+        outcome
     }
 
     /// Marks packets as lost that later transmissions have overtaken.

@@ -21,7 +21,7 @@ use crossdock_mailbox::{ConditionAddress, HugePages, SyncAddress, SyncPool};
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// Steps of an input: fewer than make a ring that nobody empties full.
 const MOST_STEPS: usize = 200;
-/// Signals that nobody asked for: with what the client sends in so many steps they leave room in its ring. A client waits for
+/// Unrequested signals: with what the client sends in this number of steps they leave room in its ring. A client waits for
 /// room as long as its daemon is there.
 const MOST_UNASKED: u16 = 300;
 /// Messages and puts that the client keeps.
@@ -44,7 +44,7 @@ enum Act {
         offset: u32,
         len: u16,
     },
-    /// So many grants or messages, of slots that follow each other.
+    /// This number of grants or messages, of slots that follow each other.
     Many {
         port: u8,
         op: u8,
@@ -81,7 +81,7 @@ enum Act {
         offset: u16,
         len: u16,
     },
-    /// So many errors or upcalls.
+    /// This number of errors or upcalls.
     Unasked {
         op: u8,
         count: u16,

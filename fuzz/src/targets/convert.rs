@@ -42,11 +42,11 @@ pub fn fuzz(input: &[u8]) {
             }
         }
     }
-    let (mut out, mut told) = (Vec::new(), Vec::new());
-    let appended = plan.run_all(records.iter().copied(), &mut out, |index, _| told.push(index));
+    let (mut out, mut reported) = (Vec::new(), Vec::new());
+    let appended = plan.run_all(records.iter().copied(), &mut out, |index, _| reported.push(index));
     assert_eq!(appended, records.len() - refused.len());
-    assert!(out == wanted && told == refused);
-    let (mut out, mut told) = (Vec::new(), Vec::new());
-    plan.run_payload(payload, &mut out, |index, _| told.push(index));
-    assert!(out == wanted && told == refused);
+    assert!(out == wanted && reported == refused);
+    let (mut out, mut reported) = (Vec::new(), Vec::new());
+    plan.run_payload(payload, &mut out, |index, _| reported.push(index));
+    assert!(out == wanted && reported == refused);
 }

@@ -235,7 +235,7 @@ impl World {
                 assert!(self.host.read(&message, 0, &mut bytes));
                 self.host.free(message);
             }
-            // It may be told when the next hostile one is there already.
+            // It may be reported when the next hostile one is there already.
             Arrival::Violation { client, .. } => {
                 assert_ne!(client, self.honest_key, "the honest one keeps the protocol")
             }

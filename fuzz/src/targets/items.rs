@@ -58,7 +58,7 @@ fn decode(encoding: Encoding, bytes: &[u8], buffer_bytes: usize) -> (Vec<u8>, Ve
             Ok(None) => return (payload, errors),
             Err(error) => {
                 if !error.is_item() {
-                    // Which of several flaws of one item is told may go by how much of it was there.
+                    // Which of several flaws of one item is reported may depend on how much of it was there.
                     errors.push(format!("the end, at {:?}", error.at));
                     return (payload, errors);
                 }

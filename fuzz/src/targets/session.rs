@@ -14,7 +14,7 @@ enum Step {
         bytes: u16,
         droppable: bool,
     },
-    /// The owner sends what is due, unless the device is full after so many transmissions.
+    /// The owner sends what is due, unless the device is full after this number of transmissions.
     Send {
         most: u8,
     },

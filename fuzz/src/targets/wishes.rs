@@ -15,10 +15,10 @@ pub fn fuzz(input: &[u8]) {
         assert_eq!(serde_json::from_slice::<HandlerSpec>(&written).expect("what was written"), spec);
         specs::examine(&spec);
     }
-    let Ok(wish) = serde_json::from_slice::<ChangeRequest>(input) else { return };
-    let written = serde_json::to_vec(&wish).expect("what was read");
-    assert_eq!(serde_json::from_slice::<ChangeRequest>(&written).expect("what was written"), wish);
-    match &wish {
+    let Ok(request) = serde_json::from_slice::<ChangeRequest>(input) else { return };
+    let written = serde_json::to_vec(&request).expect("what was read");
+    assert_eq!(serde_json::from_slice::<ChangeRequest>(&written).expect("what was written"), request);
+    match &request {
         ChangeRequest::Deploy(spec) | ChangeRequest::Swap(spec) => specs::examine(spec),
         ChangeRequest::All(all) => all.iter().for_each(specs::examine),
         ChangeRequest::SetParameters { .. } | ChangeRequest::Move { .. } | ChangeRequest::Remove { .. } => {}

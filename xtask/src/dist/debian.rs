@@ -123,7 +123,7 @@ impl Package<'_> {
     }
 }
 
-/// The log of changes that policy asks for: where the package's sources are told.
+/// The log of changes that policy asks for: with the places of the package's sources.
 pub(crate) fn changelog(release: &Release) -> Result<String, String> {
     let date = text(tool("date").args(["-u", "-R", "-d", &format!("@{}", release.epoch_s)]))?;
     Ok(format!(
@@ -164,7 +164,7 @@ fn architecture(target: &str) -> Result<&'static str, String> {
     })
 }
 
-/// Fills in the names of the units and of the files that systemd is told of.
+/// Fills in the names of the units and of the files for systemd.
 fn filled(template: &str, items: &[Item]) -> Result<String, String> {
     let names = |folder: &str, ending: &str| {
         let below = items.iter().filter_map(|item| item.to.strip_prefix(folder));

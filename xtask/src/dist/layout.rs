@@ -89,7 +89,7 @@ pub(crate) const PRODUCT: [Row; 19] = [
 /// The table of the packages with the debug information.
 pub(crate) const DEBUG: [Row; 2] = [
     folder(Root::Made, "debug", ".debug").to("usr/lib/debug/", "usr/lib/debug/"),
-    // Debian's way to say that what is told of the program holds for these too.
+    // Debian's way to say that the documents of the program hold for these too.
     file(Root::Link, "crossdock").to_debian("usr/share/doc/crossdock-dbgsym"),
 ];
 

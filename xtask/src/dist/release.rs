@@ -79,8 +79,8 @@ fn commit(root: &Path) -> Result<String, String> {
     if let Some(given) = variable("CROSSDOCK_COMMIT") {
         return Ok(given);
     }
-    let mend = "set CROSSDOCK_COMMIT and SOURCE_DATE_EPOCH where the sources are not a Git checkout";
-    let head = text(git(root).args(["rev-parse", "HEAD"])).map_err(|why| format!("{why}\nto mend it: {mend}"))?;
+    let remedy = "set CROSSDOCK_COMMIT and SOURCE_DATE_EPOCH where the sources are not a Git checkout";
+    let head = text(git(root).args(["rev-parse", "HEAD"])).map_err(|why| format!("{why}\nremedy: {remedy}"))?;
     let changes = text(git(root).args(["status", "--porcelain", "--untracked-files=no"]))?;
     Ok(shown(&head, !changes.is_empty()))
 }

@@ -62,7 +62,7 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
 
 /// Clocks, sockets, files and threads in a file's code.
 fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
-    let mend = "take it as an argument (time as `now`, bytes as slices or a reader); only runtime, device and above touch the machine";
+    let remedy = "take it as an argument (time as `now`, bytes as slices or a reader); only runtime, device and above touch the machine";
     let mut findings = Vec::new();
     for (used, line) in tokens::paths_from(code, "std") {
         for (banned, name) in IMPURE {
@@ -71,7 +71,7 @@ fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
                     path,
                     line,
                     format!("std::{} is {name} in a pure room", used.join("::")),
-                    mend,
+                    remedy,
                 ));
             }
         }
@@ -79,7 +79,7 @@ fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
     for at in 2..code.len() {
         let called = code.get(at + 1).is_some_and(|next| next.kind == Kind::Open('('));
         if code[at].is("now") && called && tokens::is_path_mark(code, at - 2) {
-            findings.push(Finding::new(path, code[at].line, "`…::now()` reads a clock in a pure room", mend));
+            findings.push(Finding::new(path, code[at].line, "`…::now()` reads a clock in a pure room", remedy));
         }
     }
     findings
@@ -88,8 +88,8 @@ fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
 /// `async` and `.await` in a file's code.
 fn awaits(path: &str, code: &[Token]) -> Vec<Finding> {
     let found = code.iter().filter(|token| token.is("async") || token.is("await"));
-    let mend = "the data path is polled loops over bounded rings; asynchronous code belongs in `crossdock`";
-    found.map(|token| Finding::new(path, token.line, "`async` below the binary", mend)).collect()
+    let remedy = "the data path is polled loops over bounded rings; asynchronous code belongs in `crossdock`";
+    found.map(|token| Finding::new(path, token.line, "`async` below the binary", remedy)).collect()
 }
 
 /// The files of modules that are declared `#[cfg(test)] mod name;`.
@@ -122,16 +122,16 @@ fn crates(metadata: &Value) -> Vec<Finding> {
         if PURE.contains(&room) {
             for used in below.get(id).into_iter().flatten().filter_map(|dep| name_of.get(dep)) {
                 if IMPURE_CRATES.contains(used) {
-                    let mend = "take it as an argument; a pure room touches no machine";
-                    findings.push(Finding::new(&manifest, 1, format!("`{used}` in the pure room `{room}`"), mend));
+                    let remedy = "take it as an argument; a pure room touches no machine";
+                    findings.push(Finding::new(&manifest, 1, format!("`{used}` in the pure room `{room}`"), remedy));
                 }
             }
         }
         if !MAY_AWAIT.contains(&room) {
             for used in reached(id, &below).iter().filter_map(|dep| name_of.get(dep)) {
                 if ASYNC_CRATES.contains(used) {
-                    let mend = format!("`cargo tree -p {name} -i {used}` shows the way; leave it out below the binary");
-                    findings.push(Finding::new(&manifest, 1, format!("`{name}` reaches `{used}`"), mend));
+                    let remedy = format!("`cargo tree -p {name} -i {used}` shows why; leave it out below the binary");
+                    findings.push(Finding::new(&manifest, 1, format!("`{name}` reaches `{used}`"), remedy));
                 }
             }
         }

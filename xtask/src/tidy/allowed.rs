@@ -12,7 +12,7 @@ pub(crate) struct Allowance {
     pub(crate) path: String,
     /// The function, where it is about one.
     pub(crate) function: Option<String>,
-    /// So many lines at most.
+    /// The greatest number of lines.
     pub(crate) lines: usize,
 }
 
@@ -27,9 +27,9 @@ pub(crate) fn read(list: &Text) -> (Vec<Allowance>, Vec<Finding>) {
         match parse(at + 1, text) {
             Some(allowance) => allowances.push(allowance),
             None => {
-                let mend =
+                let remedy =
                     "write `file PATH LINES reason…` or `fn PATH NAME LINES reason…`, with a reason of some words";
-                findings.push(Finding::new(&list.path, at + 1, format!("cannot be read: {text}"), mend));
+                findings.push(Finding::new(&list.path, at + 1, format!("cannot be read: {text}"), remedy));
             }
         }
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_and_a_line_without_a_reason_is_told() {
+    fn a_list_is_read_and_a_line_without_a_reason_is_reported() {
         let text = "# long ones\n\nfile crates/a/src/b.rs 900 one grammar, read in order\n\
             fn crates/a/src/c.rs step 90 a table with one arm a case\nfile x.rs 900\nfolder x 1 a b c\n";
         let (allowances, findings) = read(&Text { path: "list".into(), text: text.into() });

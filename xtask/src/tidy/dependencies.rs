@@ -25,9 +25,9 @@ fn unexplained(manifest: &Text) -> Vec<Finding> {
         if let Some(name) = named.map(|name| name.trim_matches('"')) {
             let ours = name == "crossdock" || name.starts_with("crossdock-");
             if !ours && !explained && !line.contains(" # ") {
-                let mend = "write a comment line above it that says why this one";
+                let remedy = "write a comment line above it that says why this one";
                 let what = format!("`{name}` has no reason beside it");
-                findings.push(Finding::new(&manifest.path, at + 1, what, mend));
+                findings.push(Finding::new(&manifest.path, at + 1, what, remedy));
             }
         }
         explained = line.starts_with('#');

@@ -5,10 +5,10 @@ use super::allowed::{self, Allowance};
 use super::tokens;
 use super::tree::{ALLOWED, Source, Tree};
 
-/// A file may have so many lines, tests included.
+/// The greatest number of lines of a file, tests included.
 const FILE_LINES: usize = 800;
 
-/// A function may have so many lines, from `fn` to its closing brace.
+/// The greatest number of lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
 /// What is too long, and what the list allows in vain.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_more_than_800_lines_is_told_beside_its_function() {
+    fn a_file_of_more_than_800_lines_is_reported_beside_its_function() {
         assert_eq!(over(&[source(801)], &[]).len(), 2);
     }
 
@@ -103,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_that_nothing_needs_is_told() {
-        assert_eq!(over(&[source(60)], &[allow(Some("f"), 80)])[0].mend, "take the line out");
+    fn an_allowance_that_nothing_needs_is_reported() {
+        assert_eq!(over(&[source(60)], &[allow(Some("f"), 80)])[0].remedy, "take the line out");
         assert_eq!(over(&[source(60)], &[allow(None, 900)]).len(), 1);
     }
 }

@@ -27,8 +27,8 @@ fn broken(root: &Path, page: &Text) -> Vec<Finding> {
         let path = file.strip_prefix('/').map_or_else(|| folder.join(file), |from_root| root.join(from_root));
         if !path.exists() {
             let line = page.text[..range.start].lines().count() + usize::from(page.text[..range.start].ends_with('\n'));
-            let mend = "name a file that is there, or take the link out";
-            findings.push(Finding::new(&page.path, line.max(1), format!("the link to {file} leads nowhere"), mend));
+            let remedy = "name a file that is there, or take the link out";
+            findings.push(Finding::new(&page.path, line.max(1), format!("the link to {file} leads nowhere"), remedy));
         }
     }
     findings

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what must hold of the source as a whole. Each finding says where it is and what would mend it.
+//! `cargo xtask tidy`: what must hold of the source as a whole. Each finding says where it is and a remedy.
 
 mod absences;
 mod allowed;
@@ -25,27 +25,27 @@ pub(crate) struct Finding {
     pub(crate) line: usize,
     /// What is wrong.
     pub(crate) what: String,
-    /// What would put it right.
-    pub(crate) mend: String,
+    /// The remedy.
+    pub(crate) remedy: String,
 }
 
 impl Finding {
     /// A finding at a line of a file.
-    pub(crate) fn new(file: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Finding { file: file.into(), line, what: what.into(), mend: mend.into() }
+    pub(crate) fn new(file: &str, line: usize, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Finding { file: file.into(), line, what: what.into(), remedy: remedy.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}\n    to mend it: {}", self.file, self.line, self.what, self.mend)
+        write!(f, "{}:{}: {}\n    remedy: {}", self.file, self.line, self.what, self.remedy)
     }
 }
 
 /// A rule over the whole tree.
 type Check = fn(&Tree) -> Result<Vec<Finding>, String>;
 
-/// The rules that need no compiler, in the order in which they are told.
+/// The rules that need no compiler, in the order in which they are reported.
 const CHECKS: [(&str, Check); 7] = [
     ("tidy: dependency table", rooms::check),
     ("tidy: reasons for dependencies", dependencies::check),
@@ -69,7 +69,7 @@ pub(crate) fn run(steps: &mut Steps<'_>) {
     });
     if let Some(tree) = tree {
         for (name, check) in CHECKS {
-            steps.step(name, |_| told(check(&tree)));
+            steps.step(name, |_| outcome(check(&tree)));
         }
     }
     let place = steps.place;
@@ -96,7 +96,7 @@ fn format_step(steps: &mut Steps<'_>, name: &str, args: &[&str]) {
 }
 
 /// A check's answer as a step's outcome.
-fn told(answer: Result<Vec<Finding>, String>) -> Outcome {
+fn outcome(answer: Result<Vec<Finding>, String>) -> Outcome {
     match answer {
         Err(why) => Outcome::Failed(why),
         Ok(findings) if findings.is_empty() => Outcome::Passed(String::new()),

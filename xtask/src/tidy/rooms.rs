@@ -55,8 +55,8 @@ fn rows(page: &str) -> Result<Vec<Row>, Finding> {
         Some((heads.iter().position(|head| head == ROOM)?, heads.iter().position(|head| head == MAY)?))
     });
     let Some((room_at, may_at)) = heads else {
-        let mend = format!("give it a table with the columns `{ROOM}` and `{MAY}`");
-        return Err(Finding::new(PAGE, 1, "there is no table of allowed dependencies", mend));
+        let remedy = format!("give it a table with the columns `{ROOM}` and `{MAY}`");
+        return Err(Finding::new(PAGE, 1, "there is no table of allowed dependencies", remedy));
     };
     let mut rows = Vec::new();
     for (at, line) in lines.skip(1) {
@@ -65,8 +65,8 @@ fn rows(page: &str) -> Result<Vec<Row>, Finding> {
             break;
         };
         let [room] = &quoted(room)[..] else {
-            let mend = "write one crate's short name in backticks: | `query` |";
-            return Err(Finding::new(PAGE, at + 1, format!("this row names no crate: {line}"), mend));
+            let remedy = "write one crate's short name in backticks: | `query` |";
+            return Err(Finding::new(PAGE, at + 1, format!("this row names no crate: {line}"), remedy));
         };
         let tests_only = may.contains(TESTS_ONLY);
         rows.push(Row { line: at + 1, room: room.clone(), may: quoted(may).into_iter().collect(), tests_only });
@@ -119,25 +119,26 @@ fn compare(rows: &[Row], packages: &[Package]) -> Vec<Finding> {
     let known: BTreeSet<&str> = packages.iter().map(|package| package.room.as_str()).collect();
     for row in rows {
         for name in std::iter::once(&row.room).chain(&row.may).filter(|name| !known.contains(name.as_str())) {
-            let mend = "name only crates of the workspace, by their short names";
-            findings.push(Finding::new(PAGE, row.line, format!("there is no crate `{name}`"), mend));
+            let remedy = "name only crates of the workspace, by their short names";
+            findings.push(Finding::new(PAGE, row.line, format!("there is no crate `{name}`"), remedy));
         }
     }
     for package in packages {
         let Some(row) = rows.iter().find(|row| row.room == package.room) else {
-            let mend = format!("add a row for it to the table in {PAGE}");
-            findings.push(Finding::new(&package.manifest, 1, format!("`{}` is not in the table", package.room), mend));
+            let remedy = format!("add a row for it to the table in {PAGE}");
+            let what = format!("`{}` is not in the table", package.room);
+            findings.push(Finding::new(&package.manifest, 1, what, remedy));
             continue;
         };
         for needed in &package.needs {
             let tests_only = rows.iter().any(|other| other.room == *needed && other.tests_only);
             let what = format!("`{}` may not depend on `{needed}`", package.room);
             if tests_only {
-                let mend = "move it to [dev-dependencies]: it is for tests only";
-                findings.push(Finding::new(&package.manifest, 1, what, mend));
+                let remedy = "move it to [dev-dependencies]: it is for tests only";
+                findings.push(Finding::new(&package.manifest, 1, what, remedy));
             } else if !row.may.contains(needed) {
-                let mend = format!("do without it, or argue for the change of the table at {PAGE}:{}", row.line);
-                findings.push(Finding::new(&package.manifest, 1, what, mend));
+                let remedy = format!("do without it, or argue for the change of the table at {PAGE}:{}", row.line);
+                findings.push(Finding::new(&package.manifest, 1, what, remedy));
             }
         }
     }
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_a_table_is_told() {
+    fn a_page_without_a_table_is_reported() {
         assert_eq!(rows("# A\n| a | b |\n").unwrap_err().what, "there is no table of allowed dependencies");
     }
 
@@ -180,17 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_outside_the_table_is_told_at_the_manifest() {
+    fn a_dependency_outside_the_table_is_reported_at_the_manifest() {
         let rows = rows(TABLE).unwrap();
         let packages = [package("format", &["query"]), package("query", &["sim"]), package("sim", &[])];
         let found = compare(&rows, &packages);
         assert_eq!(found[0].what, "`format` may not depend on `query`");
         assert_eq!(found[0].file, "crates/format/Cargo.toml");
-        assert!(found[1].mend.contains("[dev-dependencies]"));
+        assert!(found[1].remedy.contains("[dev-dependencies]"));
     }
 
     #[test]
-    fn crates_and_rows_without_each_other_are_told() {
+    fn crates_and_rows_without_each_other_are_reported() {
         let rows = rows(TABLE).unwrap();
         let found = compare(&rows, &[package("format", &[]), package("query", &[]), package("engine", &[])]);
         let whats: Vec<&str> = found.iter().map(|finding| finding.what.as_str()).collect();

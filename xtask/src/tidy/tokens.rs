@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_told_with_its_line() {
+    fn what_is_no_rust_is_reported_with_its_line() {
         assert_eq!(tokens("fn a() {}\n\nfn b( {}").unwrap_err().0, 3);
     }
 

@@ -21,8 +21,8 @@ fn of_source(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, token) in source.tokens.iter().enumerate().filter(|(_, token)| token.is("unsafe")) {
         if !allowed {
-            let mend = "use the safe face of mailbox or device, or a library's; this room forbids unsafe code";
-            findings.push(Finding::new(&source.path, token.line, format!("`unsafe` in `{}`", source.room()), mend));
+            let remedy = "use the safe face of mailbox or device, or a library's; this room forbids unsafe code";
+            findings.push(Finding::new(&source.path, token.line, format!("`unsafe` in `{}`", source.room()), remedy));
             continue;
         }
         let promises = match source.tokens.get(at + 1).map(|next| &next.kind) {
@@ -31,13 +31,13 @@ fn of_source(source: &Source) -> Vec<Finding> {
             _ => false,
         };
         if promises && !is_argued(&source.text, token.line) {
-            let mend = "write the line `// SAFETY: …` above it, naming the invariant that makes it right";
-            findings.push(Finding::new(&source.path, token.line, "`unsafe` without its SAFETY: line", mend));
+            let remedy = "write the line `// SAFETY: …` above it, naming the invariant that makes it right";
+            findings.push(Finding::new(&source.path, token.line, "`unsafe` without its SAFETY: line", remedy));
         }
     }
     if !allowed && is_root(&source.path) && !source.text.contains("#![forbid(unsafe_code)]") {
-        let mend = "add `#![forbid(unsafe_code)]` after the crate's first comment";
-        findings.push(Finding::new(&source.path, 1, "the crate does not forbid unsafe code", mend));
+        let remedy = "add `#![forbid(unsafe_code)]` after the crate's first comment";
+        findings.push(Finding::new(&source.path, 1, "the crate does not forbid unsafe code", remedy));
     }
     findings
 }

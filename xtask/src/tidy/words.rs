@@ -16,13 +16,13 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
 }
 
 fn module_names(source: &Source) -> Vec<Finding> {
-    let mend = "name it after the one job that it does, or move its parts to where they are used";
+    let remedy = "name it after the one job that it does, or move its parts to where they are used";
     let mut findings = Vec::new();
     for pair in source.tokens.windows(2) {
         if let (true, Kind::Word(name)) = (pair[0].is("mod"), &pair[1].kind)
             && EMPTY_NAMES.contains(&name.as_str())
         {
-            findings.push(Finding::new(&source.path, pair[0].line, format!("a module named `{name}`"), mend));
+            findings.push(Finding::new(&source.path, pair[0].line, format!("a module named `{name}`"), remedy));
         }
     }
     findings
@@ -36,8 +36,8 @@ fn marks(source: &Source) -> Vec<Finding> {
         };
         let mut words = comment.split(|c: char| !c.is_ascii_alphanumeric());
         if let Some(mark) = words.find(|word| MARKS.contains(word)) {
-            let mend = "do it now, or open an issue and say here what holds today";
-            findings.push(Finding::new(&source.path, at + 1, format!("`{mark}` in a comment"), mend));
+            let remedy = "do it now, or open an issue and say here what holds today";
+            findings.push(Finding::new(&source.path, at + 1, format!("`{mark}` in a comment"), remedy));
         }
     }
     findings

@@ -76,7 +76,7 @@ pub struct Published {
     pub formats: BTreeSet<FormatId>,
 }
 
-/// What there is.
+/// The present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Current {
     /// All contexts.
@@ -124,7 +124,7 @@ pub struct WantedHandler {
     pub discard_state: bool,
 }
 
-/// What there is to be: handlers by name.
+/// The wanted state: handlers by name.
 pub type Wanted = BTreeMap<String, WantedHandler>;
 
 /// What becomes of the state of a version that is replaced.
@@ -322,7 +322,7 @@ pub fn plan(current: &Current, wanted: &Wanted) -> Result<Plan, Vec<Refusal>> {
     Ok(Plan { changes: steps::changes(current, wanted, &streams, &targets)?, notes: streams.notes })
 }
 
-/// What there is after a plan.
+/// The state after a plan.
 #[must_use]
 pub fn apply(current: &Current, plan: &Plan) -> Current {
     let mut after = current.clone();

@@ -147,8 +147,8 @@ impl<'a> Sites<'a, '_> {
                 Place::Named(context) => {
                     let at = self.contexts.find(context);
                     if at.is_none() {
-                        let wish = AdmissionRequest { place: handler.place.clone(), inputs: Vec::new() };
-                        let refused = admit(&handler.need, &self.contexts, &wish).err();
+                        let request = AdmissionRequest { place: handler.place.clone(), inputs: Vec::new() };
+                        let refused = admit(&handler.need, &self.contexts, &request).err();
                         refusals.extend(refused.map(|refused| no_place(name, refused)));
                     }
                     at
@@ -207,7 +207,8 @@ impl<'a> Sites<'a, '_> {
     fn places(&self, nodes: &[Node]) -> Result<(Vec<usize>, Vec<Load>), Vec<Refusal>> {
         let loads = |places: Vec<usize>| {
             let known = known(&places);
-            let load = |number: usize| nodes[number].need.load + wish(nodes, number, &known).crossing(places[number]);
+            let load =
+                |number: usize| nodes[number].need.load + request(nodes, number, &known).crossing(places[number]);
             let loads = (0..places.len()).map(load).collect();
             (places, loads)
         };
@@ -234,21 +235,21 @@ impl<'a> Sites<'a, '_> {
         let mut contexts = self.contexts.clone();
         let (mut places, mut refused) = (Vec::new(), Vec::new());
         for (number, (&name, node)) in self.changing.iter().zip(nodes).enumerate() {
-            let mut wish = wish(nodes, number, &places);
-            wish.place = self.wanted[name].place.clone();
-            let stays = node.place.filter(|&at| fit(&node.need, wish.crossing(at), &contexts, at).is_ok());
+            let mut request = request(nodes, number, &places);
+            request.place = self.wanted[name].place.clone();
+            let stays = node.place.filter(|&at| fit(&node.need, request.crossing(at), &contexts, at).is_ok());
             let admitted = match stays {
-                Some(at) => Ok((at, node.need.committed(wish.crossing(at)))),
-                None => admit(&node.need, &contexts, &wish).map(|admitted| (admitted.context, admitted.committed)),
+                Some(at) => Ok((at, node.need.committed(request.crossing(at)))),
+                None => admit(&node.need, &contexts, &request).map(|admitted| (admitted.context, admitted.committed)),
             };
             if let Ok((at, committed)) = admitted {
                 contexts.commit(at, committed);
             }
             places.push(admitted.as_ref().ok().map(|(at, _)| *at));
-            refused.extend(admitted.err().map(|error| (number, wish, error)));
+            refused.extend(admitted.err().map(|error| (number, request, error)));
         }
-        let refusal = |(count, (number, wish, error)): (usize, (usize, AdmissionRequest, admission::Refused))| {
-            let room = if count < MAX_ROOMS { self.room(&nodes[number], &wish, &contexts) } else { None };
+        let refusal = |(count, (number, request, error)): (usize, (usize, AdmissionRequest, admission::Refused))| {
+            let room = if count < MAX_ROOMS { self.room(&nodes[number], &request, &contexts) } else { None };
             Refusal::NoPlace { handler: self.changing[number].to_owned(), refused: error, room }
         };
         let refusals = refused.into_iter().enumerate().map(refusal).collect();
@@ -256,7 +257,7 @@ impl<'a> Sites<'a, '_> {
     }
 
     /// A handler that could go elsewhere, so that this one would fit: the one that takes least.
-    fn room(&self, node: &Node, wish: &AdmissionRequest, contexts: &Contexts) -> Option<Room> {
+    fn room(&self, node: &Node, request: &AdmissionRequest, contexts: &Contexts) -> Option<Room> {
         let stays = |(name, deployed): (&'a String, &'a Deployed)| {
             let handler = self.wanted.get(name).filter(|handler| handler.place == Place::Auto)?;
             let is_as_it_was = !self.streams.differences.contains_key(name.as_str());
@@ -265,12 +266,12 @@ impl<'a> Sites<'a, '_> {
         let mut others: Vec<_> = self.current.handlers.iter().filter_map(stays).collect();
         others.sort_by_key(|(_, deployed, _)| deployed.committed().time_ns_per_s);
         others.into_iter().find_map(|(name, deployed, handler)| {
-            let may_be_there = wish.place == Place::Auto || wish.place == Place::Named(deployed.context.clone());
+            let may_be_there = request.place == Place::Auto || request.place == Place::Named(deployed.context.clone());
             let from = contexts.find(&deployed.context).filter(|_| may_be_there)?;
             let mut without = contexts.clone();
             without.release(from, deployed.committed());
-            fit(&node.need, wish.crossing(from), &without, from).ok()?;
-            without.commit(from, node.need.committed(wish.crossing(from)));
+            fit(&node.need, request.crossing(from), &without, from).ok()?;
+            without.commit(from, node.need.committed(request.crossing(from)));
             let need = Need { load: deployed.load, reserve: deployed.reserve, ..handler.need };
             let to = admit(&need, &without, &AdmissionRequest::default())
                 .ok()
@@ -341,7 +342,7 @@ fn known(places: &[usize]) -> Vec<Option<usize>> {
 }
 
 /// Where a node's inputs come from, as far as those before it have a place.
-fn wish(nodes: &[Node], number: usize, places: &[Option<usize>]) -> AdmissionRequest {
+fn request(nodes: &[Node], number: usize, places: &[Option<usize>]) -> AdmissionRequest {
     let input = |source: &Source| match *source {
         Source::Node(from) => places[from].map(|at| (at, nodes[from].leaving)),
         Source::Context(at, flow) => Some((at, flow)),

@@ -32,7 +32,7 @@ const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 2_000_000, byte
 #[test]
 fn the_nearest_c_core_then_another_then_a_g_core_then_none() {
     let contexts = platform(&[("c-core-0", 120), ("c-core-1", 400), ("c-core-2", 500), ("g-core-0", 800)]);
-    let at = |ms, wish: &AdmissionRequest| admit(&needing(ms), &contexts, wish).map(|admitted| admitted.context);
+    let at = |ms, request: &AdmissionRequest| admit(&needing(ms), &contexts, request).map(|admitted| admitted.context);
     let near = auto(&[(0, SOME)]);
     assert_eq!(at(120, &near), Ok(0), "where its input comes from, as long as it fits");
     assert_eq!(at(121, &near), Ok(2), "then where most is left");
@@ -141,7 +141,7 @@ proptest! {
     ) {
         let many = contexts.list().len();
         let inputs: Vec<(usize, Flow)> = inputs.into_iter().map(|(at, flow)| (at.index(many), flow)).collect();
-        let wish = auto(&inputs);
+        let request = auto(&inputs);
         let takes = |at: usize| {
             let others = inputs.iter().filter(|(from, _)| *from != at);
             (others.fold(need.load, |sum, (_, flow)| sum + flow.crossing())).max(need.reserve)
@@ -158,13 +158,14 @@ proptest! {
             within && !(c_core && (!need.is_metered || need.step_ns > SLICE_NS))
         };
         let fitting: Vec<bool> = (0..many).map(fits).collect();
-        let nearest = inputs.iter().map(|(from, _)| *from).min_by_key(|from| (wish.crossing(*from).time_ns_per_s, *from));
+        let crossing_ns = |from: usize| request.crossing(from).time_ns_per_s;
+        let nearest = inputs.iter().map(|(from, _)| *from).min_by_key(|from| (crossing_ns(*from), *from));
         let key = |at: &usize| {
             let Context { name, capacity, .. } = &contexts.list()[*at];
             (capacity.kind, Some(*at) != nearest, Reverse(contexts.headroom(*at).time_ns_per_s), name.clone())
         };
         let best = (0..many).filter(|at| fitting[*at]).min_by_key(key);
-        match admit(&need, &contexts, &wish) {
+        match admit(&need, &contexts, &request) {
             Ok(admitted) => {
                 prop_assert_eq!(Some(admitted.context), best);
                 prop_assert_eq!(admitted.committed, takes(admitted.context));

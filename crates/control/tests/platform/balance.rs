@@ -91,7 +91,7 @@ impl World {
         decisions
     }
 
-    /// What is decided in so many seconds, with the second in which that was.
+    /// The decisions of this number of seconds, each with its second.
     fn pass_for(&mut self, seconds: u32) -> Vec<(u32, String)> {
         let mut decided = Vec::new();
         for _ in 0..seconds {
@@ -217,7 +217,7 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
     let why = "c-core-0 has had room for it for 30 s; a takes 300 ms/s; c-core-0 has 450 ms/s";
     assert_eq!(world.pass_for(29), []);
     let back = world.pass();
-    assert!(matches!(&back[..], [Decision::Move { to, why: told, .. }] if to == "c-core-0" && told == why), "{back:?}");
+    assert!(matches!(&back[..], [Decision::Move { to, why: said, .. }] if to == "c-core-0" && said == why), "{back:?}");
     // Each time that it has to leave again it stays away twice as long.
     let mut away_s = Vec::new();
     for _ in 0..8 {
@@ -303,7 +303,7 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
         HandlerSample { context: 1, ..handler("c", 1, Class::Computation) },
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
-    // What c takes on the same CPU is not what there is too much of.
+    // What c takes on the same CPU is not the overload.
     assert_eq!(world.pass_for(100), [at(2, "a to g-core-0")]);
 }
 
@@ -597,7 +597,7 @@ proptest! {
         }
     }
 
-    /// A load that has driven a handler away and then swings, every so many seconds up to where there is no room for its return.
+    /// A load that has driven a handler away and then swings, periodically up to where there is no room for its return.
     #[test]
     fn between_the_margins_nothing_comes_back(period in 1..30u32, low in 0..400u64, high in 151..300u64) {
         let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);

@@ -15,7 +15,7 @@ fn needing(ms: u64) -> Need {
     Need { load: time(ms), ..Need::of(&Cost::default(), 0) }
 }
 
-/// A chain of handlers that need so much and make so many MB, from context 0 and back to it.
+/// A chain of handlers that need this much time and produce this number of MB, from context 0 and back to it.
 fn chain(first: u64, handlers: &[(u64, u64)]) -> Vec<Node> {
     let node = |(at, (ms, mb)): (usize, &(u64, u64))| Node {
         need: needing(*ms),

@@ -15,7 +15,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// A handler named after the stream that it makes, of so many ms a second.
+/// A handler named after the stream that it makes, of this number of ms a second.
 fn handler(makes: &str, reads: &[&str], ms: u64) -> (String, WantedHandler) {
     let definition = Definition { version: 1, reads: set(reads), makes: makes.to_owned(), ..Definition::default() };
     let wanted = WantedHandler {

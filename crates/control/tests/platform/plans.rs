@@ -131,17 +131,17 @@ fn world() -> impl Strategy<Value = World> {
             let dock = Some(dock.get(&names).clone());
             let mut current = Current { contexts, dock, published, handlers: BTreeMap::new() };
             let (mut there, mut wanted) = (Wanted::new(), Wanted::new());
-            for (number, (first, then, fate)) in drafts.iter().enumerate() {
+            for (number, (first, then, draw)) in drafts.iter().enumerate() {
                 let name = format!("h{number}");
                 let mut more = there.clone();
                 more.insert(name.clone(), first.wanted(number, names.len(), &names));
-                if *fate < 8
+                if *draw < 8
                     && let Ok(plan) = plan(&current, &more)
                 {
                     (current, there) = (apply(&current, &plan), more);
                 }
                 let changed = then.wanted(number, names.len(), &names);
-                let now = match (there.get(&name), fate) {
+                let now = match (there.get(&name), draw) {
                     (Some(handler), 0..=2) => Some(handler.clone()),
                     (Some(handler), 3) => Some(set_parameters(handler, &changed)),
                     (Some(handler), 4) => Some(WantedHandler { place: changed.place, ..handler.clone() }),
@@ -309,7 +309,7 @@ fn is_smallest(world: &World, after: &Current, changes: &[Change]) -> Result<(),
         prop_assert_eq!(has(&|action| *action == Action::Reserve), usize::from(before.reserve != now.reserve));
         prop_assert_eq!(has(&|action| matches!(action, Action::Move { .. })), usize::from(moves));
         prop_assert_eq!(of_it.is_empty(), before == now);
-        // Who moves was told to, or has no room where it was, whatever it pays for its input there.
+        // A handler that moves was requested to, or has no room where it was, whatever it pays for its input there.
         if moves && world.wanted[name].place == Place::Auto {
             let at = contexts.find(&before.context).unwrap();
             let mut without = contexts.clone();
@@ -388,7 +388,7 @@ fn is_with_room(World { current, .. }: &World, plan: &Plan) -> Result<(), TestCa
     Ok(())
 }
 
-fn states_are_told(world: &World, changes: &[Change]) -> Result<(), TestCaseError> {
+fn states_are_described(world: &World, changes: &[Change]) -> Result<(), TestCaseError> {
     for change in changes {
         if let Action::Swap(state) = change.action {
             let wanted = &world.wanted[&change.handler];
@@ -432,7 +432,7 @@ proptest! {
         is_within_headroom(&world, &after)?;
         is_smallest(&world, &after, &plan_made.changes)?;
         is_in_order(&world, &plan_made)?;
-        states_are_told(&world, &plan_made.changes)?;
+        states_are_described(&world, &plan_made.changes)?;
         let again = plan(&after, &world.wanted).map(|again| again.changes);
         prop_assert_eq!(again, Ok(Vec::new()), "what has been done is not done again");
     }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_on_two_halves_of_a_core_are_told_of_a_free_one() {
+    fn contexts_on_two_halves_of_a_core_are_advised_of_a_free_one() {
         let lists = |lists: &[&str]| lists.iter().enumerate().map(|(cpu, list)| (cpu, (*list).to_owned())).collect();
         let four = lists(&["0,2", "1,3", "0,2", "1,3"]);
         assert_eq!(siblings(&four, &pinned(&[0, 1])).verdict, Verdict::Ok);

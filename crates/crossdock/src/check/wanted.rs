@@ -84,10 +84,10 @@ impl Wanted {
     pub(crate) fn pinned(&self) -> Vec<(String, usize)> {
         let platform = &self.context.platform;
         let names = platform.names().unwrap_or_default();
-        let dock = self.context.pin_cpu.map(|cpu| (PlatformConfig::IO_CONTEXT.to_owned(), cpu));
+        let io = self.context.pin_cpu.map(|cpu| (PlatformConfig::IO_CONTEXT.to_owned(), cpu));
         let further =
             names.into_iter().zip(&platform.contexts).filter_map(|(name, context)| Some((name, context.cpu?)));
-        dock.into_iter().chain(further).collect()
+        io.into_iter().chain(further).collect()
     }
 
     /// Threads of contexts: each g-core and the context with the device has one, and so have the c-cores of each CPU.

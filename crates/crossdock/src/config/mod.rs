@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_the_wrong_section_is_told_where_it_belongs() {
+    fn a_key_in_the_wrong_section_is_answered_with_its_own() {
         let text = refused("listen = \"127.0.0.1:1\"\n");
         assert!(text.starts_with("crossdock.toml:1:1: unknown key `listen`"), "{text}");
         assert!(text.ends_with("hint: `listen` belongs into [context]"), "{text}");
     }
 
     #[test]
-    fn wrong_values_are_told_what_is_right() {
+    fn wrong_values_are_answered_with_what_is_right() {
         for (text, place, expected) in [
             ("[context]\noverflow = \"blok\"", ":2:12: ", "did you mean `block`?"),
             ("[context]\nqueue_bytes = 1", ":2:15: ", "from 65536 to"),

@@ -74,7 +74,7 @@ pub(crate) struct Health {
 /// The answer to what changed something.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Changed {
-    /// What there is to know of it, if anything.
+    /// Details, if any.
     pub(crate) note: Option<String>,
 }
 
@@ -211,7 +211,7 @@ pub(crate) struct ChangeAnswer {
     pub(crate) plan: PlanInfo,
     /// From the request to the last context's having taken it, in us.
     pub(crate) took_us: Option<u64>,
-    /// What there is to know of it, if anything.
+    /// Details, if any.
     pub(crate) note: Option<String>,
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn indented(reasons: &[String]) -> String {
     reasons.iter().flat_map(|reason| reason.lines()).map(|line| format!("\n  {line}")).collect()
 }
 
-/// What there is, and which of it was perhaps meant.
+/// The names that exist, and the one that was perhaps meant.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>, what: &str) -> String {
     let mut known: Vec<&str> = known.collect();
     known.sort_unstable();

@@ -15,7 +15,7 @@ const MAX_EVENTS: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,
-    pub(super) dock: ContextInfo,
+    pub(super) io: ContextInfo,
     pub(super) platform: Vec<HandlerContextInfo>,
     pub(super) handlers: Vec<HandlerInfo>,
     pub(super) streams: Vec<StreamInfo>,
@@ -104,7 +104,7 @@ impl App {
                 (stream.name.clone(), Rate { records_per_s, bytes_per_s })
             };
             self.rates = next.streams.iter().map(of).collect();
-            let (now, before) = (&next.dock, &before.dock);
+            let (now, before) = (&next.io, &before.io);
             self.total = (rate(now.records_in, before.records_in), rate(now.records_out, before.records_out));
         }
         self.events.append(&mut next.events);
@@ -255,7 +255,7 @@ pub(super) mod tests {
         };
         Snapshot {
             at: start + Duration::from_secs(seconds),
-            dock: ContextInfo {
+            io: ContextInfo {
                 address: "127.0.0.1:7440".into(),
                 records_in: 2_100_000 * seconds,
                 records_out: 1_000_000 * seconds,

@@ -74,10 +74,10 @@ fn draw_title(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     let paused = if app.is_paused { "  paused" } else { "" };
     let spans = vec![
         Span::styled("crossdock", bold),
-        Span::raw(format!(" {}", latest.dock.address)),
+        Span::raw(format!(" {}", latest.io.address)),
         Span::styled(paused, bold.fg(Color::Yellow)),
         Span::raw(format!("  in {}/s  out {}/s", count(records_in), count(records_out))),
-        Span::raw(format!("  {} sessions, {} clients", latest.dock.sessions, latest.dock.clients)),
+        Span::raw(format!("  {} sessions, {} clients", latest.io.sessions, latest.io.clients)),
     ];
     Line::from(spans).render(area, buffer);
 }

@@ -75,8 +75,8 @@ impl Daemon {
         let Events { mut events } = self.client.get(&format!("/v1/events?after={}", self.seen))?;
         self.seen = events.last().map_or(self.seen, |event| event.number);
         events.drain(..events.len().saturating_sub(MAX_EVENTS));
-        let dock = contexts.into_iter().next().unwrap_or_default();
-        Ok(Snapshot { at: Instant::now(), dock, platform, handlers, streams, history, events })
+        let io = contexts.into_iter().next().unwrap_or_default();
+        Ok(Snapshot { at: Instant::now(), io, platform, handlers, streams, history, events })
     }
 }
 

@@ -19,7 +19,7 @@ fn uses(clients: &[Value], pid: u32) -> Option<&Value> {
 }
 
 #[test]
-fn on_this_machine_records_go_by_shared_memory_unless_told_otherwise() {
+fn on_this_machine_records_go_by_shared_memory_by_default() {
     let (place, _daemon) = Place::with_daemon();
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
     place.wait_for_subscriptions(1);
@@ -102,7 +102,7 @@ fn an_attach_socket_of_ones_own_is_an_address() {
 }
 
 #[test]
-fn where_nobody_can_be_attached_to_is_said_with_what_would_mend_it() {
+fn where_nobody_can_be_attached_to_is_said_with_a_remedy() {
     let place = Place::new();
     place.write("flights.csv", FLIGHTS_CSV);
     let shm = ["--transport", "shm"];
@@ -132,7 +132,7 @@ fn a_daemon_that_lets_nobody_attach_is_reached_by_packets() {
 }
 
 #[test]
-fn who_may_not_attach_is_told_why_and_goes_by_packets() {
+fn who_may_not_attach_gets_the_reason_and_goes_by_packets() {
     let (place, _daemon) = with_sections("[attach]\nuids = [4294967294]\n");
     place.write("flights.csv", FLIGHTS_CSV);
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0).saying(&[", by UDP"]);
@@ -141,7 +141,7 @@ fn who_may_not_attach_is_told_why_and_goes_by_packets() {
 }
 
 #[test]
-fn one_client_more_than_there_may_be_is_told_the_bound() {
+fn one_client_more_than_there_may_be_is_answered_with_the_bound() {
     let (place, _daemon) = with_sections("[host]\nmax_clients = 1\n");
     let first = place.spawn(["subscribe", "SELECT * FROM A"]);
     place.wait_for_subscriptions(1);
@@ -264,7 +264,7 @@ fn configured_mailboxes_and_tasks_are_there_from_the_start() {
 fn what_is_configured_and_cannot_be_is_said_at_the_start() {
     let place = Place::new();
     let mailbox = "[[mailbox]]\nname = \"requests\"\n";
-    for (sections, told) in [
+    for (sections, words) in [
         (
             format!("{mailbox}[[task]]\ntask = \"ecko\"\nmailbox = \"requests\"\n"),
             &["task `ecko`", "requests", "echo"][..],
@@ -278,15 +278,15 @@ fn what_is_configured_and_cannot_be_is_said_at_the_start() {
         ("[services]\nfile = \"off\"\n".to_owned(), &["bad.toml:2:1", "did you mean `files`?"]),
     ] {
         place.write("bad.toml", &sections);
-        place.run(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]).with_code(2).saying(told);
+        place.run(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]).with_code(2).saying(words);
     }
     place.write("a.schema", FLIGHTS_SCHEMA);
-    for (sections, told) in [
+    for (sections, words) in [
         ("[services]\nfiles = \"nowhere\"\n", &["[services]", "nowhere"][..]),
         ("[attach]\naddress = \"unix:a.schema\"\n", &["unix:a.schema", "something else than a socket"]),
     ] {
         place.write("bad.toml", sections);
-        place.run(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]).with_code(1).saying(told);
+        place.run(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]).with_code(1).saying(words);
     }
     assert_eq!(names_in(place.path(".").as_path()), ["a.schema", "bad.toml"]);
 }

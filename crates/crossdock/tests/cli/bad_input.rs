@@ -24,7 +24,7 @@ fn a_misspelt_column_is_shown_with_a_caret_and_a_suggestion() {
 }
 
 #[test]
-fn an_unknown_stream_is_told_the_known_ones() {
+fn an_unknown_stream_is_answered_with_the_known_ones() {
     let (place, _daemon) = Place::with_daemon();
     let sql = "SELECT * FROM Flights";
     place.run(["subscribe", sql]).with_code(2).saying(&["`Flights`", "known: A", "add --wait"]);
@@ -132,9 +132,9 @@ fn a_bad_schema_is_named_with_its_line() {
 }
 
 #[test]
-fn wrong_options_are_told_what_is_right() {
+fn wrong_options_are_answered_with_what_is_right() {
     let place = Place::new();
-    for (arguments, told) in [
+    for (arguments, words) in [
         (&["publish", "A", "--rate", "fast"][..], "a rate is records a second"),
         (&["publish", "A", "--linger", "1"], "did you mean `1s`?"),
         (&["publish", "A", "--delimiter", ",,"], "one ASCII character"),
@@ -147,7 +147,7 @@ fn wrong_options_are_told_what_is_right() {
         (&["dance"], "unrecognized subcommand"),
         (&["serve", "--listen", "here"], "invalid socket address"),
     ] {
-        place.run(arguments).with_code(2).saying(&[told]);
+        place.run(arguments).with_code(2).saying(&[words]);
     }
 }
 

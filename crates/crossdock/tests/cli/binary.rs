@@ -75,14 +75,14 @@ fn a_feed_goes_through_as_it_is_and_is_queried_in_place() {
 }
 
 #[test]
-fn wrong_records_are_told_with_their_number_place_and_field() {
+fn wrong_records_are_reported_with_their_number_place_and_field() {
     let (place, _daemon) = Place::with_daemon();
     place.write("slots.layout", "layout foreign little packed length len +0\nlen u8\nname string slot u8 u8\n");
     // The second says that its name lies beyond its end.
     place.write("slots.bin", b"\x05\x03\x02ab\x05\x03\x09cd\x03\x03\x00");
     let publish = ["publish", "S", "slots.bin", "--schema", "slots.layout"];
-    let told = ["slots.bin: item 2, byte 5, field `name`"];
-    place.run(publish).with_code(1).saying(&told);
+    let words = ["slots.bin: item 2, byte 5, field `name`"];
+    place.run(publish).with_code(1).saying(&words);
     let skipped = place.run(publish.into_iter().chain(["--on-error", "skip"])).with_code(0);
     skipped.saying(&["skipped: item 2, byte 5, field `name`", "published 2 records", "skipped 1 row"]);
     // A length that nobody has: what follows is not to be found.

@@ -121,7 +121,7 @@ fn files_that_are_not_in_their_encoding_are_said_to_be_none() {
 }
 
 #[test]
-fn what_an_encoding_cannot_hold_is_refused_with_what_would_mend_it() {
+fn what_an_encoding_cannot_hold_is_refused_with_a_remedy() {
     let (place, _daemon) = with_flights();
     let sql = "SELECT flight AS \"flight number\" FROM A";
     place.run(["subscribe", sql, "--output", "xml"]).with_code(2).saying(&["field `flight number`", "give it another"]);

@@ -18,7 +18,7 @@ fn a_daemon_says_goodbye_and_takes_its_socket_away() {
         daemon.process.signal(signal);
         daemon.process.end().with_code(0).saying(&["goodbye"]);
         assert!(!place.socket().exists());
-        // Its sessions were told, so nobody waits for what will never come.
+        // Its sessions were notified, so nobody waits for what will never come.
         subscriber.end().with_code(1).saying(&["error: "]);
     }
 }

@@ -39,7 +39,7 @@ fn lists_print_as_tables_and_as_json() {
 #[test]
 fn what_goes_wrong_is_json_too() {
     let (place, _daemon) = Place::with_daemon();
-    for (request, status, told) in [
+    for (request, status, words) in [
         (get("/v1/nothing"), 404, "/v1/streams"),
         (get("/"), 404, "known"),
         (post("/v1/streams", ""), 405, "GET"),
@@ -53,7 +53,7 @@ fn what_goes_wrong_is_json_too() {
         let error = &body["error"];
         assert_eq!(found, status, "{body}");
         let hint = error["hint"].as_str().unwrap_or_default();
-        assert!(error["message"].is_string() && hint.contains(told), "{body}");
+        assert!(error["message"].is_string() && hint.contains(words), "{body}");
     }
 }
 
@@ -70,8 +70,8 @@ fn over_tcp_only_loopback_by_its_own_name_is_answered() {
     let (status, body) = ask(&foreign);
     assert_eq!((status, body["error"]["message"].as_str().map(|m| m.contains("pages.example"))), (403, Some(true)));
     // A page of elsewhere may send to loopback by its own name, and then says where it is from.
-    let wish = post("/v1/plan", r#"{"all":[]}"#);
-    let from = |origin: &str| wish.replace("Connection:", &format!("Origin: {origin}\r\nConnection:"));
+    let request = post("/v1/plan", r#"{"all":[]}"#);
+    let from = |origin: &str| request.replace("Connection:", &format!("Origin: {origin}\r\nConnection:"));
     for (origin, wanted) in [("http://localhost:3000", 200), ("https://pages.example", 403), ("null", 403)] {
         assert_eq!(ask(&from(origin)).0, wanted, "{origin}");
     }

@@ -25,7 +25,7 @@ fn wanted(place: &Place) -> Vec<(Value, Value)> {
     all.iter().map(|spec| (spec["name"].clone(), spec["parameters"]["every"].clone())).collect()
 }
 
-fn told(number: u32) -> Vec<(Value, Value)> {
+fn parameters_of(number: u32) -> Vec<(Value, Value)> {
     let specs = state(number);
     specs.as_array().unwrap().iter().map(|s| (s["name"].clone(), s["parameters"]["every"].clone())).collect()
 }
@@ -41,7 +41,7 @@ fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
     assert_eq!(status, 200, "{answer}");
     let mut before = 1;
     let (mut old, mut new) = (0, 0);
-    // How many other requests are answered before the kill: so few that it is the old state, so many that it is the new one. What is
+    // How many other requests are answered before the kill: few leave the old state, many the new one. What is
     // between is halved each time, so that most kills fall into the change.
     let (mut few, mut many) = (0u32, None);
     for round in 0..24u32 {
@@ -56,12 +56,12 @@ fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
         daemon.process.end();
         daemon = start();
         let found = wanted(&place);
-        if found == told(before) {
+        if found == parameters_of(before) {
             old += 1;
             few = requests.max(1);
             many = many.map(|many| many.max(few + 1));
         } else {
-            assert_eq!(found, told(next), "neither the state before (every = {before}) nor the next");
+            assert_eq!(found, parameters_of(next), "neither the state before (every = {before}) nor the next");
             (before, new) = (next, new + 1);
             many = Some(requests);
             few = few.min(requests.saturating_sub(1));

@@ -10,7 +10,7 @@ mod example;
 fn the_example_with_mailboxes_does_what_it_says() {
     let (place, daemon) = Place::with_configured_daemon("[node]\nname = \"west\"\n");
     for way in WAYS {
-        // By packets where it is told to, else by shared memory.
+        // By packets where that is requested, else by shared memory.
         let address = if way == "udp" { format!("udp://{}", daemon.address) } else { daemon.address.clone() };
         let seen = example::run(&address).unwrap();
         let node = format!("node west, by {way}");

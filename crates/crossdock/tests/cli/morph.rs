@@ -73,7 +73,7 @@ fn without_a_directory_what_is_kept_is_said_to_last_as_long_as_the_daemon() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_would_mend_it() {
+fn what_cannot_be_is_refused_with_a_remedy() {
     let (place, _daemon) = place_with_versions();
     for (arguments, texts) in [
         (&["conversions", "add", "A", "v2", "v1"][..], &["field `origin`", "rename OLD origin"][..]),
@@ -95,7 +95,7 @@ fn what_cannot_be_is_refused_with_what_would_mend_it() {
 }
 
 #[test]
-fn the_api_takes_conversions_and_tells_paths() {
+fn the_api_takes_conversions_and_lists_paths() {
     let (place, _daemon) = place_with_versions();
     let body = r#"{"stream":"A","from":{"version":2},"to":{"version":1},"conversion":"rename delay_s dep_delay"}"#;
     let (status, answer) = place.http(&post("/v1/conversions", body));

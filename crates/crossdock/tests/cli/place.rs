@@ -161,7 +161,7 @@ impl Place {
         }
     }
 
-    /// Waits until so many subscribers are there.
+    /// Waits until this number of subscribers is there.
     pub(crate) fn wait_for_subscriptions(&self, number: usize) {
         self.wait_for("subscriptions", |list| list.len() == number);
     }

@@ -78,7 +78,7 @@ fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
 fn what_is_wrong_with_a_change_is_said_as_the_document_says() {
     let (place, _daemon) = Place::with_daemon();
     let document = Document::of(&place);
-    for (method, path, body, status, told) in [
+    for (method, path, body, status, words) in [
         ("post", "/v1/handlers", "{}x", 400, "such as"),
         ("post", "/v1/handlers", r#"{"name":"late","sqll":""}"#, 400, "such as"),
         ("post", "/v1/handlers?dry_run=perhaps", r#"{"name":"late","sql":""}"#, 400, "dry_run=true"),
@@ -98,7 +98,7 @@ fn what_is_wrong_with_a_change_is_said_as_the_document_says() {
         let pattern = path.split('?').next().unwrap_or(path).replace("nobody", "{name}");
         document.holds(method, &pattern, found, &answer);
         let hint = answer["error"]["hint"].as_str().unwrap_or_default();
-        assert!(hint.contains(told), "{method} {path}: {answer}");
+        assert!(hint.contains(words), "{method} {path}: {answer}");
     }
 }
 
@@ -162,7 +162,7 @@ fn events_are_followed_until_ctrl_c() {
 }
 
 #[test]
-fn commands_on_handlers_say_what_would_mend_them() {
+fn commands_on_handlers_name_a_remedy() {
     let (place, _daemon) = Place::with_daemon();
     place.run(["handlers"]).with_code(0).saying(&["no handlers: `crossdock handler deploy`"]);
     place.run(["handlers", "late"]).with_code(1).saying(&["there is no handler `late`", "there are no handlers"]);
@@ -187,8 +187,8 @@ fn commands_on_handlers_say_what_would_mend_them() {
 fn a_plan_is_answered_and_changes_nothing() {
     let (place, _daemon) = Place::with_daemon();
     let document = Document::of(&place);
-    let wish = r#"{"deploy":{"name":"late","sql":"SELECT * FROM A WHERE dep_delay > 15"}}"#;
-    let (status, body) = place.http(&post("/v1/plan", wish));
+    let request = r#"{"deploy":{"name":"late","sql":"SELECT * FROM A WHERE dep_delay > 15"}}"#;
+    let (status, body) = place.http(&post("/v1/plan", request));
     assert_eq!((status, &body["applied"]), (200, &json!(false)));
     document.holds("post", "/v1/plan", status, &body);
     assert!(place.list("handlers").is_empty());
@@ -333,7 +333,7 @@ fn a_subscription_that_the_core_has_no_time_for_is_refused_by_its_figures() {
     let row = format!("UA,1545,EWR,IAH,2,{}\n", "a b c ".repeat(50));
     place.write("many.csv", "carrier,flight,origin,dest,dep_delay,note\n".to_owned() + &row.repeat(20_000));
     place.run(["publish", "A", "many.csv", "--schema", "a.schema"]).with_code(0);
-    // As if each of so many records a second were looked through a hundred times.
+    // As if each record were looked through a hundred times.
     let looks: Vec<String> = (0..100).map(|number| format!("note LIKE '%a{number}b%c%'")).collect();
     let dear = format!("SELECT flight FROM A WHERE {}", looks.join(" OR "));
     let explained = place.run(["explain", &dear]).with_code(0).stdout;

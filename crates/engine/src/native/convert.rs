@@ -10,7 +10,7 @@ use crate::handler::{Handler, HandlerCounters, Sink, Verdict};
 use crate::kernel::Records;
 use crate::program::MakeError;
 
-/// So many records are converted at a time: what they become is then still in the first-level cache.
+/// Number of records that are converted at a time: what they become is then still in the first-level cache.
 const CHUNK_RECORDS: usize = 64;
 
 pub(super) fn kind() -> NativeKind {

@@ -63,7 +63,7 @@ struct FoundField {
     /// The path that it has, or would have, in the source.
     path: Option<String>,
     /// Whether a rule says so.
-    is_told: bool,
+    is_from_rule: bool,
     index: Option<usize>,
 }
 
@@ -211,12 +211,12 @@ impl<'a> Names<'a> {
             Member::Leaf(index) => {
                 let name = pair.to.fields()[*index].name.as_str();
                 let own = name.get(skip..).unwrap_or(name);
-                let (path, is_told) = match pair.is_record {
+                let (path, is_from_rule) = match pair.is_record {
                     true => self.rules.source(&pair.whole(name), parent, own, is_group),
                     false => (Some(pair.from_path.to_owned()), false),
                 };
                 let index_found = path.as_deref().and_then(|path| pair.find_field(path));
-                found.fields[*index] = FoundField { path, is_told, index: index_found };
+                found.fields[*index] = FoundField { path, is_from_rule, index: index_found };
             }
             Member::Group(group) => {
                 let whole = pair.whole(&group.path);
@@ -270,13 +270,13 @@ impl<'a> Names<'a> {
         let own_null = is_null_itself(pair.to, index);
         let default = self.rules.default(&whole).map(|text| constant(field, text)).transpose()?;
         // How long a record is, and how many elements a list has, is worked out anew.
-        let tells_size = pair.laid.layout().foreign.as_ref().is_some_and(|foreign| foreign.tells_size(index));
-        let Some(from) = found.index.filter(|_| found.is_told || !tells_size) else {
+        let determines_size = pair.laid.layout().foreign.as_ref().is_some_and(|foreign| foreign.determines_size(index));
+        let Some(from) = found.index.filter(|_| found.is_from_rule || !determines_size) else {
             let path = found.path.as_deref().filter(|_| found.index.is_none());
             if let Some(from) = path.and_then(|path| pair.kind(path)) {
                 return Err(PlanProblem::Kind { from, to: field_kind(field) });
             }
-            if let Some(path) = path.filter(|path| found.is_told && holds(self.from, path, false)) {
+            if let Some(path) = path.filter(|path| found.is_from_rule && holds(self.from, path, false)) {
                 return Err(PlanProblem::Elsewhere { from: path.to_owned() });
             }
             return match default {
@@ -394,7 +394,7 @@ fn scalar(
 ) -> Result<Path, PlanProblem> {
     let (from, to) = (source.ty, field.ty);
     allowed(from, to, unit.is_some()).map_err(|problem| match problem {
-        TypeProblem::NoWay => PlanProblem::NoWay { from, to },
+        TypeProblem::NoConversion => PlanProblem::NoConversion { from, to },
         TypeProblem::NoUnit => PlanProblem::NoUnit { field: whole.to_owned(), from, to },
         TypeProblem::UselessUnit => PlanProblem::UselessUnit { from, to },
     })?;

@@ -46,7 +46,7 @@ pub(super) fn factor(from: FieldType, to: FieldType) -> Option<i64> {
     10_i64.checked_pow(scale(to)?.checked_sub(own)?.into())
 }
 
-/// So many units of 10 to the power of minus `from` as a decimal; `None` if digits would be lost, or it has no room.
+/// `unscaled` units of 10 to the power of minus `from` as a decimal; `None` if digits would be lost, or it has no room.
 pub(super) fn fit<'a>(unscaled: i128, from: u8, to: FieldType) -> Option<Value<'a>> {
     let FieldType::Decimal { bytes, scale } = to else { return None };
     let (least, greatest) = range(bytes);

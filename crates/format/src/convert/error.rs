@@ -49,7 +49,7 @@ pub enum PlanProblem {
     },
     /// No conversion by name leads from one type to the other.
     #[error("{from} does not become {to} by name; write the conversion as SQL, with what is meant")]
-    NoWay {
+    NoConversion {
         /// Type in the source.
         from: FieldType,
         /// Type in the target.
@@ -121,7 +121,7 @@ pub enum PlanProblem {
 /// What [`allowed`](super::value::allowed) has against two types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TypeProblem {
-    NoWay,
+    NoConversion,
     NoUnit,
     UselessUnit,
 }

@@ -70,7 +70,7 @@ pub(super) enum Op {
     Union(Box<UnionBits>),
 }
 
-/// What there is to say of a union.
+/// The description of a union.
 #[derive(Clone, Debug)]
 pub(super) struct UnionBits {
     /// The bits of the variants, in the row.

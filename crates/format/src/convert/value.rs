@@ -142,11 +142,11 @@ pub(super) fn allowed(from: FieldType, to: FieldType, has_unit: bool) -> Result<
     let time = |other: T| match (other.is_integer(), has_unit) {
         (true, true) => Ok(()),
         (true, false) => Err(TypeProblem::NoUnit),
-        (false, _) => Err(TypeProblem::NoWay),
+        (false, _) => Err(TypeProblem::NoConversion),
     };
     match (from, to) {
         // What a list holds, its type does not say.
-        (T::List, _) | (_, T::List) => Err(TypeProblem::NoWay),
+        (T::List, _) | (_, T::List) => Err(TypeProblem::NoConversion),
         (T::Timestamp, T::Timestamp) | (T::Bool, T::Bool) if has_unit => Err(TypeProblem::UselessUnit),
         (from, to) if from == to && !has_unit => Ok(()),
         (T::Timestamp, other) | (other, T::Timestamp) => time(other),
@@ -156,7 +156,7 @@ pub(super) fn allowed(from: FieldType, to: FieldType, has_unit: bool) -> Result<
         (T::Enum { .. }, other) | (other, T::Enum { .. }) if other.is_integer() || other.is_text() => Ok(()),
         (from, to) if is_number(from) && is_number(to) => Ok(()),
         (from, to) if is_text(from) && is_text(to) => Ok(()),
-        _ => Err(TypeProblem::NoWay),
+        _ => Err(TypeProblem::NoConversion),
     }
 }
 

@@ -335,7 +335,7 @@ impl Collector {
     }
 }
 
-/// So many bits from the lowest on.
+/// A mask of the lowest `bits` bits.
 fn ones(bits: u32) -> u64 {
     u64::MAX.checked_shr(64 - bits).unwrap_or_default()
 }

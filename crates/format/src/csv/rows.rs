@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_too_long_is_told_from_a_quote_that_is_open() {
+    fn a_row_that_is_too_long_differs_from_a_quote_that_is_open() {
         let options = CsvOptions { max_row_bytes: 10, ..CsvOptions::default() };
         let long = "found a row of more than 10 bytes";
         let open = "found a double quote that is not closed within 10 bytes";

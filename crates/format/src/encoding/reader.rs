@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// So many bytes, with those behind them.
+    /// Takes `len` bytes, with those after them.
     #[inline]
     pub(crate) fn take(&mut self, len: u64) -> Result<Run<'a>, ReadFlaw> {
         let len = usize::try_from(len).map_err(|_| ReadFlaw::Cut)?;

@@ -33,19 +33,19 @@ impl Decoder for JsonDecoder {
 /// JSON lines that are refused where text is not UTF-8, unless it may be mended.
 pub(super) struct JsonOutput {
     encoder: JsonEncoder,
-    mends_text: bool,
+    repairs_text: bool,
 }
 
 impl JsonOutput {
     pub(super) fn new(format: &Format, options: &EncodingOptions) -> Self {
-        Self { encoder: JsonEncoder::new(format), mends_text: options.allows(Loss::InvalidText) }
+        Self { encoder: JsonEncoder::new(format), repairs_text: options.allows(Loss::InvalidText) }
     }
 }
 
 impl Encoder for JsonOutput {
     #[inline]
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
-        if self.mends_text {
+        if self.repairs_text {
             self.encoder.record(record, out);
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl Decoder for CsvInput {
 pub(super) struct CsvOutput {
     encoder: CsvEncoder,
     header: bool,
-    mends_text: bool,
+    repairs_text: bool,
     /// Nested records that may be there with nothing in them, which their columns do not tell; none where that is allowed.
     bare: Vec<Group>,
 }
@@ -130,12 +130,12 @@ impl CsvOutput {
             let problem = EncodingProblem::Lossy { encoding, why, loss: Loss::ListAsJson };
             return Err(EncodingError::new(problem).in_field(&list.name));
         }
-        let mends_text = options.allows(Loss::InvalidText);
+        let repairs_text = options.allows(Loss::InvalidText);
         let mut bare = Vec::new();
         if !options.allows(Loss::Null) {
             find_bare(format, format.tree(), &mut bare);
         }
-        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header, mends_text, bare })
+        Ok(Self { encoder: CsvEncoder::new(format, &options.csv)?, header: options.csv_header, repairs_text, bare })
     }
 
     /// Refuses a record in which a nested record would read back as null.
@@ -169,7 +169,7 @@ impl Encoder for CsvOutput {
 
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
         self.check_bare(record)?;
-        if self.mends_text {
+        if self.repairs_text {
             self.encoder.record(record, out);
             return Ok(());
         }

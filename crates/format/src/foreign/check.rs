@@ -54,7 +54,7 @@ pub(crate) enum LengthRule {
 
 impl ForeignLayout {
     /// Whether a field says how long the record is, or how many elements a list has.
-    pub(crate) fn tells_size(&self, field: usize) -> bool {
+    pub(crate) fn determines_size(&self, field: usize) -> bool {
         let counts = |put: &Put| matches!(put.read, Read::Here { count: Length::Field { of, .. }, .. } if of == field);
         matches!(self.rule, LengthRule::Field { of, .. } if of == field) || self.puts.iter().any(counts)
     }

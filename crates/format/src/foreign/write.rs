@@ -26,7 +26,7 @@ pub(crate) struct Put {
 
 impl Put {
     pub(crate) fn is_nullable(&self, which: Specs) -> bool {
-        self.is_nullable || (which == Specs::Twin && self.is_derived)
+        self.is_nullable || (which == Specs::Natural && self.is_derived)
     }
 }
 
@@ -205,7 +205,7 @@ impl Writer<'_> {
     /// Has the discriminator tell which variant is there.
     fn union(&mut self, part: &Part<'_>, union: &Group) -> Result<(), ValueError> {
         let there = part.values.variant(union);
-        match there.and_then(|variant| told_by(part, variant)) {
+        match there.and_then(|variant| determined_by(part, variant)) {
             Some((of, load, values)) => {
                 let now = load.value(self.bytes(), part.base);
                 if !part.values.is_null(of) {
@@ -224,11 +224,11 @@ impl Writer<'_> {
 
     /// Has the discriminator have a value that stands for no variant.
     fn no_variant(&mut self, part: &Part<'_>, union: &Group) -> Result<(), ValueError> {
-        let Some((of, load, _)) = union.members.first().and_then(|variant| told_by(part, variant)) else {
+        let Some((of, load, _)) = union.members.first().and_then(|variant| determined_by(part, variant)) else {
             return Ok(());
         };
         let is_case = |value| {
-            union.members.iter().filter_map(|of| told_by(part, of)).any(|(_, _, values)| values.contains(&value))
+            union.members.iter().filter_map(|of| determined_by(part, of)).any(|(_, _, values)| values.contains(&value))
         };
         if !is_case(load.value(self.bytes(), part.base)) {
             return Ok(());
@@ -497,7 +497,7 @@ fn list_end(part: &Part<'_>, field: usize, offset: u32, count: usize) -> usize {
 }
 
 /// The field that tells whether a variant is there, as a number, and its values that say so.
-fn told_by<'a>(part: &Part<'a>, variant: &Member) -> Option<(usize, &'a Number, &'a [i128])> {
+fn determined_by<'a>(part: &Part<'a>, variant: &Member) -> Option<(usize, &'a Number, &'a [i128])> {
     let test = match variant {
         Member::Leaf(field) => {
             let own = part.foreign.puts.get(*field)?.null.is_some();

@@ -130,7 +130,7 @@ impl Plain {
     fn member(&mut self, shape: &Shape, before: usize, scan: &mut Scan<'_>) -> Option<Option<usize>> {
         let likely = *self.next.get(before)?;
         let index = match self.members.get(likely) {
-            Some(member) if scan.take_sought(&member.name) => likely,
+            Some(member) if scan.take_needle(&member.name) => likely,
             _ => match self.look_up(shape, before, scan)? {
                 Some(index) => index,
                 None => return Some(None),

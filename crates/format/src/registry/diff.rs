@@ -86,8 +86,8 @@ impl Diff {
     pub fn of(reader: &Format, written: &Format) -> Diff {
         let CompatReport { fields, flaws, unions } = CompatReport::of(written, reader);
         let words = |field: &Field| notation::one_line(&field.type_spec());
-        let seen = |(field, fate): (&Field, FieldCompat)| {
-            let seen = match fate {
+        let seen = |(field, compat): (&Field, FieldCompat)| {
+            let seen = match compat {
                 FieldCompat::Same => Seen::Same,
                 FieldCompat::Null => Seen::Null,
                 FieldCompat::NeverNull => Seen::NeverNull,

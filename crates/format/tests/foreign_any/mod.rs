@@ -24,8 +24,8 @@ struct Shape {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Told by others: left out.
-    Told,
+    /// Derived from other fields: left out.
+    Derived,
     /// From the least to the greatest, but for the one that stands for null.
     Number {
         least: i128,
@@ -87,15 +87,15 @@ pub fn layout(seed: u64) -> Layout {
         depth: 0,
     };
     writer.text += "head record { len u32 be; flags u16; kind u8 bits 0..4; spare u8 bits 4..8 }\nn u8\n";
-    let head = ["len", "flags", "kind", "spare"].map(|_| Shape { nullable: false, kind: Kind::Told });
+    let head = ["len", "flags", "kind", "spare"].map(|_| Shape { nullable: false, kind: Kind::Derived });
     // Nobody tells these two of the fixed layouts, so they are set.
     let mut head = head.to_vec();
     if !grows {
         head[0].kind = Kind::Number { least: 0, greatest: 1000, null: None };
     }
     head[3].kind = Kind::Number { least: 0, greatest: 15, null: None };
-    let told = |is_told: bool| match is_told {
-        true => Kind::Told,
+    let derived_or_given = |is_derived: bool| match is_derived {
+        true => Kind::Derived,
         false => Kind::Number { least: 0, greatest: 9, null: None },
     };
     let has_count = grows && writer.source.below(2) == 0;
@@ -114,10 +114,10 @@ pub fn layout(seed: u64) -> Layout {
             kind: Kind::List { element: element.into(), count: None, is_record: false },
         });
     }
-    head[1].kind = told(writer.bits > 0);
-    head[2].kind = told(has_union);
+    head[1].kind = derived_or_given(writer.bits > 0);
+    head[2].kind = derived_or_given(has_union);
     fields.insert(0, Shape { nullable: false, kind: Kind::Record(head) });
-    fields.insert(1, Shape { nullable: false, kind: told(has_count) });
+    fields.insert(1, Shape { nullable: false, kind: derived_or_given(has_count) });
     let text = writer.text;
     let format = Format::parse_schema(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     Layout { text, format, fields }
@@ -326,7 +326,7 @@ fn there(builder: &mut RecordBuilder, member: &Member, shape: &Shape, source: &m
             let variant = source.below(variants.len() as u64) as usize;
             there(builder, &group.members[variant], &variants[variant], source);
         }
-        (Member::Leaf(_), Kind::Told) => {}
+        (Member::Leaf(_), Kind::Derived) => {}
         (Member::Leaf(field), Kind::List { element, count, is_record }) => {
             builder.begin_list(*field).unwrap();
             for _ in 0..count.unwrap_or_else(|| source.below(4)) {

@@ -32,7 +32,7 @@ pub struct Node {
 pub enum Shape {
     Leaf(TypeSpec),
     Record(Vec<Node>),
-    /// The variants, and those of the source's union that are not among them, nor told to be left out.
+    /// The variants, and those of the source's union that are not among them, nor left out by a rule.
     Union(Vec<Node>, Vec<String>),
     List(Box<Shape>, Option<u32>),
 }
@@ -121,9 +121,9 @@ impl Draw {
                 0 => lost.push(layout),
                 1 => self.rule(Rule::Drop { field: from }),
                 2 if !are_variants => self.wrapped_or_hoisted(spec, at, &mut nodes),
-                fate => {
+                compat => {
                     let mut name = spec.name.clone();
-                    if fate < 5 {
+                    if compat < 5 {
                         name = self.name();
                         self.rule(Rule::Rename { from, to: join(&at.to, &name) });
                     }

@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn what_is_no_daemon_is_told_apart() {
+    fn what_is_no_daemon_is_recognised() {
         let files = files();
         let fds: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
         let more: Vec<_> = fds.iter().chain(&fds[..2]).copied().collect();

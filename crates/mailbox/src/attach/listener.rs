@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_gave_up_is_still_told_apart() {
+    fn one_that_gave_up_is_still_distinguished() {
         let address = AttachAddr::Abstract(format!("crossdock-test-gone-{}", std::process::id()));
         let listener = AttachListener::bind(&address, false).unwrap();
         drop(connected(&address));

@@ -53,8 +53,8 @@ impl RawDaemon {
         let (ours, theirs) = pair()?;
         let peer = crate::attach::Peer::of(ours.as_fd())?;
         let bell = BellPage::new()?;
-        let (prepared, parcel) = Prepared::new(peer, ours, domain, &bell)?;
-        parcel.send(ClientKey::new(1, 7))?;
+        let (prepared, reply) = Prepared::new(peer, ours, domain, &bell)?;
+        reply.send(ClientKey::new(1, 7))?;
         let attachment = greet(theirs).map_err(io::Error::other)?;
         let control = prepared.control.clone();
         let condition = |index| HostCondition::new(&control, ControlLayout::condition(index));

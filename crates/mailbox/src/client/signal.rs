@@ -51,7 +51,7 @@ enum State {
     Waits,
     /// The answer, filed for the caller.
     Answered(Signal),
-    /// Who asked is gone; the answer is to be given back. The side of the mailbox stays open until then.
+    /// The caller is gone; the answer is to be given back. The side of the mailbox stays open until then.
     Abandoned(Arc<Claim>),
 }
 

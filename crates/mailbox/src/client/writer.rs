@@ -176,9 +176,9 @@ const WRITTEN_AHEAD: usize = 4;
 enum Request {
     /// None is asked for.
     None,
-    /// So many bytes are asked for, and will be granted once they are to be had.
+    /// This number of bytes is requested, and will be granted once they are to be had.
     Waits(u32),
-    /// So many bytes are asked for, to be had now or refused.
+    /// This number of bytes is requested, to be had now or refused.
     Tries(u32),
 }
 

@@ -41,7 +41,7 @@ impl ClientKey {
     }
 }
 
-/// Low bits of a client's number: its place. So many clients at most.
+/// Low bits of a client's number: its place, which bounds the number of clients.
 pub(crate) const INDEX_BITS: u32 = 12;
 
 /// One side of a mailbox, in rings.

@@ -150,7 +150,7 @@ impl HostInterface {
     }
 
     /// Tells a port's client that its mailbox is gone.
-    pub(super) fn tell_closed(&mut self, key: PortKey, reason: Reason) {
+    pub(super) fn notify_closed(&mut self, key: PortKey, reason: Reason) {
         let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) else { return };
         port.down.push(Descriptor { op: down::CLOSED, target: reason as u16, ..Descriptor::default() });
         self.notify(key.client);

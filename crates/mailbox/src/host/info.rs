@@ -22,10 +22,10 @@ pub struct HostCounters {
     pub undeliverable: u64,
     /// Syncs and conditions of other domains that a client meant to write or signal.
     pub foreign: u64,
-    /// Slots that a client gave back after their port was closed: no breach.
+    /// Slots that a client gave back after their port was closed: no violation.
     pub late: u64,
     /// Errors that were not reported to a client because it asked for none.
-    pub untold: u64,
+    pub unreported: u64,
 }
 
 /// One attached client.

@@ -203,7 +203,7 @@ impl HostInterface {
             let arrival = match taken {
                 Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
                 Taken::Signal(entry) => self.take_signal(client, &entry),
-                Taken::Astray => self.breach(client, ProtocolViolation::Astray),
+                Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
             self.finished.extend(arrival);
         }
@@ -411,7 +411,7 @@ impl HostInterface {
             self.free(message);
         }
         for port in mailbox.writer.into_iter().chain(mailbox.reader) {
-            self.tell_closed(port, reason);
+            self.notify_closed(port, reason);
         }
         self.refuse_gets(mailbox.gets, reason);
         // Allocations that wait for it are refused when they are next looked at.

@@ -77,7 +77,7 @@ impl Span {
 #[allow(clippy::vec_box)] // it is the boxes that are kept
 pub(crate) struct Spares(Vec<Box<Span>>);
 
-/// So many are kept.
+/// The greatest number of spare spans.
 const MOST_SPARES: usize = 4096;
 
 impl Spares {

@@ -241,7 +241,7 @@ pub struct HostInterface {
     below: Vec<PortKey>,
     /// Ports that could not be given what they are due; tried again when something was freed, a few at a time.
     waiting: VecDeque<PortKey>,
-    /// So many of them are still to be tried again.
+    /// Number of them that are still to be tried again.
     to_retry: usize,
     /// Mailboxes whose next message could not be copied for its reader; the same.
     stuck: Vec<MailboxKey>,
@@ -336,7 +336,7 @@ impl HostInterface {
             let arrival = match taken {
                 Taken::Descriptor(entry, next) => self.take_descriptor(client, port, &entry, next.as_ref()),
                 Taken::Signal(entry) => self.take_signal(client, &entry),
-                Taken::Astray => self.breach(client, ProtocolViolation::Astray),
+                Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
             if self.taken.is_multiple_of(FEED_EVERY) {
                 self.feed();

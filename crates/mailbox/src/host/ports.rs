@@ -45,7 +45,7 @@ impl HostInterface {
                     }
                     self.arrive(mailbox, message)
                 }
-                Err(breach) => self.breach(client, breach),
+                Err(violation) => self.report_violation(client, violation),
             };
         }
         let carried_out = match entry.op {
@@ -56,7 +56,7 @@ impl HostInterface {
         };
         match carried_out {
             Ok(()) => None,
-            Err(breach) => self.breach(client, breach),
+            Err(violation) => self.report_violation(client, violation),
         }
     }
 
@@ -95,8 +95,8 @@ impl HostInterface {
         let holder = self.at(client)?;
         let target = match holder.opened(entry.target) {
             Ok(open) if open.side == Side::Write => open.mailbox,
-            Ok(_) => return self.breach(client, ProtocolViolation::NotOpen(entry.target)),
-            Err(breach) => return self.breach(client, breach),
+            Ok(_) => return self.report_violation(client, ProtocolViolation::NotOpen(entry.target)),
+            Err(violation) => return self.report_violation(client, violation),
         };
         let slots = match number {
             SIGNALS => &mut holder.signals.slots,
@@ -111,7 +111,7 @@ impl HostInterface {
                 }
                 self.arrive(target, message)
             }
-            Err(breach) => self.breach(client, breach),
+            Err(violation) => self.report_violation(client, violation),
         }
     }
 
@@ -370,10 +370,10 @@ impl HostInterface {
 
     /// Ends a client that broke the protocol.
     #[cold]
-    pub(super) fn breach(&mut self, client: u32, breach: ProtocolViolation) -> Option<Arrival> {
+    pub(super) fn report_violation(&mut self, client: u32, violation: ProtocolViolation) -> Option<Arrival> {
         let key = self.at(client)?.key;
         self.counters.violations += 1;
         self.remove_client(key);
-        Some(Arrival::Violation { client: key, reason: breach.to_string() })
+        Some(Arrival::Violation { client: key, reason: violation.to_string() })
     }
 }

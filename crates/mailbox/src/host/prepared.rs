@@ -130,7 +130,7 @@ impl Prepared {
         let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None)?);
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = WakePipe::new()?;
-        let parcel = AttachReply {
+        let reply = AttachReply {
             socket: socket.try_clone()?,
             domain: domain.clone(),
             control: control.clone(),
@@ -138,7 +138,7 @@ impl Prepared {
             doorbell: doorbell.try_clone()?,
             wake: wake.read.try_clone()?,
         };
-        Ok((Prepared { peer, socket, domain: domain.clone(), control, doorbell, wake }, parcel))
+        Ok((Prepared { peer, socket, domain: domain.clone(), control, doorbell, wake }, reply))
     }
 }
 

@@ -89,14 +89,14 @@ impl SignalReader {
     pub(super) fn pop(&mut self) -> Option<Signal> {
         let entry = self.ring.pop();
         if self.ring.position() - self.reported >= SIGNAL_ENTRIES as u64 / 4 {
-            self.tell();
+            self.report_progress();
         }
         entry
     }
 
     /// Tells the client how far it got: to be called when there is nothing more.
     #[inline]
-    pub(super) fn tell(&mut self) {
+    pub(super) fn report_progress(&mut self) {
         let taken = self.ring.position();
         if taken != self.reported {
             self.reported = taken;
@@ -321,7 +321,7 @@ impl Rings {
         let is_lane = matches!(ring.up, Up::Lane);
         if !is_ready && !is_lane {
             if let Up::Signals(ring) = &mut ring.up {
-                ring.tell();
+                ring.report_progress();
             }
             return None;
         }

@@ -55,7 +55,7 @@ impl HostInterface {
         };
         match carried_out {
             Ok(()) => None,
-            Err(breach) => self.breach(client, breach),
+            Err(violation) => self.report_violation(client, violation),
         }
     }
 
@@ -98,8 +98,8 @@ impl HostInterface {
         let holder = self.at(client)?;
         let mailbox = match holder.opened(head.target) {
             Ok(open) if open.side == Side::Write => open.mailbox,
-            Ok(_) => return self.breach(client, ProtocolViolation::NotOpen(head.target)),
-            Err(breach) => return self.breach(client, breach),
+            Ok(_) => return self.report_violation(client, ProtocolViolation::NotOpen(head.target)),
+            Err(violation) => return self.report_violation(client, violation),
         };
         match holder.signals.slots.take_granted(head) {
             Ok(message) => {
@@ -107,7 +107,7 @@ impl HostInterface {
                 self.feed_waiting_allocs(client);
                 self.arrive(mailbox, message)
             }
-            Err(breach) => self.breach(client, breach),
+            Err(violation) => self.report_violation(client, violation),
         }
     }
 
@@ -115,14 +115,14 @@ impl HostInterface {
         let holder = self.at(client)?;
         let open = match holder.opened(head.target) {
             Ok(open) => open,
-            Err(breach) => return self.breach(client, breach),
+            Err(violation) => return self.report_violation(client, violation),
         };
         let target = open.mailbox;
         match holder.signals.slots.take(head, true) {
             // Who reads a mailbox may put back what is of it, and no more.
             Ok(given) if open.side == Side::Read && given.message.0.origin != target => {
                 self.free(given.message);
-                self.breach(client, ProtocolViolation::NotOpen(head.target))
+                self.report_violation(client, ProtocolViolation::NotOpen(head.target))
             }
             Ok(given) => {
                 holder.messages_in += 1;
@@ -132,7 +132,7 @@ impl HostInterface {
                 self.feed_waiting_allocs(client);
                 self.arrive(target, given.message)
             }
-            Err(breach) => self.breach(client, breach),
+            Err(violation) => self.report_violation(client, violation),
         }
     }
 
@@ -382,7 +382,7 @@ impl HostInterface {
     /// A client writes a sync: another client's, or the result of an upcall that the core made into it.
     fn take_sync_write(&mut self, client: u32, word: u64, value: u64) -> Option<Arrival> {
         let Some(sync) = SyncAddress::from_word(word) else {
-            return self.breach(client, ProtocolViolation::NoSync(word));
+            return self.report_violation(client, ProtocolViolation::NoSync(word));
         };
         if sync.pool == SyncPool::Client {
             if self.same_domain(client, sync.client) {
@@ -450,7 +450,7 @@ impl HostInterface {
     pub fn tell_error(&mut self, client: ClientKey, reason: Reason, detail: u64) {
         let Some(holder) = self.client_mut(client) else { return };
         if holder.signals.error_credits == 0 {
-            self.counters.untold += 1;
+            self.counters.unreported += 1;
             return;
         }
         holder.signals.error_credits -= 1;

@@ -69,7 +69,7 @@ pub(crate) struct Given {
 }
 
 impl Slots {
-    /// So many slots, whose generations start at `generation`.
+    /// `count` slots, whose generations start at `generation`.
     pub(crate) fn new(count: u16, generation: u16) -> Slots {
         let slot = || Slot { state: State::Empty, generation, message: None };
         Slots {
@@ -213,7 +213,7 @@ mod tests {
         let mut slots = Slots::new(2, 0);
         let grant = slots.grant(message(128, 64)).unwrap();
         let put = Descriptor { offset: 136, len: 56, ..grant };
-        for (wrong, breach) in [
+        for (wrong, violation) in [
             (Descriptor { slot: 2, ..put }, ProtocolViolation::NoSlot(2)),
             (Descriptor { slot: 1, ..put }, ProtocolViolation::NotHeld(1)),
             (Descriptor { generation: put.generation + 1, ..put }, ProtocolViolation::NotHeld(put.slot)),
@@ -224,7 +224,7 @@ mod tests {
                 ProtocolViolation::Outside { slot: put.slot, offset: 136, len: u32::MAX },
             ),
         ] {
-            assert_eq!(slots.take_granted(&wrong).err(), Some(breach));
+            assert_eq!(slots.take_granted(&wrong).err(), Some(violation));
         }
         let taken = slots.take_granted(&put).unwrap();
         assert_eq!((taken.0.start, taken.0.len), (136, 56));

@@ -142,7 +142,7 @@ impl CoreLane {
 pub(crate) struct ClientLane {
     words: Words,
     /// How often the lane was passed, as far as this side took part in it: twice that, and one more if the next pass is the client's.
-    /// So many bits that no thread can be away until a number comes again.
+    /// Number of bits, large enough that no thread can be away until a number comes again.
     state: AtomicU64,
     /// Which thread passes next, if it is the client's turn; 0 before the first pass.
     holder: AtomicU64,

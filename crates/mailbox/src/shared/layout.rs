@@ -28,7 +28,7 @@ pub(crate) const UPCALL_CONDITION: u16 = 1;
 pub(crate) const FREE_CONDITION: u16 = 2;
 
 /// Areas start on two cache lines: x86 fetches them in pairs.
-const APART_BYTES: usize = 128;
+const PADDING_BYTES: usize = 128;
 /// Conditions and syncs have a cache line each: different threads wait on them.
 const CELL_BYTES: usize = 64;
 const PAGE_BYTES: usize = 4096;
@@ -37,18 +37,18 @@ const SIGNAL_RING_BYTES: usize = SIGNAL_ENTRIES * Signal::WORDS * 8;
 const PORT_RING_BYTES: usize = PORT_ENTRIES * Descriptor::WORDS * 8;
 /// From one port's ring to the next. Not a power of two: else the entries that a core looks at, port by port, would all
 /// compete for the same few places of its cache.
-const PORT_RING_STRIDE: usize = PORT_RING_BYTES + APART_BYTES;
+const PORT_RING_STRIDE: usize = PORT_RING_BYTES + PADDING_BYTES;
 
 const ARMED_AT: usize = 0;
 /// One cache line, and the one that is fetched beside it.
-const LANE_BYTES: usize = APART_BYTES;
+const LANE_BYTES: usize = PADDING_BYTES;
 const _: () = assert!(LANE_WORDS * 8 <= CELL_BYTES, "the lane is one line");
-const LANE_AT: usize = ARMED_AT + APART_BYTES;
+const LANE_AT: usize = ARMED_AT + PADDING_BYTES;
 const CONDITIONS_AT: usize = LANE_AT + LANE_BYTES;
 const CLIENT_SYNCS_AT: usize = CONDITIONS_AT + CONDITIONS * CELL_BYTES;
 const SIGNAL_UP_AT: usize = CLIENT_SYNCS_AT + SYNCS * CELL_BYTES;
-const SIGNAL_DOWN_AT: usize = SIGNAL_UP_AT + SIGNAL_RING_BYTES + APART_BYTES;
-const PORTS_UP_AT: usize = SIGNAL_DOWN_AT + SIGNAL_RING_BYTES + APART_BYTES;
+const SIGNAL_DOWN_AT: usize = SIGNAL_UP_AT + SIGNAL_RING_BYTES + PADDING_BYTES;
+const PORTS_UP_AT: usize = SIGNAL_DOWN_AT + SIGNAL_RING_BYTES + PADDING_BYTES;
 const PORTS_DOWN_AT: usize = PORTS_UP_AT + PORTS * PORT_RING_STRIDE;
 const END: usize = PORTS_DOWN_AT + PORTS * PORT_RING_STRIDE;
 
@@ -133,11 +133,11 @@ mod tests {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
         }
         for &(at, bytes) in &areas {
-            assert_eq!(at % if bytes == CELL_BYTES { CELL_BYTES } else { APART_BYTES }, 0, "{at}");
+            assert_eq!(at % if bytes == CELL_BYTES { CELL_BYTES } else { PADDING_BYTES }, 0, "{at}");
             assert!(at + bytes <= ControlLayout::BYTES);
         }
         for start in [ControlLayout::condition(0), ControlLayout::client_sync(0)] {
-            assert_eq!(start % APART_BYTES, 0);
+            assert_eq!(start % PADDING_BYTES, 0);
         }
         assert_eq!(ControlLayout::BYTES % PAGE_BYTES, 0);
     }

@@ -32,7 +32,7 @@ unsafe impl Atomic for AtomicU32 {
     }
 }
 
-/// So many words, a power of two of them, and the segment that they lie in.
+/// Words, a power of two of them, and the segment that they lie in.
 #[cfg(not(loom))]
 pub(crate) struct Words<A = AtomicU64> {
     base: NonNull<A>,

@@ -1,4 +1,4 @@
-//! A client that does what it is told, word by word: in a thread of this process or in a process of its own, so that a test of
+//! A client that follows commands, word by word: in a thread of this process or in a process of its own, so that a test of
 //! mailboxes need not care where their ends are.
 
 use super::LONG;
@@ -33,7 +33,7 @@ pub(crate) fn started() -> Option<(String, OwnedFd)> {
     Some((address, std::io::stdin().as_fd().try_clone_to_owned().unwrap()))
 }
 
-/// Content of a message: told apart by `seed`, and no two stretches of it alike.
+/// Content of a message: distinguished by `seed`, and no two stretches of it alike.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = (at as u64 * 7 + (at as u64 >> 8) + seed * 31) as u8;
@@ -227,41 +227,41 @@ impl Hands {
     }
 
     fn obey_put(&mut self, words: &[&str]) -> Result<String, String> {
-        let told = |error| format!("{error:?}");
+        let reported = |error| format!("{error:?}");
         let to = words.last().and_then(|name| self.writers.get(*name)).map(|(_, number)| *number);
         let mut writer = words.get(1).and_then(|name| self.writers.get_mut(*name)).map(|(writer, _)| writer);
         let mut writer = || writer.take().unwrap();
         match *words {
             ["begin-put", _, id, len, how] => {
-                let put = writer().begin_put(number(len), wait(how)).map_err(told)?;
+                let put = writer().begin_put(number(len), wait(how)).map_err(reported)?;
                 self.puts.insert(number(id), put);
             }
-            ["try-put", _, id, len] => match writer().try_begin_put(number(len)).map_err(told)? {
+            ["try-put", _, id, len] => match writer().try_begin_put(number(len)).map_err(reported)? {
                 Some(put) => drop(self.puts.insert(number(id), put)),
                 None => return Ok("none".to_owned()),
             },
             ["fill", id, seed] => fill(self.puts.get_mut(&number(id)).unwrap(), number(seed)),
             ["cut-put", id, prefix, suffix] => {
-                self.puts.get_mut(&number(id)).unwrap().adjust(number(prefix), number(suffix)).map_err(told)?;
+                self.puts.get_mut(&number(id)).unwrap().adjust(number(prefix), number(suffix)).map_err(reported)?;
             }
-            ["end-put", _, id] => writer().end_put(self.puts.remove(&number(id)).unwrap()).map_err(told)?,
+            ["end-put", _, id] => writer().end_put(self.puts.remove(&number(id)).unwrap()).map_err(reported)?,
             ["move-put", _, id, _] => {
-                writer().enqueue(self.puts.remove(&number(id)).unwrap(), to.unwrap()).map_err(told)?;
+                writer().enqueue(self.puts.remove(&number(id)).unwrap(), to.unwrap()).map_err(reported)?;
             }
             ["put", _, seed, len] => {
                 let writer = writer();
-                let mut put = writer.begin_put(number(len), Wait::Block).map_err(told)?;
+                let mut put = writer.begin_put(number(len), Wait::Block).map_err(reported)?;
                 fill(&mut put, number(seed));
-                writer.end_put(put).map_err(told)?;
+                writer.end_put(put).map_err(reported)?;
             }
-            // So many messages that say who wrote them and as which.
+            // A number of messages that say who wrote them and as which.
             ["pour", _, from, count] => {
                 let writer = writer();
                 for at in 0..number::<u32>(count) {
                     let text = format!("{from}:{at}");
-                    let mut put = writer.begin_put(text.len(), Wait::Block).map_err(told)?;
+                    let mut put = writer.begin_put(text.len(), Wait::Block).map_err(reported)?;
                     put.copy_from_slice(text.as_bytes());
-                    writer.end_put(put).map_err(told)?;
+                    writer.end_put(put).map_err(reported)?;
                 }
             }
             _ => panic!("order `{words:?}`"),
@@ -270,19 +270,19 @@ impl Hands {
     }
 
     fn obey_get(&mut self, words: &[&str]) -> Result<String, String> {
-        let told = |error| format!("{error:?}");
+        let reported = |error| format!("{error:?}");
         let to = words.last().and_then(|name| self.writers.get(*name)).map(|(_, number)| *number);
         let mut reader = words.get(1).and_then(|name| self.readers.get_mut(*name)).map(|(reader, _)| reader);
         let mut reader = || reader.take().unwrap();
         match *words {
             ["get", _, id, how] => {
-                let message = reader().begin_get(wait(how)).map_err(told)?;
+                let message = reader().begin_get(wait(how)).map_err(reported)?;
                 let seen = mark(&message);
                 self.messages.insert(number(id), message);
                 return Ok(seen);
             }
             ["try-get", _, id] => {
-                let Some(message) = reader().try_begin_get().map_err(told)? else { return Ok("none".to_owned()) };
+                let Some(message) = reader().try_begin_get().map_err(reported)? else { return Ok("none".to_owned()) };
                 let seen = mark(&message);
                 self.messages.insert(number(id), message);
                 return Ok(seen);
@@ -291,12 +291,12 @@ impl Hands {
             ["place", id] => return Ok(place(self.messages[&number(id)].as_ptr())),
             ["place-of-put", id] => return Ok(place(self.puts[&number(id)].as_ptr())),
             ["cut", id, prefix, suffix] => {
-                self.messages.get_mut(&number(id)).unwrap().adjust(number(prefix), number(suffix)).map_err(told)?;
+                self.messages.get_mut(&number(id)).unwrap().adjust(number(prefix), number(suffix)).map_err(reported)?;
             }
             ["end-get", _, id] => reader().end_get(self.messages.remove(&number(id)).unwrap()),
             ["move", _, id, _] => {
                 let message = self.messages.remove(&number(id)).unwrap();
-                reader().enqueue(message, to.unwrap()).map_err(told)?;
+                reader().enqueue(message, to.unwrap()).map_err(reported)?;
             }
             // On another thread.
             ["drop", id] => {
@@ -308,7 +308,7 @@ impl Hands {
             ["drain", _] => {
                 let (reader, mut said) = (reader(), Vec::new());
                 loop {
-                    let message = reader.begin_get(soon()).map_err(told)?;
+                    let message = reader.begin_get(soon()).map_err(reported)?;
                     let text = String::from_utf8(message.to_vec()).unwrap();
                     reader.end_get(message);
                     if text.is_empty() {

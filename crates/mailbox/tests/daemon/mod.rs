@@ -70,7 +70,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// With so many domains, each with an address of its own.
+    /// With this number of domains, each with an address of its own.
     pub(crate) fn new(config: HostConfig, domains: usize) -> Daemon {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("crossdock-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -113,7 +113,7 @@ impl Daemon {
     pub(crate) fn held_up<R>(&self, work: impl FnOnce() -> R) -> R {
         let ((is_held, held), (release, released)) = (channel(), channel::<()>());
         self.order(Box::new(move |_| {
-            let _told = is_held.send(());
+            let _reported = is_held.send(());
             let _released = released.recv();
         }));
         held.recv_timeout(LONG).unwrap();
@@ -289,7 +289,7 @@ impl Core {
                 loop {
                     match todo.try_recv() {
                         Ok(work) => {
-                            // All that clients wrote before they told the test so comes first.
+                            // All that clients wrote before they reported it to the test comes first.
                             self.take_all();
                             work(self);
                         }
@@ -321,7 +321,7 @@ impl Core {
     fn let_in(&mut self, door: usize) {
         while let Some((peer, socket)) = self.doors[door].0.accept().unwrap() {
             let (pid, to) = (peer.pid, socket.try_clone().unwrap());
-            let (prepared, parcel) = Prepared::new(peer, socket, &self.doors[door].1, &self.bell).unwrap();
+            let (prepared, reply) = Prepared::new(peer, socket, &self.doors[door].1, &self.bell).unwrap();
             let key = match self.host.admit(prepared, 0) {
                 Ok(key) => key,
                 Err(refused) => {
@@ -338,7 +338,7 @@ impl Core {
                 watch(&self.poller, process, number | PROCESS, EventFlags::IN);
             }
             // One that is gone already is found out by its socket.
-            if let Err(error) = parcel.send(key) {
+            if let Err(error) = reply.send(key) {
                 assert!(matches!(error.kind(), BrokenPipe | ConnectionReset), "{error}");
             }
         }

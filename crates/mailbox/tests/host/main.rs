@@ -347,7 +347,7 @@ fn the_signal_queue_serves_many_writers_and_readers() {
     assert_eq!((text(&b, two), tag), (b"two".to_vec(), 6));
     assert_eq!(b.pop_signal().map(|(head, tag, _)| (head.0, head.3, tag)), Some((REFUSED, Reason::Empty as u16, 7)));
     assert!(b.pop_signal().is_none());
-    // Moved back in, it goes to who waits first; who cancelled is told so, and gets none.
+    // Moved back in, it goes to who waits first; the client that cancelled is notified, and gets none.
     b.push_signal((CANCEL, 0, 0, 0, 0, 0), 8, 0);
     b.push_signal((CANCEL, 0, 0, 0, 0, 0), 99, 0);
     far.push_signal((GET, 0, 0, far_reads, 0, 0), 9, 0);
@@ -541,7 +541,7 @@ fn large_buffers_are_asked_for_and_refused_with_a_reason() {
 }
 
 #[test]
-fn a_deleted_mailbox_tells_all_who_have_it_open() {
+fn a_deleted_mailbox_notifies_all_who_have_it_open() {
     let mut world = World::new(1);
     let (mut client, key) = world.attach(0);
     world.create("rings", Implementation::Rings, 8);
@@ -599,8 +599,8 @@ fn a_closed_side_can_be_opened_by_another() {
 }
 
 #[test]
-fn every_breach_detaches_and_returns_all() {
-    let breaches: [(u16, RawDescriptor, &str); 8] = [
+fn every_violation_detaches_and_returns_all() {
+    let violations: [(u16, RawDescriptor, &str); 8] = [
         (0, (PUT, 999, 1, 0, 0, 0), "slot 999"),
         (0, (PUT, 200, 1, 0, 0, 0), "not the client's"),
         (0, (PUT, 0, 9, 0, 0, 0), "another of its lives"),
@@ -612,7 +612,7 @@ fn every_breach_detaches_and_returns_all() {
     ];
     let mut world = World::new(1);
     let (mut witness, witness_key) = world.attach(0);
-    for (port, entry, reason) in breaches {
+    for (port, entry, reason) in violations {
         let (mut client, key) = world.attach(0);
         client.push(port, entry);
         let arrivals = world.turn();

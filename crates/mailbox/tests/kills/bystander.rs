@@ -80,7 +80,7 @@ impl Bystander {
         Bystander { client, shared, threads }
     }
 
-    /// Waits until so many more messages have come back on each way.
+    /// Waits until `count` more messages have come back on each way.
     pub(crate) fn moves(&self, count: u64) {
         let moved = || self.shared.moved.each_ref().map(|moved| moved.load(Ordering::Relaxed));
         let goal = moved().map(|moved| moved + count);

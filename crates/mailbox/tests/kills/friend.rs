@@ -80,12 +80,12 @@ impl Friend {
         }
     }
 
-    /// The victim is gone: who waited at its mailboxes is told, its sides are free, and what went between it and this friend goes
-    /// on from where it was. `said` is how many messages it said it had put.
+    /// The victim is gone: the waiters at its mailboxes are notified, its sides are free, and what went between it and this
+    /// friend goes on from where it was. `said` is how many messages it said it had put.
     pub(crate) fn outlives(mut self, said: [u64; BOTH.len()]) {
         for waiter in self.waiters {
-            let told = waiter.join().unwrap();
-            assert!(matches!(told, MailboxError::Closed { .. }), "{told:?}");
+            let reported = waiter.join().unwrap();
+            assert!(matches!(reported, MailboxError::Closed { .. }), "{reported:?}");
         }
         self.is_over.store(true, Ordering::Relaxed);
         for ((_, kind), feeder) in BOTH.into_iter().zip(self.feeders) {

@@ -81,7 +81,7 @@ impl Scene {
         Scene { daemon, bystander, in_use, mailboxes, traces, _alone: alone }
     }
 
-    /// Starts a victim in that domain, which dies at `failpoint` if it is told one, and lets a friend of it wait at its mailboxes
+    /// Starts a victim in that domain, which dies at `failpoint` if one is given, and lets a friend of it wait at its mailboxes
     /// once they are there.
     fn start(&self, domain: usize, failpoint: Option<&str>) -> Victim<'_> {
         let mut friend = Friend::new(&self.daemon);
@@ -140,7 +140,7 @@ impl Victim<'_> {
         kill_process(self.pid, signal).unwrap();
     }
 
-    /// Waits until so many more of its messages have come.
+    /// Waits until `count` more of its messages have come.
     fn speaks(&mut self, count: u64) {
         let goal = self.friend.heard() + count;
         while self.friend.heard() < goal {
@@ -156,8 +156,8 @@ impl Victim<'_> {
         assert!(status.stopped());
     }
 
-    /// It is dead, or will be at once: the core finds out without being told, what it had is taken back, who waited for it is
-    /// told, and the bystander saw nothing of it all. How the core found out, if it ever knew the victim.
+    /// It is dead, or will be at once: the core finds out by itself, what it had is taken back, its waiters are
+    /// notified, and the bystander saw nothing of it all. How the core found out, if it ever knew the victim.
     fn forgotten(mut self, was_attached: bool, what: &str) -> Option<How> {
         let status = self.process.wait().unwrap();
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "{what}: {status}");

@@ -39,7 +39,7 @@ impl Side {
         }
     }
 
-    /// What there is; none when the time is over.
+    /// The next message; none when the time is over.
     #[inline]
     fn unless_late<T>(&self, result: Result<T, MailboxError>) -> Result<Option<T>, Error> {
         match result {

@@ -19,7 +19,7 @@ struct Side {
     credit: u64,
     /// Messages that were ended and not yet asked for anew.
     ended: u32,
-    /// So many are asked for anew at once.
+    /// Number that is requested anew at once.
     refill: u32,
     /// How many messages may be put; none: as many as the session takes.
     may_put: Option<u64>,

@@ -36,7 +36,7 @@ fn taken(world: &World) -> [u64; 2] {
 }
 
 #[test]
-fn a_short_partition_mends() {
+fn a_short_partition_heals() {
     check("a_short_partition_mends", 25, |seed| {
         let mut rng = Rng::with_seed(seed);
         let link = slow_link(&mut rng);
@@ -46,15 +46,15 @@ fn a_short_partition_mends() {
         // An idle session may have been silent for a third of its time-out before; the rest is for the cut, and for the pings
         // that come a twelfth apart, with a round trip.
         let longest_ns = IDLE_TIMEOUT_NS * 2 / 3 - IDLE_TIMEOUT_NS / 12 - 100 * MS;
-        let mends_ns = cut_ns + rng.u64(..longest_ns);
+        let heals_ns = cut_ns + rng.u64(..longest_ns);
         match rng.u8(..3) {
-            0 => world.network.cut_one_way(world.client.address, world.server.address, mends_ns),
-            1 => world.network.cut_one_way(world.server.address, world.client.address, mends_ns),
-            _ => world.network.cut(world.client.address, world.server.address, mends_ns),
+            0 => world.network.cut_one_way(world.client.address, world.server.address, heals_ns),
+            1 => world.network.cut_one_way(world.server.address, world.client.address, heals_ns),
+            _ => world.network.cut(world.client.address, world.server.address, heals_ns),
         }
-        world.run(mends_ns, |_| false);
+        world.run(heals_ns, |_| false);
         let before = taken(&world);
-        world.run(mends_ns + 10 * SECOND, |_| false);
+        world.run(heals_ns + 10 * SECOND, |_| false);
         for (host, (before, after)) in
             [&world.server, &world.client].into_iter().zip(before.into_iter().zip(taken(&world)))
         {

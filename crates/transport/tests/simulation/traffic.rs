@@ -208,7 +208,7 @@ impl Sink {
         self.inbox.push_back((piece, skip));
     }
 
-    /// Consumes what there is time for; returns the sequence number below which everything was consumed.
+    /// Consumes as much as the time allows; returns the sequence number below which everything was consumed.
     pub(crate) fn consume(&mut self, now_ns: u64) -> Option<u64> {
         let mut consumed = None;
         while let Some((piece, done)) = self.inbox.front_mut() {

@@ -131,7 +131,7 @@ pub(super) async fn check_format(
 pub(super) async fn set_policy(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
     let wanted = r#"give a JSON object, such as {"stream":"A","policy":"backward"}"#;
     let StreamPolicy { stream, policy } = match read_body(body, wanted) {
-        Ok(wish) => wish,
+        Ok(request) => request,
         Err(response) => return *response,
     };
     let policy: Policy = match policy.parse() {

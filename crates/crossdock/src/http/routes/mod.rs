@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_told_by_its_pattern() {
+    fn a_path_is_named_by_its_pattern() {
         assert!(is_of("/v1/handlers", "/v1/handlers") && is_of("/v1/handlers/a", "/v1/handlers/{name}"));
         assert!(is_of("/v1/handlers/a/move", "/v1/handlers/{name}/move"));
         for path in ["/v1/handlers", "/v1/handlers/a/b", "/v1/other/a", ""] {

@@ -247,7 +247,7 @@ pub(super) async fn plan(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"deploy":{"name":"late","sql":"SELECT * FROM A"}}"#) {
-        Ok((options, wish)) => change(context, None, wish, ChangeOptions { dry_run: true, ..options }).await,
+        Ok((options, request)) => change(context, None, request, ChangeOptions { dry_run: true, ..options }).await,
         Err(response) => *response,
     }
 }
@@ -298,7 +298,12 @@ fn read<T: serde::de::DeserializeOwned>(
 }
 
 /// Makes a change, of the handler of this name if it is one of a handler that must be there; or says what it would do.
-async fn change(context: ContextHandle, of: Option<String>, wish: ChangeRequest, options: ChangeOptions) -> Response {
+async fn change(
+    context: ContextHandle,
+    of: Option<String>,
+    request: ChangeRequest,
+    options: ChangeOptions,
+) -> Response {
     let ChangeOptions { discard_state, dry_run } = options;
     let note = lasting(&context).filter(|_| !dry_run);
     let done = ask(context, move |context| {
@@ -310,10 +315,10 @@ async fn change(context: ContextHandle, of: Option<String>, wish: ChangeRequest,
             }
         }
         if dry_run {
-            let plan = manager.plan(wish, discard_state)?;
+            let plan = manager.plan(request, discard_state)?;
             return Ok(Ok(ChangeAnswer { applied: false, plan, took_us: None, note: None }));
         }
-        Ok(match manager.change(wish, discard_state)? {
+        Ok(match manager.change(request, discard_state)? {
             Ok(applied) => {
                 let note = note.filter(|_| applied.plan.changes.iter().any(|change| change.change == "deploy"));
                 Ok(ChangeAnswer { applied: true, plan: applied.plan, took_us: Some(applied.took_us), note })

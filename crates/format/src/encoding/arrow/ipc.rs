@@ -222,7 +222,7 @@ impl Messages {
         bytes.first_chunk().copied().ok_or_else(|| EncodingError::new(EncodingProblem::Cut))
     }
 
-    /// So many bytes; room is made for them as they come, and not for as many as are said to.
+    /// Reads `length` bytes; room is made for them as they come, and not for as many as are said to.
     fn read(&mut self, input: &mut dyn BufRead, length: usize, most: usize) -> Result<Vec<u8>, EncodingError> {
         if length > most {
             return Err(self.error(EncodingError::new(EncodingProblem::TooLong { found: length as u64, most })));

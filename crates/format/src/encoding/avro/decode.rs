@@ -32,7 +32,7 @@ pub(super) struct Table {
     plan: Plan,
     format: Format,
     builders: Builders,
-    mends_text: bool,
+    repairs_text: bool,
 }
 
 /// A datum that has been read: its number of bytes, and what is wrong with a value in it.
@@ -147,21 +147,21 @@ impl Table {
     pub(super) fn new(schema: AvroSchema, format: &Format, options: &EncodingOptions) -> Result<Self, EncodingError> {
         let plan = Plan::of(&schema, format, Purpose::Read { ignore_unknown: options.ignore_unknown })?;
         let builders = Builders::new(format, plan.places.iter().copied(), &[]);
-        let mends_text = options.allows(Loss::InvalidText);
-        Ok(Self { schema, plan, format: format.clone(), builders, mends_text })
+        let repairs_text = options.allows(Loss::InvalidText);
+        Ok(Self { schema, plan, format: format.clone(), builders, repairs_text })
     }
 
     /// Reads the datum that the bytes start with.
     #[inline]
     pub(super) fn datum(&mut self, bytes: &[u8]) -> Result<Datum, Stop> {
-        let Self { schema, plan, builders, mends_text, .. } = self;
+        let Self { schema, plan, builders, repairs_text, .. } = self;
         if let Some(direct) = builders.start(bytes.len()) {
-            match read(schema, plan, *mends_text, bytes, direct) {
+            match read(schema, plan, *repairs_text, bytes, direct) {
                 Err(Stop::Slow) => {}
                 outcome => return outcome,
             }
         }
-        read(schema, plan, *mends_text, bytes, builders.start_slow())
+        read(schema, plan, *repairs_text, bytes, builders.start_slow())
     }
 
     /// The record of the datum that was read last.
@@ -178,18 +178,18 @@ impl Table {
 fn read<S: Sink>(
     schema: &AvroSchema,
     plan: &Plan,
-    mends_text: bool,
+    repairs_text: bool,
     bytes: &[u8],
     sink: &mut S,
 ) -> Result<Datum, Stop> {
-    let mut reading = Reading { schema, mends_text, reader: Reader::new(bytes), sink, wrong: None };
+    let mut reading = Reading { schema, repairs_text, reader: Reader::new(bytes), sink, wrong: None };
     reading.steps(&plan.steps)?;
     Ok(Datum { bytes: bytes.len() - reading.reader.left(), wrong: reading.wrong })
 }
 
 struct Reading<'p, 'b, S> {
     schema: &'p AvroSchema,
-    mends_text: bool,
+    repairs_text: bool,
     reader: Reader<'b>,
     sink: &'p mut S,
     /// The first value that does not fit. What follows it is read, so that the next datum is found.
@@ -369,7 +369,7 @@ impl<'b, S: Sink> Reading<'_, 'b, S> {
         let run = self.reader.take(len)?;
         let outcome = match run.is_text() {
             true => self.sink.put_run(place, run),
-            false if self.mends_text => {
+            false if self.repairs_text => {
                 let mended = String::from_utf8_lossy(run.bytes);
                 self.sink.put_run(place, Run { bytes: mended.as_bytes(), ahead: mended.as_bytes() })
             }

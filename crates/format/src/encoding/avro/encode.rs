@@ -13,7 +13,7 @@ use crate::text;
 pub struct AvroEncoder {
     pub(super) schema: AvroSchema,
     plan: Plan,
-    mends_text: bool,
+    repairs_text: bool,
     records: u64,
 }
 
@@ -29,7 +29,7 @@ impl AvroEncoder {
     pub fn new(format: &Format, options: &EncodingOptions, schema: Option<&AvroSchema>) -> Result<Self, EncodingError> {
         let schema = schema.cloned().map_or_else(|| AvroSchema::of(format), Ok)?;
         let plan = Plan::of(&schema, format, Purpose::Write)?;
-        Ok(Self { schema, plan, mends_text: options.allows(Loss::InvalidText), records: 0 })
+        Ok(Self { schema, plan, repairs_text: options.allows(Loss::InvalidText), records: 0 })
     }
 
     /// Appends one record as a datum. Does not allocate but to grow `out`. A record of another format gives nonsense.
@@ -131,7 +131,7 @@ impl AvroEncoder {
         if str::from_utf8(text).is_ok() {
             push_long(out, text.len() as i64);
             out.extend_from_slice(text);
-        } else if self.mends_text {
+        } else if self.repairs_text {
             let mended = String::from_utf8_lossy(text);
             push_long(out, mended.len() as i64);
             out.extend_from_slice(mended.as_bytes());

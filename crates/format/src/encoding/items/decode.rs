@@ -42,7 +42,7 @@ struct State {
     /// Maps and arrays that are open.
     depth: usize,
     ignore_unknown: bool,
-    mends_text: bool,
+    repairs_text: bool,
 }
 
 /// Why an item is no record.
@@ -71,7 +71,7 @@ impl<D: Dialect> ItemDecoder<D> {
             seen: Vec::new(),
             depth: 0,
             ignore_unknown: options.ignore_unknown,
-            mends_text: options.allows(Loss::InvalidText),
+            repairs_text: options.allows(Loss::InvalidText),
         };
         let (window, scan, members) = (Window::default(), Scan::default(), Members::of(format));
         Self { window, scan, members, state, most: options.max_item_bytes, dialect: PhantomData }
@@ -254,7 +254,7 @@ impl State {
             (Token::Text(found), FieldType::String | FieldType::Char(_) | FieldType::Enum { .. }) => {
                 if str::from_utf8(found).is_ok() {
                     Some(Value::Text(found))
-                } else if self.mends_text {
+                } else if self.repairs_text {
                     return Ok(put(Value::Text(String::from_utf8_lossy(found).as_bytes()))?);
                 } else {
                     return Err(wrong(&entry.path, "text that is no UTF-8".to_owned(), &text::expected(field, TIMES)));

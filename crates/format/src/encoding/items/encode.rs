@@ -14,7 +14,7 @@ use crate::text;
 #[derive(Debug)]
 pub(in crate::encoding) struct ItemEncoder<D> {
     members: Members,
-    mends_text: bool,
+    repairs_text: bool,
     dialect: PhantomData<fn() -> D>,
 }
 
@@ -29,7 +29,7 @@ impl<D: Dialect> ItemEncoder<D> {
             let problem = EncodingProblem::Lossy { encoding: D::ENCODING, why, loss: Loss::Decimal };
             return Err(EncodingError::new(problem).in_field(path));
         }
-        Ok(Self { members, mends_text: options.allows(Loss::InvalidText), dialect: PhantomData })
+        Ok(Self { members, repairs_text: options.allows(Loss::InvalidText), dialect: PhantomData })
     }
 
     /// Appends a record; nothing, if it is refused.
@@ -87,7 +87,7 @@ impl<D: Dialect> ItemEncoder<D> {
             Value::Float(value) => D::push_f64(out, value),
             Value::Timestamp(value) => D::push_time(out, value),
             Value::Text(value) if str::from_utf8(value).is_ok() => D::push_text(out, value),
-            Value::Text(value) if self.mends_text => D::push_text(out, String::from_utf8_lossy(value).as_bytes()),
+            Value::Text(value) if self.repairs_text => D::push_text(out, String::from_utf8_lossy(value).as_bytes()),
             Value::Text(value) => {
                 let expected = "UTF-8; --allow invalid-text has the wrong bytes replaced";
                 return Err(EncodingError::value(text::shorten(value), expected).in_field(&entry.path));

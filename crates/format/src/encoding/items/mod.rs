@@ -30,9 +30,9 @@ pub(super) enum Token<'a> {
     /// UTF-8, if the writer kept its promise.
     Text(&'a [u8]),
     Bytes(&'a [u8]),
-    /// So many values; without a number, those up to a [`Token::Break`].
+    /// This number of values; without a number, those up to a [`Token::Break`].
     Array(Option<u64>),
-    /// So many names and values, as above.
+    /// This number of names and values, as above.
     Map(Option<u64>),
     Break,
     /// Says what the next value stands for.

@@ -21,7 +21,7 @@ pub(super) struct Scan {
 /// How much of an array, a map or a text in pieces is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Open {
-    /// So many values.
+    /// This number of values.
     Values(u64),
     /// Values up to a break.
     Break,

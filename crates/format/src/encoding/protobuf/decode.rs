@@ -28,7 +28,7 @@ pub(super) struct Table {
     pub(super) plan: Plan,
     format: Format,
     /// Whether text that is no UTF-8 is mended, and not refused.
-    mends_text: bool,
+    repairs_text: bool,
 }
 
 /// What is wrong with a message, without allocating: messages that are refused may be many.
@@ -99,7 +99,7 @@ impl ProtobufDecoder {
             None => Plan::of(&ProtobufSchema::of(format), format, purpose)?,
         };
         let builders = Builders::new(format, plan.root.steps.iter().map(|step| step.place), &plan.root.zeros);
-        let table = Table { plan, format: format.clone(), mends_text: options.allows(Loss::InvalidText) };
+        let table = Table { plan, format: format.clone(), repairs_text: options.allows(Loss::InvalidText) };
         Ok(Self { window: Window::default(), table, builders, most: options.max_item_bytes })
     }
 
@@ -254,7 +254,7 @@ impl Table {
 
     #[cold]
     fn put_wrong_text<S: Sink>(&self, sink: &mut S, place: Place, run: Run<'_>) -> Result<(), What> {
-        if !self.mends_text {
+        if !self.repairs_text {
             return Err(What::Text);
         }
         let mended = String::from_utf8_lossy(run.bytes);

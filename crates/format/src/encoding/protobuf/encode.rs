@@ -13,7 +13,7 @@ use crate::text;
 #[derive(Debug)]
 pub struct ProtobufEncoder {
     plan: Plan,
-    mends_text: bool,
+    repairs_text: bool,
     records: u64,
 }
 
@@ -43,7 +43,7 @@ impl ProtobufEncoder {
             let problem = EncodingProblem::Lossy { encoding: Encoding::Protobuf, why, loss: Loss::Null };
             return Err(EncodingError::new(problem).in_field(&label.path));
         }
-        Ok(Self { plan, mends_text: options.allows(Loss::InvalidText), records: 0 })
+        Ok(Self { plan, repairs_text: options.allows(Loss::InvalidText), records: 0 })
     }
 
     /// Appends one record as a message, without its length. Does not allocate but to grow `out`. A record of another
@@ -127,7 +127,7 @@ impl ProtobufEncoder {
     fn blob(&self, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodingProblem> {
         match value {
             Value::Text(bytes) if str::from_utf8(bytes).is_err() => {
-                if !self.mends_text {
+                if !self.repairs_text {
                     let expected = "UTF-8; --allow invalid-text has the wrong bytes replaced".to_owned();
                     return Err(EncodingProblem::Value { found: text::shorten(bytes), expected });
                 }

@@ -16,14 +16,14 @@ impl ProtobufSchema {
     #[must_use]
     pub fn of(format: &Format) -> Self {
         let schema = Self { messages: Vec::new(), enums: Vec::new() };
-        let mut maker = Maker { schema, names: Identifiers::default() };
-        let name = maker.names.of(CANONICAL_NAME);
-        maker.message(&name, &format.specs());
-        maker.schema
+        let mut builder = SchemaBuilder { schema, names: Identifiers::default() };
+        let name = builder.names.of(CANONICAL_NAME);
+        builder.message(&name, &format.specs());
+        builder.schema
     }
 }
 
-struct Maker {
+struct SchemaBuilder {
     schema: ProtobufSchema,
     /// Of messages, enumerations and symbols, which must differ in all of the file.
     names: Identifiers,
@@ -48,7 +48,7 @@ impl Fields<'_> {
     }
 }
 
-impl Maker {
+impl SchemaBuilder {
     /// Makes a message type; its index.
     fn message(&mut self, name: &str, specs: &[FieldSpec]) -> usize {
         let message = self.schema.messages.len();

@@ -151,12 +151,12 @@ impl Kind {
 }
 
 fn too_deep(path: impl Into<String>) -> EncodingError {
-    let why = format!("it lies more than {} deep, and a format goes no deeper: {MEND}", crate::MAX_DEPTH);
+    let why = format!("it lies more than {} deep, and a format goes no deeper: {REMEDY}", crate::MAX_DEPTH);
     EncodingError::schema(why).in_field(path)
 }
 
 /// What to do about a message that no format can have.
-const MEND: &str =
+const REMEDY: &str =
     "in the `.proto`, declare it as `bytes`, which keeps it as it is written, or leave it out, and it is passed over";
 
 impl ProtobufSchema {
@@ -256,7 +256,7 @@ impl ProtobufSchema {
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
             if open.contains(&inner) {
                 let name = &self.messages[inner].name;
-                let why = format!("its message type `{name}` lies in itself, which no format can: {MEND}");
+                let why = format!("its message type `{name}` lies in itself, which no format can: {REMEDY}");
                 return Err(EncodingError::schema(why).in_field(path));
             }
             if open.len() > crate::MAX_DEPTH {
@@ -282,7 +282,7 @@ impl ProtobufSchema {
         let message = &self.messages[message];
         if message.fields.is_empty() && depth > 0 {
             let why =
-                format!("its message type `{}` has no fields, and a record has at least one: {MEND}", message.name);
+                format!("its message type `{}` has no fields, and a record has at least one: {REMEDY}", message.name);
             return Err(EncodingError::schema(why).in_field(path));
         }
         let mut specs = Vec::new();

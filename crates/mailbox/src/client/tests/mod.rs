@@ -57,9 +57,9 @@ fn attach() -> (Attachment, Fake) {
     };
     let bytes = u64::from(SEGMENT_BYTES);
     let domain = Arc::new(DomainSegments::new("fake", bytes, bytes, HugePages::None).unwrap());
-    let (prepared, parcel): (Prepared, AttachReply) =
+    let (prepared, reply): (Prepared, AttachReply) =
         Prepared::new(peer, socket, &domain, &BellPage::new().unwrap()).unwrap();
-    parcel.send(ClientKey::new(1, 7)).unwrap();
+    reply.send(ClientKey::new(1, 7)).unwrap();
     let control = &prepared.control;
     let condition = |index| HostCondition::new(control, ControlLayout::condition(index)).unwrap();
     let mut fake = Fake {
