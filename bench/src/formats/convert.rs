@@ -122,7 +122,7 @@ fn take<const N: usize>(record: &[u8; LOOKED_AT], at: usize) -> [u8; N] {
     bytes
 }
 
-/// The schema after this number of steps of a chain, and the rules that lead there from the one before: every step widens, renames
+/// The schema after each step of a chain, and the rules that lead there from the one before: every step widens, renames
 /// or computes something.
 const CHAIN: [(&str, &str); 6] = [
     ("id u32\ndelay i16\nseen i32\nfare f32\nkind char[4]", ""),

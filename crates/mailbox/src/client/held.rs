@@ -78,7 +78,7 @@ unsafe impl Send for Record {}
 pub(crate) struct Records(Box<[Record]>);
 
 impl Records {
-    /// Room for `n`, for the slots of `port`.
+    /// Room for `count` of them, for the slots of `port`.
     pub(crate) fn new(count: usize, port: u16) -> Records {
         let slip = |slot: usize| Slip {
             data: NonNull::dangling(),
