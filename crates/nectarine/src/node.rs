@@ -157,7 +157,7 @@ impl Node {
         Ok(())
     }
 
-    /// Starts one of the daemon's built-in tasks (`echo`, `copy`, `discard`, `log`, `read_file`, `dump`), which reads a mailbox
+    /// Starts one of the daemon's built-in tasks (`echo`, `copy`, `sum`, `discard`, `log`, `read_file`, `dump`, `call`), which reads a mailbox
     /// by upcall; `arguments` say what else it needs, such as `to`, the mailbox that it writes into.
     ///
     /// # Errors

@@ -194,7 +194,7 @@ impl Context {
         for (name, count) in [
             ("message_undeliverable", host.undeliverable),
             ("sync_of_another_domain", host.foreign),
-            ("error_untold", host.untold),
+            ("error_unreported", host.unreported),
             ("device_no_buffer", device.dropped_no_buffer),
             ("device_truncated", device.dropped_truncated),
             ("device_empty", device.dropped_empty),

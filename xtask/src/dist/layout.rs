@@ -59,7 +59,7 @@ pub(crate) const CONFIGURATION: &str = "etc/crossdock/crossdock.toml";
 pub(crate) const UNITS: &str = "usr/lib/systemd/system/";
 
 /// The table. A destination that ends in `/` is a folder, where a file keeps its name.
-pub(crate) const PRODUCT: [Row; 19] = [
+pub(crate) const PRODUCT: [Row; 20] = [
     file(Root::Made, "bin/crossdock").to("usr/bin/crossdock", "usr/bin/crossdock").executable(),
     folder(Root::Made, "man", ".1").to("usr/share/man/man1/", "usr/share/man/man1/").compressed(),
     folder(Root::Made, "man", ".5").to("usr/share/man/man5/", "usr/share/man/man5/").compressed(),
@@ -75,6 +75,9 @@ pub(crate) const PRODUCT: [Row; 19] = [
     folder(Root::Repository, "packaging/sysctl", ".conf").to("usr/lib/sysctl.d/", "usr/lib/sysctl.d/"),
     folder(Root::Repository, "packaging/sysusers.d", ".conf").to("usr/lib/sysusers.d/", "usr/lib/sysusers.d/"),
     file(Root::Repository, "README.md").to("usr/share/doc/crossdock/", "usr/share/doc/crossdock/").compressed(),
+    folder(Root::Repository, "docs", ".md")
+        .to("usr/share/doc/crossdock/docs/", "usr/share/doc/crossdock/docs/")
+        .compressed(),
     file(Root::Repository, "crates/crossdock/crossdock.example.toml")
         .to("usr/share/doc/crossdock/", "usr/share/doc/crossdock/examples/"),
     file(Root::Made, "LIBRARIES").to("usr/share/doc/crossdock/", "usr/share/doc/crossdock/").compressed(),
@@ -221,6 +224,7 @@ mod tests {
                 "644 usr/share/doc/crossdock/LICENSE-MIT",
                 "644 usr/share/doc/crossdock/README.md",
                 "644 usr/share/doc/crossdock/crossdock.example.toml",
+                "644 usr/share/doc/crossdock/docs/sql.md",
                 "644 usr/share/fish/vendor_completions.d/crossdock.fish",
                 "644 usr/share/man/man1/crossdock-serve.1",
                 "644 usr/share/man/man1/crossdock.1",
@@ -242,6 +246,7 @@ mod tests {
                 "644 usr/share/doc/crossdock/README.md.gz",
                 "644 usr/share/doc/crossdock/changelog.Debian.gz",
                 "644 usr/share/doc/crossdock/copyright",
+                "644 usr/share/doc/crossdock/docs/sql.md.gz",
                 "644 usr/share/doc/crossdock/examples/crossdock.example.toml",
                 "644 usr/share/fish/vendor_completions.d/crossdock.fish",
                 "644 usr/share/man/man1/crossdock-serve.1.gz",
@@ -293,8 +298,8 @@ mod tests {
         let why = items(&PRODUCT, Package::Debian, &fake.roots()).unwrap_err();
         assert!(why.ends_with("packaging/systemd has no file that ends in `.socket`"), "{why}");
         std::fs::remove_file(fake.repository().join("LICENSE-MIT")).unwrap();
-        assert!(items(&PRODUCT[14..17], Package::Debian, &fake.roots()).is_ok());
-        let why = items(&PRODUCT[14..17], Package::Tarball, &fake.roots()).unwrap_err();
+        assert!(items(&PRODUCT[15..18], Package::Debian, &fake.roots()).is_ok());
+        let why = items(&PRODUCT[15..18], Package::Tarball, &fake.roots()).unwrap_err();
         assert!(why.ends_with("LICENSE-MIT is not there; the packages need it"), "{why}");
     }
 

@@ -185,6 +185,7 @@ mod tests {
                 ("LICENSE-APACHE", "Apache\n"),
                 ("LICENSE-MIT", "MIT\n"),
                 ("crates/crossdock/crossdock.example.toml", "#a = 1\n"),
+                ("docs/sql.md", "# A page\n"),
                 ("packaging/INSTALL", "usr\n"),
                 ("packaging/crossdock.toml", "[log]\n"),
                 ("packaging/systemd/crossdock.service", "[Service]\nExecStart=/usr/bin/crossdock\n"),

@@ -187,7 +187,7 @@ pub(crate) struct Handlers {
 /// `crossdock plan` and `crossdock apply`.
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
-    /// Configuration file; only its [[handler]] sections are read
+    /// Configuration file; only its handler sections are read
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Keep handlers that have no section, instead of removing them

@@ -41,8 +41,8 @@ impl ReadCost {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Load => "read by one load",
-            Self::Converted => "read in place, but bytes are swapped, cut out or compared first: some 5 ns a value",
-            Self::Guarded => "read in place, after a look at the field that tells the variant: some 10 ns a value",
+            Self::Converted => "read in place, but bytes are swapped, cut out or compared first: about 5 ns a value",
+            Self::Guarded => "read in place, after a look at the field that tells the variant: about 10 ns a value",
         }
     }
 }
