@@ -263,3 +263,13 @@ fn times_that_no_timestamp_holds_are_refused() {
         assert!(format.check_records(&bytes, |_, _| {}).is_err());
     }
 }
+
+/// A short text that tells a variant is described with all that reading the description does not add again.
+#[test]
+fn a_variant_may_be_told_by_a_space() {
+    for (kind, tags) in [("char[1]", "' ' 'D'"), ("char[2]", "\"x \" x"), ("char[2] pad space", "\"\" xy")] {
+        parse(&format!(
+            "layout foreign big packed\nkind {kind}\nmsg union on kind {{ 'A' => add u8; {tags} => del u16 }}\n"
+        ));
+    }
+}

@@ -305,7 +305,9 @@ impl<'a> Placer<'a> {
             Some(FieldType::Char(_)) => {
                 let bytes = (value as u64).to_be_bytes();
                 let text = bytes.get(8 - usize::from(load.bytes)..).unwrap_or_default();
-                let text = String::from_utf8_lossy(text).trim_end_matches(['\0', ' ']).to_owned();
+                // Only what reading the text adds again is left out.
+                let padding = char::from(padding(self.access.get(leaf).and_then(|access| access.as_deref())));
+                let text = String::from_utf8_lossy(text).trim_end_matches(padding).to_owned();
                 Quoted(&text).to_string()
             }
             _ => value.to_string(),
@@ -439,16 +441,22 @@ pub(super) fn fits(load: Number, value: i128) -> bool {
     }
 }
 
+/// The byte that fills up a short text.
+fn padding(access: Option<&Access>) -> u8 {
+    match access {
+        Some(Access { read: Read::Text { pads_space: true, .. }, .. }) => b' ',
+        _ => 0,
+    }
+}
+
 /// A short text as the number that its bytes are.
 fn text_number(field: &Field, access: Option<&Access>, room: u16, word: &str) -> Option<i128> {
-    let pads_space = matches!(access, Some(Access { read: Read::Text { pads_space: true, .. }, .. }));
     let character = crate::notation::character(word);
     let text = character.as_ref().map_or(word.as_bytes(), std::slice::from_ref);
     if text.len() > usize::from(room) || field.size > 8 {
         return None;
     }
-    let padding = if pads_space { b' ' } else { 0 };
-    let padded = text.iter().copied().chain(std::iter::repeat(padding)).take(usize::from(room));
+    let padded = text.iter().copied().chain(std::iter::repeat(padding(access))).take(usize::from(room));
     Some(padded.fold(0, |number, byte| number << 8 | i128::from(byte)))
 }
 
