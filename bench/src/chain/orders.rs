@@ -141,7 +141,7 @@ impl Path {
         let mut input = format.clone();
         for (stage, step) in (1..).zip(steps) {
             let (entry, output) = load::sql(&step.sql(&input), &input)?;
-            from = Source::Stage(rig.put(vec![entry], 0, from, stage, wait)?);
+            from = Source::Node(rig.put(vec![entry], 0, from, stage, wait)?);
             input = output;
         }
         rig.deliver(from, wait)?;

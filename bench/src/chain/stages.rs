@@ -46,7 +46,7 @@ impl Chain {
         for stage in 1..=stages {
             let (entry, _) = load::native("pass", &[], format)?;
             let at = if other_cpu.is_some() { stage } else { 0 };
-            from = Source::Stage(rig.put(vec![entry], at, from, stage as u32, wait)?);
+            from = Source::Node(rig.put(vec![entry], at, from, stage as u32, wait)?);
         }
         rig.deliver(from, wait)?;
         Ok(Chain { cores, _rig: rig })

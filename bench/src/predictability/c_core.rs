@@ -24,7 +24,7 @@ fn in_place(cpu: usize, goes_first: bool, run_ms: u64) -> Result<Vec<u64>, Error
         true
     };
     for (number, step) in (1..).zip(job()?) {
-        from = Source::Stage(rig.put(vec![step.entry], 0, from, number, wait)?);
+        from = Source::Node(rig.put(vec![step.entry], 0, from, number, wait)?);
     }
     rig.deliver(from, wait)?;
     let mut feed = feed()?;

@@ -160,8 +160,8 @@ impl Line {
         let (select, counted) = load::sql(SELECTS[1], &input)?;
         let (count, output) = load::native("tally", &[("key", "key"), ("count_as", COUNTS[1])], &counted)?;
         let first = rig.put(vec![select], 0, Source::Stream(0), 1, wait)?;
-        let second = rig.put(vec![count], 0, Source::Stage(first), 2, wait)?;
-        rig.deliver(Source::Stage(second), wait)?;
+        let second = rig.put(vec![count], 0, Source::Node(first), 2, wait)?;
+        rig.deliver(Source::Node(second), wait)?;
         let line = Line {
             cores,
             pool: Pool::new(PoolConfig { classes: vec![(4096, 1024)] })?,

@@ -10,6 +10,8 @@ use crate::attached::{Attached, Label, Outgoing};
 use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
+use crate::graph::Graph;
+use crate::graph::build::Workspace;
 use crate::handle::Command;
 use crate::late::Late;
 use crate::managers::handle::ControlRequest;
@@ -18,8 +20,6 @@ use crate::output::Payload;
 use crate::parked::PeerRef;
 use crate::peers::{Carrier, Peers};
 use crate::planner::Planner;
-use crate::platform::END;
-use crate::platform::table::Table;
 use crate::remote::Remote;
 use crate::services::Services;
 use crate::streams::Streams;
@@ -90,8 +90,9 @@ pub(crate) struct Parts {
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
     pub(crate) services: Services,
-    /// The handlers that run here.
-    pub(crate) platform: Table,
+    /// The nodes that run here, and the memory in which they run.
+    pub(crate) graph: Graph,
+    pub(crate) workspace: Workspace,
     /// The channel for reports to the managers.
     pub(crate) news: Sender<ControlRequest>,
     pub(crate) planner: Planner,
@@ -120,7 +121,8 @@ pub(crate) struct Context {
     pub(crate) services: Services,
     pub(crate) remote: Remote,
     pub(crate) morph: Morph,
-    pub(crate) platform: Table,
+    pub(crate) graph: Graph,
+    pub(crate) workspace: Workspace,
     pub(crate) news: Sender<ControlRequest>,
     /// A batch that some subscriptions have not seen yet.
     pub(crate) late: Option<Late>,
@@ -159,7 +161,8 @@ impl Context {
             commands,
             host,
             services,
-            platform,
+            graph,
+            workspace,
             news,
             planner,
         } = parts;
@@ -186,7 +189,8 @@ impl Context {
             services,
             remote: Remote::default(),
             morph: Morph::new(morph_pool),
-            platform,
+            graph,
+            workspace,
             news,
             late: None,
             planner,
@@ -269,7 +273,7 @@ impl Context {
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 // No doorbell is rung when the queue to another context has room again, or a buffer is free.
-                let waits = self.platform.is_full() || self.late.is_some() || !self.unresumed.is_empty();
+                let waits = self.graph.is_full() || self.late.is_some() || !self.unresumed.is_empty();
                 let longest_ns = if waits { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
@@ -394,12 +398,9 @@ impl Context {
         }
         let publishers = stream.publishers.len() as u32;
         let number = stream_key as u32;
-        if publishers == 0 && self.platform.takes(number) {
+        if publishers == 0 {
             // After all records of the stream, to the subscriptions of the streams derived from it.
-            let mut end = self.scratch.spare.pop().unwrap_or_default();
-            (end.stream, end.format) = (number, END);
-            self.platform.offer(number, &end, self.since_ns);
-            self.recycle(end);
+            self.graph.arrive_end(number);
         }
         let Some(stream) = self.streams.get(stream_key) else { return };
         for key in stream.subscriptions.clone() {

@@ -183,7 +183,7 @@ impl Context {
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         let mut subscribers = std::mem::take(&mut self.scratch.checked);
         subscribers.clone_from(&stream.subscriptions);
-        if subscribers.is_empty() && stream.made_by.is_none() && !self.platform.takes(stream_key as u32) {
+        if subscribers.is_empty() && stream.made_by.is_none() && !self.graph.takes(stream_key as u32) {
             let records = batch.len() as u64;
             stream.unclaimed += records;
             self.counters.drop(DropReason::Unclaimed, records);
@@ -199,11 +199,14 @@ impl Context {
     /// A batch goes through the handlers of some of its stream's subscriptions.
     pub(crate) fn dispatch_to(&mut self, mut batch: Batch, stream: usize, stride: usize, subscribers: &[usize]) {
         self.counters.records_in += batch.len() as u64;
+        let mut is_published = true;
         if let Some(stream) = self.streams.get_mut(stream) {
             note_arrival(stream, &batch, self.now_ns);
+            is_published = stream.made_by.is_none();
         }
-        if self.platform.takes(stream as u32) {
-            self.platform.offer(stream as u32, &batch, self.since_ns);
+        // What a handler makes was given to the nodes that read it when it was made.
+        if is_published {
+            self.graph.arrive(stream as u32, &batch, self.since_ns, &mut self.workspace);
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);
         let mut converted = std::mem::take(&mut self.scratch.converted);
@@ -382,7 +385,7 @@ impl Context {
             self.scratch.spare.push(batch);
         } else {
             // Handlers took one for what is delivered.
-            self.platform.keep(batch);
+            self.workspace.spares.keep(batch);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::announcing::Plans;
 use crate::context::Context;
-use crate::platform::{END, StageId};
+use crate::graph::Delivered;
 use crate::requests::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -30,19 +30,17 @@ impl Context {
     /// Takes the changes that came, and works on what waits for handlers, for a slice. Whether there is more to do at
     /// once.
     pub(crate) fn serve_handlers(&mut self) -> bool {
-        let changed = self.platform.take_changes();
-        if self.platform.is_empty() && !changed {
-            // Ways to other contexts may wait for room.
-            if !self.platform.has_sources() {
-                return false;
-            }
+        let changed = self.graph.take_orders(&mut self.workspace);
+        if self.graph.is_empty() && !changed {
+            return false;
         }
-        // The results of subscriptions take buffers: without buffers a batch waits, and so does the stage that made it.
-        self.platform.holds_deliveries = self.cannot_deliver();
-        let more = self.platform.serve(self.config.platform.slice_us.saturating_mul(1000), self.now_ns);
-        let has_turned = !self.platform.turned.is_empty();
+        // The results of subscriptions take buffers: without buffers a batch waits, and so does the node that made it.
+        self.graph.holds_deliveries = self.cannot_deliver();
+        let slice_ns = self.config.platform.slice_us.saturating_mul(1000);
+        let more = self.graph.serve(slice_ns, self.now_ns, &mut self.workspace);
+        let has_turned = !self.graph.turned.is_empty();
         if has_turned {
-            for (stream, is_blocked) in std::mem::take(&mut self.platform.turned) {
+            for (stream, is_blocked) in std::mem::take(&mut self.graph.turned) {
                 if is_blocked { self.block(stream as usize) } else { self.unblock(stream as usize) }
             }
         }
@@ -62,21 +60,21 @@ impl Context {
     /// it, or `all`. Whether there was any.
     fn dispatch_delivered(&mut self, all: bool) -> bool {
         let mut any = false;
-        while !self.platform.delivered.is_empty() {
+        while !self.graph.delivered.is_empty() {
             if self.cannot_deliver() {
                 if !all {
-                    self.platform.holds_deliveries = true;
+                    self.graph.holds_deliveries = true;
                     break;
                 }
                 self.serve_late(true);
             }
-            let Some(batch) = self.platform.delivered.pop_front() else { break };
-            let stream = batch.stream as usize;
-            if batch.format == END {
-                self.recycle(batch);
-                self.tell_ended(stream);
-            } else {
-                self.dispatch(batch, stream, usize::MAX);
+            match self.graph.delivered.pop_front() {
+                Some(Delivered::Batch(batch)) => {
+                    let stream = batch.stream as usize;
+                    self.dispatch(batch, stream, usize::MAX);
+                }
+                Some(Delivered::End(stream)) => self.tell_ended(stream as usize),
+                None => break,
             }
             any = true;
         }
@@ -86,16 +84,16 @@ impl Context {
     /// Counts a turn, and the time that it took if it was busy.
     pub(crate) fn note_turn(&mut self, was_busy: bool) {
         self.counters.turns += 1;
-        self.platform.gauges.turns.add(1);
+        self.graph.gauges.turns.add(1);
         if !was_busy {
             return;
         }
         self.counters.busy_turns += 1;
-        self.platform.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
+        self.graph.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
         let device = self.device.counters();
-        self.platform.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
+        self.graph.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if self.counters.busy_turns.is_multiple_of(256) {
-            self.platform.note_queues();
+            self.graph.note_queues(&self.workspace);
         }
     }
 
@@ -186,13 +184,10 @@ impl Context {
         self.facts(key).ok_or_else(|| refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")))
     }
 
-    /// By which stage a derived stream is delivered to its subscriptions.
-    pub(crate) fn deliver_by(&mut self, number: u32, delivery: Option<StageId>) {
-        let Some(stream) = self.streams.get_mut(number as usize) else { return };
-        stream.delivery = delivery;
-        if let Some(delivery) = delivery {
-            self.platform.hold(delivery, stream.blocked_by > 0);
-        }
+    /// A derived stream is delivered to its subscriptions from now on, unless one of them holds it back.
+    pub(crate) fn begin_delivery(&mut self, number: u32) {
+        let is_held = self.streams.get(number as usize).is_some_and(|stream| stream.blocked_by > 0);
+        self.graph.hold_delivery(number, is_held);
     }
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.
@@ -201,11 +196,11 @@ impl Context {
         if stream.made_by.is_none() {
             return;
         }
-        if self.platform.delivered.iter().any(|batch| batch.stream == number) {
+        if self.graph.delivered.iter().any(|delivered| delivered.stream() == number) {
             self.dispatch_delivered(true);
         }
         if let Some(stream) = self.streams.get_mut(number as usize) {
-            (stream.made_by, stream.delivery) = (None, None);
+            stream.made_by = None;
         }
         self.tell_ended(number as usize);
         self.disclaim(number);

@@ -255,10 +255,10 @@ impl ContextHandle {
         complaints.append(&mut refused_priorities(&config));
         let attach = attach(&config, passed.attach, local_addr, bell, &commands, &doorbell)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
-        let dock = (doorbell.clone(), config.pin_cpu, large_buffers);
-        let Platform { dock: platform, overlay, seats, threads } =
-            start_platform(&config.platform, dock, config.spin_us, clock)
-                .map_err(system("the contexts (`[[platform.context]]`)"))?;
+        let io = (doorbell.clone(), config.pin_cpu, large_buffers);
+        let started = start_platform(&config.platform, io, config.spin_us, clock);
+        let Platform { io: (graph, workspace), overlay, seats, threads } =
+            started.map_err(system("the contexts (`[[platform.context]]`)"))?;
         let (asks, asked) = channel();
         let state_dir = config.morph.state_dir.clone();
         let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
@@ -276,16 +276,16 @@ impl ContextHandle {
             commands: receiver,
             host,
             services,
-            platform,
+            graph,
+            workspace,
             news,
             planner,
         };
         let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
         let dock = IoContext::new(commands.clone(), doorbell.clone());
-        let views = Views::new(platform_config.history_s as usize);
+        let (natives, views) = (Natives::built_in(), Views::new(platform_config.history_s as usize));
         let manager = ManagerHandle::new(asks, views.clone());
-        let (natives, config) = (Natives::built_in(), platform_config);
-        let parts = ManagerParts { dock, overlay, watch, natives, config, kept, views };
+        let parts = ManagerParts { dock, overlay, watch, natives, config: platform_config, kept, views };
         let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,

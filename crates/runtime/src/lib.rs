@@ -20,6 +20,7 @@ mod dispatch;
 mod docked;
 mod drafts;
 mod explain;
+mod graph;
 mod handle;
 pub mod info;
 mod late;

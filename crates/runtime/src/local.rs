@@ -136,7 +136,7 @@ impl Context {
             let list = if self.passes_in_place(subscription, client, header.format) { &mut whole } else { &mut parts };
             list.push(subscription);
         }
-        let is_handled = self.platform.takes(stream_key as u32);
+        let is_handled = self.graph.takes(stream_key as u32);
         let is_unclaimed = stream.subscriptions.is_empty() && !is_handled;
         let copies = !parts.is_empty() || is_handled || stream.wants_sample(header.format, self.now_ns);
         let left = if copies && self.is_short_of_buffers() {

@@ -182,9 +182,7 @@ impl Context {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by += 1;
         if stream.blocked_by == 1 {
-            if let Some(delivery) = stream.delivery {
-                self.platform.hold(delivery, true);
-            }
+            self.graph.hold_delivery(key as u32, true);
             // A publisher on packets gets no credit when it next sends some; an attached publisher has buffers withheld
             // from now on.
             for publisher in stream.publishers.clone() {
@@ -200,9 +198,7 @@ impl Context {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.blocked_by = stream.blocked_by.saturating_sub(1);
         if stream.blocked_by == 0 {
-            if let Some(delivery) = stream.delivery {
-                self.platform.hold(delivery, false);
-            }
+            self.graph.hold_delivery(key as u32, false);
             for publisher in stream.publishers.clone() {
                 self.grant_credit(publisher);
                 self.peers.touch(publisher);

@@ -1,7 +1,6 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
 use crate::morph::Morphing;
-use crate::platform::StageId;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
 use slab::Slab;
@@ -124,9 +123,8 @@ pub(crate) struct Stream {
     pub(crate) malformed: u64,
     pub(crate) batches_in: u64,
     pub(crate) peak: Peak,
-    /// The handler that makes it, if one does, and by which stage it is delivered to its subscriptions.
+    /// The handler that makes it, if one does.
     pub(crate) made_by: Option<Box<str>>,
-    pub(crate) delivery: Option<StageId>,
     /// Handlers that read it or make it: it stays known for these.
     pub(crate) claims: u32,
     /// The conversions between its formats.

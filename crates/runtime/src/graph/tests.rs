@@ -1,16 +1,16 @@
-//! Random changes under traffic, in virtual time, from a seed: every stage sees every record of what it reads, once and in
+//! Random changes under traffic, in virtual time, from a seed: every node sees every record of what it reads, once and in
 //! order, from the first that it saw on.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use super::*;
-use crate::platform::making::Rows;
-use crate::platform::overlay::{Overlay, Port, Wait, Waiting, signal_queue};
-use crate::platform::stage::{Instance, SchedulingPolicy, Work};
-use crate::platform::table::Table;
+use crate::graph::build::Workspace;
+use crate::graph::change::signal_queue;
+use crate::graph::node::{Instance, Node, SchedulingPolicy};
+use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use fastrand::Rng;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,7 +76,7 @@ impl Handler for InOrder {
 
 /// The contexts and what passes through them.
 struct World {
-    tables: Vec<Table>,
+    graphs: Vec<(Graph, Workspace)>,
     pool: Pool,
     next: Vec<u64>,
     blocked: Vec<bool>,
@@ -84,8 +84,9 @@ struct World {
     delivered: BTreeMap<u32, (u64, u64)>,
     /// Delivered streams that have ended.
     ended: Vec<u32>,
+    /// Whether subscribers take nothing now.
+    is_held: bool,
     wrong: u64,
-    rows: Rows,
     rng: Rng,
     /// By the clock of all contexts.
     now_ns: u64,
@@ -93,21 +94,26 @@ struct World {
 
 impl World {
     fn new(contexts: usize, seed: u64, queue: usize) -> (World, Overlay) {
-        let (mut tables, mut ports) = (Vec::new(), Vec::new());
+        World::with_buffers(contexts, seed, queue, 256)
+    }
+
+    /// Contexts with this many large buffers, of which three quarters may be in queues.
+    fn with_buffers(contexts: usize, seed: u64, queue: usize, large: usize) -> (World, Overlay) {
+        let (mut graphs, mut ports) = (Vec::new(), Vec::new());
         for index in 0..contexts {
-            let (signals, ends) = signal_queue();
-            let pool = Pool::new(PoolConfig { classes: vec![(512, 4096), (64 << 10, 64)] }).unwrap();
-            let table = Table::new(ContextIndex(index as u8), pool, signals, Vec::new());
-            ports.push(Port::new(ends, None, Arc::clone(&table.gauges)));
-            tables.push(table);
+            let (orders, control) = signal_queue();
+            let pool = Pool::new(PoolConfig { classes: vec![(64 << 10, large)] }).unwrap();
+            let graph = Graph::new(ContextIndex(index as u8), orders, Vec::new());
+            ports.push(Port::new(control, None, Arc::clone(&graph.gauges)));
+            graphs.push((graph, Workspace::new(pool)));
         }
         let pool = Pool::new(PoolConfig { classes: vec![(512, 8192)] }).unwrap();
         let streams = STREAMS as usize;
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
-        let (delivered, ended, rows) = (BTreeMap::new(), Vec::new(), Rows::default());
-        let world = World { tables, pool, next, blocked, delivered, ended, wrong: 0, rows, rng, now_ns: 0 };
-        (world, Overlay::new(ports, queue, 4 * queue))
+        let (delivered, ended) = (BTreeMap::new(), Vec::new());
+        let world = World { graphs, pool, next, blocked, delivered, ended, is_held: false, wrong: 0, rng, now_ns: 0 };
+        (world, Overlay::new(ports, queue, large / 4 * 3))
     }
 
     fn offer(&mut self, stream: u32) {
@@ -131,7 +137,8 @@ impl World {
         batch.push_buffer(buffer.freeze()).unwrap();
         batch.push_slice(Slice { buffer: 0, start: 0, len: 8 * records as u32, records: records as u32 }).unwrap();
         batch.select_all();
-        self.tables[0].offer(stream, &batch, self.now_ns);
+        let (graph, ws) = &mut self.graphs[0];
+        graph.arrive(stream, &batch, self.now_ns, ws);
     }
 
     /// Lets something happen: records come, or a context has a turn.
@@ -140,34 +147,40 @@ impl World {
             let stream = self.rng.u32(0..STREAMS);
             self.offer(stream);
         }
-        let at = self.rng.usize(0..self.tables.len());
+        let at = self.rng.usize(0..self.graphs.len());
         self.turn(at);
     }
 
     fn turn(&mut self, at: usize) -> bool {
-        let table = &mut self.tables[at];
-        let changed = table.take_changes();
-        let before = table.gauges.batches.get();
+        let (graph, ws) = &mut self.graphs[at];
+        graph.holds_deliveries = self.is_held;
+        let changed = graph.take_orders(ws);
+        let before = graph.gauges.records_in.get();
         if at.is_multiple_of(2) {
-            table.serve(if self.rng.bool() { 1 } else { 5_000 }, self.now_ns);
-        } else if let Some(mut job) = {
-            table.tidy_queues();
-            table.begin(self.now_ns)
-        } {
+            graph.serve(if self.rng.bool() { 1 } else { 5_000 }, self.now_ns, ws);
+        } else {
             // As a g-core does: one handler after the other, with a look for changes between any two.
-            let ran = job.run(&mut self.rows);
-            table.finish(job, ran, &self.rows, self.now_ns);
+            graph.begin_turn(self.now_ns, ws);
+            if let Some(mut job) = graph.next_job(false, ws) {
+                let ran = job.run(ws);
+                graph.finish(job, ran, ws);
+            }
         }
-        let worked = changed || table.gauges.batches.get() != before;
-        for (stream, is_blocked) in std::mem::take(&mut table.turned) {
+        let mut worked = changed || graph.gauges.records_in.get() != before;
+        for (stream, is_blocked) in std::mem::take(&mut graph.turned) {
             self.blocked[stream as usize] = is_blocked;
         }
-        for batch in std::mem::take(&mut table.delivered) {
-            if batch.format == END {
-                self.ended.push(batch.stream);
-            }
+        for delivered in std::mem::take(&mut graph.delivered) {
+            worked = true;
+            let batch = match delivered {
+                Delivered::Batch(batch) => batch,
+                Delivered::End(stream) => {
+                    self.ended.push(stream);
+                    continue;
+                }
+            };
             for record in batch.selected() {
-                let number = u64::from_le_bytes(record.try_into().unwrap());
+                let number = u64::from_le_bytes(record[..8].try_into().unwrap());
                 let (next, count) = self.delivered.entry(batch.stream).or_insert((number, 0));
                 self.wrong += u64::from(*next != number);
                 (*next, *count) = (number + 1, *count + 1);
@@ -179,7 +192,7 @@ impl World {
     fn settle(&mut self) {
         let mut quiet = 0;
         while quiet < 20 {
-            let worked = (0..self.tables.len()).map(|at| self.turn(at)).fold(false, |any, one| any | one);
+            let worked = (0..self.graphs.len()).map(|at| self.turn(at)).fold(false, |any, one| any | one);
             quiet = if worked { 0 } else { quiet + 1 };
         }
     }
@@ -205,92 +218,119 @@ impl Waiting for Steps<'_> {
     }
 }
 
-/// A handler that is there, and its delivery.
+/// A handler that is there.
+#[derive(Clone)]
 struct Known {
-    id: StageId,
-    delivery: StageId,
+    id: NodeId,
     source: u32,
     makes: u32,
-    readers: u32,
-    from: Origin,
+    from: u32,
 }
 
-/// Puts a handler in behind a stream or another handler, and a delivery behind it.
-fn deploy(
-    overlay: &mut Overlay,
-    known: &mut Vec<Known>,
+/// A node with a handler, delivered to subscriptions.
+fn added(id: NodeId, instances: Vec<Instance>, (reads, makes): (&[u32], u32), policy: SchedulingPolicy) -> Box<Node> {
+    let mut node = Box::new(Node::new(id, instances, makes, reads));
+    node.policy = policy;
+    node
+}
+
+fn add(node: Box<Node>, at: u8) -> [Edit; 2] {
+    let stream = node.makes;
+    [Edit::Add { node, at: ContextIndex(at) }, Edit::Deliver { stream, is_delivered: true }]
+}
+
+/// A change of a node: its next version, and its next place.
+type Next = (Option<(Vec<Instance>, bool)>, Option<ContextIndex>);
+
+/// Several edits at random, and what is there afterwards.
+fn edits(
+    overlay: &Overlay,
+    known: &[Known],
     rng: &mut Rng,
-    (next_stream, context): (u32, ContextIndex),
+    next_stream: &mut u32,
+    contexts: u8,
     wrong: &Arc<AtomicU64>,
-    wait: Wait<'_>,
-) {
-    let behind = known.iter_mut().filter(|_| rng.bool()).last();
-    let (from, source) = match behind {
-        Some(before) => {
-            before.readers += 1;
-            (Origin::Stage(before.id), before.source)
+) -> (Vec<Edit>, Vec<Known>) {
+    let (mut edits, mut after, mut new) = (Vec::new(), known.to_vec(), Vec::new());
+    let mut changes: BTreeMap<NodeId, Next> = BTreeMap::new();
+    for _ in 0..rng.usize(1..4) {
+        let at = rng.u8(0..contexts);
+        match rng.u32(0..10) {
+            0..3 if after.len() < 12 => {
+                // New ones read what is there, also what comes in the same change.
+                let before = after.iter().filter(|_| rng.bool()).last();
+                let (from, source) = before.map_or_else(
+                    || {
+                        let s = rng.u32(0..STREAMS);
+                        (s, s)
+                    },
+                    |b| (b.makes, b.source),
+                );
+                let (id, makes) = (overlay.next_id(&new), *next_stream);
+                *next_stream += 1;
+                let policy = SchedulingPolicy { weight: rng.u32(1..4), ..SchedulingPolicy::default() };
+                let instances = vec![InOrder::instance(rng.bool(), wrong)];
+                edits.extend(add(added(id, instances, (&[from], makes), policy), at));
+                new.push(id);
+                after.push(Known { id, source, makes, from });
+            }
+            3..7 if !known.is_empty() => {
+                let id = known[rng.usize(0..known.len())].id;
+                changes.entry(id).or_default().1 = Some(ContextIndex(at));
+            }
+            7..9 if !known.is_empty() => {
+                let id = known[rng.usize(0..known.len())].id;
+                let instances = vec![InOrder::instance(rng.bool(), wrong)];
+                changes.entry(id).or_default().0 = Some((instances, true));
+            }
+            9 if !known.is_empty() => {
+                let gone = known[rng.usize(0..known.len())].clone();
+                let is_read = after.iter().any(|other| other.from == gone.makes);
+                if !is_read && after.iter().any(|other| other.id == gone.id) && rng.bool() {
+                    after.retain(|other| other.id != gone.id);
+                    edits.push(Edit::Remove { id: gone.id });
+                    edits.push(Edit::Deliver { stream: gone.makes, is_delivered: false });
+                }
+            }
+            _ => {}
         }
-        None => {
-            let stream = rng.u32(0..STREAMS);
-            (Origin::Stream(stream), stream)
-        }
-    };
-    let terms = SchedulingPolicy { weight: rng.u32(1..4), ..SchedulingPolicy::default() };
-    let instance = InOrder::instance(rng.bool(), wrong);
-    let stage = overlay.make_stage(Work::Handler(vec![instance]), next_stream, terms);
-    let id = stage.id;
-    let _ = overlay.put(stage, context, &BTreeSet::new(), wait);
-    let delivery = overlay.make_stage(Work::Deliver, next_stream, SchedulingPolicy::default());
-    let delivery_id = delivery.id;
-    let reads = BTreeSet::from([Origin::Stage(id)]);
-    let _ = overlay.put(delivery, ContextIndex(0), &reads, wait);
-    // The way on before the way in: nothing is unclaimed.
-    let _ = overlay.rewire(id, &BTreeSet::from([from]), wait);
-    known.push(Known { id, delivery: delivery_id, source, makes: next_stream, readers: 0, from });
+    }
+    changes.retain(|id, _| after.iter().any(|other| other.id == *id));
+    let change = |(id, (instances, at)): (NodeId, Next)| Edit::Change { id, instances, policy: None, reads: None, at };
+    edits.extend(changes.into_iter().map(change));
+    (edits, after)
 }
 
 /// Random changes; if not `patient`, contexts are often not waited for long enough, and what is unfinished then is finished later.
 fn random_changes(seed: u64, changes: usize, patient: bool) {
     let contexts = 1 + seed as usize % 5;
-    let (mut world, mut overlay) = World::new(contexts, seed, [2, 4, 64][seed as usize % 3]);
+    let (queue, large) = ([2, 4, 64][seed as usize % 3], [64, 256][seed as usize / 3 % 2]);
+    let (mut world, mut overlay) = World::with_buffers(contexts, seed, queue, large);
     let wrong = Arc::new(AtomicU64::new(0));
-    let mut known: Vec<Known> = Vec::new();
-    let mut rng = Rng::with_seed(!seed);
-    let mut next_stream = STREAMS;
+    let (mut known, mut rng, mut next_stream) = (Vec::new(), Rng::with_seed(!seed), STREAMS);
     for _ in 0..changes {
         (0..rng.u32(0..30)).for_each(|_| world.step());
+        // At times subscribers hold all back.
+        world.is_held = rng.u8(0..8) == 0;
         let patience = if patient { 100_000 } else { rng.u32(0..12) };
+        let (edits, after) = edits(&overlay, &known, &mut rng, &mut next_stream, contexts as u8, &wrong);
+        let ends = edits.iter().any(|edit| matches!(edit, Edit::Remove { .. }));
+        if ends {
+            world.is_held = false;
+        }
         let mut wait = Steps { world: &mut world, tries: 0, patience };
-        let context = ContextIndex(rng.u8(0..contexts as u8));
-        match rng.u32(0..10) {
-            0..3 if known.len() < 12 => {
-                deploy(&mut overlay, &mut known, &mut rng, (next_stream, context), &wrong, &mut wait);
-                next_stream += 1;
+        match overlay.change(edits, &mut wait) {
+            Ok(changed) => {
+                assert_eq!(changed, Changed::default(), "seed {seed}");
+                known = after;
             }
-            3..7 if !known.is_empty() => {
-                let at = rng.usize(0..known.len());
-                let moved = overlay.move_to(known[at].id, context, &mut wait);
-                assert!(moved.is_ok() || !patient);
-            }
-            7..9 if !known.is_empty() => {
-                let at = rng.usize(0..known.len());
-                let lost = overlay.swap(known[at].id, vec![InOrder::instance(rng.bool(), &wrong)], true, &mut wait);
-                assert!(lost == Ok(0) || (lost.is_err() && !patient), "{lost:?}");
-            }
-            9 if !known.is_empty() => {
-                let at = rng.usize(0..known.len());
-                if known[at].readers == 0 && rng.bool() {
-                    let gone = known.swap_remove(at);
-                    for stage in [gone.id, gone.delivery] {
-                        let taken = overlay.take(stage, &mut wait);
-                        assert!(matches!(taken, Ok(Some(_))) || (taken.is_err() && !patient));
-                    }
-                    if let Some(before) = known.iter_mut().find(|before| Origin::Stage(before.id) == gone.from) {
-                        before.readers -= 1;
-                    }
+            Err(NotChanged::Unanswered { is_begun, .. }) => {
+                assert!(!patient, "seed {seed}: a context does not answer");
+                if is_begun {
+                    known = after;
                 }
             }
-            _ => {}
+            Err(refused) => panic!("seed {seed}: {refused:?}"),
         }
         let mut rounds = 0;
         while !overlay.resume(&mut Steps { world: &mut world, tries: 0, patience }) {
@@ -299,20 +339,20 @@ fn random_changes(seed: u64, changes: usize, patient: bool) {
             assert!(rounds < 100_000, "it is never finished; seed {seed}");
         }
     }
+    world.is_held = false;
     world.settle();
     assert_eq!(wrong.load(Ordering::Relaxed), 0, "a handler saw records out of order; seed {seed}");
     assert_eq!(world.wrong, 0, "records were delivered out of order; seed {seed}");
     for known in &known {
-        let gauges = Arc::clone(&overlay.stage(known.delivery).unwrap().gauges);
-        assert!(gauges.losses().is_empty(), "seed {seed}: {:?}", gauges.losses());
-        let stage = overlay.stage(known.id).unwrap();
-        assert_eq!(stage.gauges.records_in.get(), stage.gauges.records_out.get(), "seed {seed}");
+        let node = overlay.node(known.id).unwrap();
+        assert!(node.gauges.losses().is_empty(), "seed {seed}: {:?}", node.gauges.losses());
+        assert_eq!(node.gauges.records_in.get(), node.gauges.records_out.get(), "seed {seed}");
         // All that came until the end has come through.
         let last = world.next[known.source as usize];
-        if stage.gauges.records_in.get() > 0 {
+        if node.gauges.records_in.get() > 0 {
             let (next, count) = world.delivered[&known.makes];
             assert_eq!(next, last, "seed {seed}: the last records were not delivered");
-            assert_eq!(count, stage.gauges.records_out.get(), "seed {seed}");
+            assert_eq!(count, node.gauges.records_out.get(), "seed {seed}");
         }
     }
 }
@@ -326,25 +366,27 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
     }
 }
 
+/// A world with one node at a context, which reads these streams.
+fn world_with(
+    contexts: usize,
+    queue: usize,
+    (at, reads): (u8, &[u32]),
+    policy: SchedulingPolicy,
+) -> (World, Overlay, NodeId) {
+    let (mut world, mut overlay) = World::new(contexts, 1, queue);
+    let instances = vec![InOrder::instance(false, &Arc::default())];
+    let node = added(NodeId(0), instances, (reads, 9), policy);
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    overlay.change(add(node, at).into(), &mut wait).unwrap();
+    (world, overlay, NodeId(0))
+}
+
 /// A stream of one that reads two ends with both, however often one of them does.
 #[test]
 fn what_reads_two_streams_ends_when_both_have_ended() {
-    let (mut world, mut overlay) = World::new(2, 1, 64);
-    let wrong = Arc::new(AtomicU64::new(0));
-    let mut stage =
-        overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
-    let id = stage.id;
-    stage.reads = vec![0, 1];
-    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    overlay.put(stage, ContextIndex(1), &BTreeSet::from([0, 1].map(Origin::Stream)), &mut wait).unwrap();
-    let delivery = overlay.make_stage(Work::Deliver, 9, SchedulingPolicy::default());
-    overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(id)]), &mut wait).unwrap();
+    let (mut world, _overlay, _) = world_with(2, 64, (1, &[0, 1]), SchedulingPolicy::default());
     let mut ends = |end: Option<u32>, records: Option<u32>| {
-        if let Some(stream) = end {
-            let mut batch = Batch::new();
-            (batch.stream, batch.format) = (stream, END);
-            world.tables[0].offer(stream, &batch, 0);
-        }
+        end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream));
         records.into_iter().for_each(|stream| world.offer(stream));
         world.ended.clear();
         world.settle();
@@ -360,18 +402,12 @@ fn what_reads_two_streams_ends_when_both_have_ended() {
 
 /// How a full queue is treated may change while it is there.
 #[test]
-fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
-    let (mut world, mut overlay) = World::new(2, 1, 2);
-    let wrong = Arc::new(AtomicU64::new(0));
-    let stage =
-        overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
-    let id = stage.id;
-    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    overlay.put(stage, ContextIndex(1), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
-    let gauges = Arc::clone(&overlay.stage(id).unwrap().gauges);
+fn a_queue_that_is_there_blocks_or_drops_by_its_policy() {
+    let (mut world, mut overlay, id) = world_with(2, 2, (1, &[0]), SchedulingPolicy::default());
+    let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
     for drops in [false, true, false] {
         let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-        overlay.set_terms(id, SchedulingPolicy { drops, ..SchedulingPolicy::default() }, None, &mut wait).unwrap();
+        overlay.set_policy(id, SchedulingPolicy { drops, ..SchedulingPolicy::default() }, &mut wait).unwrap();
         world.settle();
         let lost = || gauges.losses().iter().filter(|(why, _)| why == "queue_full").map(|(_, lost)| lost).sum::<u64>();
         let before = lost();
@@ -385,30 +421,33 @@ fn a_queue_that_is_there_blocks_or_drops_as_it_is_told() {
     }
 }
 
-/// Stages whose queues are full are served in turn, each as many batches as its weight says.
+/// Nodes whose queues are full are served in turn, each as many batches as its weight says.
 #[test]
 fn full_queues_are_served_in_turn_by_their_weights() {
     const WEIGHTS: [u32; 3] = [1, 2, 5];
     const ROUNDS: u32 = 3;
     let (mut world, mut overlay) = World::new(1, 1, 64);
-    let wrong = Arc::new(AtomicU64::new(0));
-    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    let stages = WEIGHTS.map(|weight| {
-        let terms = SchedulingPolicy { weight, ..SchedulingPolicy::default() };
-        let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
-        let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
-        overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
-        Arc::clone(&overlay.stage(id).unwrap().gauges)
+    let gauges = WEIGHTS.map(|weight| {
+        let policy = SchedulingPolicy { weight, ..SchedulingPolicy::default() };
+        let id = overlay.next_id(&[]);
+        let node = added(id, vec![InOrder::instance(false, &Arc::default())], (&[0], 9 + id.0), policy);
+        let gauges = Arc::clone(&node.gauges);
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        overlay.change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut wait).unwrap();
+        gauges
     });
+    // A node begins with a few records.
+    (0..8).for_each(|_| world.offer(0));
     world.settle();
-    let served = || stages.each_ref().map(|gauges| gauges.batches_in.get() as u32);
+    let served = || gauges.each_ref().map(|gauges| gauges.batches_in.get() as u32);
     let before = served();
     (0..20).for_each(|_| world.offer(0));
     let mut turns = Vec::new();
     while turns.len() < (ROUNDS * WEIGHTS.iter().sum::<u32>()) as usize {
         let so_far = served();
         // No time for more than one.
-        world.tables[0].serve(1, world.now_ns);
+        let (graph, ws) = &mut world.graphs[0];
+        graph.serve(1, world.now_ns, ws);
         let now = served();
         turns.push((0..3).find(|&at| now[at] > so_far[at]).expect("one was served"));
     }
@@ -423,23 +462,27 @@ fn full_queues_are_served_in_turn_by_their_weights() {
 #[test]
 fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let (mut world, mut overlay) = World::new(1, 1, 64);
-    let wrong = Arc::new(AtomicU64::new(0));
-    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     let mut put = |max_sampling: u32| {
-        let terms = SchedulingPolicy { max_sampling, ..SchedulingPolicy::default() };
-        let stage = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
-        let (id, from) = (stage.id, BTreeSet::from([Origin::Stream(0)]));
-        overlay.put(stage, ContextIndex(0), &from, &mut wait).unwrap();
-        Arc::clone(&overlay.stage(id).unwrap().gauges)
+        let policy = SchedulingPolicy { max_sampling, ..SchedulingPolicy::default() };
+        let id = overlay.next_id(&[]);
+        let node = added(id, vec![InOrder::instance(false, &Arc::default())], (&[0], 9 + id.0), policy);
+        let gauges = Arc::clone(&node.gauges);
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        overlay.change(add(node, 0).into(), &mut wait).unwrap();
+        gauges
     };
     let (whole, sampled) = (put(1), put(4));
+    // A node begins with a few records.
+    (0..8).for_each(|_| world.offer(0));
     world.settle();
-    let let_through = |gauges: &gauges::StageGauges| gauges.records_out.get();
+    let let_through = |gauges: &gauges::NodeGauges| gauges.records_out.get();
     for (waited_us, one_in) in [(0, 1), (200, 1), (400, 2), (600, 4), (90_000, 4), (0, 1)] {
         let before = (let_through(&whole), let_through(&sampled), world.next[0], sampled.thinned.get());
         world.offer(0);
         world.now_ns += waited_us * 1000;
-        world.tables[0].serve(1_000_000, world.now_ns);
+        let (graph, ws) = &mut world.graphs[0];
+        graph.serve(1_000_000, world.now_ns, ws);
+        graph.delivered.clear();
         world.now_ns += 10_000_000;
         let records = world.next[0] - before.2;
         assert_eq!(let_through(&whole) - before.0, records, "one that does not allow it sees all");
@@ -452,64 +495,126 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
 
 /// What waits since nobody takes what is made of it does not make its context behind.
 #[test]
-fn a_context_is_not_behind_where_the_way_on_is_full() {
+fn a_context_is_not_behind_where_its_output_is_full() {
     let (mut world, mut overlay) = World::new(2, 1, 4);
-    let wrong = Arc::new(AtomicU64::new(0));
-    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    let mut from = Origin::Stream(0);
+    let mut change = |edits: Vec<Edit>| {
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        overlay.change(edits, &mut wait).unwrap();
+    };
     for at in [0, 1] {
-        let stage =
-            overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
-        let id = stage.id;
-        overlay.put(stage, ContextIndex(at), &BTreeSet::from([from]), &mut wait).unwrap();
-        from = Origin::Stage(id);
+        let (reads, makes) = ([[0], [9]][usize::from(at)], 9 + u32::from(at));
+        let instances = vec![InOrder::instance(false, &Arc::default())];
+        let node = added(NodeId(at.into()), instances, (&reads, makes), SchedulingPolicy::default());
+        change(vec![Edit::Add { node, at: ContextIndex(at) }]);
     }
-    let terms = SchedulingPolicy { max_sampling: 4, ..SchedulingPolicy::default() };
-    let sampled = overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, terms);
+    let policy = SchedulingPolicy { max_sampling: 4, ..SchedulingPolicy::default() };
+    let sampled = added(NodeId(2), vec![InOrder::instance(false, &Arc::default())], (&[0], 11), policy);
     let gauges = Arc::clone(&sampled.gauges);
-    overlay.put(sampled, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
+    change(vec![Edit::Add { node: sampled, at: ContextIndex(0) }]);
     world.settle();
-    let before = world.next[0];
+    let (before, lost) = (world.next[0], gauges.losses());
     // The second context does not take what the first makes, until some wait for a millisecond.
+    let serve = |world: &mut World, at: usize| {
+        let (graph, ws) = &mut world.graphs[at];
+        graph.serve(1_000_000, world.now_ns, ws);
+        graph.turned.drain(..).for_each(|(stream, is_blocked)| world.blocked[stream as usize] = is_blocked);
+    };
     for _ in 0..20 {
         world.offer(0);
         world.now_ns += 100_000;
-        world.tables[0].serve(1_000_000, world.now_ns);
+        serve(&mut world, 0);
     }
     for _ in 0..100 {
-        world.tables[1].serve(1_000_000, world.now_ns);
-        world.tables[0].serve(1_000_000, world.now_ns);
+        serve(&mut world, 1);
+        serve(&mut world, 0);
         world.offer(0);
-        world.tables[0].serve(1_000_000, world.now_ns);
+        serve(&mut world, 0);
     }
-    assert_eq!(gauges.records_out.get(), world.next[0] - before, "none was left out");
+    assert_eq!(gauges.records_in.get(), world.next[0] - before);
+    let sampled = |losses: &[(String, u64)]| losses.iter().any(|(why, _)| why == "sampled");
+    assert!(!sampled(&gauges.losses()) && !sampled(&lost), "none was left out");
 }
 
 /// What was made for subscriptions leaves soon, however long the context may work before the next has its turn.
 #[test]
 fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let (mut world, mut overlay) = World::new(1, 1, 64);
-    let wrong = Arc::new(AtomicU64::new(0));
-    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    let mut stage =
-        overlay.make_stage(Work::Handler(vec![InOrder::instance(false, &wrong)]), 9, SchedulingPolicy::default());
+    let mut node =
+        added(NodeId(0), vec![InOrder::instance(false, &Arc::default())], (&[0], 9), SchedulingPolicy::default());
     // So much it is taken to cost, whatever it does: all in all less than a turn, and more than deliveries wait.
-    stage.ns_per_record = 10_000.0;
-    let id = stage.id;
-    overlay.put(stage, ContextIndex(0), &BTreeSet::from([Origin::Stream(0)]), &mut wait).unwrap();
+    node.ns_per_record = 10_000.0;
+    node.until_timed = 1_000_000;
+    let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+    overlay.change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut wait).unwrap();
     world.settle();
-    let batches = |world: &World| world.tables[0].gauges.batches.get();
+    let batches = |world: &World| world.graphs[0].0.gauges.batches.get();
     let serve = |world: &mut World| {
         (0..40).for_each(|_| world.offer(0));
         let before = batches(world);
-        let more = world.tables[0].serve(10_000_000, 0);
+        let (graph, ws) = &mut world.graphs[0];
+        let more = graph.serve(10_000_000, 0, ws);
         (more, batches(world) - before)
     };
     assert_eq!(serve(&mut world), (false, 40), "nobody waits for what it makes");
-    let delivery = overlay.make_stage(Work::Deliver, 9, SchedulingPolicy::default());
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(id)]), &mut wait).unwrap();
+    overlay.change(vec![Edit::Deliver { stream: 9, is_delivered: true }], &mut wait).unwrap();
     world.settle();
     let (more, served) = serve(&mut world);
-    assert!(more && served < 80, "{served} batches, of 40 and the 40 that came of them");
+    assert!(more && served < 40, "{served} batches of 40");
+}
+
+/// Makes many records of each.
+struct Many {
+    times: usize,
+    counters: HandlerCounters,
+}
+
+impl Handler for Many {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        let mut row = [0; 4000];
+        for index in &*selection {
+            for _ in 0..self.times {
+                row[..8].copy_from_slice(&self.counters.passed.to_le_bytes());
+                out.push(&row);
+                self.counters.passed += 1;
+            }
+            let _ = batch.record(index);
+        }
+        Verdict::Emit(selection.len() * self.times)
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+}
+
+/// Output that is many times as long as the input waits for buffers, and nothing of it is lost.
+#[test]
+fn a_node_stops_within_a_batch_where_its_output_has_no_room() {
+    for (times, large) in [(1, 16), (40, 16), (100, 16), (1000, 24)] {
+        let (mut world, mut overlay) = World::with_buffers(2, 1, 4, large);
+        let handler = Box::new(Many { times, counters: HandlerCounters::default() });
+        let instance = Instance { format: FORMAT, handler: Some(handler), output: FORMAT };
+        let node = added(NodeId(0), vec![instance], (&[0], 9), SchedulingPolicy::default());
+        let gauges = Arc::clone(&node.gauges);
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        overlay.change(add(node, 1).into(), &mut wait).unwrap();
+        world.settle();
+        let before = world.next[0] - gauges.records_in.get();
+        for round in 0..200 {
+            // Subscribers take something now and then.
+            world.is_held = round % 3 > 0;
+            world.offer(0);
+            for at in 0..4 {
+                world.turn(at % 2);
+            }
+        }
+        world.is_held = false;
+        world.settle();
+        assert_eq!(gauges.losses(), [], "{times} records of each, {large} buffers");
+        assert_eq!(world.wrong, 0);
+        assert_eq!(gauges.records_in.get(), world.next[0] - before);
+        assert_eq!(world.delivered[&9].1, gauges.records_in.get() * times as u64);
+        assert_eq!(world.graphs[1].1.buffers_in_use(), 0);
+    }
 }

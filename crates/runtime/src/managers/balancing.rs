@@ -4,13 +4,13 @@
 
 use crate::admission::{ALWAYS_PERCENT, Room};
 use crate::docked::StreamFacts;
+use crate::graph::gauges::Loss;
 use crate::handle::Stopped;
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
 use crate::managers::paths::{PathNode, reserves};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
-use crate::platform::gauges::Loss;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample, StreamSample};
 use crossdock_control::figures::{Rate, Time};
@@ -63,7 +63,7 @@ impl Managers {
     pub(crate) fn note_thinned(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
-            let Some(placed) = self.overlay.stage(there.stage) else { continue };
+            let Some(placed) = self.overlay.node(there.node) else { continue };
             let (batches, left_out) = (placed.gauges.thinned.get(), placed.gauges.lost(Loss::Sampled));
             events.extend(there.thinning.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
         }
@@ -129,10 +129,10 @@ impl Managers {
         let Ok(contexts) = Contexts::new(self.context_list()) else { return };
         let (mut handlers, mut streams) = (Vec::new(), Vec::new());
         for (name, there) in &mut self.handlers {
-            let Some(stage) = self.overlay.stage(there.stage) else { continue };
+            let Some(node) = self.overlay.node(there.node) else { continue };
             let rates = self.monitor.handler(name);
-            let overruns = stage.gauges.overruns.get();
-            let timed = stage.gauges.timed_batches.get();
+            let overruns = node.gauges.overruns.get();
+            let timed = node.gauges.timed_batches.get();
             let seen = std::mem::replace(&mut there.overruns_seen, overruns);
             let timed_seen = std::mem::replace(&mut there.timed_seen, timed);
             let (over, of) = (overruns.saturating_sub(seen), timed.saturating_sub(timed_seen));
@@ -144,10 +144,10 @@ impl Managers {
             }
             let load = Load {
                 time_ns_per_s: rates.busy_ns_per_s,
-                buffers: stage.gauges.queued.get(),
+                buffers: node.gauges.queued.get(),
                 bytes_per_s: rates.bytes_out_per_s,
             };
-            let (context, need) = (usize::from(stage.at.0), Need { load, ..there.need });
+            let (context, need) = (usize::from(node.at.0), Need { load, ..there.need });
             let cost = there.entries.first().map(|entry| entry.cost).unwrap_or_default();
             handlers.push(HandlerSample {
                 name: name.clone(),
@@ -181,7 +181,7 @@ impl Managers {
         | Decision::Sample { stream: handler, .. }
         | Decision::Degrade { stream: handler, .. }
         | Decision::Stop { handler, .. }) = &decision;
-        let placed = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage));
+        let placed = self.handlers.get(handler).and_then(|there| self.overlay.node(there.node));
         if placed.is_some_and(|placed| self.watch.lost(placed.at).is_some()) {
             return Ok(());
         }
@@ -193,10 +193,10 @@ impl Managers {
             Decision::Sample { stream: handler, one_in, why } => {
                 let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
                 there.one_in = one_in;
-                let stage = there.stage;
-                let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) else { return Ok(()) };
-                terms.one_in = one_in;
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
+                let node = there.node;
+                let Some(mut policy) = self.overlay.node(node).map(|placed| placed.policy) else { return Ok(()) };
+                policy.one_in = one_in;
+                self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
                 let (kind, what) = match one_in {
                     1 => ("restored", "all of its records are let through again".to_owned()),
                     some => ("degraded", format!("one of {some} of its records is let through")),
@@ -211,8 +211,8 @@ impl Managers {
             Decision::Stop { handler, why } => {
                 let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
                 there.status = Status::Failed(why.clone());
-                let stage = there.stage;
-                self.on_overlay(|overlay, wait| overlay.fail(stage, wait));
+                let node = there.node;
+                self.on_overlay(|overlay, wait| overlay.fail(node, wait));
                 self.note(
                     "stopped",
                     &handler,
@@ -228,7 +228,7 @@ impl Managers {
         let is_due = |there: &&Deployed| {
             there.need.is_provisional
                 && !there.entries.is_empty()
-                && self.overlay.stage(there.stage).is_some_and(|stage| stage.gauges.records_in.get() > 0)
+                && self.overlay.node(there.node).is_some_and(|node| node.gauges.records_in.get() > 0)
         };
         let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
         for name in due {

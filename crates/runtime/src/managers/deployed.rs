@@ -3,11 +3,11 @@
 
 use crate::config::ContextKind;
 use crate::docked::StreamFacts;
+use crate::graph::NodeId;
 use crate::managers::balancing::Thinning;
 use crate::managers::measure::CostModel;
 use crate::managers::rule::RuleCosts;
 use crate::managers::spec::HandlerSpec;
-use crate::platform::StageId;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow};
 use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Made, Natives, Parameters, Source};
@@ -316,8 +316,7 @@ pub(crate) struct Deployed {
     pub(crate) spec: HandlerSpec,
     /// Counted from 1.
     pub(crate) version: u32,
-    pub(crate) stage: StageId,
-    pub(crate) delivery: StageId,
+    pub(crate) node: NodeId,
     /// The number of the stream that it makes.
     pub(crate) makes: u32,
     /// The streams that it reads: names and numbers.
@@ -341,6 +340,44 @@ pub(crate) struct Deployed {
     pub(crate) is_degraded: bool,
     /// The costs of its entries with and without the rule, once they were measured.
     pub(crate) rule_costs: Option<RuleCosts>,
+}
+
+impl Deployed {
+    /// The first version of a handler.
+    pub(crate) fn new(
+        spec: HandlerSpec,
+        node: NodeId,
+        makes: u32,
+        reads: Vec<(String, u32)>,
+        compiled: Compiled,
+        need: Need,
+    ) -> Deployed {
+        let streams: Vec<&str> = reads.iter().map(|(name, _)| name.as_str()).collect();
+        let status = match compiled.entries.is_empty() {
+            true => Status::Waiting(format!("for stream `{}`", streams.join("`, `"))),
+            false => Status::Running,
+        };
+        Deployed {
+            version: 1,
+            node,
+            makes,
+            entries: compiled.entries,
+            is_metered: compiled.is_metered,
+            need,
+            status,
+            changes: 0,
+            faults_seen: 0,
+            overruns_seen: 0,
+            timed_seen: 0,
+            fault_times_s: Vec::new(),
+            one_in: 1,
+            thinning: Thinning::default(),
+            is_degraded: false,
+            rule_costs: None,
+            spec,
+            reads,
+        }
+    }
 }
 
 /// `c-core` or `g-core` as planning knows it.

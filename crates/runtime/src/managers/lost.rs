@@ -1,10 +1,10 @@
 //! Contexts that do not answer: how they are reported, and which changes are refused meanwhile.
 
 use super::change::Step;
+use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::events::About;
 use crate::managers::watch::Lost;
-use crate::platform::ContextIndex;
 use std::collections::BTreeSet;
 
 impl Managers {
@@ -32,8 +32,8 @@ impl Managers {
     pub(super) fn lost_text(&self, at: ContextIndex) -> Option<String> {
         let why = match self.watch.lost(at)? {
             Lost::Ended => "its thread has ended, which is a mistake of Crossdock's: restart the daemon".to_owned(),
-            Lost::Stuck(stage) => {
-                let handler = self.handlers.iter().find(|(_, there)| Some(there.stage) == stage).map(|(name, _)| name);
+            Lost::Stuck(node) => {
+                let handler = self.handlers.iter().find(|(_, there)| Some(there.node) == node).map(|(name, _)| name);
                 let from = handler.map_or_else(|| "a step".to_owned(), |name| format!("handler `{name}`"));
                 format!("its thread has not come back from {from}")
             }
@@ -67,7 +67,7 @@ impl Managers {
             let reads_now = there.is_some_and(|there| there.reads.iter().any(|(stream, _)| feeds(stream)));
             *other == name || is_fed || reads_now || reads.iter().any(|stream| feeds(stream))
         };
-        let near = self.handlers.iter().filter(is_near).filter_map(|(_, handler)| self.overlay.stage(handler.stage));
+        let near = self.handlers.iter().filter(is_near).filter_map(|(_, handler)| self.overlay.node(handler.node));
         near.map(|placed| placed.at).chain(to).collect()
     }
 
@@ -76,7 +76,6 @@ impl Managers {
         for at in std::mem::take(&mut self.watch.turned) {
             let name = self.watch.name(at).to_owned();
             let lost = self.lost_text(at);
-            self.overlay.set_lost(at, lost.is_some());
             let (kind, text) = match lost {
                 Some(why) => ("lost", why),
                 None => ("returned", format!("context {name} answers again")),

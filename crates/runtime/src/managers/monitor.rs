@@ -1,9 +1,9 @@
 //! The resource monitor: the use of resources by contexts and handlers, per second, over the last minutes; and the
 //! headroom.
 
+use crate::graph::gauges::NodeGauges;
 use crate::info::{HistoryInfo, MomentInfo};
 use crate::managers::deployed::Deployed;
-use crate::platform::gauges::StageGauges;
 use crate::platform::overlay::Overlay;
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,7 +53,7 @@ pub(crate) struct Rates {
 #[derive(Debug, Default)]
 struct Track {
     /// The gauges of a handler: a new handler of the same name begins new readings.
-    gauges: Option<Arc<StageGauges>>,
+    gauges: Option<Arc<NodeGauges>>,
     readings: VecDeque<Reading>,
     moments: VecDeque<MomentInfo>,
 }
@@ -166,8 +166,8 @@ impl Monitor {
         }
         of_handlers.retain(|name, _| handlers.contains_key(name));
         for (name, handler) in handlers {
-            let Some(stage) = overlay.stage(handler.stage) else { continue };
-            let gauges = &stage.gauges;
+            let Some(node) = overlay.node(handler.node) else { continue };
+            let gauges = &node.gauges;
             let track = of_handlers.entry(name.clone()).or_default();
             if !track.gauges.as_ref().is_some_and(|read| Arc::ptr_eq(read, gauges)) {
                 *track = Track { gauges: Some(Arc::clone(gauges)), ..Track::default() };

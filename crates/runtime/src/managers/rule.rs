@@ -120,13 +120,13 @@ impl Managers {
     pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.is_degraded = applies;
-        let (stage, text) = (there.stage, parameters_text(&there.spec.overload_parameters));
+        let (node, text) = (there.node, parameters_text(&there.spec.overload_parameters));
         let max_sampling = if applies { there.spec.max_sampling.unwrap_or(1) } else { there.one_in };
         self.hold_to_rule(name);
         // Sampling comes after it.
-        if let Some(mut terms) = self.overlay.stage(stage).map(|placed| placed.terms) {
-            terms.max_sampling = max_sampling;
-            self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
+        if let Some(mut policy) = self.overlay.node(node).map(|placed| placed.policy) {
+            policy.max_sampling = max_sampling;
+            self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
         }
         match applies {
             true => self.note("degraded", name, format!("its `overload_parameters` apply, {text}: {why}")),
@@ -141,8 +141,8 @@ impl Managers {
         there.is_degraded &= !there.spec.overload_parameters.is_empty();
         let parameters =
             if there.is_degraded { there.spec.degraded_parameters() } else { there.spec.parameters.clone() };
-        let (stage, values) = (there.stage, values(&there.entries, &parameters));
-        self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait));
+        let (node, values) = (there.node, values(&there.entries, &parameters));
+        self.on_overlay(|overlay, wait| overlay.set_parameters(node, values, wait));
     }
 
     /// The same after a change of a handler that was degraded before it; of others nothing is to be done.

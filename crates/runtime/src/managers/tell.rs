@@ -1,13 +1,13 @@
 //! Reports on handlers and contexts.
 
 use crate::config::ContextKind;
+use crate::graph::ContextIndex;
+use crate::graph::gauges::{ContextGauges, NodeGauges};
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
 use crate::managers::monitor::Rates;
 use crate::managers::view::View;
-use crate::platform::ContextIndex;
-use crate::platform::gauges::{ContextGauges, StageGauges};
 use crossdock_control::admission::Class;
 use crossdock_control::load::Load;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Managers {
     /// Publishes a snapshot of handlers and contexts for callers of the managers' handle.
     pub(super) fn publish_snapshot(&mut self) {
         self.viewed = self.events.last();
-        let gauges = |handler: &Deployed| self.overlay.stage(handler.stage).map(|placed| Arc::clone(&placed.gauges));
+        let gauges = |handler: &Deployed| self.overlay.node(handler.node).map(|placed| Arc::clone(&placed.gauges));
         let handlers = self.handlers.iter().map(|(name, handler)| (self.handler_info(name, handler), gauges(handler)));
         let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
         let wished = self.handlers.iter().filter(|(name, _)| !self.is_query(name));
@@ -35,7 +35,7 @@ impl Managers {
 
     fn handler_info(&self, name: &str, handler: &Deployed) -> HandlerInfo {
         let spec = &handler.spec;
-        let placed = self.overlay.stage(handler.stage);
+        let placed = self.overlay.node(handler.node);
         let (status, why) = match &handler.status {
             Status::Running => ("running", None),
             Status::Waiting(why) => ("waiting", Some(why.clone())),
@@ -79,7 +79,7 @@ impl Managers {
             .map(|(at, seat)| {
                 let headroom = contexts.headroom(at);
                 let here = |handler: &&(&String, &Deployed)| {
-                    self.overlay.stage(handler.1.stage).is_some_and(|stage| stage.at == ContextIndex(at as u8))
+                    self.overlay.node(handler.1.node).is_some_and(|node| node.at == ContextIndex(at as u8))
                 };
                 let handlers: Vec<String> = self
                     .handlers
@@ -114,7 +114,7 @@ impl Managers {
 }
 
 /// Reads off a handler's figures.
-pub(super) fn read_handler(info: &mut HandlerInfo, gauges: Option<&StageGauges>, rates: Rates) {
+pub(super) fn read_handler(info: &mut HandlerInfo, gauges: Option<&NodeGauges>, rates: Rates) {
     (info.rate_msgs_per_s, info.ns_per_record) = (rates.msgs_in_per_s, rates.ns_per_record);
     let Some(gauges) = gauges else { return };
     info.measured = LoadInfo {

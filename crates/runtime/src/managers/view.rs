@@ -2,19 +2,19 @@
 //! publish a snapshot whenever handlers or contexts have changed, before the request that changed them is answered.
 //! Gauges are read at the time of the report.
 
+use crate::graph::gauges::{ContextGauges, NodeGauges};
 use crate::handle::Stopped;
 use crate::info::{HandlerContextInfo, HandlerInfo, HistoryInfo};
 use crate::managers::events::Events;
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::tell::{read_context, read_handler};
-use crate::platform::gauges::{ContextGauges, StageGauges};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The latest snapshot of handlers and contexts.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    pub(crate) handlers: Vec<(HandlerInfo, Option<Arc<StageGauges>>)>,
+    pub(crate) handlers: Vec<(HandlerInfo, Option<Arc<NodeGauges>>)>,
     pub(crate) contexts: Vec<(HandlerContextInfo, Arc<ContextGauges>)>,
     pub(crate) specs: Vec<HandlerSpec>,
 }
@@ -72,7 +72,7 @@ impl Views {
     /// # Errors
     /// [`Stopped`].
     pub(crate) fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
-        let read = |(info, gauges): &(HandlerInfo, Option<Arc<StageGauges>>)| {
+        let read = |(info, gauges): &(HandlerInfo, Option<Arc<NodeGauges>>)| {
             let mut info = info.clone();
             let rates = self.monitor.handler(&info.name);
             read_handler(&mut info, gauges.as_deref(), rates);

@@ -1,9 +1,9 @@
 //! The threads of contexts, and the watch over them: a thread in a handler that does not return is replaced.
 
+use crate::graph::gauges::ContextGauges;
+use crate::graph::{ContextIndex, NodeId};
 use crate::platform::context::Threads;
-use crate::platform::gauges::ContextGauges;
 use crate::platform::start::Seat;
-use crate::platform::{ContextIndex, StageId};
 use crossdock_device::{CpuTime, nap};
 use std::time::{Duration, Instant};
 
@@ -18,15 +18,15 @@ pub(super) const MAX_ABANDONED: usize = 16;
 /// A handler that was given up.
 #[derive(Clone, Debug)]
 pub(crate) struct GivenUp {
-    pub(crate) stage: StageId,
+    pub(crate) node: NodeId,
     pub(crate) context: ContextIndex,
 }
 
 /// Why a context does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// Its thread has not come back from a step for a while; from this stage's handler, where it is in one.
-    Stuck(Option<StageId>),
+    /// Its thread has not come back from a step for a while; from this node's handler, where it is in one.
+    Stuck(Option<NodeId>),
     /// Its thread has ended.
     Ended,
 }
@@ -102,8 +102,8 @@ impl Watch {
                 *seen = Seen { turns, lost: seen.lost, ..Seen::default() };
                 self.set_lost(at, None);
             } else if seen.look(gauges) >= self.stuck_after && !self.replace(at) {
-                let stage = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(StageId);
-                self.set_lost(at, Some(Lost::Stuck(stage)));
+                let node = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(NodeId);
+                self.set_lost(at, Some(Lost::Stuck(node)));
             }
         }
     }
@@ -114,8 +114,8 @@ impl Watch {
         if core.gauges().running.get() == 0 || self.threads.in_handlers() >= MAX_ABANDONED {
             return false;
         }
-        let Some(stage) = core.take_over() else { return false };
-        self.given_up.push(GivenUp { stage, context: ContextIndex(at as u8) });
+        let Some(node) = core.take_over() else { return false };
+        self.given_up.push(GivenUp { node, context: ContextIndex(at as u8) });
         (self.seen[at].own, self.seen[at].had) = (None, Duration::ZERO);
         // That of the one that is left behind does not count against the one that takes its place.
         self.seats[at].gauges.thread.set(0);

@@ -1,6 +1,6 @@
 //! A workbench for handlers that are measured: it loads the processor and its caches as a context does.
 
-use crate::platform::making::{BatchBuilder, BatchSink};
+use crate::graph::build::Workspace;
 use crossdock_engine::{Sink, Workplace};
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::hint::black_box;
@@ -28,8 +28,8 @@ pub(crate) struct Workbench {
     socket: Option<UdpSocket>,
     received: Vec<u8>,
     other: Vec<u8>,
-    making: BatchBuilder,
-    pool: Option<Pool>,
+    /// Memory for what handlers make, if there is some.
+    made: Option<Workspace>,
 }
 
 impl Workbench {
@@ -46,8 +46,9 @@ impl Workbench {
             socket: to_itself().ok(),
             received: vec![0; PACKET_BYTES],
             other: vec![1; OTHER_BYTES],
-            making: BatchBuilder::default(),
-            pool: Pool::new(PoolConfig { classes: vec![(2 << 10, BUFFERS), (64 << 10, BUFFERS)] }).ok(),
+            made: Pool::new(PoolConfig { classes: vec![(2 << 10, BUFFERS), (64 << 10, BUFFERS)] })
+                .ok()
+                .map(Workspace::new),
         }
     }
 
@@ -59,8 +60,8 @@ impl Workbench {
 
 impl Sink for Workbench {
     fn push(&mut self, record: &[u8]) {
-        if let Some(pool) = &mut self.pool {
-            BatchSink { making: &mut self.making, pool }.push(record);
+        if let Some(made) = &mut self.made {
+            made.sink().push(record);
         }
     }
 }
@@ -72,16 +73,13 @@ impl Workplace for Workbench {
     }
 
     fn bring(&mut self, next: &[u8]) {
-        self.making.close();
-        for batch in std::mem::take(&mut self.making.made) {
-            self.making.keep(batch);
-        }
+        self.made.iter_mut().for_each(Workspace::discard);
         let packet = next.get(..PACKET_BYTES).unwrap_or(next);
         // It is there at once, but where the kernel has no memory for it.
         if self.socket.as_ref().is_some_and(|socket| socket.send(packet).is_ok()) {
             self.poll();
         }
-        self.making.begin(next.len());
+        self.made.iter_mut().for_each(|made| made.builder.begin(next.len(), BUFFERS));
     }
 
     fn pause(&mut self) {

@@ -1,18 +1,15 @@
 //! Runs a conversion chain: batches in, batches of the accepted format out. Fixed costs are per batch; once warm,
 //! nothing is allocated.
 
+use crate::graph::build::PIECE_BYTES;
 use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
 use crossdock_engine::{Handler, SelectHandler, Sink};
 use crossdock_format::Format;
 use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
-use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
 use std::ops::AddAssign;
 
-/// Most bytes of records between two parts of a chain, and after the last: the capacity of a packet, so that no longer
-/// record goes on.
-pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 /// Records that a plan is given at a time.
 const CHUNK_RECORDS: usize = 64;
 /// Bytes of converted records from which on a part's output goes on to the next part.

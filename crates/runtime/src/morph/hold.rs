@@ -2,7 +2,7 @@
 //!
 //! They are copied because a pool buffer that waited for minutes would be unavailable to all other traffic.
 
-use crate::morph::chain::PIECE_BYTES;
+use crate::graph::build::PIECE_BYTES;
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
 

@@ -2,10 +2,10 @@
 //! g-cores, each with a thread that can be replaced.
 
 use crate::clock::Clock;
-use crate::platform::StageId;
-use crate::platform::gauges::ContextGauges;
-use crate::platform::making::Rows;
-use crate::platform::table::Table;
+use crate::graph::build::Workspace;
+use crate::graph::gauges::ContextGauges;
+use crate::graph::{Graph, NodeId};
+use crate::platform::start::pool;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,16 +45,16 @@ impl Threads {
     pub(crate) fn start_c_cores(
         &mut self,
         name: &str,
-        tables: Vec<Table>,
+        graphs: Vec<(Graph, Workspace)>,
         poller: Poller,
         settings: LoopSettings,
     ) -> io::Result<()> {
         let stop = Arc::clone(&self.stop);
         self.doorbells.push(poller.doorbell());
-        let contexts = tables.iter().map(|table| usize::from(table.index.0)).collect();
+        let contexts = graphs.iter().map(|(graph, _)| usize::from(graph.index.0)).collect();
         let run = move || {
             settings.settle();
-            run_c_cores(tables, poller, settings, &stop);
+            run_c_cores(graphs, poller, settings, &stop);
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
         self.running.push(Running { thread, contexts });
@@ -146,22 +146,22 @@ impl LoopSettings {
 }
 
 /// The one visible loop of c-cores without a device: changes, then work, for each context in turn.
-fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
+fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
     let clock = settings.clock;
     let thread = ThreadNumber::of_this_thread();
-    tables.iter().for_each(|table| table.gauges.thread.set(thread.into()));
+    graphs.iter().for_each(|(graph, _)| graph.gauges.thread.set(thread.into()));
     let slice_ns = settings.slice_us.saturating_mul(1000);
     let mut idler = Idler::new(u64::from(settings.spin_us) * 1000);
     let mut turns = 0u64;
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
-        for table in &mut tables {
-            worked |= table.take_turn(clock, slice_ns);
+        for (graph, ws) in &mut graphs {
+            worked |= graph.take_turn(clock, slice_ns, ws);
         }
         let now_ns = clock.now_ns();
         turns += 1;
         if turns.is_multiple_of(NOTED_TURNS) {
-            tables.iter_mut().for_each(Table::note_queues);
+            graphs.iter_mut().for_each(|(graph, ws)| graph.note_queues(ws));
         }
         if worked {
             // Close enough for a spin; no nap, since the context that feeds this one has napped already.
@@ -171,31 +171,31 @@ fn run_c_cores(mut tables: Vec<Table>, mut poller: Poller, settings: LoopSetting
         match idler.choose(now_ns) {
             Idle::Spin | Idle::Nap => std::thread::yield_now(),
             Idle::Sleep => {
-                let is_full = tables.iter().any(Table::is_full);
-                for table in &mut tables {
-                    table.note_queues();
-                    table.gauges.sleeps.add(1);
-                    table.gauges.asleep.set(1);
+                let is_full = graphs.iter().any(|(graph, _)| graph.is_full());
+                for (graph, ws) in &mut graphs {
+                    graph.note_queues(ws);
+                    graph.gauges.sleeps.add(1);
+                    graph.gauges.asleep.set(1);
                 }
                 // A failed wait (a signal) is a short one.
                 let by_arrival =
                     poller.wait(Some(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })).is_ok_and(|r| !r.is_empty());
-                tables.iter().for_each(|table| table.gauges.asleep.set(0));
+                graphs.iter().for_each(|(graph, _)| graph.gauges.asleep.set(0));
                 idler.slept(now_ns, clock.now_ns(), by_arrival);
             }
         }
     }
 }
 
-impl Table {
+impl Graph {
     /// One turn: the changes that came, then work for a slice. Whether there was any.
-    pub(crate) fn take_turn(&mut self, clock: Clock, slice_ns: u32) -> bool {
-        let changed = self.take_changes();
-        let before = self.gauges.batches.get();
+    pub(crate) fn take_turn(&mut self, clock: Clock, slice_ns: u32, ws: &mut Workspace) -> bool {
+        let changed = self.take_orders(ws);
+        let before = self.gauges.records_in.get();
         let start_ns = clock.now_ns();
-        let more = self.serve(slice_ns, start_ns);
+        let more = self.serve(slice_ns, start_ns, ws);
         self.gauges.turns.add(1);
-        let worked = more || changed || self.gauges.batches.get() != before;
+        let worked = more || changed || self.gauges.records_in.get() != before;
         if worked {
             self.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
         }
@@ -203,8 +203,8 @@ impl Table {
     }
 }
 
-/// A context for handlers that may take long. Its thread has the table but while a handler runs, so that another thread
-/// can take the table over from one that is in a handler that does not return.
+/// A context for handlers that may take long. Its thread has the graph but while a handler runs, so that another thread
+/// can take the graph over from one that is in a handler that does not return.
 #[derive(Debug)]
 pub(crate) struct GCore {
     name: String,
@@ -219,10 +219,10 @@ pub(crate) struct GCore {
 }
 
 struct Seat {
-    table: Table,
+    graph: Graph,
     poller: Poller,
-    /// The stage whose handler runs, and the records of its batch.
-    out: Option<(StageId, u64)>,
+    /// The node whose handler runs, the records that it works on, and those of the batch that come after them.
+    out: Option<(NodeId, u64, u64)>,
 }
 
 impl std::fmt::Debug for Seat {
@@ -232,10 +232,10 @@ impl std::fmt::Debug for Seat {
 }
 
 impl GCore {
-    pub(crate) fn new(name: String, table: Table, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
+    pub(crate) fn new(name: String, graph: Graph, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
         let doorbell = poller.doorbell();
-        let (gauges, index) = (Arc::clone(&table.gauges), usize::from(table.index.0));
-        let seat = Mutex::new(Seat { table, poller, out: None });
+        let (gauges, index) = (Arc::clone(&graph.gauges), usize::from(graph.index.0));
+        let seat = Mutex::new(Seat { graph, poller, out: None });
         Arc::new(GCore { name, index, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
     }
 
@@ -247,16 +247,16 @@ impl GCore {
     fn start(self: &Arc<GCore>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         let core = Arc::clone(self);
+        let mut ws = Workspace::new(pool()?);
         let run = move || {
             core.settings.settle();
-            core.run(generation, &stop);
+            core.run(generation, &stop, &mut ws);
         };
         std::thread::Builder::new().name(self.name.clone()).spawn(run)
     }
 
     /// The one visible loop of a g-core: changes, then batch after batch.
-    fn run(&self, generation: u64, stop: &AtomicBool) {
-        let mut rows = Rows::default();
+    fn run(&self, generation: u64, stop: &AtomicBool, ws: &mut Workspace) {
         let clock = self.settings.clock;
         self.gauges.thread.set(ThreadNumber::of_this_thread().into());
         let mut turns = 0u64;
@@ -269,59 +269,61 @@ impl GCore {
             let start_ns = clock.now_ns();
             // A batch may take long here, so none comes between a change's steps.
             let mut changed = false;
-            while seat.table.take_changes() {
+            while seat.graph.take_orders(ws) {
                 changed = true;
             }
-            seat.table.tidy_queues();
-            seat.table.gauges.turns.add(1);
+            seat.graph.begin_turn(start_ns, ws);
+            seat.graph.gauges.turns.add(1);
             turns += 1;
-            let Some(mut job) = seat.table.begin(start_ns) else {
-                seat.table.ring();
+            // Handlers may take long here, and to wait for one is ordinary: the balance sees whether a g-core is near its
+            // limit.
+            let Some(mut job) = seat.graph.next_job(false, ws) else {
+                seat.graph.ring();
                 if !changed {
-                    seat.sleep();
+                    seat.sleep(ws);
                 }
                 continue;
             };
-            seat.out = Some((job.stage, job.batch.len() as u64));
+            seat.out = Some((job.node, job.records(), job.records_after()));
             drop(guard);
-            let ran = job.run(&mut rows);
+            let ran = job.run(ws);
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
             if self.generation.load(Ordering::Acquire) != generation {
-                // Another thread has the table, and this batch was given up.
+                // Another thread has the graph, and this batch was given up.
                 return;
             }
             let seat = &mut *guard;
             seat.out = None;
-            seat.table.finish(job, ran, &rows, clock.now_ns());
-            seat.table.ring();
-            seat.table.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
+            seat.graph.finish(job, ran, ws);
+            seat.graph.ring();
+            seat.graph.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
             if turns.is_multiple_of(64) {
-                seat.table.note_queues();
+                seat.graph.note_queues(ws);
             }
         }
     }
 
-    /// Takes the table from a thread that is in a handler, which is given up with its batch: the stage. `None` if it
-    /// has just come back. The next thread is to be started then.
-    pub(crate) fn take_over(&self) -> Option<StageId> {
+    /// Takes the graph from a thread that is in a handler, which is given up with its batch: the node. `None` if it has
+    /// just come back. The next thread is to be started then.
+    pub(crate) fn take_over(&self) -> Option<NodeId> {
         // The thread has it only between two batches.
         let mut seat = self.seat.try_lock().ok()?;
-        let (stage, records) = seat.out.take()?;
+        let (node, records, after) = seat.out.take()?;
         self.generation.fetch_add(1, Ordering::AcqRel);
-        seat.table.give_up(stage, records);
-        seat.table.gauges.replaced.add(1);
-        Some(stage)
+        seat.graph.give_up(node, records, after);
+        seat.graph.gauges.replaced.add(1);
+        Some(node)
     }
 }
 
 impl Seat {
-    fn sleep(&mut self) {
-        self.table.note_queues();
-        self.table.gauges.sleeps.add(1);
-        let time = if self.table.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
-        self.table.gauges.asleep.set(1);
+    fn sleep(&mut self, ws: &Workspace) {
+        self.graph.note_queues(ws);
+        self.graph.gauges.sleeps.add(1);
+        let time = if self.graph.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
+        self.graph.gauges.asleep.set(1);
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(time));
-        self.table.gauges.asleep.set(0);
+        self.graph.gauges.asleep.set(0);
     }
 }

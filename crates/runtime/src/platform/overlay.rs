@@ -1,32 +1,39 @@
-//! The platform as a whole: the context of each stage, the queues between stages, and how these are changed without a
-//! message being lost, duplicated or reordered. It runs off the cores: it sends changes and waits until they are
-//! carried out.
+//! The platform overlay: which node is at which context, and how that is changed without a record being lost, doubled or
+//! reordered. It runs off the cores.
 //!
-//! Stages move with the ends of their queues. A stage that leaves a context is taken out of it with its state, its
-//! receivers and its senders, and put in elsewhere; until then what comes for it waits in its rings, in order. Direct
-//! calls become rings before it leaves, and rings that then lie within one context become direct calls once they are
-//! empty.
-//!
-//! The overlay holds the state of stages after all steps are carried out. A context that does not answer in time leaves
-//! a change unfinished: that step and all further ones are kept, in order, and carried out once it answers.
+//! A change is one transaction over all contexts that take part: those whose part of the graph differs, and their
+//! neighbours. All of them prepare, which stops nothing; if one does not answer in time, the change is dropped and
+//! nothing has changed. Then all commit: markers in the streams separate the graph before from the graph after
+//! ([`crate::graph::change`]). Nodes that move are passed on from the context that they leave to the one where they go on.
 
-use crate::platform::edge::edge;
-use crate::platform::gauges::{ContextGauges, StageGauges};
-use crate::platform::ops::{Change, Op, Progress, Signals};
-use crate::platform::stage::{Instance, Output, SchedulingPolicy, Stage, Work};
-use crate::platform::{ContextIndex, Origin, StageId};
+use crate::graph::change::{Control, Op, Order, Part, Report};
+use crate::graph::edge::{Overflow, edge};
+use crate::graph::gauges::{ContextGauges, Loss, NodeGauges};
+use crate::graph::node::{Condition, Instance, Node, SchedulingPolicy, Then};
+use crate::graph::port::{Feed, PortChange};
+use crate::graph::{ContextIndex, NodeId};
 use crossdock_device::Doorbell;
 use crossdock_engine::ParameterValues;
-use crossdock_mailbox::ring::{Consumer, Producer, ring};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Changes that may be under way to one context.
-const CHANGES: usize = 64;
+/// The context at which published streams come in.
+const PUBLISHED_AT: ContextIndex = ContextIndex(0);
+/// Polls of a change after which nodes that end no longer work on all of their input.
+const PATIENT_POLLS: u32 = 20_000;
 
 /// A context did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered(pub(crate) ContextIndex);
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotChanged {
+    /// A context did not answer in time. If it is begun, it is completed when the context does.
+    Unanswered { at: ContextIndex, is_begun: bool },
+    /// There are not enough buffers for all queues.
+    NoBuffers { queues: usize, buffers: usize },
+}
 
 /// How the overlay waits until contexts have done what it sent them.
 pub(crate) trait Waiting {
@@ -40,428 +47,621 @@ pub(crate) trait Waiting {
 /// The wait of the overlay's caller.
 pub(crate) type Wait<'a> = &'a mut dyn Waiting;
 
-/// Polls of a stage that has to finish its input before it is taken out.
-const LAST_LOOKS: u32 = 20_000;
-
 /// A context as the overlay sees it.
 #[derive(Debug)]
 pub(crate) struct Port {
-    changes: Producer<Change>,
-    done: Consumer<Change>,
+    control: Control,
     doorbell: Option<Doorbell>,
     pub(crate) gauges: Arc<ContextGauges>,
     /// Batches that may wait in each of its queues: the limit that the context was last sent.
     limit: usize,
-    is_lost: bool,
-}
-
-/// Both sides of a context's signal queue.
-pub(crate) fn signal_queue() -> (Signals, (Producer<Change>, Consumer<Change>)) {
-    let ((changes, taken), (done, returned)) = (ring(CHANGES), ring(CHANGES));
-    (Signals { changes: taken, done, progress: Progress::None }, (changes, returned))
+    /// Reports that came and were not asked for yet.
+    reports: Vec<(u64, Report)>,
 }
 
 impl Port {
-    /// The result of the steps of this number, if they were carried out.
-    fn answer(&mut self, number: u64) -> Option<Vec<Op>> {
-        while let Some(done) = self.done.pop() {
-            // Results that were not waited for are dropped here, off the core.
-            if done.number == number {
-                return Some(done.ops);
-            }
-        }
-        None
+    pub(crate) fn new(control: Control, doorbell: Option<Doorbell>, gauges: Arc<ContextGauges>) -> Port {
+        Port { control, doorbell, gauges, limit: 0, reports: Vec::new() }
     }
 
-    pub(crate) fn new(
-        (changes, done): (Producer<Change>, Consumer<Change>),
-        doorbell: Option<Doorbell>,
-        gauges: Arc<ContextGauges>,
-    ) -> Port {
-        Port { changes, done, doorbell, gauges, limit: 0, is_lost: false }
+    /// Sends an order; gives it back if there is no place for it.
+    fn send(&mut self, number: u64, order: Order) -> Result<(), Order> {
+        self.take_reports();
+        self.control.orders.push((number, order)).map_err(|(_, order)| order)?;
+        self.doorbell.iter().for_each(Doorbell::ring);
+        Ok(())
+    }
+
+    fn take_reports(&mut self) {
+        while let Some(report) = self.control.reports.pop() {
+            self.reports.push(report);
+        }
+    }
+
+    /// The report on the order of this number, if it has come.
+    fn report(&mut self, number: u64) -> Option<Report> {
+        self.take_reports();
+        let at = self.reports.iter().position(|(of, _)| *of == number)?;
+        Some(self.reports.swap_remove(at).1)
     }
 }
 
-/// A stage as the overlay knows it.
-#[derive(Debug)]
+/// A node as the overlay knows it.
+#[derive(Clone, Debug)]
 pub(crate) struct Placed {
     pub(crate) at: ContextIndex,
-    pub(crate) reads: BTreeSet<Origin>,
-    pub(crate) terms: SchedulingPolicy,
-    pub(crate) gauges: Arc<StageGauges>,
+    pub(crate) reads: BTreeSet<u32>,
+    pub(crate) makes: u32,
+    pub(crate) policy: SchedulingPolicy,
+    pub(crate) gauges: Arc<NodeGauges>,
 }
 
-/// How a batch comes from an origin to a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    /// By a direct call.
-    Local,
-    /// By a ring.
-    Edge,
+/// One node's part in a change.
+pub(crate) enum Edit {
+    /// A new node.
+    Add { node: Box<Node>, at: ContextIndex },
+    /// Another version, other streams to read, another place, or several of these.
+    Change {
+        id: NodeId,
+        /// The next version, and whether it takes over the state.
+        instances: Option<(Vec<Instance>, bool)>,
+        policy: Option<SchedulingPolicy>,
+        reads: Option<BTreeSet<u32>>,
+        at: Option<ContextIndex>,
+    },
+    /// A node less, once it has worked on its input.
+    Remove { id: NodeId },
+    /// Whether a stream is delivered to the subscriptions where published streams come in.
+    Deliver { stream: u32, is_delivered: bool },
 }
 
-/// A step of a change that a context has not answered.
+/// What a change concerns, as it is afterwards.
+#[derive(Default)]
+struct After {
+    /// Nodes; nothing for those that end.
+    nodes: BTreeMap<NodeId, Option<Placed>>,
+    delivered: BTreeMap<u32, bool>,
+}
+
+/// What came of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// States that could not be handed over.
+    pub(crate) lost_states: u32,
+    /// Records that removed nodes had not worked on.
+    pub(crate) dropped: u64,
+}
+
+/// A change that contexts carry out.
 #[derive(Debug)]
-struct Unfinished {
-    at: ContextIndex,
-    step: Step,
+struct Committing {
+    change: u64,
+    /// The orders that are not reported on yet.
+    awaited: Vec<(ContextIndex, u64)>,
+    /// Nodes that are passed on: where to, and whether their state is kept.
+    moves: BTreeMap<NodeId, (ContextIndex, bool)>,
+    /// Orders for which there was no place yet.
+    unsent: Vec<(ContextIndex, Order)>,
+    changed: Changed,
+    polls: u32,
 }
 
-#[derive(Debug)]
-enum Step {
-    /// The context has it, under this number.
-    Sent(u64),
-    /// It is sent when the steps before it are done.
-    Kept(Change),
-}
-
-/// The contexts, and the stages and queues at each.
+/// The contexts, and the nodes at each.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) ports: Vec<Port>,
-    stages: BTreeMap<StageId, Placed>,
-    links: BTreeMap<(Origin, StageId), Link>,
+    nodes: BTreeMap<NodeId, Placed>,
+    /// The readers of each stream.
+    readers: BTreeMap<u32, BTreeSet<NodeId>>,
+    /// The node that makes a stream.
+    makers: BTreeMap<u32, NodeId>,
+    /// Streams that are delivered to subscriptions.
+    delivered: BTreeSet<u32>,
+    /// How many queues there are: edges, and the nodes' own.
+    queues: usize,
     queue_batches: usize,
     /// Buffers of one context that may be in queues.
     queued_buffers: usize,
     /// Batches that may wait in each queue now.
     limit: usize,
-    changes: u64,
-    /// Steps that were not answered, and those after them.
-    unfinished: VecDeque<Unfinished>,
-    /// The stage that such a step took out.
-    taken: Option<Box<Stage>>,
+    numbers: u64,
+    committing: Option<Committing>,
+}
+
+/// A stream as a change begins or ends with it.
+struct View {
+    /// Where its batches come from.
+    producer: ContextIndex,
+    maker: Option<NodeId>,
+    readers: Vec<(NodeId, ContextIndex)>,
+    is_delivered: bool,
+}
+
+impl View {
+    /// The contexts that get its batches by an edge.
+    fn edges(&self) -> BTreeSet<ContextIndex> {
+        let delivery = self.is_delivered.then_some(PUBLISHED_AT);
+        let consumers = self.readers.iter().map(|(_, at)| *at).chain(delivery);
+        consumers.filter(|at| *at != self.producer).collect()
+    }
+
+    fn readers_at(&self, at: ContextIndex) -> Vec<NodeId> {
+        self.readers.iter().filter(|(_, place)| *place == at).map(|(id, _)| *id).collect()
+    }
+
+    fn contexts(&self) -> BTreeSet<ContextIndex> {
+        self.edges().into_iter().chain([self.producer]).collect()
+    }
 }
 
 impl Overlay {
-    /// Contexts with nothing in them; the first is the one at which streams come in. A queue holds `queue_batches`
-    /// batches at most, and all queues together `queued_buffers` buffers of one context, so that enough are left to
-    /// work with.
-    pub(crate) fn new(mut ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
-        ports.iter_mut().for_each(|port| port.limit = queue_batches);
-        let (stages, links) = (BTreeMap::new(), BTreeMap::new());
+    /// Contexts with nothing in them. A queue holds `queue_batches` batches at most, and all queues together
+    /// `queued_buffers` buffers of one context, so that enough are left to work with.
+    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
         Overlay {
             ports,
-            stages,
-            links,
+            nodes: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            delivered: BTreeSet::new(),
+            queues: 0,
             queue_batches,
             queued_buffers,
             limit: queue_batches,
-            changes: 0,
-            unfinished: VecDeque::new(),
-            taken: None,
+            numbers: 0,
+            committing: None,
         }
     }
 
-    /// Shares the buffers out anew among the queues: a batch that is handed on holds buffers of the context where it
-    /// was made in whatever queue it is, so each queue may hold as much as all together may have of one context, by
-    /// their number. It is done for twice as many queues each time, so that it is rare.
-    fn share_buffers(&mut self, wait: Wait<'_>) {
-        let edges = self.links.values().filter(|link| **link == Link::Edge).count();
-        self.limit = (self.queued_buffers / edges.next_power_of_two().max(4)).clamp(1, self.queue_batches);
-        for at in 0..self.ports.len() {
-            let (limit, port) = (self.limit, &mut self.ports[at]);
-            if !port.is_lost && std::mem::replace(&mut port.limit, limit) != limit {
-                self.carry_out(ContextIndex(at as u8), vec![Op::Limit(limit)], wait);
-            }
-        }
+    /// A number for a new node, other than those of nodes that are to be added with it.
+    pub(crate) fn next_id(&self, besides: &[NodeId]) -> NodeId {
+        let is_free = |id: &NodeId| !self.nodes.contains_key(id) && !besides.contains(id);
+        (0..).map(NodeId).find(is_free).unwrap_or(NodeId(u32::MAX))
     }
 
-    /// A context does not answer, or answers again. While it is lost, it is not sent changes that others need not wait
-    /// for.
-    pub(crate) fn set_lost(&mut self, at: ContextIndex, is_lost: bool) {
-        if let Some(port) = self.ports.get_mut(usize::from(at.0)) {
-            port.is_lost = is_lost;
-        }
-    }
-
-    /// A number for a new stage.
-    pub(crate) fn next_id(&self) -> StageId {
-        let taken = self.stages.keys().zip(0..).find(|(id, number)| id.0 != *number);
-        StageId(taken.map_or(self.stages.len() as u32, |(_, number)| number))
-    }
-
-    /// A stage, if it is there.
-    pub(crate) fn stage(&self, id: StageId) -> Option<&Placed> {
-        self.stages.get(&id)
-    }
-
-    /// Where batches of an origin come from.
-    fn home(&self, origin: Origin) -> ContextIndex {
-        match origin {
-            Origin::Stream(_) => ContextIndex(0),
-            Origin::Stage(id) => self.stages.get(&id).map_or(ContextIndex(0), |stage| stage.at),
-        }
-    }
-
-    /// The stages that read an origin.
-    fn readers(&self, origin: Origin) -> impl Iterator<Item = (StageId, Link)> {
-        let range = (origin, StageId(0))..=(origin, StageId(u32::MAX));
-        self.links.range(range).map(|((_, to), link)| (*to, *link))
-    }
-
-    /// Sends some steps to a context, and waits until it has carried them out. If it does not answer in time, these and
-    /// all further steps are unfinished, and no result is returned.
-    fn carry_out(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Vec<Op> {
-        self.changes += 1;
-        let change = Change { number: self.changes, ops };
-        if self.unfinished.is_empty() {
-            match self.ask(at, change, wait) {
-                Ok(ops) => return ops,
-                Err(step) => self.unfinished.push_back(step),
-            }
-        } else {
-            self.unfinished.push_back(Unfinished { at, step: Step::Kept(change) });
-        }
-        Vec::new()
-    }
-
-    /// Sends a context some steps, and waits for them.
-    fn ask(&mut self, at: ContextIndex, change: Change, wait: Wait<'_>) -> Result<Vec<Op>, Unfinished> {
-        let kept = |change| Unfinished { at, step: Step::Kept(change) };
-        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return Err(kept(change)) };
-        let number = change.number;
-        let mut change = change;
-        wait.begin();
-        while let Err(refused) = port.changes.push(change) {
-            change = refused;
-            if !wait.wait() {
-                return Err(kept(change));
-            }
-        }
-        port.doorbell.iter().for_each(Doorbell::ring);
-        let mut in_time = true;
-        loop {
-            if let Some(ops) = port.answer(number) {
-                return Ok(ops);
-            }
-            if !in_time {
-                return Err(Unfinished { at, step: Step::Sent(number) });
-            }
-            in_time = wait.wait();
-        }
+    /// A node, if it is there.
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Placed> {
+        self.nodes.get(&id)
     }
 
     /// The context for which an unfinished change waits, if there is one.
     pub(crate) fn unanswered(&self) -> Option<ContextIndex> {
-        self.unfinished.front().map(|step| step.at)
-    }
-
-    /// The result of a change, if it is finished.
-    fn finished<T>(&self, of_it: T) -> Result<T, Unanswered> {
-        self.unanswered().map_or(Ok(of_it), |at| Err(Unanswered(at)))
+        let committing = self.committing.as_ref()?;
+        committing.awaited.first().map(|(at, _)| *at).or_else(|| committing.unsent.first().map(|(at, _)| *at))
     }
 
     /// Goes on with an unfinished change, as far as contexts answer by now. Whether it is finished.
     pub(crate) fn resume(&mut self, wait: Wait<'_>) -> bool {
-        while let Some(Unfinished { at, step }) = self.unfinished.pop_front() {
-            let done = match step {
-                Step::Sent(number) => {
-                    let port = self.ports.get_mut(usize::from(at.0));
-                    port.and_then(|port| port.answer(number)).ok_or(Unfinished { at, step: Step::Sent(number) })
+        self.committing.is_none() || self.complete(wait).is_ok()
+    }
+
+    /// Changes the graph as a whole: all edits take effect, or none.
+    ///
+    /// # Errors
+    /// A context did not answer, or there are too few buffers for the queues.
+    pub(crate) fn change(&mut self, edits: Vec<Edit>, wait: Wait<'_>) -> Result<Changed, NotChanged> {
+        if let Some(at) = self.unanswered() {
+            return Err(NotChanged::Unanswered { at, is_begun: false });
+        }
+        // Nothing is awaited now: these are of orders that were no longer waited for.
+        for port in &mut self.ports {
+            port.take_reports();
+            port.reports.clear();
+        }
+        let after = self.after(&edits);
+        let queues = self.queues_after(&after);
+        let limit = self.limit_for(queues)?;
+        self.numbers += 1;
+        let change = self.numbers;
+        let mut parts = self.ports_of(change, &after, limit);
+        let moves = self.add_nodes(edits, &after, &mut parts);
+        let numbers = self.prepare(change, parts, wait)?;
+        self.take_over(after, queues);
+        let (awaited, unsent) = (Vec::new(), Vec::new());
+        let mut committing = Committing { change, awaited, moves, unsent, changed: Changed::default(), polls: 0 };
+        committing.unsent.extend(numbers.iter().map(|at| (*at, Order::Commit(change))));
+        self.committing = Some(committing);
+        let changed = self.complete(wait);
+        self.limit_queues(limit, wait);
+        changed
+    }
+
+    /// What a set of edits concerns, as it is afterwards.
+    fn after(&self, edits: &[Edit]) -> After {
+        let mut after = After::default();
+        for edit in edits {
+            match edit {
+                Edit::Add { node, at } => {
+                    let placed = Placed {
+                        at: *at,
+                        reads: node.inputs.iter().map(|input| input.stream).collect(),
+                        makes: node.makes,
+                        policy: node.policy,
+                        gauges: Arc::clone(&node.gauges),
+                    };
+                    after.nodes.insert(node.id, Some(placed));
                 }
-                Step::Kept(mut change) => {
-                    // A stage that was taken out goes where it was to go.
-                    if let Some(Op::Put(stage @ None)) = change.ops.first_mut() {
-                        *stage = self.taken.take();
-                    }
-                    self.ask(at, change, wait)
+                Edit::Change { id, policy, reads, at, .. } => {
+                    let Some(mut placed) = self.nodes.get(id).cloned() else { continue };
+                    placed.policy = policy.unwrap_or(placed.policy);
+                    placed.at = at.unwrap_or(placed.at);
+                    reads.iter().for_each(|reads| placed.reads.clone_from(reads));
+                    after.nodes.insert(*id, Some(placed));
                 }
+                Edit::Remove { id } => drop(after.nodes.insert(*id, None)),
+                Edit::Deliver { stream, is_delivered } => drop(after.delivered.insert(*stream, *is_delivered)),
+            }
+        }
+        after
+    }
+
+    /// A stream before a change, or as it is after it.
+    fn view(&self, stream: u32, after: Option<&After>) -> View {
+        let placed = |id: NodeId| match after.and_then(|after| after.nodes.get(&id)) {
+            Some(placed) => placed.as_ref(),
+            None => self.nodes.get(&id),
+        };
+        let known = self.makers.get(&stream).copied();
+        let new = after.into_iter().flat_map(|after| &after.nodes);
+        let new_maker = new.clone().find(|(_, node)| node.as_ref().is_some_and(|node| node.makes == stream));
+        let maker = new_maker.map(|(id, _)| *id).or(known.filter(|id| placed(*id).is_some()));
+        let old = self.readers.get(&stream).into_iter().flatten().copied();
+        let ids: BTreeSet<NodeId> = old.chain(new.map(|(id, _)| *id)).collect();
+        let reader = |id: NodeId| placed(id).filter(|node| node.reads.contains(&stream)).map(|node| (id, node.at));
+        let is_delivered = after.and_then(|after| after.delivered.get(&stream).copied());
+        View {
+            producer: maker.and_then(placed).map_or(PUBLISHED_AT, |node| node.at),
+            maker,
+            readers: ids.into_iter().filter_map(reader).collect(),
+            is_delivered: is_delivered.unwrap_or(self.delivered.contains(&stream)),
+        }
+    }
+
+    /// The streams that a change concerns.
+    fn streams_of(&self, after: &After) -> BTreeSet<u32> {
+        let before = after.nodes.keys().filter_map(|id| self.nodes.get(id));
+        let nodes = before.chain(after.nodes.values().flatten());
+        let of_nodes = nodes.flat_map(|node| node.reads.iter().copied().chain([node.makes]));
+        of_nodes.chain(after.delivered.keys().copied()).collect()
+    }
+
+    fn queues_after(&self, after: &After) -> usize {
+        let inputs = |nodes: &mut dyn Iterator<Item = &Placed>| nodes.map(|node| node.reads.len()).sum::<usize>();
+        let mut queues = self.queues + inputs(&mut after.nodes.values().flatten());
+        queues -= inputs(&mut after.nodes.keys().filter_map(|id| self.nodes.get(id)));
+        for stream in self.streams_of(after) {
+            queues += self.view(stream, Some(after)).edges().len();
+            queues -= self.view(stream, None).edges().len();
+        }
+        queues
+    }
+
+    /// How many batches may wait in each queue: a batch holds buffers of the context where it was made in whatever queue
+    /// it is, so each queue may hold as much as all together may have of one context, by their number. The number is
+    /// rounded up, so that it changes rarely.
+    ///
+    /// # Errors
+    /// There are fewer buffers than queues.
+    fn limit_for(&self, queues: usize) -> Result<usize, NotChanged> {
+        match self.queued_buffers / queues.next_power_of_two().max(4) {
+            0 if self.queued_buffers < queues => Err(NotChanged::NoBuffers { queues, buffers: self.queued_buffers }),
+            limit => Ok(limit.clamp(1, self.queue_batches)),
+        }
+    }
+
+    /// What becomes of the ports of all streams that a change concerns, by context; with the edges that it needs.
+    fn ports_of(&self, change: u64, after: &After, limit: usize) -> BTreeMap<ContextIndex, Part> {
+        let mut parts: BTreeMap<ContextIndex, Part> = BTreeMap::new();
+        for stream in self.streams_of(after) {
+            let (old, new) = (self.view(stream, None), self.view(stream, Some(after)));
+            let (old_edges, new_edges) = (old.edges(), new.edges());
+            let is_kept =
+                |to: &ContextIndex| old.producer == new.producer && old_edges.contains(to) && new_edges.contains(to);
+            // Also where a node comes from elsewhere: it begins with what follows the marker there.
+            let takes_part = |at: ContextIndex| {
+                old.readers_at(at).iter().chain(&new.readers_at(at)).any(|id| after.nodes.contains_key(id))
             };
-            match done {
-                Ok(ops) => {
-                    let taken =
-                        ops.into_iter().find_map(|op| if let Op::Take { taken, .. } = op { taken } else { None });
-                    // No caller waits any more for a stage that was to be removed.
-                    if let Some(mut gone) = std::mem::replace(&mut self.taken, taken) {
-                        gone.drop_waiting();
-                    }
-                }
-                Err(step) => {
-                    self.unfinished.push_front(step);
-                    return false;
+            let marked: Vec<ContextIndex> =
+                old_edges.iter().copied().filter(|to| !is_kept(to) || takes_part(*to)).collect();
+            let ended: Vec<ContextIndex> = marked.iter().copied().filter(|to| !is_kept(to)).collect();
+            let mut changes: BTreeMap<ContextIndex, PortChange> = BTreeMap::new();
+            for at in old.contexts().into_iter().chain(new.contexts()) {
+                let (readers, before) = (new.readers_at(at), old.readers_at(at));
+                let marked_readers: Vec<NodeId> =
+                    before.iter().copied().filter(|id| after.nodes.contains_key(id)).collect();
+                let is_source = at == old.producer;
+                let port = PortChange {
+                    change,
+                    stream,
+                    after: old.maker.filter(|maker| is_source && after.nodes.contains_key(maker)),
+                    readers,
+                    marked_readers,
+                    marked_edges: if is_source { marked.clone() } else { Vec::new() },
+                    ended_edges: if is_source { ended.clone() } else { Vec::new() },
+                    marked_feeds: marked.iter().filter(|to| **to == at).map(|_| old.producer).collect(),
+                    ended_feeds: ended.iter().filter(|to| **to == at).map(|_| old.producer).collect(),
+                    is_delivered: new.is_delivered && at == PUBLISHED_AT,
+                    ..PortChange::default()
+                };
+                changes.insert(at, port);
+            }
+            for to in new_edges.iter().copied().filter(|to| !is_kept(to)) {
+                let overflow = self.overflow(&new, to, after);
+                let (sender, receiver) = edge((self.queue_batches, limit), to, overflow);
+                changes.entry(new.producer).or_default().edges.push(sender);
+                changes.entry(to).or_default().feeds.push(Feed::new(receiver, new.producer));
+            }
+            let is_other = |to: &ContextIndex| is_kept(to) && takes_part(*to);
+            for to in new_edges.iter().copied().filter(is_other) {
+                let overflow = self.overflow(&new, to, after);
+                changes.entry(new.producer).or_default().overflows.push((to, overflow));
+            }
+            for (at, port) in changes {
+                let delivered = old.is_delivered && at == PUBLISHED_AT;
+                let is_same = port.edges.is_empty()
+                    && port.overflows.is_empty()
+                    && port.feeds.is_empty()
+                    && port.marked_readers.is_empty()
+                    && port.marked_edges.is_empty()
+                    && port.marked_feeds.is_empty()
+                    && port.readers == old.readers_at(at)
+                    && port.is_delivered == delivered;
+                if !is_same {
+                    parts.entry(at).or_default().ports.push(port);
                 }
             }
         }
-        if let Some(mut gone) = self.taken.take() {
-            gone.drop_waiting();
+        parts.values_mut().for_each(|part| part.change = change);
+        parts
+    }
+
+    /// Whether an edge withholds credit where it is full: where something at its other end does.
+    fn overflow(&self, view: &View, to: ContextIndex, after: &After) -> Overflow {
+        let placed = |id: &NodeId| match after.nodes.get(id) {
+            Some(placed) => placed.clone(),
+            None => self.nodes.get(id).cloned(),
+        };
+        let readers: Vec<Placed> = view.readers_at(to).iter().filter_map(placed).collect();
+        let is_delivered = view.is_delivered && to == PUBLISHED_AT;
+        if is_delivered || readers.iter().any(|node| !node.policy.drops) {
+            return Overflow::Block;
+        }
+        Overflow::Drop(readers.into_iter().map(|node| node.gauges).collect())
+    }
+
+    /// Adds the nodes to the parts of a change; returns those that move.
+    fn add_nodes(
+        &self,
+        edits: Vec<Edit>,
+        after: &After,
+        parts: &mut BTreeMap<ContextIndex, Part>,
+    ) -> BTreeMap<NodeId, (ContextIndex, bool)> {
+        let mut moves = BTreeMap::new();
+        for edit in edits {
+            match edit {
+                Edit::Add { node, at } => parts.entry(at).or_default().nodes.push(node),
+                Edit::Deliver { .. } => {}
+                Edit::Remove { id } => {
+                    if let Some(placed) = self.nodes.get(&id) {
+                        parts.entry(placed.at).or_default().changes.push((id, Then::End));
+                    }
+                }
+                Edit::Change { id, instances, .. } => {
+                    let (Some(before), Some(Some(placed))) = (self.nodes.get(&id), after.nodes.get(&id)) else {
+                        continue;
+                    };
+                    let reads: Vec<u32> = placed.reads.iter().copied().collect();
+                    let (instances, keeps_state) = match instances {
+                        Some((instances, keeps_state)) => (Some(instances), keeps_state),
+                        None => (None, true),
+                    };
+                    if before.at == placed.at {
+                        let then = Then::Stay { instances, keeps_state, policy: placed.policy, reads };
+                        parts.entry(placed.at).or_default().changes.push((id, then));
+                        continue;
+                    }
+                    let mut node = Box::new(Node::new(id, instances.unwrap_or_default(), placed.makes, &reads));
+                    (node.policy, node.condition) = (placed.policy, Condition::Arriving);
+                    node.gauges = Arc::clone(&placed.gauges);
+                    parts.entry(before.at).or_default().changes.push((id, Then::Leave));
+                    parts.entry(placed.at).or_default().nodes.push(node);
+                    moves.insert(id, (placed.at, keeps_state));
+                }
+            }
+        }
+        moves
+    }
+
+    /// Sends a change's parts to their contexts, and waits until all have them.
+    ///
+    /// # Errors
+    /// One did not answer; then none has its part any more.
+    fn prepare(
+        &mut self,
+        change: u64,
+        parts: BTreeMap<ContextIndex, Part>,
+        wait: Wait<'_>,
+    ) -> Result<Vec<ContextIndex>, NotChanged> {
+        let mut sent = Vec::new();
+        wait.begin();
+        for (at, mut part) in parts {
+            part.change = change;
+            self.numbers += 1;
+            match self.ask(at, Order::Prepare(Box::new(part)), wait) {
+                true => sent.push((at, self.numbers)),
+                false => return Err(self.cancel(change, at, sent)),
+            }
+        }
+        for (at, number) in sent.clone() {
+            while self.report(at, number).is_none() {
+                if !wait.wait() {
+                    return Err(self.cancel(change, at, sent));
+                }
+            }
+        }
+        Ok(sent.into_iter().map(|(at, _)| at).collect())
+    }
+
+    /// Has all contexts forget a change. Those that do not answer do so when they do.
+    fn cancel(&mut self, change: u64, at: ContextIndex, sent: Vec<(ContextIndex, u64)>) -> NotChanged {
+        for (at, _) in sent {
+            self.numbers += 1;
+            let number = self.numbers;
+            if let Some(port) = self.ports.get_mut(usize::from(at.0)) {
+                // A context with no place for orders has ended.
+                let _ = port.send(number, Order::Cancel(change));
+            }
+        }
+        NotChanged::Unanswered { at, is_begun: false }
+    }
+
+    fn report(&mut self, at: ContextIndex, number: u64) -> Option<Report> {
+        self.ports.get_mut(usize::from(at.0))?.report(number)
+    }
+
+    /// Sends an order under the latest number; whether there was a place for it in time.
+    fn ask(&mut self, at: ContextIndex, order: Order, wait: Wait<'_>) -> bool {
+        let (number, mut order) = (self.numbers, order);
+        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return false };
+        while let Err(refused) = port.send(number, order) {
+            order = refused;
+            if !wait.wait() {
+                return false;
+            }
         }
         true
     }
 
-    /// The route from an origin to a stage: the ends for the origin's context and for the stage, unless it is called
-    /// directly.
-    fn way(
-        &mut self,
-        from: Origin,
-        to: StageId,
-        at: ContextIndex,
-        terms: SchedulingPolicy,
-        gauges: &Arc<StageGauges>,
-    ) -> OutputEnds {
-        if self.home(from) == at {
-            self.links.insert((from, to), Link::Local);
-            return OutputEnds { output: Output::Local(to), receiver: None };
+    /// A change is the present graph from here on.
+    fn take_over(&mut self, after: After, queues: usize) {
+        for (stream, is_delivered) in after.delivered {
+            match is_delivered {
+                true => self.delivered.insert(stream),
+                false => self.delivered.remove(&stream),
+            };
         }
-        self.links.insert((from, to), Link::Edge);
-        let (sender, receiver) = edge((self.queue_batches, self.limit), to, at, terms.drops, Arc::clone(gauges));
-        OutputEnds { output: Output::Edge(sender), receiver: Some(receiver) }
+        for (id, placed) in after.nodes {
+            if let Some(before) = self.nodes.remove(&id) {
+                for stream in before.reads {
+                    let readers = self.readers.entry(stream).or_default();
+                    readers.remove(&id);
+                    if readers.is_empty() {
+                        self.readers.remove(&stream);
+                    }
+                }
+                if self.makers.get(&before.makes) == Some(&id) {
+                    self.makers.remove(&before.makes);
+                }
+            }
+            if let Some(placed) = placed {
+                for stream in &placed.reads {
+                    self.readers.entry(*stream).or_default().insert(id);
+                }
+                self.makers.insert(placed.makes, id);
+                self.nodes.insert(id, placed);
+            }
+        }
+        self.queues = queues;
     }
 
-    /// Puts a stage in at a context, and connects it to some origins.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    pub(crate) fn put(
-        &mut self,
-        mut stage: Box<Stage>,
-        at: ContextIndex,
-        reads: &BTreeSet<Origin>,
-        wait: Wait<'_>,
-    ) -> Result<(), Unanswered> {
-        let (id, terms, gauges) = (stage.id, stage.terms, Arc::clone(&stage.gauges));
-        let placed = Placed { at, reads: reads.clone(), terms, gauges: Arc::clone(&gauges) };
-        self.stages.insert(id, placed);
-        let mut outputs: BTreeMap<ContextIndex, Vec<Op>> = BTreeMap::new();
-        for &from in reads {
-            let OutputEnds { output, receiver } = self.way(from, id, at, terms, &gauges);
-            stage.inputs.extend(receiver);
-            outputs.entry(self.home(from)).or_default().push(Op::Output { from, output: Some(output) });
+    /// Waits until the change that is under way is complete.
+    fn complete(&mut self, wait: Wait<'_>) -> Result<Changed, NotChanged> {
+        wait.begin();
+        loop {
+            if let Some(changed) = self.step() {
+                return Ok(changed);
+            }
+            if !wait.wait() {
+                let at = self.unanswered().unwrap_or(PUBLISHED_AT);
+                return Err(NotChanged::Unanswered { at, is_begun: true });
+            }
         }
-        // The stage is there before it gets input.
-        let mut ops = vec![Op::Put(Some(stage))];
-        ops.extend(outputs.remove(&at).unwrap_or_default());
-        self.carry_out(at, ops, wait);
-        for (home, ops) in outputs {
-            self.carry_out(home, ops, wait);
-        }
-        self.share_buffers(wait);
-        self.finished(())
     }
 
-    /// Takes a stage out, once it has worked on all of its input; or, when the wait for that is over, with its waiting
-    /// batches. The stages that read it then lack its output. Returns it, to be dropped.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    pub(crate) fn take(&mut self, id: StageId, wait: Wait<'_>) -> Result<Option<Box<Stage>>, Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(None) };
-        let (at, reads) = (placed.at, placed.reads.clone());
-        for from in reads {
-            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait);
-            self.links.remove(&(from, id));
+    /// Takes what contexts have reported on the change that is under way, and passes nodes on. What came of it, when it
+    /// is complete.
+    fn step(&mut self) -> Option<Changed> {
+        let mut committing = self.committing.take()?;
+        committing.polls += 1;
+        if committing.polls == PATIENT_POLLS {
+            let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
+            let change = committing.change;
+            committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
         }
-        let (mut only_idle, mut looks) = (true, 0);
-        let taken = loop {
-            if self.unanswered().is_some() {
-                // There is no further wait: it is taken out with its waiting batches, which are counted.
-                self.carry_out(at, vec![Op::Take { stage: id, only_idle: false, taken: None }], wait);
-                break None;
-            }
-            let ops = self.carry_out(at, vec![Op::Take { stage: id, only_idle, taken: None }], wait);
-            if let Some(Op::Take { taken: Some(taken), .. }) = ops.into_iter().next() {
-                break Some(taken);
-            }
-            if !only_idle && self.unanswered().is_none() {
-                break None;
-            }
-            looks += 1;
-            only_idle = wait.wait() && looks < LAST_LOOKS;
-        };
-        self.stages.remove(&id);
-        let readers: Vec<StageId> = self.readers(Origin::Stage(id)).map(|(to, _)| to).collect();
-        for to in readers {
-            self.links.remove(&(Origin::Stage(id), to));
-            if let Some(reader) = self.stages.get_mut(&to) {
-                reader.reads.remove(&Origin::Stage(id));
+        for (at, number) in std::mem::take(&mut committing.awaited) {
+            match self.report(at, number) {
+                Some(report) => committing.take(report),
+                None => committing.awaited.push((at, number)),
             }
         }
-        self.finished(taken)
+        for (at, order) in std::mem::take(&mut committing.unsent) {
+            self.numbers += 1;
+            let number = self.numbers;
+            let Some(port) = self.ports.get_mut(usize::from(at.0)) else { continue };
+            match port.send(number, order) {
+                Ok(()) => committing.awaited.push((at, number)),
+                Err(order) => committing.unsent.push((at, order)),
+            }
+        }
+        if committing.awaited.is_empty() && committing.unsent.is_empty() {
+            return Some(committing.changed);
+        }
+        self.committing = Some(committing);
+        None
     }
 
-    /// Moves a stage to another context, with its state and its waiting batches.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    pub(crate) fn move_to(&mut self, id: StageId, to: ContextIndex, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
-        let (at, reads, terms, gauges) = (placed.at, placed.reads.clone(), placed.terms, Arc::clone(&placed.gauges));
-        if at == to {
-            return Ok(());
-        }
-        // Here: what was called directly becomes a ring, before and behind it.
-        let mut ops = Vec::new();
-        let mut there = Vec::new();
-        for &from in &reads {
-            let home = self.home(from);
-            if self.links.get(&(from, id)) == Some(&Link::Local) {
-                let (sender, receiver) =
-                    edge((self.queue_batches, self.limit), id, to, terms.drops, Arc::clone(&gauges));
-                ops.push(Op::Part { from, to: id, context: to, ends: Some((Output::Edge(sender), receiver)) });
-                self.links.insert((from, id), Link::Edge);
-            } else {
-                // Its origins ring the doorbell of its new context from now on: at worst a little too early.
-                self.carry_out(home, vec![Op::Target { from, to: id, context: to }], wait);
-            }
-            if home == to {
-                there.push(Op::Join { from, to: id });
-                self.links.insert((from, id), Link::Local);
+    /// Tells the contexts how many batches may wait in each queue.
+    fn limit_queues(&mut self, limit: usize, wait: Wait<'_>) {
+        self.limit = limit;
+        for at in 0..self.ports.len() {
+            if self.ports[at].limit != limit {
+                self.ports[at].limit = limit;
+                let _ = self.now(ContextIndex(at as u8), vec![Op::Limit(limit)], wait);
             }
         }
-        let origin = Origin::Stage(id);
-        for (reader, link) in self.readers(origin).collect::<Vec<_>>() {
-            let Some(known) = self.stages.get(&reader) else { continue };
-            let (reader_at, reader_terms, reader_gauges) = (known.at, known.terms, Arc::clone(&known.gauges));
-            if link == Link::Local {
-                let (sender, receiver) =
-                    edge((self.queue_batches, self.limit), reader, reader_at, reader_terms.drops, reader_gauges);
-                let ends = Some((Output::Edge(sender), receiver));
-                ops.push(Op::Part { from: origin, to: reader, context: reader_at, ends });
-                self.links.insert((origin, reader), Link::Edge);
-            } else if reader_at == to {
-                there.push(Op::Join { from: origin, to: reader });
-                self.links.insert((origin, reader), Link::Local);
-            }
-        }
-        ops.push(Op::Take { stage: id, only_idle: false, taken: None });
-        let done = self.carry_out(at, ops, wait);
-        let taken = done.into_iter().find_map(|op| if let Op::Take { taken, .. } = op { taken } else { None });
-        there.insert(0, Op::Put(taken));
-        if let Some(placed) = self.stages.get_mut(&id) {
-            placed.at = to;
-        }
-        self.carry_out(to, there, wait);
-        self.share_buffers(wait);
-        self.finished(())
     }
 
-    /// Replaces a stage's instances between two batches: hot-swap. Returns the number of states that could not be taken
-    /// over.
+    /// Has a context do something small, and waits for it.
+    fn now(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Result<Vec<Op>, Unanswered> {
+        self.numbers += 1;
+        let number = self.numbers;
+        wait.begin();
+        if !self.ask(at, Order::Now(ops), wait) {
+            return Err(Unanswered(at));
+        }
+        loop {
+            if let Some(Report::Done(ops)) = self.report(at, number) {
+                return Ok(ops);
+            }
+            if !wait.wait() {
+                return Err(Unanswered(at));
+            }
+        }
+    }
+
+    /// Gives a node that has failed new instances at once. Returns the number of states that were lost.
     ///
     /// # Errors
     /// The context did not answer.
-    pub(crate) fn swap(
+    pub(crate) fn restart(
         &mut self,
-        id: StageId,
+        node: NodeId,
         instances: Vec<Instance>,
         keeps_state: bool,
         wait: Wait<'_>,
     ) -> Result<u32, Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(0) };
-        let op = Op::Instances { stage: id, instances, keeps_state, lost: 0 };
-        let done = self.carry_out(placed.at, vec![op], wait);
-        self.finished(done.iter().map(|op| if let Op::Instances { lost, .. } = op { *lost } else { 0 }).sum())
+        let Some(placed) = self.nodes.get(&node) else { return Ok(0) };
+        let done = self.now(placed.at, vec![Op::Restart { node, instances, keeps_state, lost: 0 }], wait)?;
+        Ok(done.iter().map(|op| if let Op::Restart { lost, .. } = op { *lost } else { 0 }).sum())
     }
 
     /// Adds the instance for one more format.
     ///
     /// # Errors
     /// The context did not answer.
-    pub(crate) fn add_instance(&mut self, id: StageId, instance: Instance, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
-        let op = Op::Instance { stage: id, instance: Some(instance) };
-        self.carry_out(placed.at, vec![op], wait);
-        self.finished(())
+    pub(crate) fn add_instance(&mut self, node: NodeId, instance: Instance, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.nodes.get(&node) else { return Ok(()) };
+        self.now(placed.at, vec![Op::Instance { node, instance: Some(instance) }], wait).map(drop)
     }
 
     /// Exchanges parameters' values; returns the number of instances that did not take theirs.
@@ -470,93 +670,79 @@ impl Overlay {
     /// The context did not answer.
     pub(crate) fn set_parameters(
         &mut self,
-        id: StageId,
+        node: NodeId,
         values: Vec<(u64, ParameterValues)>,
         wait: Wait<'_>,
     ) -> Result<u32, Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(0) };
-        let op = Op::Parameters { stage: id, values, refused: 0 };
-        let done = self.carry_out(placed.at, vec![op], wait);
-        self.finished(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
+        let Some(placed) = self.nodes.get(&node) else { return Ok(0) };
+        let done = self.now(placed.at, vec![Op::Parameters { node, values, refused: 0 }], wait)?;
+        Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
     }
 
-    /// Sets a stage's scheduling policy, and, if they change, the numbers of the streams that it reads.
+    /// Sets a node's scheduling policy.
     ///
     /// # Errors
-    /// The context did not answer.
-    pub(crate) fn set_terms(
+    /// A context did not answer.
+    pub(crate) fn set_policy(
         &mut self,
-        id: StageId,
-        terms: SchedulingPolicy,
-        reads: Option<Vec<u32>>,
+        node: NodeId,
+        policy: SchedulingPolicy,
         wait: Wait<'_>,
     ) -> Result<(), Unanswered> {
-        let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
-        let (before, at, origins) = (std::mem::replace(&mut placed.terms, terms), placed.at, placed.reads.clone());
-        self.carry_out(at, vec![Op::SchedulingPolicy { stage: id, terms, reads }], wait);
-        if before.drops != terms.drops {
-            // The policy applies also to queues that were made before.
-            for from in origins {
-                self.carry_out(self.home(from), vec![Op::Drops { from, to: id, drops: terms.drops }], wait);
+        let Some(placed) = self.nodes.get_mut(&node) else { return Ok(()) };
+        let (before, at, reads) = (std::mem::replace(&mut placed.policy, policy), placed.at, placed.reads.clone());
+        self.now(at, vec![Op::Policy { node, policy }], wait)?;
+        if before.drops == policy.drops {
+            return Ok(());
+        }
+        for stream in reads {
+            let view = self.view(stream, None);
+            if view.edges().contains(&at) {
+                let overflow = self.overflow(&view, at, &After::default());
+                self.now(view.producer, vec![Op::Overflow { stream, to: at, overflow }], wait)?;
             }
         }
-        self.finished(())
+        Ok(())
     }
 
-    /// Makes a stage drop and count its input, until it is swapped.
+    /// Makes a node drop and count its input, until it is swapped.
     ///
     /// # Errors
     /// The context did not answer.
-    pub(crate) fn fail(&mut self, id: StageId, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
-        self.carry_out(placed.at, vec![Op::Fail { stage: id }], wait);
-        self.finished(())
+    pub(crate) fn fail(&mut self, node: NodeId, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.nodes.get(&node) else { return Ok(()) };
+        self.now(placed.at, vec![Op::Fail { node }], wait).map(drop)
     }
 
-    /// Holds a stage back, or no longer; without a planner, a context does that while it loads the next handler.
+    /// Holds a node back, or no longer; without a planner, a context does that while it loads the next handler.
     ///
     /// # Errors
     /// The context did not answer.
     #[cfg(feature = "bench")]
-    pub(crate) fn hold(&mut self, id: StageId, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.stages.get(&id) else { return Ok(()) };
-        self.carry_out(placed.at, vec![Op::Hold { stage: id, is_held }], wait);
-        self.finished(())
-    }
-
-    /// Connects a stage to other origins than before.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    pub(crate) fn rewire(&mut self, id: StageId, reads: &BTreeSet<Origin>, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.stages.get_mut(&id) else { return Ok(()) };
-        let before = std::mem::replace(&mut placed.reads, reads.clone());
-        let (at, terms, gauges) = (placed.at, placed.terms, Arc::clone(&placed.gauges));
-        for &from in before.difference(reads) {
-            self.carry_out(self.home(from), vec![Op::NoOutput { from, to: id }], wait);
-            self.links.remove(&(from, id));
-        }
-        for &from in reads.difference(&before) {
-            let OutputEnds { output, receiver } = self.way(from, id, at, terms, &gauges);
-            if receiver.is_some() {
-                self.carry_out(at, vec![Op::Input { stage: id, receiver }], wait);
-            }
-            self.carry_out(self.home(from), vec![Op::Output { from, output: Some(output) }], wait);
-        }
-        self.share_buffers(wait);
-        self.finished(())
-    }
-
-    /// A stage with nothing leading to it or from it yet.
-    pub(crate) fn make_stage(&self, work: Work, makes: u32, terms: SchedulingPolicy) -> Box<Stage> {
-        let mut stage = Box::new(Stage::new(self.next_id(), work, makes, Arc::default()));
-        stage.terms = terms;
-        stage
+    pub(crate) fn hold(&mut self, node: NodeId, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let Some(placed) = self.nodes.get(&node) else { return Ok(()) };
+        self.now(placed.at, vec![Op::Hold { node, is_held }], wait).map(drop)
     }
 }
 
-/// The two ends of a route.
-struct OutputEnds {
-    output: Output,
-    receiver: Option<crate::platform::edge::Receiver>,
+impl Committing {
+    /// Takes a report: nodes that left a context go on at another, or are dropped.
+    fn take(&mut self, report: Report) {
+        match report {
+            Report::Committed(part) => {
+                self.changed.lost_states += part.lost_states;
+                for mut node in part.gone {
+                    match self.moves.remove(&node.id) {
+                        Some((to, keeps_state)) => self.unsent.push((to, Order::Arrive(vec![(node, keeps_state)]))),
+                        None => {
+                            node.drop_waiting();
+                            self.changed.dropped += node.gauges.lost(Loss::Removed);
+                        }
+                    }
+                }
+            }
+            Report::Arrived { lost_states, .. } => self.changed.lost_states += lost_states,
+            Report::Prepared | Report::Cancelled { .. } | Report::Done(_) => {}
+        }
+    }
 }

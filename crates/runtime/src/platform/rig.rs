@@ -2,17 +2,18 @@
 //! loops as the daemon's. Streams come in at the first context, and are delivered there.
 
 use crate::clock::Clock;
+use crate::graph::build::Workspace;
+use crate::graph::change::signal_queue;
+use crate::graph::node::{self, Node};
+use crate::graph::{ContextIndex, Delivered, Graph, NodeId};
 use crate::platform::context::{LoopSettings, Threads};
-use crate::platform::overlay::{Overlay, Port, Waiting, signal_queue};
-use crate::platform::stage::{self, SchedulingPolicy, Work};
+use crate::platform::overlay::{Changed, Edit, Overlay, Port, Waiting};
 use crate::platform::start::pool;
-use crate::platform::table::Table;
-use crate::platform::{ContextIndex, Origin, StageId};
 pub use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::Poller;
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -35,16 +36,16 @@ impl Waiting for Given<'_> {
     }
 }
 
-/// The source of a stage's batches.
+/// The source of a node's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A stream that comes in at the first context, by the number that is offered.
     Stream(u32),
-    /// A stage, by its number.
-    Stage(u32),
+    /// A node, by its number.
+    Node(u32),
 }
 
-/// A stage's entry for one format.
+/// A node's entry for one format.
 pub struct Entry {
     /// The id of the format that comes in.
     pub format: u64,
@@ -54,7 +55,7 @@ pub struct Entry {
     pub output: u64,
 }
 
-/// The counters of a stage.
+/// The counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records that came in.
@@ -79,7 +80,7 @@ impl std::error::Error for Unanswered {}
 
 /// The contexts that run on the caller's thread, the first one among them.
 pub struct Cores {
-    tables: Vec<Table>,
+    graphs: Vec<(Graph, Workspace)>,
     is_blocked: bool,
     /// Kept, so that the other contexts' doorbells ring somewhere.
     _poller: Poller,
@@ -108,24 +109,25 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
     let doorbells: Vec<_> =
         (0..cpus.len().max(1)).filter_map(|at| Some(pollers.get(&at_cpu(at))?.doorbell())).collect();
     let mut ports = Vec::new();
-    let mut groups: BTreeMap<Option<usize>, Vec<Table>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<usize>, Vec<(Graph, Workspace)>> = BTreeMap::new();
     let mut large_buffers = 0;
     for (at, doorbell) in doorbells.iter().enumerate() {
-        let (signals, ends) = signal_queue();
-        let table = Table::new(ContextIndex(at as u8), pool()?, signals, doorbells.clone());
-        large_buffers = table.large_buffers();
-        ports.push(Port::new(ends, Some(doorbell.clone()), Arc::clone(&table.gauges)));
-        groups.entry(at_cpu(at)).or_default().push(table);
+        let (orders, control) = signal_queue();
+        let graph = Graph::new(ContextIndex(at as u8), orders, doorbells.clone());
+        let ws = Workspace::new(pool()?);
+        large_buffers = ws.large_buffers;
+        ports.push(Port::new(control, Some(doorbell.clone()), Arc::clone(&graph.gauges)));
+        groups.entry(at_cpu(at)).or_default().push((graph, ws));
     }
     let mut threads = Threads::default();
     let (mut here, clock) = (None, Clock::start());
     for (cpu, poller) in pollers {
-        let tables = groups.remove(&cpu).unwrap_or_default();
+        let graphs = groups.remove(&cpu).unwrap_or_default();
         if cpu.is_none() {
-            here = Some(Cores { tables, is_blocked: false, _poller: poller });
+            here = Some(Cores { graphs, is_blocked: false, _poller: poller });
         } else {
             let settings = LoopSettings { cpu, spin_us: SPIN_US, slice_us: SLICE_NS / 1000, nice: None, clock };
-            threads.start_c_cores("rig", tables, poller, settings)?;
+            threads.start_c_cores("rig", graphs, poller, settings)?;
         }
     }
     let cores = here.ok_or_else(|| io::Error::other("no context on the caller's thread"))?;
@@ -136,8 +138,8 @@ impl Cores {
     /// A batch of a stream comes in. Whether more may: else [`Cores::turn`] until [`Cores::has_room`].
     #[inline]
     pub fn offer(&mut self, stream: u32, batch: &Batch) -> bool {
-        if let Some(table) = self.tables.first_mut() {
-            table.offer(stream, batch, 0);
+        if let Some((graph, ws)) = self.graphs.first_mut() {
+            graph.arrive(stream, batch, 0, ws);
         }
         self.has_room()
     }
@@ -145,8 +147,8 @@ impl Cores {
     /// Whether publishers would have credit.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        if let Some(table) = self.tables.first_mut() {
-            for (_, is_blocked) in table.turned.drain(..) {
+        if let Some((graph, _)) = self.graphs.first_mut() {
+            for (_, is_blocked) in graph.turned.drain(..) {
                 self.is_blocked = is_blocked;
             }
         }
@@ -157,9 +159,9 @@ impl Cores {
     #[inline]
     pub fn turn(&mut self) -> bool {
         let mut changed = false;
-        for table in &mut self.tables {
-            changed |= table.take_changes();
-            table.serve(SLICE_NS, 0);
+        for (graph, ws) in &mut self.graphs {
+            changed |= graph.take_orders(ws);
+            graph.serve(SLICE_NS, 0, ws);
         }
         changed
     }
@@ -167,10 +169,12 @@ impl Cores {
     /// The batches delivered since the last call, in order.
     #[inline]
     pub fn delivered(&mut self, mut take: impl FnMut(&Batch)) {
-        let Some(table) = self.tables.first_mut() else { return };
-        for batch in table.delivered.drain(..) {
-            take(&batch);
-            table.making.keep(batch);
+        let Some((graph, ws)) = self.graphs.first_mut() else { return };
+        for delivered in graph.delivered.drain(..) {
+            if let Delivered::Batch(batch) = delivered {
+                take(&batch);
+                ws.spares.keep(batch);
+            }
         }
     }
 }
@@ -188,33 +192,31 @@ impl Rig {
         makes: u32,
         wait: Wait<'_>,
     ) -> Result<u32, Unanswered> {
-        self.put_work(Work::Handler(entries.into_iter().map(instance).collect()), at, reads, makes, wait)
+        let id = self.overlay.next_id(&[]);
+        let instances = entries.into_iter().map(instance).collect();
+        let node = Box::new(Node::new(id, instances, makes, &[self.stream(reads)]));
+        self.change(Edit::Add { node, at: ContextIndex(at as u8) }, wait)?;
+        Ok(id.0)
     }
 
     /// Delivers the batches of a source at the first context.
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub fn deliver(&mut self, reads: Source, wait: Wait<'_>) -> Result<u32, Unanswered> {
-        self.put_work(Work::Deliver, 0, reads, 0, wait)
+    pub fn deliver(&mut self, reads: Source, wait: Wait<'_>) -> Result<(), Unanswered> {
+        let stream = self.stream(reads);
+        self.change(Edit::Deliver { stream, is_delivered: true }, wait).map(drop)
     }
 
-    fn put_work(
-        &mut self,
-        work: Work,
-        at: usize,
-        reads: Source,
-        makes: u32,
-        wait: Wait<'_>,
-    ) -> Result<u32, Unanswered> {
-        let stage = self.overlay.make_stage(work, makes, SchedulingPolicy::default());
-        let id = stage.id;
-        let from = match reads {
-            Source::Stream(number) => Origin::Stream(number),
-            Source::Stage(number) => Origin::Stage(StageId(number)),
-        };
-        let put = self.overlay.put(stage, ContextIndex(at as u8), &BTreeSet::from([from]), &mut Given(wait));
-        put.map(|()| id.0).map_err(|_| Unanswered)
+    fn stream(&self, of: Source) -> u32 {
+        match of {
+            Source::Stream(number) => number,
+            Source::Node(number) => self.overlay.node(NodeId(number)).map_or(0, |node| node.makes),
+        }
+    }
+
+    fn change(&mut self, edit: Edit, wait: Wait<'_>) -> Result<Changed, Unanswered> {
+        self.overlay.change(vec![edit], &mut Given(wait)).map_err(|_| Unanswered)
     }
 
     /// Hot-swap: replaces the entries between two batches, with their state; returns the number of states that were
@@ -222,22 +224,23 @@ impl Rig {
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub fn swap(&mut self, stage: u32, entries: Vec<Entry>, wait: Wait<'_>) -> Result<u32, Unanswered> {
-        let instances = entries.into_iter().map(instance).collect();
-        self.overlay.swap(StageId(stage), instances, true, &mut Given(wait)).map_err(|_| Unanswered)
+    pub fn swap(&mut self, node: u32, entries: Vec<Entry>, wait: Wait<'_>) -> Result<u32, Unanswered> {
+        let instances = Some((entries.into_iter().map(instance).collect(), true));
+        let edit = Edit::Change { id: NodeId(node), instances, policy: None, reads: None, at: None };
+        self.change(edit, wait).map(|changed| changed.lost_states)
     }
 
-    /// Stops a stage, or has it go on.
+    /// Stops a node, or has it go on.
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub fn hold(&mut self, stage: u32, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
-        self.overlay.hold(StageId(stage), is_held, &mut Given(wait)).map_err(|_| Unanswered)
+    pub fn hold(&mut self, node: u32, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
+        self.overlay.hold(NodeId(node), is_held, &mut Given(wait)).map_err(|_| Unanswered)
     }
 
-    /// The counters of a stage.
-    pub fn counts(&self, stage: u32) -> Counts {
-        self.overlay.stage(StageId(stage)).map_or_else(Counts::default, |placed| {
+    /// The counters of a node.
+    pub fn counts(&self, node: u32) -> Counts {
+        self.overlay.node(NodeId(node)).map_or_else(Counts::default, |placed| {
             let gauges = &placed.gauges;
             Counts {
                 records_in: gauges.records_in.get(),
@@ -254,6 +257,6 @@ impl Drop for Rig {
     }
 }
 
-fn instance(entry: Entry) -> stage::Instance {
-    stage::Instance { format: entry.format, handler: Some(entry.handler), output: entry.output }
+fn instance(entry: Entry) -> node::Instance {
+    node::Instance { format: entry.format, handler: Some(entry.handler), output: entry.output }
 }

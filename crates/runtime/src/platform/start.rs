@@ -2,11 +2,12 @@
 
 use crate::clock::Clock;
 use crate::config::{ContextKind, ContextSpec, PlatformConfig};
+use crate::graph::build::Workspace;
+use crate::graph::change::signal_queue;
+use crate::graph::gauges::ContextGauges;
+use crate::graph::{ContextIndex, Graph};
 use crate::platform::context::{GCore, LoopSettings, Threads};
-use crate::platform::gauges::ContextGauges;
-use crate::platform::overlay::{Overlay, Port, signal_queue};
-use crate::platform::table::Table;
-use crate::platform::{ContextIndex, ops::Signals};
+use crate::platform::overlay::{Overlay, Port};
 use crossdock_device::{Doorbell, Poller};
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub(crate) struct Seat {
 /// A platform that runs.
 pub(crate) struct Started {
     /// Of the context with the device, which its own loop serves.
-    pub(crate) dock: Table,
+    pub(crate) io: (Graph, Workspace),
     pub(crate) overlay: Overlay,
     /// In the order of their numbers, the one with the device first.
     pub(crate) seats: Vec<Seat>,
@@ -46,7 +47,7 @@ pub(crate) struct Started {
 /// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
 /// | 4 KiB | 1024 | small batches |
 /// | 64 KiB | 1024 | full ones: three quarters of them in queues, the rest being made and delivered |
-pub(super) fn pool() -> io::Result<Pool> {
+pub(crate) fn pool() -> io::Result<Pool> {
     Pool::new(PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] })
 }
 
@@ -80,27 +81,30 @@ pub(crate) fn start(
         members.iter().for_each(|at| doorbells[*at] = poller.doorbell());
     }
 
-    let (mut tables, mut ports) = (Vec::new(), Vec::new());
+    let (mut graphs, mut ports, mut own) = (Vec::new(), Vec::new(), usize::MAX);
     for (at, seat) in seats.iter_mut().enumerate() {
-        let (signals, ends): (Signals, _) = signal_queue();
-        let table = Table::new(ContextIndex(at as u8), pool()?, signals, doorbells.clone());
-        (seat.buffers, seat.gauges) = (table.buffers(), Arc::clone(&table.gauges));
-        ports.push(Port::new(ends, doorbells.get(at).cloned(), Arc::clone(&table.gauges)));
-        tables.push(Some(table));
+        let (orders, control) = signal_queue();
+        let graph = Graph::new(ContextIndex(at as u8), orders, doorbells.clone());
+        let ws = Workspace::new(pool()?);
+        own = own.min(ws.large_buffers);
+        (seat.buffers, seat.gauges) = (ws.buffers(), Arc::clone(&graph.gauges));
+        ports.push(Port::new(control, doorbells.get(at).cloned(), Arc::clone(&graph.gauges)));
+        graphs.push(Some((graph, ws)));
     }
 
-    let own = tables.iter().flatten().map(Table::large_buffers).min().unwrap_or(0);
     let mut threads = Threads::default();
     for (group, (poller, members)) in pollers {
         let nice = members.iter().filter_map(|at| config.contexts.get(at.checked_sub(1)?)?.nice).min();
         let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us, clock };
-        let mut of_group: Vec<Table> = members.iter().filter_map(|at| tables.get_mut(*at)?.take()).collect();
+        let mut of_group: Vec<(Graph, Workspace)> =
+            members.iter().filter_map(|at| graphs.get_mut(*at)?.take()).collect();
         let Some(name) = members.first().map(|at| seats[*at].name.clone()) else { continue };
         match group {
             Group::CCores(_) | Group::CCore(_) => threads.start_c_cores(&name, of_group, poller, settings)?,
             Group::GCore(at, _) => {
-                let Some(table) = of_group.pop() else { continue };
-                let core = GCore::new(name, table, poller, settings);
+                // Its thread makes a workspace of its own.
+                let Some((graph, _)) = of_group.pop() else { continue };
+                let core = GCore::new(name, graph, poller, settings);
                 threads.start_g_core(&core)?;
                 seats[at].g_core = Some(core);
             }
@@ -109,10 +113,10 @@ pub(crate) fn start(
     // Batches in queues may hold three quarters of a context's own large buffers, and a quarter of the buffers for
     // incoming streams, as for subscriptions.
     let queued = (own / 4 * 3).min(incoming_buffers / 4);
-    let Some(dock) = tables.first_mut().and_then(Option::take) else {
-        return Err(io::Error::other("the context with the device has no table"));
+    let Some(io) = graphs.first_mut().and_then(Option::take) else {
+        return Err(io::Error::other("the context with the device has no graph"));
     };
-    Ok(Started { dock, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
+    Ok(Started { io, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
 }
 
 fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {

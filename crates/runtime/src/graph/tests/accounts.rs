@@ -1,6 +1,6 @@
 //! Random changes under traffic with all that may be lost on the way: handlers that panic at some records, formats that come
 //! later and that not all handlers can read, queues that drop what they have no room for, sampling, and removal while something
-//! waits. Every record of what a stage reads has left it, or is counted by why it has not.
+//! waits. Every record of what a node reads has left it, or is counted by why it has not.
 
 use super::*;
 use std::sync::Mutex;
@@ -51,11 +51,11 @@ impl Handler for Delicate {
 
 /// A handler that is there.
 struct Account {
-    id: StageId,
-    delivery: StageId,
+    id: NodeId,
     source: u32,
     makes: u32,
-    from: Origin,
+    /// The stream that it reads.
+    from: u32,
     /// The formats that it was made for, and whether it fits them.
     formats: Vec<(u64, bool)>,
     seen: Arc<Mutex<Seen>>,
@@ -107,7 +107,7 @@ impl Books {
             let format = formats[self.world.rng.usize(0..formats.len())];
             self.world.offer_as(stream, format);
         }
-        let at = self.world.rng.usize(0..self.world.tables.len());
+        let at = self.world.rng.usize(0..self.world.graphs.len());
         self.world.turn(at);
     }
 }
@@ -125,15 +125,14 @@ impl Waiting for Books {
 fn deploy(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, rng: &mut Rng, makes: u32) {
     let behind = there.iter().filter(|_| rng.bool()).last();
     let (from, source) = match behind {
-        Some(before) => (Origin::Stage(before.id), before.source),
+        Some(before) => (before.makes, before.source),
         None => {
             let stream = rng.u32(0..STREAMS);
-            (Origin::Stream(stream), stream)
+            (stream, stream)
         }
     };
-    let mut account = Account {
-        id: StageId(0),
-        delivery: StageId(0),
+    let account = Account {
+        id: overlay.next_id(&[]),
         source,
         makes,
         from,
@@ -142,58 +141,54 @@ fn deploy(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, rn
         faults: 0,
     };
     let one_in = if rng.u8(0..4) == 0 { rng.u32(2..5) } else { 1 };
-    let terms = SchedulingPolicy {
+    let policy = SchedulingPolicy {
         weight: rng.u32(1..4),
         one_in,
         drops: rng.bool(),
         restarts: rng.bool(),
         ..SchedulingPolicy::default()
     };
-    let context = ContextIndex(rng.u8(0..books.world.tables.len() as u8));
-    let stage = overlay.make_stage(Work::Handler(account.instances(rng)), makes, terms);
-    account.id = stage.id;
-    overlay.put(stage, context, &BTreeSet::new(), books).unwrap();
-    let delivery = overlay.make_stage(Work::Deliver, makes, SchedulingPolicy::default());
-    account.delivery = delivery.id;
-    overlay.put(delivery, ContextIndex(0), &BTreeSet::from([Origin::Stage(account.id)]), books).unwrap();
-    overlay.rewire(account.id, &BTreeSet::from([from]), books).unwrap();
+    let context = rng.u8(0..books.world.graphs.len() as u8);
+    let node = added(account.id, account.instances(rng), (&[from], makes), policy);
+    overlay.change(add(node, context).into(), books).unwrap();
     there.push(account);
 }
 
 /// Takes a handler out that nobody reads, whatever waits for it.
 fn remove(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, at: usize) {
-    let id = there[at].id;
-    if there.iter().any(|account| account.from == Origin::Stage(id)) {
+    let (id, makes) = (there[at].id, there[at].makes);
+    if there.iter().any(|account| account.from == makes) {
         return;
     }
-    let gone = there.swap_remove(at);
-    let mut stage = overlay.take(gone.id, books).unwrap().unwrap();
-    let (before, left) = (lost(&stage.gauges, "removed"), stage.drop_waiting());
-    assert_eq!(lost(&stage.gauges, "removed"), before + left);
-    overlay.take(gone.delivery, books).unwrap().unwrap();
+    there.swap_remove(at);
+    let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
+    let before = lost(&gauges, "removed");
+    let edits = vec![Edit::Remove { id }, Edit::Deliver { stream: makes, is_delivered: false }];
+    let changed = overlay.change(edits, books).unwrap();
+    assert_eq!(lost(&gauges, "removed"), before + changed.dropped);
 }
 
 /// New instances for handlers that panicked; whether there were any.
 fn mend(books: &mut Books, overlay: &mut Overlay, there: &mut [Account], rng: &mut Rng) -> bool {
     let mut any = false;
     for account in there {
-        let faults = overlay.stage(account.id).unwrap().gauges.faults.get();
+        let faults = overlay.node(account.id).unwrap().gauges.faults.get();
         if faults > account.faults {
             account.faults = faults;
-            overlay.swap(account.id, account.instances(rng), true, books).unwrap();
+            overlay.restart(account.id, account.instances(rng), true, books).unwrap();
             any = true;
         }
     }
     any
 }
 
-fn lost(gauges: &gauges::StageGauges, why: &str) -> u64 {
+fn lost(gauges: &gauges::NodeGauges, why: &str) -> u64 {
     gauges.losses().iter().find(|(name, _)| name == why).map_or(0, |(_, records)| *records)
 }
 
-/// Holds what a stage counted against what it was sent and what came of it.
+/// Holds what a node counted against what it was sent and what came of it.
 fn check(account: &Account, books: &Books, overlay: &Overlay, there: &[Account], seed: u64) {
-    let gauges = Arc::clone(&overlay.stage(account.id).unwrap().gauges);
+    let gauges = Arc::clone(&overlay.node(account.id).unwrap().gauges);
     let seen = account.seen();
     assert!(seen.passed.is_sorted_by(|one, next| one < next), "seed {seed}: records came twice or out of order");
     let (records_in, records_out) = (gauges.records_in.get(), gauges.records_out.get());
@@ -201,17 +196,13 @@ fn check(account: &Account, books: &Books, overlay: &Overlay, there: &[Account],
     let losses = gauges.losses();
     assert_eq!(records_in, records_out + inside, "seed {seed}: {losses:?}");
     assert_eq!(records_out, seen.passed.len() as u64, "seed {seed}: {losses:?}");
-    let sent = match (account.from, seen.first) {
+    let before = there.iter().find(|other| other.makes == account.from);
+    let sent = match (before, seen.first) {
         (_, None) => 0,
-        (Origin::Stream(stream), Some(first)) => books.world.next[stream as usize] - first,
-        (Origin::Stage(id), Some(first)) => {
-            let before = there.iter().find(|account| account.id == id).unwrap();
-            before.seen().passed.iter().filter(|number| **number >= first).count() as u64
-        }
+        (None, Some(first)) => books.world.next[account.from as usize] - first,
+        (Some(before), Some(first)) => before.seen().passed.iter().filter(|number| **number >= first).count() as u64,
     };
     assert_eq!(records_in + lost(&gauges, "queue_full"), sent, "seed {seed}: {losses:?}");
-    let of_delivery = Arc::clone(&overlay.stage(account.delivery).unwrap().gauges);
-    assert_eq!(of_delivery.losses(), [], "seed {seed}");
     let delivered = books.world.delivered.get(&account.makes).map_or(0, |(_, count)| *count);
     assert_eq!(delivered, records_out, "seed {seed}");
 }
@@ -230,10 +221,16 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
                 made += 1;
                 deploy(&mut books, &mut overlay, &mut there, &mut rng, made);
             }
-            3..6 if !there.is_empty() => overlay.move_to(there[at].id, context, &mut books).unwrap(),
+            3..6 if !there.is_empty() => {
+                let edit =
+                    Edit::Change { id: there[at].id, instances: None, policy: None, reads: None, at: Some(context) };
+                overlay.change(vec![edit], &mut books).map(drop).unwrap();
+            }
             6 if !there.is_empty() => {
                 let instances = there[at].instances(&mut rng);
-                overlay.swap(there[at].id, instances, true, &mut books).map(drop).unwrap();
+                let instances = Some((instances, true));
+                let edit = Edit::Change { id: there[at].id, instances, policy: None, reads: None, at: None };
+                overlay.change(vec![edit], &mut books).map(drop).unwrap();
             }
             7 if !there.is_empty() => remove(&mut books, &mut overlay, &mut there, at),
             8 => {
@@ -257,8 +254,8 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
     let mut losses: BTreeMap<String, u64> = BTreeMap::new();
     for account in &there {
         check(account, &books, &overlay, &there, seed);
-        let of_stage = overlay.stage(account.id).unwrap().gauges.losses();
-        of_stage.into_iter().for_each(|(why, records)| *losses.entry(why).or_default() += records);
+        let of_node = overlay.node(account.id).unwrap().gauges.losses();
+        of_node.into_iter().for_each(|(why, records)| *losses.entry(why).or_default() += records);
     }
     // What is left behind by nobody is given back: no buffer is held once all are gone.
     while !there.is_empty() {

@@ -5,6 +5,8 @@
 //! A step cannot fail; if a context does not answer, its steps are carried out when it does.
 
 use crate::config::PlatformConfig;
+use crate::graph::ContextIndex;
+use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
@@ -17,8 +19,6 @@ use crate::managers::measure::Care;
 use crate::managers::paths::{PathNode, reserves};
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
-use crate::platform::ContextIndex;
-use crate::platform::stage::{Instance, SchedulingPolicy};
 use crate::platform::start::Seat;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Cost, Flow, Load};
@@ -54,6 +54,13 @@ impl Step {
             Step::Remove { handler } => (handler, &[], None),
         }
     }
+}
+
+/// Why a plan's steps were not carried out.
+struct Failed {
+    why: String,
+    /// Whether they were begun; otherwise nothing has changed.
+    is_begun: bool,
 }
 
 /// A plan with everything that is needed to carry it out.
@@ -124,21 +131,23 @@ impl Managers {
             report.refusals.push(format!("it could not be written down: {why}"));
             return Err(self.refused(report));
         }
-        for step in prepared.steps {
-            if let Err(why) = self.carry_out(step, &mut reserved) {
+        match self.carry_out(prepared.steps, &mut reserved) {
+            Ok(()) => {}
+            Err(Failed { why, is_begun: false }) => {
+                self.give_back(&reserved);
                 report.refusals.push(why);
-                break;
+                // What is there is what is kept.
+                let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
+                if let (true, Err(why)) = (writes, self.write_down(specs)) {
+                    report.refusals.push(format!("and what is there now could not be written down: {why}"));
+                }
+                return Err(self.refused(report));
             }
-        }
-        if !report.refusals.is_empty() {
-            // The steps that were carried out stand, and the specifications of the present handlers are kept.
-            report.is_begun = true;
-            self.give_back(&reserved);
-            let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
-            if let Err(why) = self.write_down(specs) {
-                report.refusals.push(format!("and what is there now could not be written down: {why}"));
+            Err(Failed { why, is_begun: true }) => {
+                report.refusals.push(why);
+                report.is_begun = true;
+                return Err(report);
             }
-            return Err(report);
         }
         if let Some(why) = self.unfinished() {
             // It is what is wanted from now on, and what is kept.
@@ -440,7 +449,7 @@ impl Managers {
             (stream.name.clone(), published)
         });
         let handlers = self.handlers.iter().filter_map(|(name, there)| {
-            let context = self.watch.name(self.overlay.stage(there.stage)?.at).to_owned();
+            let context = self.watch.name(self.overlay.node(there.node)?.at).to_owned();
             let takes =
                 there.entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
             // It may take more than it was predicted to.

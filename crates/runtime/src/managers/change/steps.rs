@@ -1,19 +1,22 @@
-//! Carries out the steps of a plan, fits handlers to new formats, and restarts failed handlers.
+//! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
+//! handlers.
 
-use super::{Step, dearest_ns, instances, parameters_text, terms};
+use super::{Failed, Step, dearest_ns, instances, parameters_text, terms};
+use crate::graph::node::{Instance, Node};
+use crate::graph::{ContextIndex, NodeId};
 use crate::managers::Managers;
-use crate::managers::balancing::Thinning;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
 use crate::managers::events::About;
 use crate::managers::measure::Care;
 use crate::managers::spec::{HandlerSpec, OnFault};
-use crate::platform::stage::{Instance, SchedulingPolicy, Work};
-use crate::platform::{ContextIndex, Origin, StageId};
+use crate::platform::overlay::{Changed, Edit, NotChanged};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
-use crossdock_engine::HandlerProgram;
+use crossdock_control::load::Cost;
+use crossdock_engine::{HandlerProgram, ParameterValues};
 use crossdock_format::Format;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// A handler that is restarted after faults is stopped after `MAX_FAULTS` faults within `FAULTS_WITHIN_S` seconds.
 const FAULTS_WITHIN_S: u64 = 60;
@@ -27,62 +30,216 @@ fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
     reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect()
 }
 
+/// What is noted of a handler once the graph has changed.
+enum Done {
+    Deployed { deployed: Box<Deployed> },
+    Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32> },
+    Parameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
+    Respecified { spec: HandlerSpec, need: Need },
+    Moved { handler: String, spec: HandlerSpec, from: String, to: ContextIndex },
+    Removed { handler: String },
+}
+
+/// The edits of a change, one for each node.
+#[derive(Default)]
+struct Edits {
+    nodes: Vec<NodeId>,
+    others: Vec<Edit>,
+    /// Changes of nodes that are there.
+    changes: BTreeMap<NodeId, Edit>,
+}
+
+impl Edits {
+    /// The edit of a node that is there, in which others may be joined.
+    fn of(&mut self, node: NodeId) -> &mut Edit {
+        let none = || Edit::Change { id: node, instances: None, policy: None, reads: None, at: None };
+        self.changes.entry(node).or_insert_with(none)
+    }
+}
+
 impl Managers {
-    pub(super) fn carry_out(&mut self, step: Step, reserved: &mut Reserved) -> Result<(), String> {
-        match step {
-            Step::Deploy { spec, reads, compiled, need, at } => {
-                let numbers = reserved.remove(&spec.name).unwrap_or_default();
-                self.deploy(spec, &reads, compiled, need, (at, numbers))
+    /// Carries steps out: the graph changes as a whole, and what else they are about follows.
+    pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<(), Failed> {
+        let mut edits = Edits::default();
+        let done: Vec<Done> = steps.into_iter().filter_map(|step| self.edit(step, reserved, &mut edits)).collect();
+        let Edits { mut others, changes, .. } = edits;
+        others.extend(changes.into_values());
+        let changed = if others.is_empty() { Ok(Changed::default()) } else { self.change_graph(others) };
+        let (changed, late) = match changed {
+            Ok(changed) => (changed, None),
+            Err(Failed { why, is_begun: true }) => (Changed::default(), Some(why)),
+            Err(failed) => {
+                for done in done {
+                    if let Done::Deployed { deployed } = done {
+                        let Deployed { spec, reads, makes, .. } = *deployed;
+                        reserved.insert(spec.name, (reads.into_iter().map(|(_, number)| number).collect(), makes));
+                    }
+                }
+                return Err(failed);
             }
-            Step::Swap { spec, reads, compiled, need, keeps_state } => {
-                let numbers = reserved.remove(&spec.name).unwrap_or_default();
-                self.swap(spec, &reads, compiled, need, (keeps_state, numbers))
-            }
-            Step::SetParameters { spec, values, costs, need } => {
-                let name = spec.name.clone();
-                let Some(stage) = self.handlers.get(&spec.name).map(|there| there.stage) else { return Ok(()) };
-                let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(stage, values, wait));
-                self.note(
-                    "set_parameters",
-                    &spec.name,
-                    format!("parameters are {} now", parameters_text(&spec.parameters)),
+        };
+        let refused: Vec<String> = done.into_iter().filter_map(|done| self.settle(done, &changed).err()).collect();
+        match late.or_else(|| refused.first().cloned()) {
+            Some(why) => Err(Failed { why, is_begun: true }),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the graph as a whole.
+    fn change_graph(&mut self, edits: Vec<Edit>) -> Result<Changed, Failed> {
+        let Managers { overlay, watch, .. } = self;
+        let mut wait = crate::managers::Patience { watch, since: Instant::now() };
+        let (at, is_begun) = match overlay.change(edits, &mut wait) {
+            Ok(changed) => return Ok(changed),
+            Err(NotChanged::NoBuffers { queues, buffers }) => {
+                let why = format!(
+                    "there would be {queues} queues between nodes, and {buffers} buffers for them: remove a handler"
                 );
+                return Err(Failed { why, is_begun: false });
+            }
+            Err(NotChanged::Unanswered { at, is_begun }) => (at, is_begun),
+        };
+        let name = self.watch.name(at).to_owned();
+        let why = match is_begun {
+            true => self.unfinished().unwrap_or_default(),
+            false => self.lost_text(at).unwrap_or_else(|| format!("context {name} does not answer")),
+        };
+        self.events.note("unanswered", About { handler: None, context: Some(&name) }, why.clone());
+        Err(Failed { why, is_begun })
+    }
+
+    /// What a step edits of the graph, and what follows once it has changed.
+    fn edit(&mut self, step: Step, reserved: &mut Reserved, edits: &mut Edits) -> Option<Done> {
+        match step {
+            Step::Deploy { spec, reads, mut compiled, need, at } => {
+                let (numbers, makes) = reserved.remove(&spec.name).unwrap_or_default();
+                let id = self.overlay.next_id(&edits.nodes);
+                edits.nodes.push(id);
+                let policy = terms(&spec, dearest_ns(&compiled.entries), 1, false);
+                let mut node = Box::new(Node::new(id, instances(&mut compiled), makes, &numbers));
+                node.policy = policy;
+                edits.others.push(Edit::Add { node, at });
+                edits.others.push(Edit::Deliver { stream: makes, is_delivered: true });
+                let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers).collect();
+                let deployed = Box::new(Deployed::new(spec, id, makes, reads, compiled, need));
+                Some(Done::Deployed { deployed })
+            }
+            Step::Swap { spec, reads, mut compiled, need, keeps_state } => {
+                let (numbers, _) = reserved.remove(&spec.name).unwrap_or_default();
+                let there = self.handlers.get(&spec.name)?;
+                let (node, is_degraded, one_in) = (there.node, there.is_degraded, there.one_in);
+                let new = new_reads(there, &reads);
+                let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(there.reads.clone()).collect();
+                let gone = there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number);
+                let gone = gone.collect();
+                let reads: Vec<(String, u32)> =
+                    reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
+                let new_policy = terms(&spec, dearest_ns(&compiled.entries), one_in, is_degraded);
+                if let Edit::Change { instances: next, policy, reads: read, .. } = edits.of(node) {
+                    *next = Some((instances(&mut compiled), keeps_state));
+                    *policy = Some(new_policy);
+                    *read = Some(reads.iter().map(|(_, number)| *number).collect());
+                }
+                Some(Done::Swapped { spec, compiled, need, reads, gone })
+            }
+            Step::SetParameters { spec, values, costs, need } => Some(Done::Parameters { spec, values, costs, need }),
+            Step::Respecify { spec, need } => Some(Done::Respecified { spec, need }),
+            Step::Move { handler, spec, to } => {
+                let node = self.handlers.get(&handler)?.node;
+                if let Edit::Change { at, .. } = edits.of(node) {
+                    *at = Some(to);
+                }
+                let from = self.overlay.node(node).map(|node| self.watch.name(node.at).to_owned()).unwrap_or_default();
+                Some(Done::Moved { handler, spec, from, to })
+            }
+            Step::Remove { handler } => {
+                let there = self.handlers.get(&handler)?;
+                edits.changes.remove(&there.node);
+                edits.others.push(Edit::Remove { id: there.node });
+                edits.others.push(Edit::Deliver { stream: there.makes, is_delivered: false });
+                Some(Done::Removed { handler })
+            }
+        }
+    }
+
+    /// Notes what a step has changed, and carries out what is not of the graph.
+    fn settle(&mut self, done: Done, changed: &Changed) -> Result<(), String> {
+        match done {
+            Done::Deployed { deployed } => {
+                let (name, makes, need) = (deployed.spec.name.clone(), deployed.makes, deployed.need);
+                self.handlers.insert(name.clone(), *deployed);
+                let _ = self.dock.run(move |context| context.begin_delivery(makes));
+                self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
+            }
+            Done::Swapped { spec, compiled, need, reads, gone } => {
+                let name = spec.name.clone();
+                if !gone.is_empty() {
+                    let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
+                }
+                let mut version = 0;
                 self.record(spec, |there| {
+                    there.version += 1;
+                    version = there.version;
+                    there.entries = compiled.entries;
+                    there.is_metered = compiled.is_metered;
                     there.need = need;
-                    there.entries.iter_mut().zip(costs).for_each(|(entry, cost)| entry.cost = cost);
+                    there.reads = reads;
+                    if !there.entries.is_empty() {
+                        there.status = Status::Running;
+                    }
                 });
                 self.hold_if_degraded(&name);
-                if refused > 0 {
-                    Err(format!("{refused} of its instances did not take the parameters"))
-                } else {
-                    Ok(())
-                }
+                let lost = changed.lost_states;
+                let state = if lost > 0 { format!("; {lost} states were lost") } else { String::new() };
+                self.note("swapped", &name, format!("version {version}, {}{state}", self.load_text(&need)));
             }
-            Step::Respecify { spec, need } => {
+            Done::Parameters { spec, values, costs, need } => return self.take_parameters(spec, values, costs, need),
+            Done::Respecified { spec, need } => {
                 let name = spec.name.clone();
                 let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
                 let dearest_ns = dearest_ns(&there.entries);
-                let (stage, terms) = (there.stage, terms(&spec, dearest_ns, there.one_in, there.is_degraded));
-                self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, None, wait));
+                let (node, policy) = (there.node, terms(&spec, dearest_ns, there.one_in, there.is_degraded));
+                self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
                 self.record(spec, |there| {
                     there.need = need;
-                    there.one_in = terms.one_in;
+                    there.one_in = policy.one_in;
                 });
                 self.hold_if_degraded(&name);
-                Ok(())
             }
-            Step::Move { handler, spec, to } => {
-                self.move_handler(&handler, to, "as was wished")?;
+            Done::Moved { handler, spec, from, to } => {
+                self.note_moved(&handler, &from, to, "as was wished");
                 self.record(spec, |_| ());
-                Ok(())
             }
-            Step::Remove { handler } => self.remove(&handler),
+            Done::Removed { handler } => self.forget(&handler, changed.dropped),
+        }
+        Ok(())
+    }
+
+    fn take_parameters(
+        &mut self,
+        spec: HandlerSpec,
+        values: Vec<(u64, ParameterValues)>,
+        costs: Vec<Cost>,
+        need: Need,
+    ) -> Result<(), String> {
+        let name = spec.name.clone();
+        let Some(node) = self.handlers.get(&spec.name).map(|there| there.node) else { return Ok(()) };
+        let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(node, values, wait));
+        self.note("set_parameters", &spec.name, format!("parameters are {} now", parameters_text(&spec.parameters)));
+        self.record(spec, |there| {
+            there.need = need;
+            there.entries.iter_mut().zip(costs).for_each(|(entry, cost)| entry.cost = cost);
+        });
+        self.hold_if_degraded(&name);
+        match refused {
+            0 => Ok(()),
+            some => Err(format!("{some} of its instances did not take the parameters")),
         }
     }
 
     /// Notes an event of a handler.
     pub(crate) fn note(&mut self, kind: &str, handler: &str, text: impl Into<String>) {
-        let at = self.handlers.get(handler).and_then(|there| self.overlay.stage(there.stage)).map(|stage| stage.at);
+        let at = self.handlers.get(handler).and_then(|there| self.overlay.node(there.node)).map(|node| node.at);
         let context = at.map(|at| self.watch.name(at).to_owned());
         self.events.note(kind, About { handler: Some(handler), context: context.as_deref() }, text);
     }
@@ -95,58 +252,6 @@ impl Managers {
             there.rule_costs = None;
             change(there);
         }
-    }
-
-    fn deploy(
-        &mut self,
-        spec: HandlerSpec,
-        reads: &[String],
-        mut compiled: Compiled,
-        need: Need,
-        (at, (numbers, makes)): (ContextIndex, (Vec<u32>, u32)),
-    ) -> Result<(), String> {
-        let name = spec.name.clone();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), 1, false);
-        let instances = instances(&mut compiled);
-        let mut handler_stage = self.overlay.make_stage(Work::Handler(instances), makes, terms);
-        handler_stage.reads.clone_from(&numbers);
-        let stage = handler_stage.id;
-        self.on_overlay(|overlay, wait| overlay.put(handler_stage, at, &BTreeSet::new(), wait));
-        let delivery_stage = self.overlay.make_stage(Work::Deliver, makes, SchedulingPolicy::default());
-        let delivery = delivery_stage.id;
-        let from = BTreeSet::from([Origin::Stage(stage)]);
-        self.on_overlay(|overlay, wait| overlay.put(delivery_stage, ContextIndex(0), &from, wait));
-        let _ = self.dock.run(move |context| context.deliver_by(makes, Some(delivery)));
-        let status = match compiled.entries.is_empty() {
-            true => Status::Waiting(format!("for stream `{}`", reads.join("`, `"))),
-            false => Status::Running,
-        };
-        let deployed = Deployed {
-            version: 1,
-            stage,
-            delivery,
-            makes,
-            reads: reads.iter().cloned().zip(numbers).collect(),
-            entries: compiled.entries,
-            is_metered: compiled.is_metered,
-            need,
-            status,
-            changes: 0,
-            faults_seen: 0,
-            overruns_seen: 0,
-            timed_seen: 0,
-            fault_times_s: Vec::new(),
-            one_in: 1,
-            thinning: Thinning::default(),
-            is_degraded: false,
-            rule_costs: None,
-            spec,
-        };
-        self.handlers.insert(name.clone(), deployed);
-        // The ways on are there before anything comes.
-        self.rewire()?;
-        self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
-        Ok(())
     }
 
     fn load_text(&self, need: &Need) -> String {
@@ -220,104 +325,39 @@ impl Managers {
         claimed.map_err(|stopped| stopped.to_string())?
     }
 
-    fn swap(
-        &mut self,
-        spec: HandlerSpec,
-        reads: &[String],
-        mut compiled: Compiled,
-        need: Need,
-        (keeps_state, (numbers, _)): (bool, (Vec<u32>, u32)),
-    ) -> Result<(), String> {
-        let name = spec.name.clone();
-        let Some(there) = self.handlers.get(&name) else { return Ok(()) };
-        let (stage, version, one_in) = (there.stage, there.version + 1, there.one_in);
-        let new = new_reads(there, reads);
-        let gone: Vec<u32> =
-            there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number).collect();
-        let kept = there.reads.clone();
-        let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(kept).collect();
-        let terms = terms(&spec, dearest_ns(&compiled.entries), one_in, there.is_degraded);
-        let instances = instances(&mut compiled);
-        let lost = self.on_overlay(|overlay, wait| overlay.swap(stage, instances, keeps_state, wait));
-        let reads: Vec<(String, u32)> =
-            reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
-        let read = reads.iter().map(|(_, number)| *number).collect();
-        self.on_overlay(|overlay, wait| overlay.set_terms(stage, terms, Some(read), wait));
-        if !gone.is_empty() {
-            let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
-        }
-        self.record(spec, |there| {
-            there.version = version;
-            there.entries = compiled.entries;
-            there.is_metered = compiled.is_metered;
-            there.need = need;
-            there.reads = reads;
-            if !there.entries.is_empty() {
-                there.status = Status::Running;
-            }
-        });
-        self.hold_if_degraded(&name);
-        self.rewire()?;
-        let state = if lost > 0 { format!("; {lost} states were lost") } else { String::new() };
-        self.note("swapped", &name, format!("version {version}, {}{state}", self.load_text(&need)));
-        Ok(())
-    }
-
     /// Moves a handler to another context.
     pub(crate) fn move_handler(&mut self, name: &str, to: ContextIndex, why: &str) -> Result<(), String> {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let stage = there.stage;
-        let from = self.overlay.stage(stage).map(|stage| self.watch.name(stage.at).to_owned()).unwrap_or_default();
-        self.on_overlay(|overlay, wait| overlay.move_to(stage, to, wait));
+        let id = there.node;
+        let from = self.overlay.node(id).map(|node| self.watch.name(node.at).to_owned()).unwrap_or_default();
+        let edit = Edit::Change { id, instances: None, policy: None, reads: None, at: Some(to) };
+        self.change_graph(vec![edit]).map_err(|failed| failed.why)?;
+        self.note_moved(name, &from, to, why);
+        Ok(())
+    }
+
+    fn note_moved(&mut self, name: &str, from: &str, to: ContextIndex, why: &str) {
         if let Some(there) = self.handlers.get_mut(name) {
             there.changes += 1;
         }
         let text = format!("from {from} to {}: {why}", self.watch.name(to));
         self.note("moved", name, text);
-        Ok(())
     }
 
-    fn remove(&mut self, name: &str) -> Result<(), String> {
-        let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let (stage, delivery, makes) = (there.stage, there.delivery, there.makes);
-        let reads: Vec<u32> = there.reads.iter().map(|(_, number)| *number).collect();
-        let taken = self.on_overlay(|overlay, wait| overlay.take(stage, wait));
-        let left = taken.map_or(0, |mut stage| stage.drop_waiting());
-        self.on_overlay(|overlay, wait| overlay.take(delivery, wait));
+    /// A handler's node has gone.
+    fn forget(&mut self, name: &str, left: u64) {
+        let Some(there) = self.handlers.remove(name) else { return };
+        let (makes, reads) = (there.makes, there.reads);
         let _ = self.dock.run(move |context| {
             context.underive(makes);
-            reads.iter().for_each(|number| context.disclaim(*number));
+            reads.iter().for_each(|(_, number)| context.disclaim(*number));
         });
-        self.handlers.remove(name);
-        self.rewire()?;
         let text = if left > 0 {
             format!("{left} records that waited for it were dropped")
         } else {
             "all that had come was worked on".to_owned()
         };
         self.events.note("removed", About { handler: Some(name), context: None }, text);
-        Ok(())
-    }
-
-    /// Connects every handler's stage to the present origins of its streams.
-    fn rewire(&mut self) -> Result<(), String> {
-        let makers: BTreeMap<&str, StageId> =
-            self.handlers.values().map(|handler| (handler.spec.derived(), handler.stage)).collect();
-        let origin = |(name, number): &(String, u32)| {
-            makers.get(name.as_str()).map_or(Origin::Stream(*number), |maker| Origin::Stage(*maker))
-        };
-        let mut wanted: Vec<(StageId, BTreeSet<Origin>)> = self
-            .handlers
-            .values()
-            .map(|handler| (handler.stage, handler.reads.iter().map(origin).collect()))
-            .filter(|(stage, reads)| self.overlay.stage(*stage).is_some_and(|placed| placed.reads != *reads))
-            .collect();
-        // Handlers that read other handlers' streams come first, before those handlers begin to make them.
-        wanted.sort_by_key(|(_, reads)| !reads.iter().any(|origin| matches!(origin, Origin::Stage(_))));
-        for (stage, reads) in wanted {
-            self.on_overlay(|overlay, wait| overlay.rewire(stage, &reads, wait));
-        }
-        Ok(())
     }
 
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as
@@ -347,7 +387,7 @@ impl Managers {
     /// Compiles a handler for those formats of a stream that it has no entry for.
     fn fit(&mut self, name: &str, stream: &KnownStream) -> Result<(), String> {
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let (program, stage, there_spec) = (program(&there.spec)?, there.stage, there.spec.clone());
+        let (program, node, there_spec) = (program(&there.spec)?, there.node, there.spec.clone());
         let is_new =
             |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
@@ -359,7 +399,7 @@ impl Managers {
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             let instance = Instance { format: format.id().0, handler, output };
-            self.on_overlay(|overlay, wait| overlay.add_instance(stage, instance, wait));
+            self.on_overlay(|overlay, wait| overlay.add_instance(node, instance, wait));
             if let Some(there) = self.handlers.get_mut(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
@@ -413,8 +453,7 @@ impl Managers {
         let given_up = std::mem::take(&mut self.watch.given_up);
         for one in given_up {
             let context = self.watch.name(one.context).to_owned();
-            let handler =
-                self.handlers.iter().find(|(_, there)| there.stage == one.stage).map(|(name, _)| name.clone());
+            let handler = self.handlers.iter().find(|(_, there)| there.node == one.node).map(|(name, _)| name.clone());
             let text = "a handler did not return: the context goes on with another thread, and with what waited for it";
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
@@ -426,7 +465,7 @@ impl Managers {
             .handlers
             .iter()
             .filter_map(|(name, there)| {
-                let placed = self.overlay.stage(there.stage)?;
+                let placed = self.overlay.node(there.node)?;
                 let faults = placed.gauges.faults.get();
                 (self.watch.lost(placed.at).is_none() && faults > there.faults_seen).then(|| (name.clone(), faults))
             })
@@ -451,10 +490,10 @@ impl Managers {
             };
             return self.give_up(name, &why);
         }
-        let (spec, stage) = (there.spec.clone(), there.stage);
+        let (spec, node) = (there.spec.clone(), there.node);
         match self.again(&spec) {
             Ok(instances) => {
-                self.on_overlay(|overlay, wait| overlay.swap(stage, instances, false, wait));
+                self.on_overlay(|overlay, wait| overlay.restart(node, instances, false, wait));
                 self.hold_if_degraded(name);
                 self.note("restarted", name, "it panicked or did not return: it goes on with new state");
             }
@@ -466,9 +505,9 @@ impl Managers {
     fn give_up(&mut self, name: &str, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.status = Status::Failed(why.to_owned());
-        let stage = there.stage;
+        let node = there.node;
         // Its context holds input for a handler that might go on; no handler would take it.
-        self.on_overlay(|overlay, wait| overlay.fail(stage, wait));
+        self.on_overlay(|overlay, wait| overlay.fail(node, wait));
         self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
     }
 

@@ -1,0 +1,199 @@
+//! Packs the records that a node makes into batches, in buffers of its context's pool.
+
+use crate::graph::node::Spill;
+use crossdock_engine::Sink;
+use crossdock_mailbox::{Batch, BufferMut, Pool, Selection, Slice, Span};
+use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
+
+/// Most bytes of records in one batch that a node makes: the capacity of a packet, so that no longer record goes on.
+pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
+
+/// The smallest buffer that is requested.
+const LEAST_BYTES: usize = 512;
+
+/// Descriptors that are kept for later, and how many where they are small: there may be as many as there are readers of
+/// a stream times the batches that came at once.
+const SPARE: usize = 64;
+const SPARE_SMALL: usize = 4096;
+/// Records that a small one has room for. All of them take 6 MiB at most.
+const SMALL_RECORDS: usize = 64;
+
+/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
+const MAX_SPILL_BYTES: usize = 16 << 20;
+
+/// The memory in which the nodes of a context run. It belongs to the context's thread and not to its graph: another
+/// thread can take the graph over while a handler runs.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) pool: Pool,
+    pub(crate) builder: BatchBuilder,
+    pub(crate) selection: Selection,
+    pub(crate) spares: Spares,
+    /// Buffers of the largest class.
+    pub(crate) large_buffers: usize,
+}
+
+impl Workspace {
+    pub(crate) fn new(pool: Pool) -> Workspace {
+        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
+        let (builder, selection, spares) = (BatchBuilder::default(), Selection::default(), Spares::default());
+        Workspace { pool, builder, selection, spares, large_buffers }
+    }
+
+    /// Its buffers.
+    pub(crate) fn buffers(&self) -> u64 {
+        self.pool.stats().classes.iter().map(|class| class.count as u64).sum()
+    }
+
+    /// Its buffers that are in use.
+    pub(crate) fn buffers_in_use(&self) -> u64 {
+        self.pool.stats().classes.iter().map(|class| class.in_use() as u64).sum()
+    }
+
+    /// Closes the open buffer of what was made.
+    #[inline]
+    pub(crate) fn close(&mut self) {
+        self.builder.close(&mut self.spares);
+    }
+
+    /// Throws away what was made so far.
+    #[cold]
+    pub(crate) fn discard(&mut self) {
+        self.close();
+        self.builder.made.drain(..).for_each(|batch| self.spares.keep(batch));
+        self.builder.spill.clear();
+    }
+
+    /// Where a node's records go.
+    pub(crate) fn sink(&mut self) -> EdgeSink<'_> {
+        EdgeSink { builder: &mut self.builder, pool: &mut self.pool, spares: &mut self.spares }
+    }
+}
+
+/// The output of the node that runs.
+#[derive(Debug, Default)]
+pub(crate) struct BatchBuilder {
+    open: Option<BufferMut>,
+    used: usize,
+    /// Of the open buffer.
+    batch: Batch,
+    /// Whole batches, in order.
+    pub(crate) made: Vec<Batch>,
+    /// Batches that may be made: what the node's output has room for.
+    most: usize,
+    /// Records for which there was no buffer or no room, behind those that were made.
+    pub(crate) spill: Spill,
+    pub(crate) no_buffer: u64,
+    pub(crate) too_long: u64,
+    pub(crate) out_bytes: usize,
+    /// How many bytes the next buffer should have, by what came in.
+    hint: usize,
+}
+
+impl BatchBuilder {
+    /// Begins anew, for output of about `hint` bytes in `most` batches.
+    #[inline]
+    pub(crate) fn begin(&mut self, hint: usize, most: usize) {
+        self.hint = hint.clamp(LEAST_BYTES, PIECE_BYTES);
+        self.most = most;
+        (self.no_buffer, self.too_long, self.out_bytes) = (0, 0, 0);
+    }
+
+    /// Closes the open buffer.
+    #[inline]
+    fn close(&mut self, spares: &mut Spares) {
+        let Some(buffer) = self.open.take() else { return };
+        let mut batch = std::mem::replace(&mut self.batch, spares.take());
+        let slice = Slice { buffer: 0, start: 0, len: self.used as u32, records: batch.records.len() as u32 };
+        let records = batch.records.len() as u64;
+        if batch.push_buffer(buffer.freeze()).is_ok() && batch.push_slice(slice).is_ok() {
+            batch.select_all();
+            self.made.push(batch);
+        } else {
+            // An empty batch has room for one of each, so this does not happen; it would be counted.
+            self.no_buffer += records;
+        }
+        self.used = 0;
+        self.hint = PIECE_BYTES;
+    }
+}
+
+/// Empty descriptors, kept for later.
+#[derive(Debug, Default)]
+pub(crate) struct Spares(Vec<Batch>);
+
+impl Spares {
+    /// An empty descriptor.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Batch {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// A descriptor of the same batch.
+    #[inline]
+    pub(crate) fn copy(&mut self, batch: &Batch) -> Batch {
+        let mut copy = self.take();
+        copy.clone_from(batch);
+        copy
+    }
+
+    /// Keeps a descriptor for later, without its buffers.
+    #[inline]
+    pub(crate) fn keep(&mut self, mut batch: Batch) {
+        let is_small = batch.records.capacity() <= SMALL_RECORDS;
+        batch.clear();
+        if self.0.len() < if is_small { SPARE_SMALL } else { SPARE } {
+            self.0.push(batch);
+        }
+    }
+}
+
+/// Takes a node's records into batches for an edge.
+pub(crate) struct EdgeSink<'a> {
+    builder: &'a mut BatchBuilder,
+    pool: &'a mut Pool,
+    spares: &'a mut Spares,
+}
+
+impl EdgeSink<'_> {
+    #[cold]
+    fn open(&mut self, record: &[u8]) -> bool {
+        let builder = &mut *self.builder;
+        builder.close(self.spares);
+        if record.len() > PIECE_BYTES {
+            builder.too_long += 1;
+            return false;
+        }
+        let wanted = builder.hint.max(record.len());
+        let may_open = builder.spill.is_empty() && builder.made.len() < builder.most;
+        let buffer = if may_open { self.pool.alloc(wanted).or_else(|| self.pool.alloc(record.len())) } else { None };
+        match buffer {
+            Some(buffer) => {
+                builder.open = Some(buffer);
+                return true;
+            }
+            None if builder.spill.bytes.len() + record.len() <= MAX_SPILL_BYTES => builder.spill.push(record),
+            None => builder.no_buffer += 1,
+        }
+        false
+    }
+}
+
+impl Sink for EdgeSink<'_> {
+    #[inline]
+    fn push(&mut self, record: &[u8]) {
+        self.builder.out_bytes += record.len();
+        let has_room = |builder: &BatchBuilder| {
+            builder.open.as_ref().is_some_and(|open| builder.used + record.len() <= open.capacity().min(PIECE_BYTES))
+        };
+        if !has_room(self.builder) && !self.open(record) {
+            return;
+        }
+        let builder = &mut *self.builder;
+        let end = builder.used + record.len();
+        let Some(place) = builder.open.as_mut().and_then(|open| open.get_mut(builder.used..end)) else { return };
+        place.copy_from_slice(record);
+        builder.batch.records.push(Span { slice: 0, start: builder.used as u32, len: record.len() as u32 });
+        builder.used = end;
+    }
+}

@@ -1,0 +1,481 @@
+//! A change to what a context runs (data-compatibility 4.2: the Control Manager reconfigures the datapaths).
+//!
+//! Preparing brings all new objects to the context and stops nothing. At the commit the ports at which a changed stream
+//! begins put a marker into it. A node that takes part works on what came before the marker as it is, and becomes what
+//! the change makes of it at the marker; then its own stream gets a marker. Where several edges or streams lead to one
+//! place, those whose marker has come wait for the others. The objects that were taken out go back to the sender of the
+//! change, to be dropped off the core.
+
+use crate::graph::build::Workspace;
+use crate::graph::edge::{Item, Overflow};
+use crate::graph::node::{Condition, Input, Instance, Node, NodeChange, SchedulingPolicy, Then};
+use crate::graph::port::{Port, PortChange};
+use crate::graph::serve::Graph;
+use crate::graph::{ContextIndex, NodeId};
+use crossdock_engine::{Handler, ParameterValues};
+use crossdock_mailbox::ring::{Consumer, Producer, ring};
+
+/// Orders that may be under way to one context.
+const ORDERS: usize = 64;
+
+/// Nodes that change hands: a core moves pointers only.
+pub(crate) type Nodes = Vec<Box<Node>>;
+
+/// One context's part in a change.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) change: u64,
+    /// New nodes; those that come from another context wait for their state.
+    pub(crate) nodes: Nodes,
+    /// What becomes of nodes that are here.
+    pub(crate) changes: Vec<(NodeId, Then)>,
+    pub(crate) ports: Vec<PortChange>,
+    /// After the commit: the nodes that left, with what waits for them.
+    pub(crate) gone: Nodes,
+    /// After the commit: the instances that were replaced, and the states that could not be handed over.
+    pub(crate) replaced: Vec<Instance>,
+    pub(crate) lost_states: u32,
+}
+
+/// Something small that takes effect between two batches, for one node.
+pub(crate) enum Op {
+    /// New instances at once, for a node that has failed; the old ones are in it afterwards.
+    Restart { node: NodeId, instances: Vec<Instance>, keeps_state: bool, lost: u32 },
+    /// An instance for one more format.
+    Instance { node: NodeId, instance: Option<Instance> },
+    /// Other values of a program's parameters, for the instances of these formats; `refused` counts those that did not
+    /// take them.
+    Parameters { node: NodeId, values: Vec<(u64, ParameterValues)>, refused: u32 },
+    /// A node's scheduling policy.
+    Policy { node: NodeId, policy: SchedulingPolicy },
+    /// What happens to batches of a stream for which the edge to a context has no room.
+    Overflow { stream: u32, to: ContextIndex, overflow: Overflow },
+    /// How many batches may wait in each queue.
+    Limit(usize),
+    /// Input of a node is dropped and counted, until its instances are replaced.
+    Fail { node: NodeId },
+    /// Whether a node may not be served.
+    #[cfg(feature = "bench")]
+    Hold { node: NodeId, is_held: bool },
+}
+
+/// What a context is to do.
+pub(crate) enum Order {
+    /// Takes in its part in a change.
+    Prepare(Box<Part>),
+    /// Forgets a part that it has prepared.
+    Cancel(u64),
+    /// Carries out the part that it has prepared.
+    Commit(u64),
+    /// Nodes that end with a change drop and count what they have not worked on.
+    Force(u64),
+    /// Nodes that come from another context, with their state, and whether that is kept.
+    Arrive(Vec<(Box<Node>, bool)>),
+    /// Something small, at once.
+    Now(Vec<Op>),
+}
+
+/// What a context has done.
+pub(crate) enum Report {
+    Prepared,
+    /// With the part, where it had one, to be dropped.
+    Cancelled {
+        _part: Option<Box<Part>>,
+    },
+    /// The change is complete here.
+    Committed(Box<Part>),
+    /// With the states that were lost, and what is to be dropped.
+    Arrived {
+        lost_states: u32,
+        _before: Nodes,
+    },
+    Done(Vec<Op>),
+}
+
+/// A context's side of the signal queue by which it is changed.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    orders: Consumer<(u64, Order)>,
+    reports: Producer<(u64, Report)>,
+    /// An order that was fetched from the other core's memory, and takes effect in the next turn.
+    fetched: Option<(u64, Order)>,
+    #[expect(clippy::vec_box, reason = "a part came in its box, and goes back in it")]
+    prepared: Vec<Box<Part>>,
+}
+
+/// The sender's side.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) orders: Producer<(u64, Order)>,
+    pub(crate) reports: Consumer<(u64, Report)>,
+}
+
+/// Both sides of a context's signal queue.
+pub(crate) fn signal_queue() -> (Orders, Control) {
+    let ((orders, taken), (reports, returned)) = (ring(ORDERS), ring(2 * ORDERS));
+    (Orders { orders: taken, reports, fetched: None, prepared: Vec::new() }, Control { orders, reports: returned })
+}
+
+/// A change that is being carried out.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    /// The order's number, for the report.
+    number: u64,
+    part: Box<Part>,
+    /// Nodes that wait for their markers.
+    nodes: Vec<NodeId>,
+    /// Ports that wait for markers.
+    ports: Vec<u32>,
+}
+
+impl Graph {
+    /// Carries out one step of what was ordered, between two batches; returns whether there was one. Each step takes
+    /// over memory that another core wrote last, so no batch waits for several.
+    #[inline]
+    pub(crate) fn take_orders(&mut self, ws: &mut Workspace) -> bool {
+        // Batches that are under way are first brought to their ends.
+        if !self.ready.is_empty() {
+            return false;
+        }
+        if let Some((number, order)) = self.orders.fetched.take() {
+            self.carry_out(number, order, ws);
+            return true;
+        }
+        self.orders.fetched = self.orders.orders.pop();
+        self.orders.fetched.is_some()
+    }
+
+    fn report(&mut self, number: u64, report: Report) {
+        // No more orders are under way than the ring has places, so there is room.
+        let sent = self.orders.reports.push((number, report));
+        debug_assert!(sent.is_ok(), "a report has a place");
+    }
+
+    fn carry_out(&mut self, number: u64, order: Order, ws: &mut Workspace) {
+        match order {
+            Order::Prepare(part) => {
+                let new = part.nodes.iter().flat_map(|node| &node.instances);
+                let staying = part.changes.iter().filter_map(|(_, then)| match then {
+                    Then::Stay { instances, .. } => instances.as_deref(),
+                    Then::Leave | Then::End => None,
+                });
+                let handlers = new.chain(staying.flatten()).filter_map(|instance| instance.handler.as_deref());
+                handlers.for_each(Handler::warm);
+                self.orders.prepared.push(part);
+                self.report(number, Report::Prepared);
+            }
+            Order::Cancel(change) => {
+                let part = self.prepared(change);
+                self.report(number, Report::Cancelled { _part: part });
+            }
+            Order::Commit(change) => match self.prepared(change) {
+                Some(part) => self.commit(number, part, ws),
+                None => self.report(number, Report::Cancelled { _part: None }),
+            },
+            Order::Force(change) => {
+                self.force(change);
+                self.report(number, Report::Prepared);
+            }
+            Order::Arrive(nodes) => {
+                let (mut lost, mut old) = (0, Vec::new());
+                for (node, keeps_state) in nodes {
+                    let Some(here) = self.node_mut(node.id) else { continue };
+                    let (states, before) = here.arrive(node, keeps_state);
+                    lost += states;
+                    old.push(before);
+                }
+                self.report(number, Report::Arrived { lost_states: lost, _before: old });
+            }
+            Order::Now(mut ops) => {
+                ops.iter_mut().for_each(|op| self.apply(op));
+                self.report(number, Report::Done(ops));
+            }
+        }
+    }
+
+    fn prepared(&mut self, change: u64) -> Option<Box<Part>> {
+        let at = self.orders.prepared.iter().position(|part| part.change == change)?;
+        Some(self.orders.prepared.swap_remove(at))
+    }
+
+    /// Carries out a part: at once where no marker has to be awaited, else as the markers come.
+    fn commit(&mut self, number: u64, mut part: Box<Part>, ws: &mut Workspace) {
+        let change = part.change;
+        for node in std::mem::take(&mut part.nodes) {
+            self.add(node);
+        }
+        let mut nodes = Vec::new();
+        for (id, then) in std::mem::take(&mut part.changes) {
+            let Some(node) = self.node_mut(id) else {
+                debug_assert!(false, "a changed node is here");
+                continue;
+            };
+            node.inputs.iter_mut().for_each(|input| (input.is_marked, input.is_held) = (false, false));
+            if let Then::Stay { reads, .. } = &then {
+                for stream in reads {
+                    if node.input(*stream).is_none() {
+                        // It begins when the change takes effect.
+                        let mut input = Input::new(*stream);
+                        (input.is_held, input.is_marked) = (true, true);
+                        node.inputs.push(input);
+                    }
+                }
+            }
+            node.change = Some(NodeChange { change, then });
+            nodes.push(id);
+        }
+        let changes = std::mem::take(&mut part.ports);
+        let ports = changes.iter().map(|port| port.stream).collect();
+        self.commits.push(Commit { number, part, nodes: nodes.clone(), ports });
+        for port in changes {
+            let stream = port.stream;
+            self.open_port(stream);
+            if let Some(there) = self.port_mut(stream) {
+                there.next = Some(Box::new(port));
+            }
+            self.check_port(stream, ws);
+        }
+        // One that reads nothing, or cannot run, does not get to its markers by itself.
+        for id in nodes {
+            self.check_node(id, ws);
+        }
+        self.complete();
+    }
+
+    /// Puts a node in.
+    fn add(&mut self, node: Box<Node>) {
+        let id = node.id;
+        self.here.retain(|here| *here != id);
+        self.here.push(id);
+        self.set_node(node);
+    }
+
+    fn open_port(&mut self, stream: u32) {
+        if self.port(stream).is_none() {
+            self.ports_used += 1;
+            self.put_port_back(stream, Box::default());
+        }
+    }
+
+    /// Changes a port if all of its markers have come, and the node that makes its stream has become what it is to be.
+    pub(super) fn check_port(&mut self, stream: u32, ws: &mut Workspace) {
+        let Some(port) = self.port(stream) else { return };
+        let Some(next) = &port.next else { return };
+        let awaits =
+            |id: NodeId| self.node(id).is_some_and(|node| node.change.as_ref().map(|c| c.change) == Some(next.change));
+        if !next.is_due(port) || next.after.is_some_and(awaits) {
+            return;
+        }
+        let Some(mut port) = self.lift_port(stream) else { return };
+        let Some(mut next) = port.next.take() else { return self.put_port_back(stream, port) };
+        for edge in &next.marked_edges {
+            self.ring_for(*edge);
+        }
+        let ended = next.take_effect(&mut port);
+        self.leaving.extend(ended);
+        self.fed.retain(|fed| *fed != stream);
+        if !port.feeds.is_empty() {
+            self.fed.push(stream);
+        }
+        let (is_unused, is_blocked) = (port.is_unused(), port.is_blocked);
+        if is_unused {
+            self.ports_used -= 1;
+            self.waiting.retain(|waiting| *waiting != stream);
+            if is_blocked {
+                self.turned.push((stream, false));
+            }
+            if let Some(place) = self.ports.get_mut(stream as usize) {
+                *place = None;
+            }
+        } else {
+            self.put_port_back(stream, port);
+            self.await_room(stream);
+        }
+        for commit in self.commits.iter_mut().filter(|commit| commit.part.change == next.change) {
+            commit.ports.retain(|port| *port != stream);
+        }
+        for id in std::mem::take(&mut next.marked_readers) {
+            if let Some(input) = self.node_mut(id).and_then(|node| node.input(stream)) {
+                input.queue.push_back(Item::Marker(next.change));
+                input.is_marked = true;
+            }
+            self.check_node(id, ws);
+        }
+        self.complete();
+    }
+
+    /// A node has come to the marker of a change in one of its inputs.
+    pub(super) fn take_marker(&mut self, id: NodeId, input: usize, change: u64, ws: &mut Workspace) {
+        let Some(node) = self.node_mut(id) else { return };
+        // Of a change that it no longer waits for, it means nothing.
+        if node.change.as_ref().is_some_and(|pending| pending.change == change) {
+            if let Some(input) = node.inputs.get_mut(input) {
+                input.is_held = true;
+            }
+            self.check_node(id, ws);
+        }
+    }
+
+    /// Changes a node if it is at the markers of all its inputs. One that cannot run becomes what it is to be as soon as
+    /// the markers are in its queues, and takes along what is before them.
+    pub(super) fn check_node(&mut self, id: NodeId, ws: &mut Workspace) {
+        let Some(node) = self.node(id) else { return };
+        let Some(NodeChange { then, .. }) = &node.change else { return };
+        let is_at_markers = node.inputs.iter().all(|input| input.is_held && input.is_marked);
+        let may_be_early = match then {
+            Then::Stay { instances: Some(instances), .. } => {
+                let fits = |format| instances.iter().any(|instance| instance.format == format) || !node.knows(format);
+                node.waiting_formats().all(fits)
+            }
+            Then::Stay { instances: None, .. } | Then::Leave => true,
+            Then::End => false,
+        };
+        let is_early = node.is_marked() && may_be_early;
+        let waits = !node.spill.is_empty() || node.awaits_instance();
+        if is_at_markers || (is_early && (waits || self.lacks_room(id))) {
+            self.switch(id, ws);
+        }
+    }
+
+    /// A node becomes what its change makes of it, and its stream goes on with a marker.
+    fn switch(&mut self, id: NodeId, ws: &mut Workspace) {
+        let Some(mut node) = self.lift(id) else { return };
+        let Some(NodeChange { change, then }) = node.change.take() else { return self.set_node(node) };
+        let makes = node.makes;
+        let is_marker = |item: &Item| matches!(item, Item::Marker(marker) if *marker == change);
+        for input in &mut node.inputs {
+            input.queue.retain(|item| !is_marker(item));
+            (input.is_held, input.is_marked) = (false, false);
+        }
+        let commit = self.commits.iter_mut().find(|commit| commit.part.change == change);
+        debug_assert!(commit.is_some(), "a node's change is being carried out");
+        let (mut gone, mut replaced, mut lost) = (None, Vec::new(), 0);
+        match then {
+            Then::Leave | Then::End => {
+                self.here.retain(|here| *here != id);
+                self.next = 0;
+                gone = Some(node);
+            }
+            Then::Stay { instances, keeps_state, policy, reads } => {
+                if let Some(mut instances) = instances {
+                    lost = node.exchange(&mut instances, keeps_state);
+                    replaced = instances;
+                }
+                node.policy = policy;
+                node.inputs.retain(|input| reads.contains(&input.stream));
+                if let Some(place) = self.nodes.get_mut(id.0 as usize) {
+                    *place = Some(node);
+                }
+            }
+        }
+        if let Some(commit) = commit {
+            commit.nodes.retain(|node| *node != id);
+            commit.part.gone.extend(gone);
+            commit.part.replaced.append(&mut replaced);
+            commit.part.lost_states += lost;
+        }
+        self.check_port(makes, ws);
+        self.complete();
+    }
+
+    /// Reports the changes that are complete here.
+    fn complete(&mut self) {
+        let is_complete = |commit: &mut Commit| commit.nodes.is_empty() && commit.ports.is_empty();
+        let complete: Vec<Commit> = self.commits.extract_if(.., is_complete).collect();
+        for Commit { number, part, .. } in complete {
+            self.report(number, Report::Committed(part));
+        }
+    }
+
+    /// Nodes that end with a change drop what comes before their markers.
+    fn force(&mut self, change: u64) {
+        let waits = self.commits.iter().find(|commit| commit.part.change == change);
+        for id in waits.map(|commit| commit.nodes.clone()).unwrap_or_default() {
+            let Some(node) = self.node_mut(id) else { continue };
+            if node.change.as_ref().is_some_and(|pending| matches!(pending.then, Then::End)) {
+                node.condition = Condition::Ending;
+            }
+        }
+    }
+
+    fn apply(&mut self, op: &mut Op) {
+        match op {
+            Op::Restart { node, instances, keeps_state, lost } => {
+                if let Some(node) = self.node_mut(*node) {
+                    *lost = node.exchange(instances, *keeps_state);
+                }
+            }
+            Op::Instance { node, instance } => {
+                if let (Some(node), Some(new)) = (self.node_mut(*node), instance.take()) {
+                    match node.instance(new.format) {
+                        Some(known) => *instance = Some(std::mem::replace(known, new)),
+                        None => node.instances.push(new),
+                    }
+                }
+            }
+            Op::Parameters { node, values, refused } => {
+                let node = self.node_mut(*node);
+                *refused = node.map_or(0, |node| set_parameters(node, values));
+            }
+            Op::Policy { node, policy } => {
+                if let Some(node) = self.node_mut(*node) {
+                    node.policy = *policy;
+                }
+            }
+            Op::Overflow { stream, to, overflow } => {
+                let edges = self.port_mut(*stream).into_iter().flat_map(|port: &mut Port| &mut port.edges);
+                for edge in edges.filter(|edge| edge.to == *to) {
+                    edge.overflow = overflow.clone();
+                }
+                self.await_room(*stream);
+            }
+            Op::Limit(batches) => self.limit_queues(*batches),
+            Op::Fail { node } => {
+                if let Some(node) = self.node_mut(*node) {
+                    node.condition = Condition::Failed;
+                }
+            }
+            #[cfg(feature = "bench")]
+            Op::Hold { node, is_held } => {
+                if let Some(node) = self.node_mut(*node) {
+                    node.condition = if *is_held { Condition::Held } else { Condition::Running };
+                }
+            }
+        }
+    }
+}
+
+/// Exchanges the values of a node's parameters for `values`; returns the number of instances that did not take them.
+fn set_parameters(node: &mut Node, values: &mut [(u64, ParameterValues)]) -> u32 {
+    let mut refused = 0;
+    for (format, values) in values {
+        let handler = node.instance(*format).and_then(|instance| instance.handler.as_mut());
+        refused += u32::from(!handler.is_some_and(|handler| handler.set_parameters(values)));
+    }
+    refused
+}
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Order::Prepare(_) => "Prepare",
+            Order::Cancel(_) => "Cancel",
+            Order::Commit(_) => "Commit",
+            Order::Force(_) => "Force",
+            Order::Arrive(_) => "Arrive",
+            Order::Now(_) => "Now",
+        })
+    }
+}
+
+impl std::fmt::Debug for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Report::Prepared => "Prepared",
+            Report::Cancelled { .. } => "Cancelled",
+            Report::Committed(_) => "Committed",
+            Report::Arrived { .. } => "Arrived",
+            Report::Done(_) => "Done",
+        })
+    }
+}

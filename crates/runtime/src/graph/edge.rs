@@ -1,0 +1,173 @@
+//! The bounded queue of one stream between two contexts: batches one way, their empty descriptors back, so that once
+//! warm nothing is allocated.
+
+use crate::graph::ContextIndex;
+use crate::graph::gauges::{Loss, NodeGauges};
+use crossdock_mailbox::Batch;
+use crossdock_mailbox::ring::{Consumer, Producer, ring};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What is in a queue, in the order in which it was put in.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Batch(Batch),
+    /// The stream has ended: it follows the stream's last records.
+    End,
+    /// The batches before it belong to the graph before the change of this number, those after it to the graph after.
+    Marker(u64),
+}
+
+impl Item {
+    /// Records in it.
+    pub(crate) fn records(&self) -> u64 {
+        match self {
+            Item::Batch(batch) => batch.len() as u64,
+            Item::End | Item::Marker(_) => 0,
+        }
+    }
+}
+
+/// What happens to a batch for which an edge has no room.
+#[derive(Clone, Debug)]
+pub(crate) enum Overflow {
+    /// The stream gets no credit until there is room.
+    Block,
+    /// It is dropped, and counted for these readers.
+    Drop(Vec<Arc<NodeGauges>>),
+}
+
+impl Overflow {
+    pub(crate) fn blocks(&self) -> bool {
+        matches!(self, Overflow::Block)
+    }
+}
+
+/// The sending side. It belongs to the stream's port at the context where its batches are made.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ring: Producer<Item>,
+    spent: Consumer<Batch>,
+    /// Items that the ring had no room for, in order: what a port got beyond its credit, ends and markers.
+    pending: VecDeque<Item>,
+    /// The receiving context.
+    pub(crate) to: ContextIndex,
+    pub(crate) overflow: Overflow,
+    /// Items that may wait in the ring: its share of the buffers that all of its context's may hold.
+    limit: usize,
+}
+
+/// The receiving side.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    ring: Consumer<Item>,
+    spent: Producer<Batch>,
+}
+
+/// A queue with room for `batches` items, of which `limit` may wait in it now.
+pub(crate) fn edge((batches, limit): (usize, usize), to: ContextIndex, overflow: Overflow) -> (Sender, Receiver) {
+    let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
+    let pending = VecDeque::new();
+    (Sender { ring, spent: returned, pending, to, overflow, limit }, Receiver { ring: taken, spent })
+}
+
+impl Sender {
+    /// An empty descriptor that came back, if one did.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> Option<Batch> {
+        self.spent.pop()
+    }
+
+    /// Appends a batch; a dropped one is returned empty.
+    #[inline]
+    pub(crate) fn push(&mut self, batch: Batch) -> Option<Batch> {
+        let item = match self.pending.is_empty() && self.ring.is_below(self.limit) {
+            true => match self.ring.push(Item::Batch(batch)) {
+                Ok(()) => return None,
+                Err(item) => item,
+            },
+            false => Item::Batch(batch),
+        };
+        match (&self.overflow, item) {
+            (Overflow::Drop(readers), Item::Batch(mut batch)) => {
+                readers.iter().for_each(|reader| reader.lose(Loss::QueueFull, batch.len() as u64));
+                batch.clear();
+                return Some(batch);
+            }
+            (_, item) => self.pending.push_back(item),
+        }
+        None
+    }
+
+    /// Appends an end or a marker, whether there is room or not.
+    pub(crate) fn push_control(&mut self, item: Item) {
+        self.pending.push_back(item);
+        self.flush();
+    }
+
+    /// Whether batches may be put in.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.pending.is_empty() && self.ring.is_below(self.limit)
+    }
+
+    /// Batches that may be put in now.
+    #[inline]
+    pub(crate) fn room(&mut self) -> usize {
+        if !self.has_room() {
+            return 0;
+        }
+        let waiting = self.ring.capacity() - self.ring.free();
+        self.limit.saturating_sub(waiting)
+    }
+
+    /// Whether something has not gone into the ring yet.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Puts in the items that wait, as far as there is room; returns whether any went. Ends and markers need only a
+    /// place in the ring.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut went = false;
+        while let Some(item) = self.pending.pop_front() {
+            let goes = !matches!(item, Item::Batch(_)) || self.ring.is_below(self.limit);
+            let back = if goes { self.ring.push(item).err() } else { Some(item) };
+            if let Some(item) = back {
+                self.pending.push_front(item);
+                break;
+            }
+            went = true;
+        }
+        went
+    }
+
+    /// Sets how many items may wait in the ring.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
+    }
+
+    /// Whether the receiver is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.is_closed()
+    }
+}
+
+impl Receiver {
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Item> {
+        self.ring.pop()
+    }
+
+    /// Gives an empty descriptor back; none is waited for.
+    #[inline]
+    pub(crate) fn give_back(&mut self, batch: Batch) {
+        drop(self.spent.push(batch));
+    }
+
+    /// Items that wait in it.
+    pub(crate) fn waiting(&mut self) -> usize {
+        self.ring.waiting()
+    }
+}

@@ -1,0 +1,221 @@
+//! The gauges of nodes and contexts, read by the resource monitor. Each has one writer, the context that has it now,
+//! except losses; any thread may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets of a histogram of times: four for each range of 2^n up to 2^(n+1) ns.
+const BUCKETS: usize = 4 * 40;
+
+/// A number that one thread writes and any reads. Adding takes no locked instruction.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a node dropped records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Loss {
+    /// Its program does not fit their format.
+    Unreadable,
+    /// Its input queue was full, and its policy is to drop.
+    QueueFull,
+    /// It has failed, or failed at this batch.
+    Failed,
+    /// The core is near its limit, and the handler's policy samples its records.
+    Sampled,
+    /// There was no buffer for its output.
+    NoBuffer,
+    /// Its output is longer than a packet can be.
+    TooLong,
+    /// It was removed.
+    Removed,
+    /// No node and no subscription takes its output.
+    Unclaimed,
+}
+
+/// The losses' names, in the order of [`Loss`].
+pub(crate) const LOSSES: [&str; 8] =
+    ["unreadable", "queue_full", "failed", "sampled", "no_buffer", "too_long", "removed", "unclaimed"];
+
+/// The gauges of a node.
+#[derive(Debug)]
+pub(crate) struct NodeGauges {
+    pub(crate) records_in: Gauge,
+    pub(crate) records_out: Gauge,
+    pub(crate) batches_in: Gauge,
+    pub(crate) bytes_in: Gauge,
+    pub(crate) bytes_out: Gauge,
+    pub(crate) row_errors: Gauge,
+    /// Of the timed batches: records, and ns.
+    pub(crate) timed_records: Gauge,
+    pub(crate) timed_batches: Gauge,
+    pub(crate) timed_ns: Gauge,
+    /// Batches that took longer than the budget.
+    pub(crate) overruns: Gauge,
+    /// Panics, and batches from which it did not return.
+    pub(crate) faults: Gauge,
+    /// Batches that its context sampled more strongly than its policy's `one_in`, since the context was behind.
+    pub(crate) thinned: Gauge,
+    /// Batches that wait for it.
+    pub(crate) queued: Gauge,
+    dropped: [Gauge; LOSSES.len()],
+    times: [Gauge; BUCKETS],
+}
+
+impl Default for NodeGauges {
+    fn default() -> NodeGauges {
+        NodeGauges {
+            records_in: Gauge::default(),
+            records_out: Gauge::default(),
+            batches_in: Gauge::default(),
+            bytes_in: Gauge::default(),
+            bytes_out: Gauge::default(),
+            row_errors: Gauge::default(),
+            timed_records: Gauge::default(),
+            timed_batches: Gauge::default(),
+            timed_ns: Gauge::default(),
+            overruns: Gauge::default(),
+            faults: Gauge::default(),
+            thinned: Gauge::default(),
+            queued: Gauge::default(),
+            dropped: std::array::from_fn(|_| Gauge::default()),
+            times: std::array::from_fn(|_| Gauge::default()),
+        }
+    }
+}
+
+impl NodeGauges {
+    #[inline]
+    pub(crate) fn lose(&self, why: Loss, records: u64) {
+        // The contexts that feed it also count here the records that it has no room for.
+        self.dropped[why as usize].0.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Records lost for one reason.
+    pub(crate) fn lost(&self, why: Loss) -> u64 {
+        self.dropped[why as usize].get()
+    }
+
+    /// The reasons that occurred.
+    pub(crate) fn losses(&self) -> Vec<(String, u64)> {
+        let mut losses: Vec<(String, u64)> = LOSSES
+            .iter()
+            .zip(&self.dropped)
+            .map(|(name, gauge)| ((*name).to_owned(), gauge.get()))
+            .filter(|(_, records)| *records > 0)
+            .collect();
+        losses.sort();
+        losses
+    }
+
+    /// Notes that a batch of `records` records took `ns`.
+    #[inline]
+    pub(crate) fn time(&self, records: u64, ns: u64) {
+        self.timed_records.add(records);
+        self.timed_batches.add(1);
+        self.timed_ns.add(ns);
+        if let Some(gauge) = self.times.get(bucket(ns / records.max(1))) {
+            gauge.add(records);
+        }
+    }
+
+    /// The time that this part (0 to 1) of the records whose time was taken stay below, in ns; to a quarter of a power
+    /// of two.
+    pub(crate) fn quantile_ns(&self, part: f64) -> u64 {
+        let counts: Vec<u64> = self.times.iter().map(Gauge::get).collect();
+        let all: u64 = counts.iter().sum();
+        let mut left = (all as f64 * part).ceil() as u64;
+        for (bucket, count) in counts.iter().enumerate() {
+            if left <= *count && *count > 0 {
+                return upper_end_ns(bucket);
+            }
+            left = left.saturating_sub(*count);
+        }
+        0
+    }
+}
+
+/// The bucket of a time.
+fn bucket(ns: u64) -> usize {
+    let ns = ns.max(1);
+    let power = ns.ilog2() as usize;
+    let quarter = if power >= 2 { (ns >> (power - 2)) as usize & 3 } else { 0 };
+    (4 * power + quarter).min(BUCKETS - 1)
+}
+
+/// The upper bound of a bucket's times.
+fn upper_end_ns(bucket: usize) -> u64 {
+    let (power, quarter) = (bucket / 4, bucket as u64 % 4);
+    if power >= 2 { (1 << power) + ((quarter + 1) << (power - 2)) } else { 2 << power }
+}
+
+/// The gauges of a context.
+#[derive(Debug, Default)]
+pub(crate) struct ContextGauges {
+    pub(crate) turns: Gauge,
+    pub(crate) sleeps: Gauge,
+    /// Time in which it worked, in ns.
+    pub(crate) busy_ns: Gauge,
+    /// The part of it that went into handlers, as far as it was measured or can be estimated from that, in ns.
+    pub(crate) handler_ns: Gauge,
+    /// Batches that its nodes took.
+    pub(crate) batches: Gauge,
+    pub(crate) records_in: Gauge,
+    pub(crate) bytes_in: Gauge,
+    pub(crate) bytes_out: Gauge,
+    /// Bytes that the device received and sent, at the context that has it.
+    pub(crate) network_bytes: Gauge,
+    pub(crate) queued: Gauge,
+    pub(crate) buffers_in_use: Gauge,
+    pub(crate) replaced: Gauge,
+    /// One more than the node whose handler runs now; 0: none.
+    pub(crate) running: Gauge,
+    /// Its thread, as the system numbers it.
+    pub(crate) thread: Gauge,
+    /// 1 while its thread sleeps until something comes.
+    pub(crate) asleep: Gauge,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_below_their_buckets_upper_ends() {
+        for ns in (0..5000).chain([1 << 20, (1 << 30) + 12_345, u64::MAX]) {
+            let bucket = bucket(ns);
+            assert!(bucket < BUCKETS);
+            if bucket < BUCKETS - 1 {
+                assert!(ns < upper_end_ns(bucket), "{ns}");
+                assert!(bucket == 0 || ns >= upper_end_ns(bucket - 1) || ns < 4, "{ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_are_read_off_the_histogram() {
+        let gauges = NodeGauges::default();
+        assert_eq!(gauges.quantile_ns(0.99), 0);
+        (0..99).for_each(|_| gauges.time(10, 1000));
+        gauges.time(10, 1_000_000);
+        assert!((100..=128).contains(&gauges.quantile_ns(0.5)), "{}", gauges.quantile_ns(0.5));
+        assert!(gauges.quantile_ns(0.999) > 100_000);
+        assert_eq!((gauges.timed_records.get(), gauges.timed_batches.get()), (1000, 100));
+    }
+}

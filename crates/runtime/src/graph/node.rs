@@ -1,0 +1,365 @@
+//! A node at a context: the paper's entry {handler, state, output queues} for each format that it reads
+//! (data-compatibility 4.2), and the queues that lead to it.
+
+use crate::graph::NodeId;
+use crate::graph::edge::Item;
+use crate::graph::gauges::{Loss, NodeGauges};
+use crate::graph::run::NEWER;
+use crossdock_engine::Handler;
+use crossdock_mailbox::Batch;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The entry for one format.
+pub(crate) struct Instance {
+    /// The format of the records that come in, by id.
+    pub(crate) format: u64,
+    /// The handler with its state; absent where the program does not fit the format, while it runs, and after a fault.
+    pub(crate) handler: Option<Box<dyn Handler>>,
+    /// The format of the records that it makes, by id.
+    pub(crate) output: u64,
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_there = self.handler.is_some();
+        write!(f, "Instance {{ format: {:x}, output: {:x}, is_there: {is_there} }}", self.format, self.output)
+    }
+}
+
+/// How a node is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SchedulingPolicy {
+    /// Batches that it may take in a row while others wait.
+    pub(crate) weight: u32,
+    /// Time that it may take for a record, in ns.
+    pub(crate) budget_ns: u64,
+    /// One record in `one_in` is let through.
+    pub(crate) one_in: u32,
+    /// While its context is behind, sampling may go down to one record in `max_sampling`.
+    pub(crate) max_sampling: u32,
+    /// Whether batches that find no room in its queue are dropped.
+    pub(crate) drops: bool,
+    /// Whether input after a fault waits for a new instance, rather than being dropped.
+    pub(crate) restarts: bool,
+}
+
+impl Default for SchedulingPolicy {
+    fn default() -> SchedulingPolicy {
+        SchedulingPolicy { weight: 1, budget_ns: u64::MAX, one_in: 1, max_sampling: 1, drops: false, restarts: false }
+    }
+}
+
+/// Whether a node takes batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Condition {
+    #[default]
+    Running,
+    /// It has failed: its input is dropped and counted until it is replaced.
+    Failed,
+    /// It has failed, and its input waits for new instances.
+    Restarting,
+    /// It comes from another context, and its input waits for its state.
+    Arriving,
+    /// It is stopped from outside.
+    #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "benchmarks stop nodes"))]
+    Held,
+    /// It ends, and drops and counts its input until then.
+    Ending,
+}
+
+/// What a change makes of a node, after the marker in each of its inputs.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// It goes on here.
+    Stay {
+        /// The next version, if it gets one: hot-swap.
+        instances: Option<Vec<Instance>>,
+        /// Whether the next version takes over the state of those before.
+        keeps_state: bool,
+        policy: SchedulingPolicy,
+        /// The streams that it reads from then on.
+        reads: Vec<u32>,
+    },
+    /// It goes to another context.
+    Leave,
+    /// It ends.
+    End,
+}
+
+/// A change that a node has a part in.
+#[derive(Debug)]
+pub(crate) struct NodeChange {
+    pub(crate) change: u64,
+    pub(crate) then: Then,
+}
+
+/// The queue from one stream.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) stream: u32,
+    pub(crate) queue: VecDeque<Item>,
+    /// Records of the first batch that were worked on already.
+    pub(crate) done: usize,
+    /// Nothing is taken from it: its marker was reached, or the change that adds it has not come into effect.
+    pub(crate) is_held: bool,
+    /// Whether the marker of the present change is in the queue or was taken out of it.
+    pub(crate) is_marked: bool,
+    /// Whether the stream has ended and brought no records since.
+    has_ended: bool,
+}
+
+impl Input {
+    pub(crate) fn new(stream: u32) -> Input {
+        Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, has_ended: false }
+    }
+
+    fn drain(&mut self) -> u64 {
+        let done = std::mem::take(&mut self.done) as u64;
+        self.queue.drain(..).map(|item| item.records()).sum::<u64>().saturating_sub(done)
+    }
+}
+
+/// Output that found no buffer, in order: it leaves before the node runs again.
+#[derive(Debug, Default)]
+pub(crate) struct Spill {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ends: Vec<usize>,
+    /// The format of the records.
+    pub(crate) format: u64,
+}
+
+impl Spill {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(crate) fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
+    }
+}
+
+/// A node at a context.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    /// Its handler, once for each format.
+    pub(crate) instances: Vec<Instance>,
+    /// The number of the stream that it makes.
+    pub(crate) makes: u32,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) policy: SchedulingPolicy,
+    pub(crate) condition: Condition,
+    /// The change that it waits for the markers of.
+    pub(crate) change: Option<NodeChange>,
+    pub(crate) spill: Spill,
+    /// Position in the sampling pattern, so that the pattern goes on from batch to batch.
+    pub(crate) sampled_from: u32,
+    /// When it was last found that it could not be served for a reason other than its context's other work, in ns.
+    pub(crate) stalled_ns: u64,
+    pub(crate) gauges: Arc<NodeGauges>,
+    /// Its handler's time for a record, as last measured, in ns.
+    pub(crate) ns_per_record: f32,
+    /// Bytes that it makes of a record, as last seen; more counts at once, less only by and by. Not known before it has
+    /// run.
+    pub(crate) out_bytes_per_record: Option<f32>,
+    /// Batches until the next timed one.
+    pub(crate) until_timed: u32,
+    /// Which input is served next.
+    next_input: usize,
+}
+
+impl Node {
+    pub(crate) fn new(id: NodeId, instances: Vec<Instance>, makes: u32, reads: &[u32]) -> Node {
+        Node {
+            id,
+            instances,
+            makes,
+            inputs: reads.iter().map(|stream| Input::new(*stream)).collect(),
+            policy: SchedulingPolicy::default(),
+            condition: Condition::Running,
+            change: None,
+            spill: Spill::default(),
+            sampled_from: 0,
+            stalled_ns: 0,
+            gauges: Arc::default(),
+            ns_per_record: 0.0,
+            out_bytes_per_record: None,
+            until_timed: 0,
+            next_input: 0,
+        }
+    }
+
+    /// The instance for a format, if there is one.
+    #[inline]
+    pub(crate) fn instance(&mut self, format: u64) -> Option<&mut Instance> {
+        self.instances.iter_mut().find(|instance| instance.format == format)
+    }
+
+    /// Whether a batch of this format can be worked on; otherwise it waits until an instance for it was added.
+    #[inline]
+    pub(crate) fn knows(&self, format: u64) -> bool {
+        self.instances.iter().any(|instance| instance.format == format)
+    }
+
+    /// The input from a stream.
+    #[inline]
+    pub(crate) fn input(&mut self, stream: u32) -> Option<&mut Input> {
+        self.inputs.iter_mut().find(|input| input.stream == stream)
+    }
+
+    /// The next item that can be worked on, the inputs in turn: the input's position, and records of a batch that were
+    /// worked on before.
+    #[inline]
+    pub(crate) fn take_next(&mut self) -> Option<(usize, Item, usize)> {
+        let drops = matches!(self.condition, Condition::Failed | Condition::Ending);
+        for _ in 0..self.inputs.len() {
+            let at = self.next_input % self.inputs.len();
+            self.next_input = self.next_input.wrapping_add(1);
+            let Some(input) = self.inputs.get_mut(at).filter(|input| !input.is_held) else { continue };
+            let is_known = match input.queue.front() {
+                None => continue,
+                Some(Item::Batch(batch)) => {
+                    drops || self.instances.iter().any(|instance| instance.format == batch.format)
+                }
+                Some(Item::End | Item::Marker(_)) => true,
+            };
+            if is_known && let Some(item) = input.queue.pop_front() {
+                return Some((at, item, std::mem::take(&mut input.done)));
+            }
+        }
+        None
+    }
+
+    /// A batch of which the first `done` records were worked on goes back to the front of its input.
+    pub(crate) fn put_back(&mut self, input: usize, batch: Batch, done: usize) {
+        if let Some(input) = self.inputs.get_mut(input) {
+            input.queue.push_front(Item::Batch(batch));
+            input.done = done;
+        }
+    }
+
+    /// Items that wait for it.
+    pub(crate) fn waiting(&self) -> usize {
+        self.inputs.iter().map(|input| input.queue.len()).sum()
+    }
+
+    /// A batch has come: its stream has not ended any more.
+    #[inline]
+    pub(crate) fn note_batch(&mut self, input: usize) {
+        if let Some(input) = self.inputs.get_mut(input) {
+            input.has_ended = false;
+        }
+    }
+
+    /// A stream that it reads has ended; returns whether its own stream has ended with it.
+    #[cold]
+    pub(crate) fn note_end(&mut self, input: usize) -> bool {
+        if let Some(input) = self.inputs.get_mut(input) {
+            input.has_ended = true;
+        }
+        self.inputs.iter().all(|input| input.has_ended)
+    }
+
+    /// Notes how many bytes it has made of a record.
+    #[inline]
+    pub(crate) fn note_output(&mut self, bytes_per_record: f32) {
+        self.out_bytes_per_record = Some(match self.out_bytes_per_record {
+            Some(before) if before > bytes_per_record => before + NEWER * (bytes_per_record - before),
+            _ => bytes_per_record,
+        });
+    }
+
+    /// Whether a batch waits for the instance of its format.
+    pub(crate) fn awaits_instance(&self) -> bool {
+        let fronts = self.inputs.iter().filter(|input| !input.is_held).filter_map(|input| input.queue.front());
+        fronts
+            .filter_map(|item| if let Item::Batch(batch) = item { Some(batch) } else { None })
+            .any(|b| !self.knows(b.format))
+    }
+
+    /// The formats of the batches that wait for it.
+    pub(crate) fn waiting_formats(&self) -> impl Iterator<Item = u64> {
+        let items = self.inputs.iter().flat_map(|input| &input.queue);
+        items.filter_map(|item| if let Item::Batch(batch) = item { Some(batch.format) } else { None })
+    }
+
+    /// Whether each input that had to bring a marker has brought it.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.inputs.iter().all(|input| input.is_marked)
+    }
+
+    /// A handler panicked or did not return. Further input waits if the handler is to be restarted, otherwise it is
+    /// dropped.
+    #[cold]
+    pub(crate) fn note_fault(&mut self) {
+        self.condition = if self.policy.restarts { Condition::Restarting } else { Condition::Failed };
+        self.gauges.faults.add(1);
+    }
+
+    /// Exchanges its instances for new ones; the old ones are in `instances` then. Returns the number of states that were
+    /// lost.
+    pub(crate) fn exchange(&mut self, instances: &mut Vec<Instance>, keeps_state: bool) -> u32 {
+        std::mem::swap(&mut self.instances, instances);
+        // The next version may make more.
+        self.out_bytes_per_record = None;
+        let mut lost = 0;
+        for before in instances {
+            let after = self.instances.iter_mut().find(|instance| instance.format == before.format);
+            let handlers = before.handler.as_mut().zip(after.and_then(|after| after.handler.as_mut()));
+            let Some((before, after)) = handlers.filter(|_| keeps_state) else { continue };
+            // A panic of a user's handler while it hands its state over must not end the context.
+            let hand_over = || before.hand_over().map(|state| after.take_over(state).is_ok());
+            lost += u32::from(!matches!(catch_unwind(AssertUnwindSafe(hand_over)), Ok(None | Some(true))));
+        }
+        if matches!(self.condition, Condition::Failed | Condition::Restarting) {
+            self.condition = Condition::Running;
+        }
+        lost
+    }
+
+    /// Takes over from the node that it was at another context: its handlers or their state, and what waited for it.
+    /// Returns the number of states that were lost, and what is to be dropped.
+    pub(crate) fn arrive(&mut self, mut before: Box<Node>, keeps_state: bool) -> (u32, Box<Node>) {
+        let mut lost = 0;
+        if !self.instances.is_empty() {
+            let mut new = std::mem::take(&mut self.instances);
+            lost = before.exchange(&mut new, keeps_state);
+            self.instances = new;
+        }
+        std::mem::swap(&mut self.instances, &mut before.instances);
+        for old in &mut before.inputs {
+            let Some(input) = self.inputs.iter_mut().find(|input| input.stream == old.stream) else { continue };
+            old.queue.append(&mut input.queue);
+            std::mem::swap(&mut input.queue, &mut old.queue);
+            (input.done, input.has_ended) = (old.done, old.has_ended);
+        }
+        self.spill = std::mem::take(&mut before.spill);
+        self.condition = if before.condition == Condition::Arriving { Condition::Running } else { before.condition };
+        self.sampled_from = before.sampled_from;
+        (self.ns_per_record, self.out_bytes_per_record) = (before.ns_per_record, before.out_bytes_per_record);
+        (lost, before)
+    }
+
+    /// Drops and counts what waits for it; returns the number of records.
+    pub(crate) fn drop_waiting(&mut self) -> u64 {
+        let spilled = self.spill.ends.len() as u64;
+        self.spill.clear();
+        let records = spilled + self.inputs.iter_mut().map(Input::drain).sum::<u64>();
+        self.gauges.lose(Loss::Removed, records);
+        records
+    }
+}

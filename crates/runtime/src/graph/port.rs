@@ -1,0 +1,108 @@
+//! A stream at a context: where its batches arrive and to whom they go from there.
+
+use crate::graph::edge::{Item, Overflow, Receiver, Sender};
+use crate::graph::{ContextIndex, NodeId};
+
+/// The end of an edge by which batches come from another context.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pub(crate) receiver: Receiver,
+    /// The context at the other end.
+    pub(crate) from: ContextIndex,
+    /// The marker that came by it: nothing more is taken from it until the port changes.
+    pub(crate) marker: Option<u64>,
+}
+
+impl Feed {
+    pub(crate) fn new(receiver: Receiver, from: ContextIndex) -> Feed {
+        Feed { receiver, from, marker: None }
+    }
+}
+
+/// A stream at a context.
+#[derive(Debug, Default)]
+pub(crate) struct Port {
+    /// The nodes here that read it.
+    pub(crate) readers: Vec<NodeId>,
+    /// To the other contexts where it is read.
+    pub(crate) edges: Vec<Sender>,
+    /// From the other contexts where it is made.
+    pub(crate) feeds: Vec<Feed>,
+    /// Which feed is served next.
+    pub(crate) next_feed: usize,
+    /// Whether it is delivered to the subscriptions here.
+    pub(crate) is_delivered: bool,
+    /// Whether its deliveries are held back by a full queue of a subscriber.
+    pub(crate) is_held: bool,
+    /// Whether its publishers are held back.
+    pub(crate) is_blocked: bool,
+    /// What it becomes when all markers of a change have come.
+    pub(crate) next: Option<Box<PortChange>>,
+}
+
+impl Port {
+    /// Whether nobody takes it.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.readers.is_empty() && self.edges.is_empty() && !self.is_delivered
+    }
+
+    /// Whether nothing leads to it or from it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_unread() && self.feeds.is_empty() && self.next.is_none()
+    }
+}
+
+/// How a stream's port at one context changes.
+#[derive(Debug, Default)]
+pub(crate) struct PortChange {
+    pub(crate) change: u64,
+    pub(crate) stream: u32,
+    /// The node here that makes the stream and takes part in the change: the port changes with it.
+    pub(crate) after: Option<NodeId>,
+    /// The readers from then on.
+    pub(crate) readers: Vec<NodeId>,
+    /// Readers of before that take part: they get a marker.
+    pub(crate) marked_readers: Vec<NodeId>,
+    /// New edges.
+    pub(crate) edges: Vec<Sender>,
+    /// What happens from then on at edges that stay, where they have no room.
+    pub(crate) overflows: Vec<(ContextIndex, Overflow)>,
+    /// Contexts whose edge gets a marker, and those among them whose edge ends with it.
+    pub(crate) marked_edges: Vec<ContextIndex>,
+    pub(crate) ended_edges: Vec<ContextIndex>,
+    /// New feeds.
+    pub(crate) feeds: Vec<Feed>,
+    /// Contexts whose feed brings a marker, and those among them whose feed ends with it.
+    pub(crate) marked_feeds: Vec<ContextIndex>,
+    pub(crate) ended_feeds: Vec<ContextIndex>,
+    /// Whether it is delivered to the subscriptions here from then on.
+    pub(crate) is_delivered: bool,
+}
+
+impl PortChange {
+    /// Whether all feeds have brought their markers.
+    pub(crate) fn is_due(&self, port: &Port) -> bool {
+        let has_come =
+            |from: &ContextIndex| port.feeds.iter().any(|feed| feed.from == *from && feed.marker == Some(self.change));
+        self.marked_feeds.iter().all(has_come)
+    }
+
+    /// Exchanges what a port has; returns the edges that end, with their marker in them.
+    pub(crate) fn take_effect(&mut self, port: &mut Port) -> Vec<Sender> {
+        for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {
+            edge.push_control(Item::Marker(self.change));
+        }
+        for (to, overflow) in self.overflows.drain(..) {
+            port.edges.iter_mut().filter(|edge| edge.to == to).for_each(|edge| edge.overflow = overflow.clone());
+        }
+        let ended = port.edges.extract_if(.., |edge| self.ended_edges.contains(&edge.to)).collect();
+        port.edges.append(&mut self.edges);
+        port.feeds.retain(|feed| !self.ended_feeds.contains(&feed.from));
+        port.feeds.append(&mut self.feeds);
+        let is_mine = |feed: &&mut Feed| feed.marker == Some(self.change);
+        port.feeds.iter_mut().filter(is_mine).for_each(|feed| feed.marker = None);
+        std::mem::swap(&mut port.readers, &mut self.readers);
+        port.is_delivered = self.is_delivered;
+        ended
+    }
+}

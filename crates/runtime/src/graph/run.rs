@@ -1,0 +1,381 @@
+//! A node at work. [`Job::run`] is the one place where handlers run: on the context's own thread, or, on a g-core,
+//! outside of the graph's lock.
+
+use crate::graph::NodeId;
+use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::edge::Item;
+use crate::graph::gauges::Loss;
+use crate::graph::node::{Condition, Node, Spill};
+use crate::graph::serve::{Graph, Next};
+use crossdock_control::load::HANDING_NS_PER_BATCH;
+use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_mailbox::{Batch, Selection};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+/// One batch in `TIMED_EVERY` is timed, and every batch of at least `TIMED_RECORDS` records.
+const TIMED_EVERY: u32 = 8;
+const TIMED_RECORDS: usize = 64;
+/// The cost of serving a batch beside its handler, in ns; for the slice, which need not be exact.
+const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
+/// The weight of a new measurement in the mean.
+pub(super) const NEWER: f32 = 0.25;
+/// Time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
+const GRACE_NS: f32 = 20_000.0;
+/// Records with which a node begins, as long as it is not known what it makes of one.
+const FIRST_RECORDS: usize = 8;
+/// Batches that one run may make at most, so that its output does not take all buffers.
+const MOST_MADE: usize = 16;
+
+/// The outcome of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The batch goes on as it is.
+    Whole,
+    /// The records that go on were made by the handler.
+    Made,
+    /// The handler panicked.
+    Panicked,
+}
+
+/// A batch and the handler that is to work on it, taken out of the graph meanwhile.
+pub(crate) struct Job {
+    pub(crate) node: NodeId,
+    batch: Batch,
+    /// The records of the batch that it is about: from the first to before the second.
+    part: (usize, usize),
+    /// Records among them that sampling leaves out.
+    left_out: u64,
+    handler: Box<dyn Handler>,
+    input: usize,
+    /// The batches that its output has room for.
+    room: usize,
+    is_timed: bool,
+    row_errors: u64,
+}
+
+impl Job {
+    /// Records that it works on.
+    pub(crate) fn records(&self) -> u64 {
+        (self.part.1 - self.part.0) as u64
+    }
+
+    /// Records of the batch that come after them.
+    pub(crate) fn records_after(&self) -> u64 {
+        (self.batch.len() - self.part.1) as u64
+    }
+
+    /// Runs the handler; its output is in the workspace then. Returns the outcome and the time that it took, in ns,
+    /// where that was taken.
+    pub(crate) fn run(&mut self, ws: &mut Workspace) -> (Outcome, Option<f32>) {
+        let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
+        ws.builder.begin(share, self.room);
+        let before = self.handler.counters().row_errors;
+        let start = self.is_timed.then(Instant::now);
+        let mut selection = std::mem::take(&mut ws.selection);
+        let outcome = process(&mut *self.handler, &self.batch, &mut selection, &mut ws.sink());
+        ws.selection = selection;
+        let ns = start.map(|start| start.elapsed().as_nanos() as f32);
+        if outcome != Outcome::Panicked {
+            self.row_errors = self.handler.counters().row_errors.wrapping_sub(before);
+        }
+        (outcome, ns)
+    }
+}
+
+impl Graph {
+    /// The next thing to do. Ends and markers are seen to on the way; with `sheds` the context is one whose batches
+    /// should not wait long.
+    pub(crate) fn next_job(&mut self, sheds: bool, ws: &mut Workspace) -> Option<Job> {
+        loop {
+            if let Some((id, mut batch)) = self.ready.pop_front() {
+                let stream = batch.stream;
+                let at = self.node(id).and_then(|node| node.inputs.iter().position(|input| input.stream == stream));
+                let is_open = |graph: &Graph, at: usize| {
+                    graph.node(id).is_some_and(|node| {
+                        let input = &node.inputs[at];
+                        input.queue.is_empty() && !input.is_held && node.knows(batch.format)
+                    })
+                };
+                match at {
+                    Some(at) if is_open(self, at) && !self.is_stalled(id, ws) => {
+                        if let Some(job) = self.begin(id, at, batch, 0, ws) {
+                            return Some(job);
+                        }
+                    }
+                    _ => {
+                        batch.since_ns = self.now_ns;
+                        self.enqueue(id, batch, ws);
+                    }
+                }
+                continue;
+            }
+            let Next { node: id, input, item, done } = match self.next_waiting(ws) {
+                Some(next) => next,
+                None if self.ready.is_empty() => return None,
+                None => continue,
+            };
+            match item {
+                Item::End => self.end(id, input),
+                Item::Marker(change) => self.take_marker(id, input, change, ws),
+                Item::Batch(batch) => {
+                    if sheds {
+                        self.shedder.takes(self.now_ns, batch.since_ns, self.stalled_ns(id));
+                    }
+                    if let Some(job) = self.begin(id, input, batch, done, ws) {
+                        return Some(job);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A stream has ended: with the last of those that the node reads, so has the one that it makes.
+    #[cold]
+    fn end(&mut self, id: NodeId, input: usize) {
+        let Some(node) = self.node_mut(id) else { return };
+        let makes = node.makes;
+        if node.note_end(input) {
+            self.deliver_end(makes);
+        }
+    }
+
+    /// Takes out what is needed to run a node on a batch, or on the part of it that its output has room for.
+    fn begin(&mut self, id: NodeId, input: usize, batch: Batch, done: usize, ws: &mut Workspace) -> Option<Job> {
+        let (one_in, room) = (self.shedder.one_in(), self.room(self.node(id)?.makes).min(MOST_MADE));
+        let mut node = self.lift(id)?;
+        node.note_batch(input);
+        let why = match node.condition {
+            Condition::Failed => Loss::Failed,
+            Condition::Ending => Loss::Removed,
+            _ => Loss::Unreadable,
+        };
+        let handler = match node.condition {
+            Condition::Failed | Condition::Ending => None,
+            _ => node.instance(batch.format).and_then(|instance| instance.handler.take()),
+        };
+        let upto = match handler.is_some() {
+            true => portion(&node, &batch, done, room, ws),
+            false => batch.len(),
+        };
+        self.note_arrival(&node, &batch, (done, upto));
+        let Some(handler) = handler else {
+            node.gauges.lose(why, (upto - done) as u64);
+            ws.spares.keep(batch);
+            self.set_node(node);
+            return None;
+        };
+        let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
+        let is_timed = times_this(&mut node, upto - done);
+        self.gauges.running.set(u64::from(id.0) + 1);
+        self.set_node(node);
+        Some(Job { node: id, batch, part: (done, upto), left_out, handler, input, room, is_timed, row_errors: 0 })
+    }
+
+    fn note_arrival(&self, node: &Node, batch: &Batch, (from, upto): (usize, usize)) {
+        let records = (upto - from) as u64;
+        let bytes = if from == 0 { batch.payload_bytes() as u64 } else { 0 };
+        node.gauges.records_in.add(records);
+        node.gauges.bytes_in.add(bytes);
+        self.gauges.records_in.add(records);
+        self.gauges.bytes_in.add(bytes);
+        if from == 0 {
+            node.gauges.batches_in.add(1);
+            self.gauges.batches.add(1);
+        }
+    }
+
+    /// Takes in the outcome of a job; returns about how long it took, in ns.
+    pub(crate) fn finish(&mut self, job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
+        self.gauges.running.set(0);
+        let Job { node: id, batch, part, left_out, handler, input, row_errors, .. } = job;
+        let Some(mut node) = self.lift(id) else {
+            ws.discard();
+            ws.spares.keep(batch);
+            return BATCH_NS;
+        };
+        let records = (part.1 - part.0) as u64;
+        let took = ns.unwrap_or(node.ns_per_record * records as f32);
+        if outcome == Outcome::Panicked {
+            // Its output is not handed on, since it may be incomplete; its state is undefined, and goes with it.
+            ws.discard();
+            node.gauges.lose(Loss::Failed, records + (batch.len() - part.1) as u64);
+            node.gauges.records_in.add((batch.len() - part.1) as u64);
+            ws.spares.keep(batch);
+            node.note_fault();
+            self.set_node(node);
+            return took + BATCH_NS;
+        }
+        let mut output = 0;
+        if let Some(instance) = node.instance(batch.format) {
+            output = instance.output;
+            instance.handler = Some(handler);
+        }
+        node.gauges.row_errors.add(row_errors);
+        if ns.is_some() {
+            note_time(&mut node, records, took);
+        }
+        self.gauges.handler_ns.add(took as u64 + HANDING_NS_PER_BATCH);
+        if left_out > 0 {
+            node.gauges.lose(Loss::Sampled, left_out);
+        }
+        self.settle(&mut node, (batch, part, input), outcome == Outcome::Whole, output, ws);
+        self.set_node(node);
+        took + BATCH_NS
+    }
+
+    /// Sends on the result of a run: the batch itself, or the records that were made; what is left of the batch goes
+    /// back to its queue.
+    fn settle(
+        &mut self,
+        node: &mut Node,
+        (mut batch, part, input): (Batch, (usize, usize), usize),
+        is_whole: bool,
+        output: u64,
+        ws: &mut Workspace,
+    ) {
+        ws.close();
+        if ws.builder.no_buffer + ws.builder.too_long > 0 {
+            node.gauges.lose(Loss::NoBuffer, ws.builder.no_buffer);
+            node.gauges.lose(Loss::TooLong, ws.builder.too_long);
+        }
+        if is_whole {
+            node.note_output(0.0);
+            batch.select_all();
+            batch.format = output;
+            return self.hand_on(node, batch, ws);
+        }
+        node.note_output(ws.builder.out_bytes as f32 / (part.1 - part.0).max(1) as f32);
+        self.take_made(node, output, ws);
+        if part.1 < batch.len() {
+            node.put_back(input, batch, part.1);
+        } else {
+            ws.spares.keep(batch);
+        }
+    }
+
+    /// Hands on what was made; what found no room waits in the node.
+    fn take_made(&mut self, node: &mut Node, output: u64, ws: &mut Workspace) {
+        let mut made = std::mem::take(&mut ws.builder.made);
+        for mut batch in made.drain(..) {
+            batch.format = output;
+            self.hand_on(node, batch, ws);
+        }
+        ws.builder.made = made;
+        if !ws.builder.spill.is_empty() {
+            std::mem::swap(&mut node.spill, &mut ws.builder.spill);
+            node.spill.format = output;
+            ws.builder.spill.clear();
+        }
+    }
+
+    /// Gives a batch to the readers of the node's stream.
+    fn hand_on(&mut self, node: &mut Node, batch: Batch, ws: &mut Workspace) {
+        let (records, bytes) = (batch.len() as u64, batch.payload_bytes() as u64);
+        node.gauges.records_out.add(records);
+        node.gauges.bytes_out.add(bytes);
+        self.gauges.bytes_out.add(bytes);
+        if !self.deliver(node.makes, batch, true, ws) {
+            node.gauges.lose(Loss::Unclaimed, records);
+        }
+    }
+
+    /// Sends on output that had found no buffer; whether all of it went.
+    #[cold]
+    pub(super) fn unspill(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
+        let Some(makes) = self.node(id).map(|node| node.makes) else { return true };
+        let room = self.room(makes);
+        let Some(mut node) = self.lift(id) else { return true };
+        let spill: Spill = std::mem::take(&mut node.spill);
+        ws.builder.begin(PIECE_BYTES, room);
+        let mut sink = ws.sink();
+        spill.rows().for_each(|row| sink.push(row));
+        ws.close();
+        self.take_made(&mut node, spill.format, ws);
+        let is_done = node.spill.is_empty();
+        self.set_node(node);
+        is_done
+    }
+
+    /// A handler did not return from `records` records of a batch, after which `after` more come: the batch, the handler
+    /// and its state are lost.
+    pub(crate) fn give_up(&mut self, id: NodeId, records: u64, after: u64) {
+        self.gauges.running.set(0);
+        if let Some(node) = self.node_mut(id) {
+            node.note_fault();
+            node.gauges.records_in.add(after);
+            node.gauges.lose(Loss::Failed, records + after);
+        }
+    }
+}
+
+/// Runs a handler on the selected records of a batch.
+#[inline]
+fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, sink: &mut impl Sink) -> Outcome {
+    // The state that a handler leaves behind when it panics is discarded with it.
+    match catch_unwind(AssertUnwindSafe(|| handler.process(batch, selection, sink))) {
+        Ok(Verdict::Forward | Verdict::HandOn) if selection.is_all() => Outcome::Whole,
+        Ok(Verdict::Forward | Verdict::HandOn) => {
+            selection.iter().for_each(|index| sink.push(batch.record(index)));
+            Outcome::Made
+        }
+        Ok(Verdict::Emit(_) | Verdict::Hold | Verdict::Drop) => Outcome::Made,
+        Err(_) => Outcome::Panicked,
+    }
+}
+
+/// Up to which record of a batch a node may work now: as far as its output has room and buffers, by what its records
+/// made before, and one record at least.
+#[inline]
+fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Workspace) -> usize {
+    let records = batch.len() - done;
+    let Some(out_bytes) = node.out_bytes_per_record else { return done + records.min(FIRST_RECORDS) };
+    let batches = (out_bytes * records as f32 / PIECE_BYTES as f32) as usize + 1;
+    if batches <= room && (batches == 1 || ws.pool.has_free(PIECE_BYTES, batches)) {
+        return batch.len();
+    }
+    let some = (room as f32 * PIECE_BYTES as f32 / out_bytes.max(1.0) / 2.0) as usize;
+    done + some.clamp(1, records)
+}
+
+/// Selects the records of a batch's part that a node's handler sees: all, or one in `n`. `n` is the node's own sampling,
+/// or that of a context that is behind (one in `behind`), as far as the node's policy allows it. Returns how many are
+/// left out.
+#[inline]
+fn choose(node: &mut Node, behind: u32, part: (usize, usize), records: usize, selection: &mut Selection) -> u64 {
+    selection.select_all(records);
+    if part != (0, records) {
+        selection.narrow(|index| (part.0..part.1).contains(&index));
+    }
+    let one_in = node.policy.one_in.max(behind.min(node.policy.max_sampling));
+    if one_in <= 1 {
+        return 0;
+    }
+    let (from, wanted) = (node.sampled_from as usize, selection.len());
+    selection.narrow(|index| (from + index - part.0).is_multiple_of(one_in as usize));
+    node.sampled_from = ((from + wanted) % one_in as usize) as u32;
+    if one_in > node.policy.one_in {
+        node.gauges.thinned.add(1);
+    }
+    (wanted - selection.len()) as u64
+}
+
+/// Whether this batch is timed.
+#[inline]
+fn times_this(node: &mut Node, records: usize) -> bool {
+    if records >= TIMED_RECORDS {
+        return true;
+    }
+    let times = node.until_timed == 0;
+    node.until_timed = if times { TIMED_EVERY - 1 } else { node.until_timed - 1 };
+    times
+}
+
+fn note_time(node: &mut Node, records: u64, ns: f32) {
+    node.gauges.time(records, ns as u64);
+    let per_record = ns / records.max(1) as f32;
+    node.ns_per_record += NEWER * (per_record - node.ns_per_record);
+    if ns > node.policy.budget_ns as f32 * records as f32 + GRACE_NS {
+        node.gauges.overruns.add(1);
+    }
+}

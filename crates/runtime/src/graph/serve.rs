@@ -1,0 +1,621 @@
+//! The graph of one context: its nodes, the ports of the streams that they read and make, and the order in which nodes
+//! are served.
+//!
+//! [`Graph::serve`] takes batches from the nodes' queues in turn, from each node as many in a row as its weight, and runs
+//! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
+//! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
+
+use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::change::{Commit, Orders};
+use crate::graph::edge::{Item, Sender};
+use crate::graph::gauges::{ContextGauges, Loss};
+use crate::graph::node::{Condition, Node};
+use crate::graph::port::Port;
+use crate::graph::shed::LoadShedder;
+use crate::graph::{ContextIndex, MAX_CONTEXTS, NodeId};
+use crossdock_device::Doorbell;
+use crossdock_mailbox::Batch;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Batches that may wait in a node's queue from one stream, at most.
+const QUEUE_BATCHES: usize = 64;
+
+/// Batches that may wait for the subscriptions of their streams, beside the results of one more batch.
+const DELIVERED_BATCHES: usize = 64;
+
+/// Large buffers that must be free before a batch is begun: its results may be many times as long.
+const SPARE_BUFFERS: usize = 16;
+
+/// Results for subscriptions leave before work is begun that takes longer than this, in ns.
+const DELIVER_NS: f32 = 20_000.0;
+
+/// What leaves the graph for the subscriptions of a stream.
+#[derive(Debug)]
+pub(crate) enum Delivered {
+    Batch(Batch),
+    /// The stream of this number has ended, after the batches before.
+    End(u32),
+}
+
+impl Delivered {
+    pub(crate) fn stream(&self) -> u32 {
+        match self {
+            Delivered::Batch(batch) => batch.stream,
+            Delivered::End(stream) => *stream,
+        }
+    }
+}
+
+/// What a node does next.
+pub(super) struct Next {
+    pub(super) node: NodeId,
+    /// The input's position, or the stream of a batch that comes straight from another node.
+    pub(super) input: usize,
+    pub(super) item: Item,
+    /// Records of a batch that were worked on already.
+    pub(super) done: usize,
+}
+
+/// The nodes of a context and their queues.
+pub(crate) struct Graph {
+    pub(crate) index: ContextIndex,
+    pub(super) nodes: Vec<Option<Box<Node>>>,
+    /// The nodes that are here, in the order in which they came.
+    pub(super) here: Vec<NodeId>,
+    /// Which of them is served next, and how many batches it may take still.
+    pub(super) next: usize,
+    left: u32,
+    pub(super) ports: Vec<Option<Box<Port>>>,
+    /// How many streams have one.
+    pub(super) ports_used: usize,
+    /// Streams that come by edges from other contexts.
+    pub(super) fed: Vec<u32>,
+    /// Batches on their way from node to node; empty between two turns.
+    pub(super) ready: VecDeque<(NodeId, Batch)>,
+    /// Batches for the subscriptions of their streams, in order.
+    pub(crate) delivered: VecDeque<Delivered>,
+    /// Whether deliveries pause now, since the context has no buffers for the results of subscriptions' queries.
+    pub(crate) holds_deliveries: bool,
+    /// Streams whose edges or publishers wait for room.
+    pub(super) waiting: Vec<u32>,
+    /// Edges that have ended, until the batches that wait in them have gone.
+    pub(super) leaving: Vec<Sender>,
+    /// Streams whose publishers are to be held back from now on, or no longer.
+    pub(crate) turned: Vec<(u32, bool)>,
+    /// Contexts into whose rings something was put since their doorbells were rung.
+    rung: u64,
+    doorbells: Vec<Doorbell>,
+    pub(super) orders: Orders,
+    pub(super) commits: Vec<Commit>,
+    pub(crate) gauges: Arc<ContextGauges>,
+    /// Whether too few buffers are free to begin a batch.
+    is_short: bool,
+    /// Whether a node has something to do, and no room for what comes of it.
+    is_stalled: bool,
+    /// When buffers were last short, in ns.
+    short_ns: u64,
+    /// The approximate time, in ns of the clock of all contexts.
+    pub(super) now_ns: u64,
+    pub(super) shedder: LoadShedder,
+    /// Batches that may wait in each queue here.
+    limit: usize,
+}
+
+impl Graph {
+    /// A graph with nothing in it. The doorbells are those of all contexts, by their numbers.
+    pub(crate) fn new(index: ContextIndex, orders: Orders, doorbells: Vec<Doorbell>) -> Graph {
+        Graph {
+            index,
+            nodes: Vec::new(),
+            here: Vec::new(),
+            next: 0,
+            left: 0,
+            ports: Vec::new(),
+            ports_used: 0,
+            fed: Vec::new(),
+            ready: VecDeque::new(),
+            delivered: VecDeque::new(),
+            holds_deliveries: false,
+            waiting: Vec::new(),
+            leaving: Vec::new(),
+            turned: Vec::new(),
+            rung: 0,
+            doorbells,
+            orders,
+            commits: Vec::new(),
+            gauges: Arc::default(),
+            is_short: false,
+            is_stalled: false,
+            short_ns: 0,
+            now_ns: 0,
+            shedder: LoadShedder::default(),
+            limit: QUEUE_BATCHES,
+        }
+    }
+
+    /// Whether nothing is done here.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.ports_used == 0
+    }
+
+    /// Whether a node anywhere reads a stream.
+    #[inline]
+    pub(crate) fn takes(&self, stream: u32) -> bool {
+        self.port(stream).is_some_and(|port| !port.is_unread())
+    }
+
+    /// A batch of a stream arrives from a session, for all that read it. It has waited since `since_ns` at most.
+    pub(crate) fn arrive(&mut self, stream: u32, batch: &Batch, since_ns: u64, ws: &mut Workspace) {
+        if !self.takes(stream) {
+            return;
+        }
+        let mut copy = ws.spares.copy(batch);
+        copy.select_all();
+        copy.since_ns = since_ns;
+        self.deliver(stream, copy, false, ws);
+        self.check_publishers(stream);
+    }
+
+    /// The last publisher of a stream has stopped.
+    pub(crate) fn arrive_end(&mut self, stream: u32) {
+        self.deliver_end(stream);
+    }
+
+    /// Holds the deliveries of a stream back, or no longer.
+    pub(crate) fn hold_delivery(&mut self, stream: u32, is_held: bool) {
+        if let Some(port) = self.port_mut(stream) {
+            port.is_held = is_held;
+        }
+    }
+
+    /// Holds publishers back where there is no room for more.
+    fn check_publishers(&mut self, stream: u32) {
+        if self.room(stream) > 0 {
+            return;
+        }
+        if let Some(port) = self.port_mut(stream)
+            && !std::mem::replace(&mut port.is_blocked, true)
+        {
+            self.turned.push((stream, true));
+            self.await_room(stream);
+        }
+    }
+
+    pub(super) fn await_room(&mut self, stream: u32) {
+        if !self.waiting.contains(&stream) {
+            self.waiting.push(stream);
+        }
+    }
+
+    /// Batches of a stream for which all that withhold credit have room.
+    pub(super) fn room(&mut self, stream: u32) -> usize {
+        let (limit, delivered) = (self.limit, self.delivered.len());
+        let Some(mut port) = self.lift_port(stream) else { return usize::MAX };
+        let mut room = usize::MAX;
+        for id in &port.readers {
+            let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            if !node.policy.drops {
+                let queued = node.input(stream).map_or(0, |input| input.queue.len());
+                room = room.min(limit.saturating_sub(queued));
+            }
+        }
+        for edge in port.edges.iter_mut().filter(|edge| edge.overflow.blocks()) {
+            room = room.min(edge.room());
+        }
+        if port.is_delivered {
+            let is_held = port.is_held || self.holds_deliveries;
+            room = room.min(if is_held { 0 } else { DELIVERED_BATCHES.saturating_sub(delivered) });
+        }
+        if port.next.as_ref().is_some_and(|next| next.after.is_none()) {
+            // What is made here comes after what the markers are awaited for.
+            room = 0;
+        }
+        self.put_port_back(stream, port);
+        room
+    }
+
+    /// Gives a batch to all that take a stream here; the last one gets it, the others get references to its buffers. A
+    /// node that reads it gets it straight away (`direct`), or when it is its turn. Whether anybody takes it.
+    pub(super) fn deliver(&mut self, stream: u32, mut batch: Batch, direct: bool, ws: &mut Workspace) -> bool {
+        let Some(mut port) = self.lift_port(stream).filter(|port| !port.is_unread()) else {
+            ws.spares.keep(batch);
+            return false;
+        };
+        batch.stream = stream;
+        let mut left = port.readers.len() + port.edges.len() + usize::from(port.is_delivered);
+        let mut batch = Some(batch);
+        let mut next = |ws: &mut Workspace, spare: Option<Batch>| {
+            left -= 1;
+            if left == 0 {
+                return batch.take().unwrap_or_default();
+            }
+            let mut copy = spare.unwrap_or_else(|| ws.spares.take());
+            batch.iter().for_each(|batch| copy.clone_from(batch));
+            copy
+        };
+        for edge in &mut port.edges {
+            let spare = edge.spare();
+            let mut copy = next(ws, spare);
+            if direct {
+                copy.since_ns = self.now_ns;
+            }
+            if let Some(spare) = edge.push(copy) {
+                ws.spares.keep(spare);
+            }
+            self.rung |= 1 << edge.to.0;
+            if edge.is_pending() && !self.waiting.contains(&stream) {
+                self.waiting.push(stream);
+            }
+        }
+        if port.is_delivered {
+            self.delivered.push_back(Delivered::Batch(next(ws, None)));
+        }
+        for id in &port.readers {
+            let copy = next(ws, None);
+            match direct {
+                true => self.ready.push_back((*id, copy)),
+                false => self.enqueue(*id, copy, ws),
+            }
+        }
+        self.put_port_back(stream, port);
+        true
+    }
+
+    /// Puts a batch into a node's queue.
+    pub(super) fn enqueue(&mut self, id: NodeId, batch: Batch, ws: &mut Workspace) {
+        let limit = self.limit;
+        let node = self.node_mut(id);
+        debug_assert!(node.is_some(), "a port's readers are here");
+        let Some(node) = node else { return ws.spares.keep(batch) };
+        let drops = node.policy.drops;
+        let Some(input) = node.input(batch.stream) else {
+            debug_assert!(false, "a port's readers read its stream");
+            return ws.spares.keep(batch);
+        };
+        if drops && input.queue.len() >= limit {
+            node.gauges.lose(Loss::QueueFull, batch.len() as u64);
+            return ws.spares.keep(batch);
+        }
+        input.queue.push_back(Item::Batch(batch));
+    }
+
+    /// The end of a stream, for all that take it here.
+    pub(super) fn deliver_end(&mut self, stream: u32) {
+        let Some(mut port) = self.lift_port(stream) else { return };
+        for edge in &mut port.edges {
+            edge.push_control(Item::End);
+            self.rung |= 1 << edge.to.0;
+            if edge.is_pending() && !self.waiting.contains(&stream) {
+                self.waiting.push(stream);
+            }
+        }
+        if port.is_delivered {
+            self.delivered.push_back(Delivered::End(stream));
+        }
+        for id in &port.readers {
+            if let Some(input) = self.node_mut(*id).and_then(|node| node.input(stream)) {
+                input.queue.push_back(Item::End);
+            }
+        }
+        self.put_port_back(stream, port);
+    }
+
+    /// Takes what came by the edges of a stream, as far as there is room for it.
+    pub(super) fn pull(&mut self, stream: u32, ws: &mut Workspace) {
+        for _ in 0..QUEUE_BATCHES {
+            let Some(item) = self.pop_feed(stream, ws) else { return };
+            match item {
+                Item::Batch(batch) => {
+                    if !self.deliver(stream, batch, false, ws) {
+                        // Its readers have gone, and the edge ends with the marker that follows.
+                        continue;
+                    }
+                }
+                Item::End => self.deliver_end(stream),
+                Item::Marker(_) => self.check_port(stream, ws),
+            }
+        }
+    }
+
+    fn pop_feed(&mut self, stream: u32, ws: &mut Workspace) -> Option<Item> {
+        let port = self.port(stream)?;
+        // What is before an awaited marker is taken in, room or not: it holds the same buffers here as in the ring.
+        let awaits_marker = port.next.as_ref().is_some_and(|next| !next.marked_feeds.is_empty());
+        let is_ready = port.feeds.iter().any(|feed| feed.marker.is_none());
+        if !is_ready || !(awaits_marker || self.room(stream) > 0) {
+            return None;
+        }
+        let port = self.port_mut(stream)?;
+        for _ in 0..port.feeds.len() {
+            let at = port.next_feed % port.feeds.len();
+            port.next_feed = port.next_feed.wrapping_add(1);
+            let Some(feed) = port.feeds.get_mut(at).filter(|feed| feed.marker.is_none()) else { continue };
+            match feed.receiver.pop() {
+                Some(item @ Item::Batch(_)) => {
+                    feed.receiver.give_back(ws.spares.take());
+                    return Some(item);
+                }
+                Some(Item::Marker(change)) => {
+                    feed.marker = Some(change);
+                    return Some(Item::Marker(change));
+                }
+                Some(Item::End) => return Some(Item::End),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Moves on what waited for room, and lets publishers go on where there is some.
+    fn tidy_queues(&mut self, ws: &mut Workspace) {
+        // What is on its way goes before what comes, and before its markers.
+        for at in 0..if self.ready.is_empty() { self.fed.len() } else { 0 } {
+            if let Some(stream) = self.fed.get(at).copied() {
+                self.pull(stream, ws);
+            }
+        }
+        if self.waiting.is_empty() && self.leaving.is_empty() {
+            return;
+        }
+        let (mut waiting, half) = (std::mem::take(&mut self.waiting), (self.limit / 2).max(1));
+        waiting.retain(|stream| {
+            let room = self.room(*stream);
+            let rung = &mut self.rung;
+            let Some(port) = self.ports.get_mut(*stream as usize).and_then(Option::as_mut) else { return false };
+            let mut is_pending = false;
+            for edge in port.edges.iter_mut().filter(|edge| edge.is_pending()) {
+                *rung |= u64::from(edge.flush()) << edge.to.0;
+                is_pending |= edge.is_pending();
+            }
+            if port.is_blocked && room >= half {
+                port.is_blocked = false;
+                self.turned.push((*stream, false));
+            }
+            is_pending || port.is_blocked
+        });
+        waiting.append(&mut self.waiting);
+        self.waiting = waiting;
+        let rung = &mut self.rung;
+        self.leaving.retain_mut(|edge| {
+            *rung |= u64::from(edge.flush()) << edge.to.0;
+            edge.is_pending() && !edge.is_closed()
+        });
+    }
+
+    /// A turn begins, at `now_ns`.
+    pub(crate) fn begin_turn(&mut self, now_ns: u64, ws: &mut Workspace) {
+        self.now_ns = now_ns;
+        self.tidy_queues(ws);
+    }
+
+    /// Takes batches from the queues and runs them, for about `slice_ns`. Whether there is more to do at once. Now it
+    /// is `now_ns`.
+    pub(crate) fn serve(&mut self, slice_ns: u32, now_ns: u64, ws: &mut Workspace) -> bool {
+        self.begin_turn(now_ns, ws);
+        let (mut spent, slice) = (0.0, slice_ns as f32);
+        let is_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
+        while !self.ready.is_empty() || !is_over(spent, !self.delivered.is_empty()) {
+            self.now_ns = now_ns + spent as u64;
+            let Some(mut job) = self.next_job(true, ws) else { break };
+            let ran = job.run(ws);
+            spent += self.finish(job, ran, ws);
+        }
+        self.ring();
+        is_over(spent, !self.delivered.is_empty())
+    }
+
+    /// The next item that waits, of the node whose turn it is.
+    pub(super) fn next_waiting(&mut self, ws: &mut Workspace) -> Option<Next> {
+        // Batches that wait elsewhere hold a part of the buffers at most, so the others come back soon.
+        self.is_short =
+            !self.here.is_empty() && !ws.pool.has_free(PIECE_BYTES, SPARE_BUFFERS.min(ws.large_buffers / 8));
+        if self.is_short {
+            self.short_ns = self.now_ns;
+            return None;
+        }
+        self.is_stalled = false;
+        for _ in 0..=self.here.len() {
+            let id = *self.here.get(self.next)?;
+            if self.left > 0
+                && let Some(next) = self.take_from(id, ws)
+            {
+                self.left -= 1;
+                return Some(next);
+            }
+            if !self.ready.is_empty() {
+                return None;
+            }
+            self.turn_to(self.next + 1);
+        }
+        // The next round begins with the first again: how long what comes waits for its node does not depend on where
+        // this one ended.
+        self.turn_to(0);
+        None
+    }
+
+    pub(super) fn turn_to(&mut self, next: usize) {
+        self.next = next % self.here.len().max(1);
+        let next = self.here.get(self.next).copied();
+        self.left = next.and_then(|id| self.node_mut(id)).map_or(1, |node| node.policy.weight.max(1));
+    }
+
+    /// The next item of a node that may be served.
+    #[inline]
+    fn take_from(&mut self, id: NodeId, ws: &mut Workspace) -> Option<Next> {
+        let node = self.node_mut(id)?;
+        if node.waiting() == 0 {
+            self.pull_for(id, ws);
+        }
+        if self.is_stalled(id, ws) {
+            let now_ns = self.now_ns;
+            let node = self.node_mut(id)?;
+            node.stalled_ns = now_ns;
+            let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
+            self.is_stalled |= has_work;
+            if changes {
+                self.check_node(id, ws);
+            }
+            return None;
+        }
+        if !self.ready.is_empty() {
+            // Output that had waited for buffers goes first.
+            return None;
+        }
+        let node = self.node_mut(id)?;
+        let Some((input, item, done)) = node.take_next() else {
+            if node.change.is_some() {
+                self.check_node(id, ws);
+            }
+            return None;
+        };
+        Some(Next { node: id, input, item, done })
+    }
+
+    /// Takes what came by edges for a node.
+    fn pull_for(&mut self, id: NodeId, ws: &mut Workspace) {
+        if self.fed.is_empty() {
+            return;
+        }
+        for at in 0.. {
+            let input = self.node_mut(id).and_then(|node| node.inputs.get(at).map(|input| input.stream));
+            let Some(stream) = input else { return };
+            self.pull(stream, ws);
+        }
+    }
+
+    /// Whether a node may not run now, for a reason other than its context's other work. Output that waited for buffers
+    /// leaves first.
+    pub(super) fn is_stalled(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
+        let has_spill = self.node(id).is_some_and(|node| !node.spill.is_empty());
+        self.lacks_room(id) || (has_spill && !self.unspill(id, ws))
+    }
+
+    /// Whether a node may not run, or its output has no room.
+    pub(super) fn lacks_room(&mut self, id: NodeId) -> bool {
+        let Some(node) = self.node(id) else { return true };
+        let makes = node.makes;
+        match node.condition {
+            Condition::Failed | Condition::Ending => false,
+            Condition::Restarting | Condition::Arriving | Condition::Held => true,
+            Condition::Running => self.room(makes) == 0,
+        }
+    }
+
+    /// When a node, or its context for want of buffers, could last not go on, in ns.
+    pub(super) fn stalled_ns(&self, id: NodeId) -> u64 {
+        self.node(id).map_or(0, |node| node.stalled_ns).max(self.short_ns)
+    }
+
+    /// Sets how many batches may wait in each queue.
+    pub(super) fn limit_queues(&mut self, batches: usize) {
+        self.limit = batches.clamp(1, QUEUE_BATCHES);
+        let edges = self.ports.iter_mut().flatten().flat_map(|port| &mut port.edges);
+        edges.for_each(|edge| edge.set_limit(batches));
+    }
+
+    /// Whether batches wait for room elsewhere, so that the context should check again soon without a doorbell.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.waiting.is_empty()
+            || !self.leaving.is_empty()
+            || self.is_short
+            || self.is_stalled
+            || self.holds_deliveries
+    }
+
+    /// Wakes the contexts into whose rings something was put.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        while self.rung != 0 {
+            let at = self.rung.trailing_zeros() as usize;
+            self.rung &= self.rung - 1;
+            if at != usize::from(self.index.0)
+                && let Some(doorbell) = self.doorbells.get(at)
+            {
+                doorbell.ring();
+            }
+        }
+    }
+
+    pub(super) fn ring_for(&mut self, context: ContextIndex) {
+        self.rung |= 1 << context.0;
+    }
+
+    /// Updates the gauges of waiting batches.
+    pub(crate) fn note_queues(&mut self, ws: &Workspace) {
+        let mut all = 0;
+        for at in 0..self.here.len() {
+            let Some(node) = self.here.get(at).copied().and_then(|id| self.lift(id)) else { continue };
+            let mut waiting = node.waiting() as u64;
+            for input in &node.inputs {
+                let feeds = self.port_mut(input.stream).into_iter().flat_map(|port| &mut port.feeds);
+                waiting += feeds.map(|feed| feed.receiver.waiting() as u64).sum::<u64>();
+            }
+            node.gauges.queued.set(waiting);
+            all += waiting;
+            self.set_node(node);
+        }
+        self.gauges.queued.set(all);
+        self.gauges.buffers_in_use.set(ws.buffers_in_use());
+    }
+}
+
+/// Nodes and ports by their numbers.
+impl Graph {
+    #[inline]
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// A node, taken out to be worked with.
+    #[inline]
+    pub(super) fn lift(&mut self, id: NodeId) -> Option<Box<Node>> {
+        self.nodes.get_mut(id.0 as usize)?.take()
+    }
+
+    #[inline]
+    pub(super) fn set_node(&mut self, node: Box<Node>) {
+        let at = node.id.0 as usize;
+        if self.nodes.len() <= at {
+            self.nodes.resize_with(at + 1, || None);
+        }
+        if let Some(place) = self.nodes.get_mut(at) {
+            *place = Some(node);
+        }
+    }
+
+    #[inline]
+    pub(super) fn port(&self, stream: u32) -> Option<&Port> {
+        self.ports.get(stream as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn port_mut(&mut self, stream: u32) -> Option<&mut Port> {
+        self.ports.get_mut(stream as usize)?.as_deref_mut()
+    }
+
+    /// A port, taken out to be worked with.
+    #[inline]
+    pub(super) fn lift_port(&mut self, stream: u32) -> Option<Box<Port>> {
+        self.ports.get_mut(stream as usize)?.take()
+    }
+
+    #[inline]
+    pub(super) fn put_port_back(&mut self, stream: u32, port: Box<Port>) {
+        let at = stream as usize;
+        if self.ports.len() <= at {
+            self.ports.resize_with(at + 1, || None);
+        }
+        if let Some(place) = self.ports.get_mut(at) {
+            *place = Some(port);
+        }
+    }
+}
+
+const _: () = assert!(MAX_CONTEXTS <= u64::BITS as usize, "contexts that were rung for are bits of a word");
