@@ -61,9 +61,11 @@ pub(crate) enum DropReason {
     HoldFull,
     /// Records for which no conversion came in time.
     HoldExpired,
+    /// Records at which a subscription's query panicked, which is a flaw of the daemon.
+    QueryFailed,
 }
 
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -91,6 +93,7 @@ const NAMES: [&str; 27] = [
     "record_not_convertible",
     "record_hold_full",
     "record_hold_expired",
+    "record_query_failed",
 ];
 
 /// Everything a context counts for itself.
@@ -142,8 +145,8 @@ mod tests {
     fn every_reason_has_its_name() {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
-        counters.drop(DropReason::HoldExpired, 2);
-        assert_eq!(DropReason::HoldExpired as usize, NAMES.len() - 1);
-        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_hold_expired".to_owned(), 2)]);
+        counters.drop(DropReason::QueryFailed, 2);
+        assert_eq!(DropReason::QueryFailed as usize, NAMES.len() - 1);
+        assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

@@ -4,12 +4,14 @@
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::drafts::DraftPacker;
+use crate::graph::run::{Outcome, process};
+use crate::managers::handle::ControlRequest;
 use crate::morph::Route;
 use crate::output::{Arrived, Packer, Payload};
 use crate::peers::{Carrier, Publishing};
 use crate::streams::Stream;
 use crossdock_device::Frame;
-use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_engine::{Handler, Sink};
 use crossdock_mailbox::{Batch, Buffer, Selection, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
@@ -258,7 +260,7 @@ impl Context {
             return false;
         };
         let before = handler.counters().row_errors;
-        let passed = match &mut peer.carrier {
+        let (whole, taken, lost) = match &mut peer.carrier {
             Carrier::Packets(link) => {
                 let mut packer = Packer {
                     open: &mut subscription.open,
@@ -274,10 +276,10 @@ impl Context {
                 };
                 let may_pass = batch.payload_bytes() >= WHOLE_BYTES && stride <= packer.session.packet_bytes();
                 let whole = run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, may_pass);
-                if whole {
+                if whole == Some(true) {
                     packer.flush();
                 }
-                Passed { whole, taken: packer.taken, lost: packer.lost }
+                (whole, packer.taken, packer.lost)
             }
             Carrier::Memory(attached) => {
                 let mut packer = DraftPacker {
@@ -293,27 +295,57 @@ impl Context {
                     taken: 0,
                     lost: 0,
                 };
-                if run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, true) {
+                let whole = run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, true);
+                if whole == Some(true) {
                     for (index, slice) in batch.slices.iter().enumerate() {
                         packer.push_all(batch.slice(index), slice.records as u16);
                     }
                 }
-                Passed { whole: false, taken: packer.taken, lost: packer.lost }
+                (whole.map(|_| false), packer.taken, packer.lost)
             }
         };
-        let errors = handler.counters().row_errors - before;
-        subscription.records_out += passed.taken;
-        subscription.lose(passed.lost);
-        subscription.row_errors += errors;
-        self.counters.drop(DropReason::RowError, errors);
-        self.counters.records_out += passed.taken;
+        let errors = if whole.is_some() { handler.counters().row_errors - before } else { 0 };
         if !was_open && subscription.opened_ns().is_some() {
             self.scratch.opened.push(key);
         }
-        if passed.taken > 0 {
+        self.note_served(key, taken, lost, errors);
+        whole.unwrap_or_else(|| {
+            self.fail_query(key, batch.format, records.saturating_sub(taken));
+            false
+        })
+    }
+
+    /// Counts what a subscription's query made of a batch.
+    #[inline]
+    fn note_served(&mut self, key: usize, taken: u64, lost: u64, errors: u64) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        subscription.records_out += taken;
+        subscription.lose(lost);
+        subscription.row_errors += errors;
+        self.counters.drop(DropReason::RowError, errors);
+        self.counters.records_out += taken;
+        if taken > 0 {
             self.peers.touch(subscription.peer);
         }
-        passed.whole
+    }
+
+    /// A subscription's query has panicked, which is a flaw of the daemon: it sees no more records of this format, and
+    /// nobody else notices.
+    #[cold]
+    fn fail_query(&mut self, key: usize, format: u64, records: u64) {
+        self.counters.drop(DropReason::QueryFailed, records);
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        subscription.lose(records);
+        if let Some(entry) = subscription.entries.iter_mut().find(|entry| entry.format == format) {
+            entry.handler = None;
+        }
+        let (peer, number) = (subscription.peer, subscription.number);
+        let message =
+            "the query failed at a record, by a flaw of the daemon: records of this format are dropped".to_owned();
+        let text = format!("the query `{}`: {message}", subscription.select.sql());
+        self.tell(peer, &Notice::Unreadable { subscription: number, message }.into());
+        // The managers may have ended before.
+        let _ = self.news.send(ControlRequest::QueryFailed(text));
     }
 
     /// A whole batch joins the queue of a subscription over packets by reference.
@@ -390,18 +422,8 @@ impl Context {
     }
 }
 
-/// The result of a batch for one subscription.
-struct Passed {
-    /// It leaves whole, as it came.
-    whole: bool,
-    /// Records that its outgoing packets took.
-    taken: u64,
-    /// Records that could not be taken.
-    lost: u64,
-}
-
 /// Runs a handler over a batch, its results into `sink`; whether the batch is to leave whole instead, which `may_pass`
-/// allows.
+/// allows. Nothing if the handler panicked.
 #[inline]
 fn run(
     handler: &mut dyn Handler,
@@ -409,18 +431,15 @@ fn run(
     selection: &mut Selection,
     sink: &mut impl Sink,
     may_pass: bool,
-) -> bool {
+) -> Option<bool> {
     selection.select_all(batch.len());
-    if handler.process(batch, selection, sink) != Verdict::Forward {
-        return false;
+    match process(handler, batch, selection, sink) {
+        Outcome::Whole if may_pass => return Some(true),
+        Outcome::Whole => selection.iter().for_each(|index| sink.push(batch.record(index))),
+        Outcome::Made => {}
+        Outcome::Panicked => return None,
     }
-    if may_pass && selection.is_all() {
-        return true;
-    }
-    for index in selection.iter() {
-        sink.push(batch.record(index));
-    }
-    false
+    Some(false)
 }
 
 /// Counts a stream's records, and keeps a sample of them.
@@ -477,5 +496,49 @@ pub(crate) fn reason(error: PacketError) -> DropReason {
         PacketError::Kind(_) => DropReason::PacketKind,
         PacketError::Length { .. } => DropReason::PacketLength,
         PacketError::Payload(_) => DropReason::PacketPayload,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_engine::{HandlerCounters, Verdict};
+
+    /// Lets pass what it is made for, or panics.
+    struct Passing {
+        verdict: Option<Verdict>,
+    }
+
+    impl Handler for Passing {
+        fn process(&mut self, batch: &Batch, _: &mut Selection, out: &mut dyn Sink) -> Verdict {
+            let Some(verdict) = self.verdict else {
+                out.push(batch.record(0));
+                // Without what a panic prints.
+                std::panic::resume_unwind(Box::new("as the test wants"))
+            };
+            verdict
+        }
+
+        fn counters(&self) -> HandlerCounters {
+            HandlerCounters::default()
+        }
+    }
+
+    #[test]
+    fn a_query_that_panics_is_reported_and_ends_nothing_else() {
+        let mut pool = crossdock_mailbox::Pool::new(crossdock_mailbox::PoolConfig::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.push_buffer(pool.alloc(16).unwrap().freeze()).unwrap();
+        batch.push_slice(Slice { buffer: 0, start: 0, len: 16, records: 2 }).unwrap();
+        batch.records.extend([0, 8].map(|start| Span { slice: 0, start, len: 8 }));
+        let ran = |verdict, may_pass| {
+            let mut sink: Vec<Vec<u8>> = Vec::new();
+            let ran = run(&mut Passing { verdict }, &batch, &mut Selection::default(), &mut sink, may_pass);
+            (ran, sink.len())
+        };
+        assert_eq!(ran(Some(Verdict::Forward), true), (Some(true), 0));
+        assert_eq!(ran(Some(Verdict::Forward), false), (Some(false), 2));
+        assert_eq!(ran(Some(Verdict::Drop), true), (Some(false), 0));
+        assert_eq!(ran(None, true), (None, 1));
     }
 }

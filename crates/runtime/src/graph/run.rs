@@ -1,5 +1,4 @@
-//! A node at work. [`Job::run`] is the one place where handlers run: on the context's own thread, or, on a g-core,
-//! outside of the graph's lock.
+//! A node at work: on the context's own thread, or, on a g-core, outside of the graph's lock.
 
 use crate::graph::NodeId;
 use crate::graph::build::{PIECE_BYTES, Workspace};
@@ -309,9 +308,15 @@ impl Graph {
     }
 }
 
-/// Runs a handler on the selected records of a batch.
+/// Runs a handler on the selected records of a batch: the one place where the product does. The records that pass
+/// unchanged go to the sink too, unless all of the batch does.
 #[inline]
-fn process(handler: &mut dyn Handler, batch: &Batch, selection: &mut Selection, sink: &mut impl Sink) -> Outcome {
+pub(crate) fn process(
+    handler: &mut dyn Handler,
+    batch: &Batch,
+    selection: &mut Selection,
+    sink: &mut impl Sink,
+) -> Outcome {
     // The state that a handler leaves behind when it panics is discarded with it.
     match catch_unwind(AssertUnwindSafe(|| handler.process(batch, selection, sink))) {
         Ok(Verdict::Forward | Verdict::HandOn) if selection.is_all() => Outcome::Whole,

@@ -64,6 +64,8 @@ pub(crate) enum ControlRequest {
     RemoveQuery(String),
     /// From the context: a subscription's query fits nowhere; the stream and the figures.
     QueryRefused(String),
+    /// From the context: a subscription's query has panicked.
+    QueryFailed(String),
     /// One more kind of native handler.
     AddNative {
         kind: Box<NativeKind>,

@@ -1,5 +1,6 @@
 //! Measures a handler's cost on records of its stream before it is admitted, and collects the records that it makes.
 
+use crate::graph::run::{self, process};
 use crate::managers::watch::MAX_ABANDONED;
 use crate::managers::workbench::{PAUSE, Workbench};
 use crossdock_control::load::Cost;
@@ -308,8 +309,11 @@ impl Sink for Gathered {
 fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
     let mut selection = Selection::all(batch.len());
     let mut gathered = Gathered::default();
-    if matches!(handler.process(batch, &mut selection, &mut gathered), Verdict::Forward | Verdict::HandOn) {
-        selection.iter().for_each(|index| gathered.push(batch.record(index)));
+    match process(handler, batch, &mut selection, &mut gathered) {
+        run::Outcome::Whole => selection.iter().for_each(|index| gathered.push(batch.record(index))),
+        run::Outcome::Made => {}
+        // The measurement ends with it.
+        run::Outcome::Panicked => std::panic::resume_unwind(Box::new("a handler that is measured")),
     }
     gathered.0
 }

@@ -176,6 +176,9 @@ impl Managers {
             ControlRequest::QueryRefused(text) => {
                 self.events.note("refused", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
             }
+            ControlRequest::QueryFailed(text) => {
+                self.events.note("failed", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
+            }
             ControlRequest::Stop => {}
         }
     }

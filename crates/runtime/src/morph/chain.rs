@@ -2,6 +2,7 @@
 //! nothing is allocated.
 
 use crate::graph::build::PIECE_BYTES;
+use crate::graph::run::{Outcome, process};
 use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
 use crossdock_engine::{Handler, SelectHandler, Sink};
@@ -99,6 +100,8 @@ struct Stage {
 enum Work {
     Plan(Plan),
     Handler(Box<dyn Handler + Send>),
+    /// Its handler has panicked.
+    Failed,
 }
 
 impl ChainRun {
@@ -173,9 +176,20 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
         Work::Handler(handler) => {
             let errors = handler.counters().row_errors;
             selection.select_all(batch.len());
-            handler.process(batch, selection, &mut Rows { out, then: then.as_ref(), hand_on: &mut hand_on });
-            hand_on.tally.refused += handler.counters().row_errors - errors;
+            let mut rows = Rows { out, then: then.as_ref(), hand_on: &mut hand_on };
+            match process(&mut **handler, batch, selection, &mut rows) {
+                Outcome::Whole | Outcome::Made => {
+                    hand_on.tally.refused += handler.counters().row_errors - errors;
+                }
+                Outcome::Panicked => {
+                    // A flaw of the daemon: nothing more is converted by it, and nobody else notices.
+                    hand_on.tally.refused += batch.len() as u64;
+                    out.clear();
+                    *work = Work::Failed;
+                }
+            }
         }
+        Work::Failed => hand_on.tally.refused += batch.len() as u64,
     }
     hand_on.all(out);
 }
