@@ -22,7 +22,7 @@ pub(super) const NEWER: f32 = 0.25;
 /// Time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
 const GRACE_NS: f32 = 20_000.0;
 /// Records with which a node begins, as long as it is not known what it makes of one.
-const FIRST_RECORDS: usize = 8;
+const FIRST_RECORDS: usize = 1;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
 

@@ -219,10 +219,11 @@ impl Graph {
     /// Gives a batch to all that take a stream here; the last one gets it, the others get references to its buffers. A
     /// node that reads it gets it straight away (`direct`), or when it is its turn. Whether anybody takes it.
     pub(super) fn deliver(&mut self, stream: u32, mut batch: Batch, direct: bool, ws: &mut Workspace) -> bool {
-        let Some(mut port) = self.lift_port(stream).filter(|port| !port.is_unread()) else {
+        if !self.takes(stream) {
             ws.spares.keep(batch);
             return false;
-        };
+        }
+        let Some(mut port) = self.lift_port(stream) else { return false };
         batch.stream = stream;
         let mut left = port.readers.len() + port.edges.len() + usize::from(port.is_delivered);
         let mut batch = Some(batch);
