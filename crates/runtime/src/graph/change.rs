@@ -325,7 +325,9 @@ impl Graph {
         let may_be_early = match then {
             Then::Stay { instances: Some(instances), .. } => {
                 let fits = |format| instances.iter().any(|instance| instance.format == format) || !node.knows(format);
-                node.waiting_formats().all(fits)
+                // Output of the version before leaves behind the marker then, where its format has to be known still.
+                let is_made = |instance: &Instance| instance.output == node.spill.format;
+                node.waiting_formats().all(fits) && (node.spill.is_empty() || instances.iter().any(is_made))
             }
             Then::Stay { instances: None, .. } | Then::Leave => true,
             Then::End => false,
@@ -438,7 +440,7 @@ impl Graph {
             #[cfg(feature = "bench")]
             Op::Hold { node, is_held } => {
                 if let Some(node) = self.node_mut(*node) {
-                    node.condition = if *is_held { Condition::Held } else { Condition::Running };
+                    node.condition = if *is_held { Condition::Waiting } else { Condition::Running };
                 }
             }
         }

@@ -60,11 +60,8 @@ pub(crate) enum Condition {
     Failed,
     /// It has failed, and its input waits for new instances.
     Restarting,
-    /// It comes from another context, and its input waits for its state.
-    Arriving,
-    /// It is stopped from outside.
-    #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "benchmarks stop nodes"))]
-    Held,
+    /// Its input waits: it comes from another context without its state yet, or a benchmark stops it.
+    Waiting,
     /// It ends, and drops and counts its input until then.
     Ending,
 }
@@ -348,7 +345,7 @@ impl Node {
             (input.done, input.has_ended) = (old.done, old.has_ended);
         }
         self.spill = std::mem::take(&mut before.spill);
-        self.condition = if before.condition == Condition::Arriving { Condition::Running } else { before.condition };
+        self.condition = if before.condition == Condition::Waiting { Condition::Running } else { before.condition };
         self.sampled_from = before.sampled_from;
         (self.ns_per_record, self.out_bytes_per_record) = (before.ns_per_record, before.out_bytes_per_record);
         (lost, before)

@@ -499,7 +499,7 @@ impl Graph {
         let makes = node.makes;
         match node.condition {
             Condition::Failed | Condition::Ending => false,
-            Condition::Restarting | Condition::Arriving | Condition::Held => true,
+            Condition::Restarting | Condition::Waiting => true,
             Condition::Running => self.room(makes) == 0,
         }
     }

@@ -461,7 +461,7 @@ impl Overlay {
                         continue;
                     }
                     let mut node = Box::new(Node::new(id, instances.unwrap_or_default(), placed.makes, &reads));
-                    (node.policy, node.condition) = (placed.policy, Condition::Arriving);
+                    (node.policy, node.condition) = (placed.policy, Condition::Waiting);
                     node.gauges = Arc::clone(&placed.gauges);
                     parts.entry(before.at).or_default().changes.push((id, Then::Leave));
                     parts.entry(placed.at).or_default().nodes.push(node);
