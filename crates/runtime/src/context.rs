@@ -358,6 +358,7 @@ impl Context {
             Carrier::Packets(link) => self.end_link(key, &link, close),
             Carrier::Memory(attached) => {
                 self.counters.detach(why);
+                self.host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
                 attached.end(&mut self.host, &mut self.poller, close);
             }
         }
@@ -378,6 +379,7 @@ impl Context {
             self.remove_subscription(subscription);
         }
         if let Some(attached) = self.peers.attached_mut(key) {
+            self.host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
             attached.leave(&mut self.host, &mut self.poller);
         }
         // What it did not take of its answers is no longer held against it.

@@ -89,7 +89,12 @@ impl Context {
             return;
         }
         self.counters.busy_turns += 1;
-        self.graph.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
+        let end_ns = self.clock.now_ns();
+        self.graph.gauges.busy_ns.add(end_ns.saturating_sub(self.now_ns));
+        let batches = std::mem::take(&mut self.counters.batches_given);
+        if batches > 0 {
+            self.graph.gauges.batch_latency.note(end_ns.saturating_sub(self.since_ns), batches);
+        }
         let device = self.device.counters();
         self.graph.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if self.counters.busy_turns.is_multiple_of(256) {

@@ -1,17 +1,20 @@
 //! The screen of `top`.
 
-use crossdock_runtime::info::{EventInfo, HandlerContextInfo, HandlerInfo, StreamInfo};
+use crossdock_runtime::info::{
+    Described, EventInfo, HandlerContextInfo, HandlerInfo, StreamInfo, SubscriptionInfo, Value,
+};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{
-    Block, Cell, Clear, Padding, Paragraph, Row, Sparkline, StatefulWidget, Table, TableState, Widget,
+    Block, Cell, Clear, Padding, Paragraph, Row, Sparkline, StatefulWidget, Table, TableState, Widget, Wrap,
 };
 
 use super::app::{App, List, Middle, Snapshot};
-use crate::handlers::per_mille_of_core;
+use crate::lists::losses;
 use crate::quantity::{bandwidth, bytes, count, counted};
+use crate::show::{self, core_time};
 
 /// Less than this shows nothing that could be read.
 const LEAST: (u16, u16) = (60, 16);
@@ -25,10 +28,12 @@ bandwidth  what a bounded context may carry more
 queued     batches that wait, of those that may
 ns         time for a record, the mean of the last second
 takes      time of a core in a second
+lost       records dropped, for whatever reason, sampling included
+1 in 8     the handler is sampled: it sees one record in 8
 peak       the most records a second, over any 100 ms
 
 q, Esc, Ctrl-C  quit             Tab ← →  next list
-↑ ↓ Home End    choose a row     s        sort: name, rate, load
+↑ ↓ Home End    choose a row     s        sort: name, rate, load, losses
 p, Space        pause            ?        this help";
 
 /// Draws the screen.
@@ -40,15 +45,17 @@ pub(super) fn draw(app: &mut App, area: Rect, buffer: &mut Buffer) {
     }
     let contexts = u16::try_from(latest.platform.len()).unwrap_or(CONTEXTS).clamp(1, CONTEXTS) + 2;
     let events = (area.height / 5).max(3);
-    let rows = [contexts, 0, 3, events, 1].map(Constraint::Length);
-    let rows = [Constraint::Length(1), rows[0], Constraint::Min(3), rows[2], rows[3], rows[4]];
-    let [title, contexts, middle, history, events, keys] = Layout::vertical(rows).areas(area);
+    let [contexts, detail, history, events, line] = [contexts, 2, 3, events, 1].map(Constraint::Length);
+    let rows = [line, contexts, Constraint::Min(3), detail, history, events, line];
+    let [title, contexts, middle, detail, history, events, keys] = Layout::vertical(rows).areas(area);
     draw_title(app, latest, title, buffer);
     draw_contexts(app, latest, contexts, buffer);
     match app.middle {
         Middle::Handlers => draw_handlers(app, latest, middle, buffer),
         Middle::Streams => draw_streams(app, latest, middle, buffer),
+        Middle::Subscriptions => draw_subscriptions(app, latest, middle, buffer),
     }
+    Paragraph::new(detail_of(app, latest)).wrap(Wrap { trim: true }).render(detail, buffer);
     draw_history(app, history, buffer);
     draw_events(&app.events, events, buffer);
     Paragraph::new(KEYS).style(Style::new().add_modifier(Modifier::DIM)).render(keys, buffer);
@@ -71,11 +78,15 @@ pub(super) fn text(app: &mut App, area: Rect) -> String {
 fn draw_title(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     let (records_in, records_out) = app.total;
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let paused = if app.is_paused { "  paused" } else { "" };
+    let state = match (&app.lost, app.is_paused) {
+        (Some(why), _) => format!("  does not answer: {}", why.lines().next().unwrap_or_default()),
+        (None, true) => "  paused".to_owned(),
+        (None, false) => String::new(),
+    };
     let spans = vec![
         Span::styled("crossdock", bold),
         Span::raw(format!(" {}", latest.io.address)),
-        Span::styled(paused, bold.fg(Color::Yellow)),
+        Span::styled(state, bold.fg(Color::Yellow)),
         Span::raw(format!("  in {}/s  out {}/s", count(records_in), count(records_out))),
         Span::raw(format!("  {} sessions, {} clients", latest.io.sessions, latest.io.clients)),
     ];
@@ -137,7 +148,7 @@ fn context_row(context: &HandlerContextInfo) -> Vec<String> {
     vec![
         context.name.clone(),
         format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0),
-        per_mille_of_core(context.headroom_ns_per_s),
+        core_time(context.headroom_ns_per_s),
         format!("{}/{}", count(context.queued), count(context.queue_bound)),
         count(context.rate_msgs_per_s),
         lost.to_owned() + &context.handlers.join(", "),
@@ -158,7 +169,7 @@ fn draw_handlers(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
     if latest.handlers.is_empty() {
         return Paragraph::new("none: `crossdock handler deploy` makes one").render(inner, buffer);
     }
-    let columns: [Column; 7] = [
+    let columns: [Column; 8] = [
         ("handler", Constraint::Fill(2), false),
         ("place", Constraint::Length(10), false),
         ("path", Constraint::Fill(3), false),
@@ -166,6 +177,7 @@ fn draw_handlers(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
         ("ns", Constraint::Length(6), true),
         ("takes", Constraint::Length(9), true),
         ("queued", Constraint::Length(7), true),
+        ("lost", Constraint::Length(7), true),
     ];
     let rows = latest.handlers.iter().map(handler_row).collect();
     let chosen = (app.list == List::Handlers).then(|| app.chosen(List::Handlers));
@@ -174,6 +186,7 @@ fn draw_handlers(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
 
 fn handler_row(handler: &HandlerInfo) -> Vec<String> {
     let place = match (&*handler.status, &handler.context) {
+        ("running", Some(_)) if handler.sampled > 1 => format!("1 in {}", handler.sampled),
         ("running", Some(context)) => context.clone(),
         (status, _) => status.to_owned(),
     };
@@ -183,8 +196,9 @@ fn handler_row(handler: &HandlerInfo) -> Vec<String> {
         format!("{}→{}", handler.reads.join(","), handler.makes),
         count(handler.rate_msgs_per_s),
         format!("{:.0}", handler.ns_per_record),
-        per_mille_of_core(handler.measured.time_ns_per_s),
+        core_time(handler.measured.time_ns_per_s),
         format!("{}/{}", count(handler.queued), count(handler.queue_bound)),
+        count(losses::of_handler(handler)),
     ]
 }
 
@@ -196,13 +210,14 @@ fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     if latest.streams.is_empty() {
         return Paragraph::new("none: `crossdock publish` makes one").render(inner, buffer);
     }
-    let columns: [Column; 6] = [
-        ("stream", Constraint::Fill(2), false),
-        ("made by", Constraint::Fill(1), false),
+    let columns: [Column; 7] = [
+        ("stream", Constraint::Fill(1), false),
+        ("made by", Constraint::Min(13), false),
         ("records/s", Constraint::Length(10), true),
         ("bytes/s", Constraint::Length(10), true),
         ("peak/s", Constraint::Length(10), true),
-        ("subscribers", Constraint::Length(11), true),
+        ("subs", Constraint::Length(5), true),
+        ("lost", Constraint::Length(9), true),
     ];
     let row = |stream: &StreamInfo| {
         let rate = app.rates.get(&stream.name).copied().unwrap_or_default();
@@ -217,10 +232,81 @@ fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
             bytes(rate.bytes_per_s),
             count(stream.peak_msgs_per_s),
             count(stream.subscriptions.into()),
+            count(losses::of_stream(stream)),
         ]
     };
     let chosen = (app.list == List::Streams).then(|| app.chosen(List::Streams));
     draw_table(&columns, latest.streams.iter().map(row).collect(), chosen, inner, buffer);
+}
+
+fn draw_subscriptions(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let title = format!(" subscriptions ({}), by {} ", latest.subscriptions.len(), app.sort.name());
+    let block = framed(title, app.list == List::Subscriptions);
+    let inner = block.inner(area);
+    block.render(area, buffer);
+    if latest.subscriptions.is_empty() {
+        return Paragraph::new("none: `crossdock subscribe` makes one").render(inner, buffer);
+    }
+    let columns: [Column; 6] = [
+        ("id", Constraint::Length(6), true),
+        ("stream", Constraint::Fill(1), false),
+        ("query", Constraint::Fill(3), false),
+        ("records/s", Constraint::Length(10), true),
+        ("backlog", Constraint::Length(10), true),
+        ("lost", Constraint::Length(9), true),
+    ];
+    let row = |subscription: &SubscriptionInfo| {
+        vec![
+            subscription.id.to_string(),
+            subscription.stream.clone(),
+            subscription.sql.clone(),
+            count(app.sent.get(&subscription.id).copied().unwrap_or(0)),
+            bytes(subscription.backlog_bytes),
+            count(losses::of_subscription(subscription)),
+        ]
+    };
+    let chosen = (app.list == List::Subscriptions).then(|| app.chosen(List::Subscriptions));
+    draw_table(&columns, latest.subscriptions.iter().map(row).collect(), chosen, inner, buffer);
+}
+
+/// What is wrong with what is chosen: losses by reason, sampling, faults and the like, as far as there are any.
+fn detail_of(app: &App, latest: &Snapshot) -> String {
+    fn of<T: Described>(name: &str, report: &T, fields: &[&str]) -> String {
+        let is_some = |field: &&&str| {
+            let value = T::field(field).map(|field| (field.value)(report));
+            value.is_some_and(|value| match value {
+                Value::Text(text) => !text.is_empty(),
+                Value::Histogram(histogram) => histogram.count() > 0,
+                value => value.number().is_some_and(|number| number > 0.0),
+            })
+        };
+        let shown = |field: &&str| {
+            let title = T::field(field).map(|field| field.title()).unwrap_or_default();
+            format!("{title} {}", show::text(report, field))
+        };
+        let shown: Vec<String> = fields.iter().filter(is_some).map(shown).collect();
+        format!("{name}: {}", if shown.is_empty() { "nothing lost".to_owned() } else { shown.join("; ") })
+    }
+    let at = app.chosen(app.list);
+    let detail = match app.list {
+        List::Contexts => latest
+            .platform
+            .get(at)
+            .map(|context| of(&context.name, context, &["lost", "replaced", "batch_wait", "batch_latency"])),
+        List::Handlers => latest.handlers.get(at).map(|handler| {
+            let sampled = ["sampled"].into_iter().filter(|_| handler.sampled > 1);
+            let fields = ["why", "dropped", "row_errors", "faults", "overruns", "batches_shed", "degraded"];
+            of(&handler.name, handler, &fields.into_iter().chain(sampled).collect::<Vec<_>>())
+        }),
+        List::Streams => latest.streams.get(at).map(|stream| {
+            let fields = ["records_unclaimed", "records_malformed", "records_dropped", "row_errors", "held_records"];
+            of(&stream.name, stream, &fields)
+        }),
+        List::Subscriptions => latest.subscriptions.get(at).map(|subscription| {
+            of(&subscription.peer, subscription, &["dropped", "row_errors", "held_records", "handler"])
+        }),
+    };
+    detail.unwrap_or_default()
 }
 
 /// The last minutes of what is chosen, the newest at the right; a column is the most of as many seconds as it stands for.
@@ -301,9 +387,47 @@ mod tests {
         let mut app = app();
         assert!(app.press(KeyCode::Tab));
         let text = screen(&mut app, 80, 24);
-        for expected in ["streams (3)", "late_out", " late ", "2,100,000", "1 publisher ", "80.11 MiB", "4,200,000"] {
+        for expected in [
+            "streams (3)",
+            "A: unclaimed 12,345",
+            "late_out",
+            " late ",
+            "2,100,000",
+            "1 publisher ",
+            "80.11 MiB",
+            "4,200,000",
+        ] {
             assert!(text.contains(expected), "no `{expected}` in\n{text}");
         }
+    }
+
+    #[test]
+    fn losses_sampling_faults_and_overruns_show_and_so_do_subscriptions() {
+        let mut app = app();
+        assert!(app.press(KeyCode::Down));
+        let text = screen(&mut app, 80, 24);
+        for expected in [
+            "narrow              1 in 8",
+            "3/256      13",
+            "narrow: dropped 7 queue_full, 5 sampled; row errors 1; faults 2; over its budget",
+            "4; one record in 8",
+        ] {
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
+        }
+        assert!(app.press(KeyCode::Tab) && app.press(KeyCode::Tab));
+        let text = screen(&mut app, 80, 24);
+        for expected in ["subscriptions (1)", "SELECT flight FROM A", " 500 ", "127.0.0.1:40000: dropped 9"] {
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_said_not_to() {
+        let mut app = app();
+        app.lose("no daemon is running at /run/crossdock.sock\nhint: start one".into());
+        let text = screen(&mut app, 80, 24);
+        assert!(text.contains("crossdock 127.0.0.1:7440  does not answer: no daemon is running at"), "{text}");
+        assert!(text.contains("A→late_out") && !text.contains("hint"), "{text}");
     }
 
     #[test]

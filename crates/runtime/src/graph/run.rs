@@ -118,6 +118,9 @@ impl Graph {
                 Item::End => self.end(id, input),
                 Item::Marker(change) => self.take_marker(id, input, change, ws),
                 Item::Batch(batch) => {
+                    if done == 0 && batch.since_ns > 0 {
+                        self.gauges.batch_wait.note(self.now_ns.saturating_sub(batch.since_ns), 1);
+                    }
                     if sheds {
                         self.shedder.takes(self.now_ns, batch.since_ns, self.stalled_ns(id));
                     }
@@ -193,7 +196,7 @@ impl Graph {
             ws.spares.keep(batch);
             return BATCH_NS;
         };
-        let records = (part.1 - part.0) as u64;
+        let (records, since_ns) = ((part.1 - part.0) as u64, batch.since_ns);
         let took = ns.unwrap_or(node.ns_per_record * records as f32);
         if outcome == Outcome::Panicked {
             // Its output is not handed on, since it may be incomplete; its state is undefined, and goes with it.
@@ -214,7 +217,11 @@ impl Graph {
         if ns.is_some() {
             note_time(&mut node, records, took);
         }
+        node.gauges.busy_ns.add(took as u64);
         self.gauges.handler_ns.add(took as u64 + HANDING_NS_PER_BATCH);
+        if part.1 == batch.len() && since_ns > 0 {
+            self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
+        }
         if left_out > 0 {
             node.gauges.lose(Loss::Sampled, left_out);
         }
@@ -245,7 +252,7 @@ impl Graph {
             return self.hand_on(node, batch, ws);
         }
         node.note_output(ws.builder.out_bytes as f32 / (part.1 - part.0).max(1) as f32);
-        self.take_made(node, output, ws);
+        self.take_made(node, output, batch.since_ns, ws);
         if part.1 < batch.len() {
             node.put_back(input, batch, part.1);
         } else {
@@ -253,11 +260,11 @@ impl Graph {
         }
     }
 
-    /// Hands on what was made; what found no room waits in the node.
-    fn take_made(&mut self, node: &mut Node, output: u64, ws: &mut Workspace) {
+    /// Hands on what was made of a batch that arrived at `since_ns`; what found no room waits in the node.
+    fn take_made(&mut self, node: &mut Node, output: u64, since_ns: u64, ws: &mut Workspace) {
         let mut made = std::mem::take(&mut ws.builder.made);
         for mut batch in made.drain(..) {
-            batch.format = output;
+            (batch.format, batch.since_ns) = (output, since_ns);
             self.hand_on(node, batch, ws);
         }
         ws.builder.made = made;
@@ -290,7 +297,7 @@ impl Graph {
         let mut sink = ws.sink();
         spill.rows().for_each(|row| sink.push(row));
         ws.close();
-        self.take_made(&mut node, spill.format, ws);
+        self.take_made(&mut node, spill.format, 0, ws);
         let is_done = node.spill.is_empty();
         self.set_node(node);
         is_done

@@ -155,7 +155,9 @@ impl Managers {
             report.is_begun = true;
             return Err(report);
         }
-        let took_us = since.elapsed().as_micros() as u64;
+        let took = since.elapsed();
+        self.views.change_time.note(took.as_nanos() as u64, 1);
+        let took_us = took.as_micros() as u64;
         Ok(AppliedInfo { plan: report, took_us })
     }
 
