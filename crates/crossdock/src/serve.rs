@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         None => Config::default(),
     };
     if let Some(listen) = arguments.listen {
-        config.context.set_listen(listen);
+        config.context.listen = listen;
     }
     // While there is no other thread.
     let mut passed = Passed::take()?;

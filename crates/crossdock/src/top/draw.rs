@@ -1,5 +1,7 @@
 //! The screen of `top`.
 
+use std::borrow::Cow;
+
 use crossdock_runtime::info::{
     Described, EventInfo, HandlerContextInfo, HandlerInfo, StreamInfo, SubscriptionInfo, Value,
 };
@@ -14,7 +16,8 @@ use ratatui::widgets::{
 use super::app::{App, List, Middle, Snapshot};
 use crate::lists::losses;
 use crate::quantity::{bandwidth, bytes, count, counted};
-use crate::show::{self, core_time};
+use crate::show;
+use crate::table::Side;
 
 /// Less than this shows nothing that could be read.
 const LEAST: (u16, u16) = (60, 16);
@@ -100,59 +103,103 @@ fn framed(title: String, has_keys: bool) -> Block<'static> {
     Block::new().borders(ratatui::widgets::Borders::TOP).border_style(style).title(title)
 }
 
-/// A column: its heading, its width, whether numbers stand in it.
-type Column = (&'static str, Constraint, bool);
+/// A column: what stands in it, and its width.
+type Column<'a, T> = (Shown<'a, T>, Constraint);
 
-fn draw_table(columns: &[Column], rows: Vec<Vec<String>>, chosen: Option<usize>, area: Rect, buffer: &mut Buffer) {
-    let cell = |text: String, number: bool| {
-        let alignment = if number { Alignment::Right } else { Alignment::Left };
-        Cell::from(Text::from(text).alignment(alignment))
-    };
-    let heading = columns.iter().map(|(heading, _, number)| cell((*heading).to_owned(), *number));
-    let heading = Row::new(heading).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = rows
-        .into_iter()
-        .map(|row| Row::new(row.into_iter().zip(columns).map(|(text, (_, _, number))| cell(text, *number))));
-    let table = Table::new(rows, columns.iter().map(|(_, width, _)| *width))
-        .header(heading)
-        .column_spacing(1)
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    StatefulWidget::render(table, area, buffer, &mut TableState::new().with_selected(chosen));
+/// What stands in a column.
+enum Shown<'a, T> {
+    /// A field, as it is declared.
+    Field(&'static str),
+    /// What is made of several fields, or of two snapshots: a heading, and the text, at this side.
+    Made(&'static str, Side, &'a dyn Fn(&T) -> String),
+}
+
+impl<T: Described> Shown<'_, T> {
+    fn heading(&self) -> (Cow<'static, str>, Side) {
+        match self {
+            Shown::Field(name) => show::Column::<T>::Of(name).heading(),
+            Shown::Made(heading, side, _) => ((*heading).into(), *side),
+        }
+    }
+
+    fn text(&self, report: &T) -> String {
+        match self {
+            Shown::Field(name) => show::text(report, name),
+            Shown::Made(_, _, text) => text(report),
+        }
+    }
+}
+
+/// A list: its place, title and row that is chosen, and what stands there if it is empty.
+struct Frame {
+    area: Rect,
+    title: String,
+    /// The chosen row, where the keys are for this list.
+    chosen: Option<usize>,
+    empty: &'static str,
+}
+
+impl Frame {
+    fn draw<T: Described>(self, columns: &[Column<'_, T>], reports: &[T], buffer: &mut Buffer) {
+        let block = framed(self.title, self.chosen.is_some());
+        let inner = block.inner(self.area);
+        block.render(self.area, buffer);
+        if reports.is_empty() {
+            return Paragraph::new(self.empty).render(inner, buffer);
+        }
+        let cell = |text: String, side: Side| {
+            let alignment = if matches!(side, Side::Right) { Alignment::Right } else { Alignment::Left };
+            Cell::from(Text::from(text).alignment(alignment))
+        };
+        let headings: Vec<(Cow<'static, str>, Side)> = columns.iter().map(|(shown, _)| shown.heading()).collect();
+        let sides: Vec<Side> = headings.iter().map(|(_, side)| *side).collect();
+        let heading = headings.into_iter().map(|(heading, side)| cell(heading.into_owned(), side));
+        let heading = Row::new(heading).style(Style::new().add_modifier(Modifier::BOLD));
+        let row =
+            |report: &T| Row::new(columns.iter().zip(&sides).map(|((shown, _), side)| cell(shown.text(report), *side)));
+        let rows: Vec<Row<'_>> = reports.iter().map(row).collect();
+        let table = Table::new(rows, columns.iter().map(|(_, width)| *width))
+            .header(heading)
+            .column_spacing(1)
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+        StatefulWidget::render(table, inner, buffer, &mut TableState::new().with_selected(self.chosen));
+    }
+}
+
+/// A list's frame.
+fn frame(app: &App, list: List, area: Rect, title: String, empty: &'static str) -> Frame {
+    Frame { area, title, chosen: (app.list == list).then(|| app.chosen(list)), empty }
 }
 
 fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let block = framed(format!(" contexts ({}) ", latest.platform.len()), app.list == List::Contexts);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    let mut columns: Vec<Column> = vec![
-        ("context", Constraint::Min(10), false),
-        ("busy", Constraint::Length(20), false),
-        ("headroom", Constraint::Length(9), true),
-        ("queued", Constraint::Length(9), true),
-        ("records/s", Constraint::Length(10), true),
-        ("handlers", Constraint::Fill(2), false),
+    let left = |context: &HandlerContextInfo| context.headroom_bytes_per_s.map_or_else(|| "-".to_owned(), bandwidth);
+    let mut columns: Vec<Column<'_, HandlerContextInfo>> = vec![
+        (Shown::Field("name"), Constraint::Min(10)),
+        (
+            Shown::Made("busy", Side::Left, &|context| {
+                format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0)
+            }),
+            Constraint::Length(20),
+        ),
+        (Shown::Field("headroom_ns_per_s"), Constraint::Length(9)),
+        (
+            Shown::Made("queued", Side::Right, &|of| format!("{}/{}", count(of.queued), count(of.queue_bound))),
+            Constraint::Length(9),
+        ),
+        (Shown::Field("rate_msgs_per_s"), Constraint::Length(10)),
+        (
+            Shown::Made("handlers", Side::Left, &|context| {
+                let lost = if context.lost.is_some() { "does not answer; " } else { "" };
+                lost.to_owned() + &context.handlers.join(", ")
+            }),
+            Constraint::Fill(2),
+        ),
     ];
-    let mut rows: Vec<Vec<String>> = latest.platform.iter().map(context_row).collect();
     if latest.platform.iter().any(|context| context.capacity_bytes_per_s.is_some()) {
-        columns.insert(3, ("bandwidth", Constraint::Length(10), true));
-        for (row, context) in rows.iter_mut().zip(&latest.platform) {
-            row.insert(3, context.headroom_bytes_per_s.map_or_else(|| "-".to_owned(), bandwidth));
-        }
+        columns.insert(3, (Shown::Made("bandwidth", Side::Right, &left), Constraint::Length(10)));
     }
-    let chosen = (app.list == List::Contexts).then(|| app.chosen(List::Contexts));
-    draw_table(&columns, rows, chosen, inner, buffer);
-}
-
-fn context_row(context: &HandlerContextInfo) -> Vec<String> {
-    let lost = if context.lost.is_some() { "does not answer; " } else { "" };
-    vec![
-        context.name.clone(),
-        format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0),
-        core_time(context.headroom_ns_per_s),
-        format!("{}/{}", count(context.queued), count(context.queue_bound)),
-        count(context.rate_msgs_per_s),
-        lost.to_owned() + &context.handlers.join(", "),
-    ]
+    let title = format!(" contexts ({}) ", latest.platform.len());
+    frame(app, List::Contexts, area, title, "").draw(&columns, &latest.platform, buffer);
 }
 
 /// A bar of `columns` columns, of which a share is full.
@@ -162,111 +209,74 @@ fn bar(share: f64, columns: usize) -> String {
 }
 
 fn draw_handlers(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let block =
-        framed(format!(" handlers ({}), by {} ", latest.handlers.len(), app.sort.name()), app.list == List::Handlers);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    if latest.handlers.is_empty() {
-        return Paragraph::new("none: `crossdock handler deploy` makes one").render(inner, buffer);
-    }
-    let columns: [Column; 8] = [
-        ("handler", Constraint::Fill(2), false),
-        ("place", Constraint::Length(10), false),
-        ("path", Constraint::Fill(3), false),
-        ("records/s", Constraint::Length(10), true),
-        ("ns", Constraint::Length(6), true),
-        ("takes", Constraint::Length(9), true),
-        ("queued", Constraint::Length(7), true),
-        ("lost", Constraint::Length(7), true),
+    let columns: [Column<'_, HandlerInfo>; 8] = [
+        (Shown::Field("name"), Constraint::Fill(2)),
+        (Shown::Made("place", Side::Left, &place), Constraint::Length(10)),
+        (
+            Shown::Made("path", Side::Left, &|handler| format!("{}→{}", handler.reads.join(","), handler.makes)),
+            Constraint::Fill(3),
+        ),
+        (Shown::Field("rate_msgs_per_s"), Constraint::Length(10)),
+        (Shown::Made("ns", Side::Right, &|handler| format!("{:.0}", handler.ns_per_record)), Constraint::Length(6)),
+        (Shown::Field("measured"), Constraint::Length(9)),
+        (
+            Shown::Made("queued", Side::Right, &|of| format!("{}/{}", count(of.queued), count(of.queue_bound))),
+            Constraint::Length(7),
+        ),
+        (Shown::Made("lost", Side::Right, &|of| count(losses::of_handler(of))), Constraint::Length(7)),
     ];
-    let rows = latest.handlers.iter().map(handler_row).collect();
-    let chosen = (app.list == List::Handlers).then(|| app.chosen(List::Handlers));
-    draw_table(&columns, rows, chosen, inner, buffer);
+    let title = format!(" handlers ({}), by {} ", latest.handlers.len(), app.sort.name());
+    let empty = "none: `crossdock handler deploy` makes one";
+    frame(app, List::Handlers, area, title, empty).draw(&columns, &latest.handlers, buffer);
 }
 
-fn handler_row(handler: &HandlerInfo) -> Vec<String> {
-    let place = match (&*handler.status, &handler.context) {
+/// Where a handler runs, unless there is something else to say first.
+fn place(handler: &HandlerInfo) -> String {
+    match (&*handler.status, &handler.context) {
         ("running", Some(_)) if handler.sampled > 1 => format!("1 in {}", handler.sampled),
         ("running", Some(context)) => context.clone(),
         (status, _) => status.to_owned(),
-    };
-    vec![
-        handler.name.clone(),
-        place,
-        format!("{}→{}", handler.reads.join(","), handler.makes),
-        count(handler.rate_msgs_per_s),
-        format!("{:.0}", handler.ns_per_record),
-        core_time(handler.measured.time_ns_per_s),
-        format!("{}/{}", count(handler.queued), count(handler.queue_bound)),
-        count(losses::of_handler(handler)),
-    ]
+    }
 }
 
 fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let block =
-        framed(format!(" streams ({}), by {} ", latest.streams.len(), app.sort.name()), app.list == List::Streams);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    if latest.streams.is_empty() {
-        return Paragraph::new("none: `crossdock publish` makes one").render(inner, buffer);
-    }
-    let columns: [Column; 7] = [
-        ("stream", Constraint::Fill(1), false),
-        ("made by", Constraint::Min(13), false),
-        ("records/s", Constraint::Length(10), true),
-        ("bytes/s", Constraint::Length(10), true),
-        ("peak/s", Constraint::Length(10), true),
-        ("subs", Constraint::Length(5), true),
-        ("lost", Constraint::Length(9), true),
-    ];
-    let row = |stream: &StreamInfo| {
-        let rate = app.rates.get(&stream.name).copied().unwrap_or_default();
+    let rate = |stream: &StreamInfo| app.rates.get(&stream.name).copied().unwrap_or_default();
+    let records = |stream: &StreamInfo| count(rate(stream).records_per_s);
+    let all_bytes = |stream: &StreamInfo| bytes(rate(stream).bytes_per_s);
+    let made_by = |stream: &StreamInfo| {
         let publishers = || match (stream.publishers, stream.blocked) {
             (number, 0) => counted(number.into(), "publisher"),
             (_, blocked) => format!("{} held back", count(blocked.into())),
         };
-        vec![
-            stream.name.clone(),
-            stream.made_by.clone().unwrap_or_else(publishers),
-            count(rate.records_per_s),
-            bytes(rate.bytes_per_s),
-            count(stream.peak_msgs_per_s),
-            count(stream.subscriptions.into()),
-            count(losses::of_stream(stream)),
-        ]
+        stream.made_by.clone().unwrap_or_else(publishers)
     };
-    let chosen = (app.list == List::Streams).then(|| app.chosen(List::Streams));
-    draw_table(&columns, latest.streams.iter().map(row).collect(), chosen, inner, buffer);
+    let columns: [Column<'_, StreamInfo>; 7] = [
+        (Shown::Field("name"), Constraint::Fill(1)),
+        (Shown::Made("made by", Side::Left, &made_by), Constraint::Min(13)),
+        (Shown::Made("records/s", Side::Right, &records), Constraint::Length(10)),
+        (Shown::Made("bytes/s", Side::Right, &all_bytes), Constraint::Length(10)),
+        (Shown::Field("peak_msgs_per_s"), Constraint::Length(10)),
+        (Shown::Field("subscriptions"), Constraint::Length(5)),
+        (Shown::Made("lost", Side::Right, &|of| count(losses::of_stream(of))), Constraint::Length(9)),
+    ];
+    let title = format!(" streams ({}), by {} ", latest.streams.len(), app.sort.name());
+    let empty = "none: `crossdock publish` makes one";
+    frame(app, List::Streams, area, title, empty).draw(&columns, &latest.streams, buffer);
 }
 
 fn draw_subscriptions(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let title = format!(" subscriptions ({}), by {} ", latest.subscriptions.len(), app.sort.name());
-    let block = framed(title, app.list == List::Subscriptions);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    if latest.subscriptions.is_empty() {
-        return Paragraph::new("none: `crossdock subscribe` makes one").render(inner, buffer);
-    }
-    let columns: [Column; 6] = [
-        ("id", Constraint::Length(6), true),
-        ("stream", Constraint::Fill(1), false),
-        ("query", Constraint::Fill(3), false),
-        ("records/s", Constraint::Length(10), true),
-        ("backlog", Constraint::Length(10), true),
-        ("lost", Constraint::Length(9), true),
+    let sent = |of: &SubscriptionInfo| count(app.sent.get(&of.id).copied().unwrap_or(0));
+    let columns: [Column<'_, SubscriptionInfo>; 6] = [
+        (Shown::Field("id"), Constraint::Length(6)),
+        (Shown::Field("stream"), Constraint::Fill(1)),
+        (Shown::Field("sql"), Constraint::Fill(3)),
+        (Shown::Made("records/s", Side::Right, &sent), Constraint::Length(10)),
+        (Shown::Made("backlog", Side::Right, &|of| bytes(of.backlog_bytes)), Constraint::Length(10)),
+        (Shown::Made("lost", Side::Right, &|of| count(losses::of_subscription(of))), Constraint::Length(9)),
     ];
-    let row = |subscription: &SubscriptionInfo| {
-        vec![
-            subscription.id.to_string(),
-            subscription.stream.clone(),
-            subscription.sql.clone(),
-            count(app.sent.get(&subscription.id).copied().unwrap_or(0)),
-            bytes(subscription.backlog_bytes),
-            count(losses::of_subscription(subscription)),
-        ]
-    };
-    let chosen = (app.list == List::Subscriptions).then(|| app.chosen(List::Subscriptions));
-    draw_table(&columns, latest.subscriptions.iter().map(row).collect(), chosen, inner, buffer);
+    let title = format!(" subscriptions ({}), by {} ", latest.subscriptions.len(), app.sort.name());
+    let empty = "none: `crossdock subscribe` makes one";
+    frame(app, List::Subscriptions, area, title, empty).draw(&columns, &latest.subscriptions, buffer);
 }
 
 /// What is wrong with what is chosen: losses by reason, sampling, faults and the like, as far as there are any.
@@ -407,7 +417,7 @@ mod tests {
         assert!(app.press(KeyCode::Down));
         let text = screen(&mut app, 80, 24);
         for expected in [
-            "narrow              1 in 8",
+            "narrow     1 in 8",
             "3/256      13",
             "narrow: dropped 7 queue_full, 5 sampled; row errors 1; faults 2; over its budget",
             "4; one record in 8",
