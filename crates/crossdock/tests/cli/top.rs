@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
@@ -48,7 +47,7 @@ impl Terminal {
             alone.current_dir(directory);
         }
         let program = alone.stdin(slave()).stdout(slave()).stderr(slave()).spawn().unwrap();
-        let keys = File::from(OwnedFd::from(master));
+        let keys = File::from(master);
         let mut reader = keys.try_clone().unwrap();
         let (sender, output) = channel();
         std::thread::spawn(move || {
