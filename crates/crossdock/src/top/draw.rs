@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crossdock_runtime::info::{
-    Described, EventInfo, HandlerContextInfo, HandlerInfo, StreamInfo, SubscriptionInfo, Value,
+    Described, EventInfo, Field, HandlerContextInfo, HandlerInfo, StreamInfo, SubscriptionInfo, Value,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -291,7 +291,7 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
             })
         };
         let shown = |field: &&str| {
-            let title = T::field(field).map(|field| field.title()).unwrap_or_default();
+            let title = T::field(field).map(Field::title).unwrap_or_default();
             format!("{title} {}", show::text(report, field))
         };
         let shown: Vec<String> = fields.iter().filter(is_some).map(shown).collect();
