@@ -112,6 +112,16 @@ impl Input {
         Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, has_ended: false }
     }
 
+    /// The marker of a change comes, behind what waits. With nothing before it, it is reached.
+    pub(crate) fn mark(&mut self, change: u64) {
+        self.is_marked = true;
+        if self.queue.is_empty() {
+            self.is_held = true;
+        } else {
+            self.queue.push_back(Item::Marker(change));
+        }
+    }
+
     fn drain(&mut self) -> u64 {
         let done = std::mem::take(&mut self.done) as u64;
         self.queue.drain(..).map(|item| item.records()).sum::<u64>().saturating_sub(done)
@@ -303,8 +313,18 @@ impl Node {
     /// dropped.
     #[cold]
     pub(crate) fn note_fault(&mut self) {
-        self.condition = if self.policy.restarts { Condition::Restarting } else { Condition::Failed };
+        let ends = self.change.as_ref().is_some_and(|change| matches!(change.then, Then::End));
+        self.condition = if self.policy.restarts && !ends { Condition::Restarting } else { Condition::Failed };
         self.gauges.faults.add(1);
+    }
+
+    /// It changes when it has come to the markers of a change.
+    pub(crate) fn plan(&mut self, change: u64, then: Then) {
+        if matches!(then, Then::End) && self.condition == Condition::Restarting {
+            // Nobody restarts what ends.
+            self.condition = Condition::Failed;
+        }
+        self.change = Some(NodeChange { change, then });
     }
 
     /// Exchanges its instances for new ones; the old ones are in `instances` then. Returns the number of states that were
