@@ -199,9 +199,7 @@ impl Managers {
             self.measure_provisional();
             self.measure_rules();
             self.recompute();
-            if self.overlay.unanswered().is_none() {
-                self.balance();
-            }
+            self.balance();
             self.note_thinned();
             self.admitted_before = self.tell_room();
             self.publish_snapshot();
@@ -238,10 +236,9 @@ impl Managers {
     /// If a context does not answer, the change is finished when it does, and no result is returned now.
     fn on_overlay<T: Default>(&mut self, work: impl FnOnce(&mut Overlay, Wait<'_>) -> Result<T, Unanswered>) -> T {
         let Managers { overlay, watch, .. } = self;
-        let was_finished = overlay.unanswered().is_none();
         let done = work(overlay, &mut Patience { watch, since: Instant::now() });
-        if let (Err(Unanswered(at)), true) = (&done, was_finished) {
-            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished().unwrap_or_default());
+        if let Err(Unanswered(at)) = &done {
+            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished(*at));
             self.events.note("unanswered", About { handler: None, context: Some(&name) }, text);
         }
         done.unwrap_or_default()

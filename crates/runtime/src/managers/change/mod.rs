@@ -108,7 +108,7 @@ impl Managers {
         let since = Instant::now();
         self.resume();
         let mut prepared = self.prepare(wish, discard_state);
-        let hindered = self.unfinished().or_else(|| self.lost_for(&prepared.steps));
+        let hindered = self.lost_for(&prepared.steps);
         prepared.report.refusals.extend(hindered);
         let mut report = prepared.report;
         if !report.refusals.is_empty() {
@@ -148,12 +148,6 @@ impl Managers {
                 report.is_begun = true;
                 return Err(report);
             }
-        }
-        if let Some(why) = self.unfinished() {
-            // It is what is wanted from now on, and what is kept.
-            report.refusals.push(why);
-            report.is_begun = true;
-            return Err(report);
         }
         let took_us = since.elapsed().as_micros() as u64;
         Ok(AppliedInfo { plan: report, took_us })

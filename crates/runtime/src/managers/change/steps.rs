@@ -101,8 +101,8 @@ impl Managers {
         };
         let name = self.watch.name(at).to_owned();
         let why = match is_begun {
-            true => self.unfinished().unwrap_or_default(),
-            false => self.lost_text(at).unwrap_or_else(|| format!("context {name} does not answer")),
+            true => self.unfinished(at),
+            false => self.lost_text(at).unwrap_or_else(|| self.unfinished(at)),
         };
         self.events.note("unanswered", About { handler: None, context: Some(&name) }, why.clone());
         Err(Failed { why, is_begun })
@@ -458,9 +458,6 @@ impl Managers {
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
         self.note_turned();
-        if self.overlay.unanswered().is_some() {
-            return;
-        }
         let failed: Vec<(String, u64)> = self
             .handlers
             .iter()
