@@ -61,9 +61,9 @@ pub trait Handler: Send {
     /// What it has done so far.
     fn counters(&self) -> HandlerCounters;
 
-    /// Reads through what it runs with, so that this core has it at hand when the first batch comes: it was made on another.
-    /// Nothing changes.
-    fn warm(&self) {}
+    /// Reads through what it runs with, and writes what it writes as it is, so that this core has both at hand when the
+    /// first batch comes: it was made on another. Nothing changes.
+    fn warm(&mut self) {}
 
     /// What its state is, if it keeps any between batches: a name and a version of the layout, and what else the layout
     /// depends on, such as `tally/1 carrier char[2]`. The same before and after state was handed over.

@@ -25,6 +25,7 @@ mod native;
 mod program;
 mod project;
 mod select;
+mod warm;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
 pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};

@@ -61,25 +61,24 @@ impl Part {
     }
 
     /// Reads through a piece of it, so that this core has that at hand when it takes effect; whether there is one.
-    fn warm(&self, piece: usize) -> bool {
-        let new = self.nodes.iter().flat_map(|node| &node.instances);
-        let staying = self.changes.iter().filter_map(|(_, then)| match then {
-            Then::Stay { instances, reads, .. } => {
-                black_box(reads.first().copied());
-                instances.as_deref()
-            }
-            Then::Leave | Then::End => None,
-        });
-        let mut handlers = new.chain(staying.flatten()).filter_map(|instance| instance.handler.as_deref());
+    fn warm(&mut self, piece: usize) -> bool {
         if let Some(port) = self.ports.get(piece) {
             black_box((port.stream, port.is_delivered, port.readers.len(), port.ended_feeds.len()));
             black_box((port.readers.first().copied(), port.marked_readers.first().copied()));
             black_box((port.marked_edges.first().copied(), port.marked_feeds.first().copied()));
             return true;
         }
+        let new = self.nodes.iter_mut().flat_map(|node| &mut node.instances);
+        let staying = self.changes.iter_mut().filter_map(|(_, then)| match then {
+            Then::Stay { instances, reads, .. } => {
+                black_box(reads.first().copied());
+                instances.as_deref_mut()
+            }
+            Then::Leave | Then::End => None,
+        });
+        let mut handlers = new.chain(staying.flatten()).filter_map(|instance| instance.handler.as_deref_mut());
         let handler = handlers.nth(piece - self.ports.len());
-        handler.into_iter().for_each(Handler::warm);
-        handler.is_some()
+        handler.map(Handler::warm).is_some()
     }
 }
 
@@ -300,7 +299,7 @@ impl Graph {
 
     fn take_step(&mut self, step: Step) {
         match step {
-            Step::Warm { number, part, piece } => match part.warm(piece) {
+            Step::Warm { number, mut part, piece } => match part.warm(piece) {
                 true => self.orders.steps.push_front(Step::Warm { number, part, piece: piece + 1 }),
                 false => {
                     self.orders.prepared.push(part);

@@ -230,6 +230,7 @@ impl Overlay {
     }
 
     /// The context for which an unfinished change waits, if there is one.
+    #[cfg(test)]
     pub(crate) fn unanswered(&self) -> Option<ContextIndex> {
         self.unfinished.first().map(Committing::awaits)
     }
