@@ -209,8 +209,8 @@ impl Graph {
             let is_held = port.is_held || self.holds_deliveries;
             room = room.min(if is_held { 0 } else { DELIVERED_BATCHES.saturating_sub(delivered) });
         }
-        if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next)) {
-            // What is made here from now on comes after the marker, which waits for others' markers or for its turn.
+        if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next) && port.awaits_change(next)) {
+            // What is made here from now on comes after the marker.
             room = 0;
         }
         self.put_port_back(stream, port);
