@@ -79,12 +79,12 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod carrier;
 mod conversions;
 mod error;
 mod incoming;
 mod keeper;
 mod link;
-mod memory;
 mod node;
 mod outgoing;
 mod packing;
@@ -92,7 +92,6 @@ mod publisher;
 mod settings;
 mod shared;
 mod subscriber;
-mod udp;
 mod watch;
 
 pub use conversions::{Converter, ConverterBuilder, ConverterWanted, FormatRef};

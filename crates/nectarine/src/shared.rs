@@ -195,7 +195,7 @@ impl Client {
             let mut inner = self.shared.lock();
             inner.woke(&self.waker);
             // The socket is read when the poller says so, which saves the system call that would find nothing.
-            if receive || inner.link.hears_freely() {
+            if receive || inner.link.is_polled() {
                 inner.drive();
             } else {
                 inner.drive_without_receiving();

@@ -292,8 +292,8 @@ impl Subscriber {
     /// What an arrival means to the application; some only to this library.
     fn event(&mut self, incoming: Incoming) -> Result<Option<Event>, Error> {
         Ok(match incoming {
-            Incoming::Records { arrived, end_seq } => {
-                self.consumed_seq = end_seq;
+            Incoming::Records(arrived) => {
+                self.consumed_seq = arrived.end_seq;
                 Some(Event::Records(self.records(arrived)?))
             }
             Incoming::Reconnected => Some(Event::Reconnected),
@@ -327,7 +327,7 @@ impl Subscriber {
 
     /// Checks records that arrived.
     fn records(&self, arrived: Arrived) -> Result<Records, Error> {
-        let Arrived { bytes, header, spans } = arrived;
+        let Arrived { bytes, header, spans, .. } = arrived;
         let Some(format) = self.formats.iter().find(|f| f.id().0 == header.format) else {
             return Err(Error::Malformed(format!("format {:016x} was never announced", header.format)));
         };
@@ -361,10 +361,8 @@ fn id_of(text: &str) -> Result<FormatId, Error> {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         let link = &mut self.client.shared.lock().link;
-        if link.attachment().is_some() {
-            // The attachment lasts as long as records of it are in the application's hands; the subscription does not.
-            link.ask(Request::Unsubscribe { id: NOBODY, subscription: SUBSCRIPTION });
-        }
+        // An attachment lasts as long as records of it are in the application's hands; the subscription does not.
+        link.ask(Request::Unsubscribe { id: NOBODY, subscription: SUBSCRIPTION });
         link.say_close();
     }
 }

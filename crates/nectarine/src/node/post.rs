@@ -62,7 +62,7 @@ impl Post {
                     self.asked.clear();
                 }
                 // A node neither publishes nor subscribes.
-                Incoming::Notice(_) | Incoming::Records { .. } | Incoming::Subscribed { .. } => {}
+                Incoming::Notice(_) | Incoming::Records(_) | Incoming::Subscribed { .. } => {}
             }
         }
     }

@@ -125,7 +125,7 @@ impl RemoteWriter {
         let bytes = std::mem::replace(&mut put.bytes, Bytes::new(Vec::new())).into_vec();
         let mut inner = client.shared.lock();
         place.check(&mut inner)?;
-        inner.link.enqueue(Outgoing::Message { number: place.number, bytes });
+        inner.link.enqueue(Outgoing::message(place.number, bytes));
         inner.link.transmit();
         client.leave(&mut inner);
         Ok(())
