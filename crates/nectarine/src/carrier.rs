@@ -8,6 +8,9 @@
 pub(crate) mod memory;
 pub(crate) mod udp;
 
+#[cfg(test)]
+pub(crate) mod conformance;
+
 use crate::incoming::Heard;
 use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
 use crate::settings::Transport;

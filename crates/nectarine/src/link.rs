@@ -4,6 +4,9 @@
 //! sends what is due. It never blocks; who waits does so outside, on the carrier's descriptor, until [`Link::due_ns`].
 //! Which carrier it is matters only to [`Link::connect`], which chooses it.
 
+#[cfg(test)]
+mod tests;
+
 use crate::carrier::memory::Memory;
 use crate::carrier::udp::Udp;
 use crate::carrier::{Carrier, Closed};
@@ -110,7 +113,13 @@ impl Link {
     pub(crate) fn new(settings: Settings) -> Result<Link, Error> {
         let place = Place::of(&settings)?;
         let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let mut link = Link {
+        let mut link = Link::unconnected(settings, place);
+        link.connect(0, timeout_ns)?;
+        Ok(link)
+    }
+
+    fn unconnected(settings: Settings, place: Place) -> Link {
+        Link {
             carrier: Box::new(Closed(settings.transport)),
             settings,
             place,
@@ -131,9 +140,7 @@ impl Link {
             changed: false,
             idler: Idler::new(SPIN_NS),
             heard: Vec::new(),
-        };
-        link.connect(0, timeout_ns)?;
-        Ok(link)
+        }
     }
 
     /// Now, in ns since the link was made.
