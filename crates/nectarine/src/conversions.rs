@@ -1,10 +1,11 @@
 //! Conversions between the formats of a stream: offering them, taking them back, hearing which are wanted.
 
+use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::incoming::Incoming;
 use crate::link::NOBODY;
 use crate::settings::{Settings, setting_methods};
-use crate::shared::{Client, Inner, Interrupter};
+use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::{FormatName, Notice, Request};

@@ -1,11 +1,12 @@
 //! Publishing a stream.
 
+use crate::client::{Client, Interrupter};
 use crate::conversions::{self, ConverterWanted, FormatRef};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::packing::Packing;
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Inner, Interrupter};
+use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;

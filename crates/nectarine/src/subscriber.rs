@@ -1,11 +1,11 @@
 //! Receiving what a query selects.
 
+use crate::client::{Client, Interrupter};
 use crate::conversions::FormatRef;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Incoming};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Interrupter};
 use crossdock_format::{Format, FormatId, Record};
 use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::{Notice, Request};

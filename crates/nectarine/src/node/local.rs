@@ -1,39 +1,39 @@
 //! The sides of a mailbox whose messages go by shared memory: the host interface's own, in this interface's words.
 
-use super::Core;
-use super::post::Place;
+use super::open_side::OpenSide;
+use super::session::NodeSession;
 use crate::error::Error;
 use crossdock_mailbox::client::{self, MailboxError, Message, Put, Wait};
 use std::sync::Arc;
 
 /// What both sides keep beside the side itself.
-pub(super) struct Side {
-    core: Arc<Core>,
-    place: Place,
+pub(super) struct LocalSide {
+    session: Arc<NodeSession>,
+    side: OpenSide,
 }
 
-impl Side {
-    pub(super) fn new(core: Arc<Core>, place: Place) -> Side {
-        Side { core, place }
+impl LocalSide {
+    pub(super) fn new(session: Arc<NodeSession>, side: OpenSide) -> LocalSide {
+        LocalSide { session, side }
     }
 
     pub(super) fn mailbox(&self) -> &str {
-        &self.place.mailbox
+        &self.side.mailbox
     }
 
     /// Whether messages can be handed from one to the other within the attachment.
-    fn is_with(&self, other: &Side) -> bool {
-        Arc::ptr_eq(&self.core, &other.core) && self.place.session == other.place.session
+    fn is_with(&self, other: &LocalSide) -> bool {
+        Arc::ptr_eq(&self.session, &other.session) && self.side.session == other.side.session
     }
 
     #[cold]
     fn error(&self, error: MailboxError) -> Error {
         match error {
             MailboxError::Gone { reason, again: true } => {
-                Error::Lost { addr: self.core.settings.addr.clone(), reason: reason.to_string() }
+                Error::Lost { addr: self.session.settings.addr.clone(), reason: reason.to_string() }
             }
             MailboxError::Closed { reason } => {
-                Error::MailboxClosed { mailbox: self.place.mailbox.clone(), reason: reason.to_string() }
+                Error::MailboxClosed { mailbox: self.side.mailbox.clone(), reason: reason.to_string() }
             }
             other => other.into(),
         }
@@ -53,7 +53,7 @@ impl Side {
 /// The writing side.
 pub(super) struct LocalWriter {
     pub(super) writer: client::Writer,
-    pub(super) side: Side,
+    pub(super) side: LocalSide,
 }
 
 impl LocalWriter {
@@ -77,7 +77,7 @@ impl LocalWriter {
 /// The reading side.
 pub(super) struct LocalReader {
     pub(super) reader: client::Reader,
-    pub(super) side: Side,
+    pub(super) side: LocalSide,
 }
 
 impl LocalReader {
@@ -100,6 +100,6 @@ impl LocalReader {
 
     #[inline]
     pub(super) fn enqueue(&mut self, message: Message, to: &LocalWriter) -> Result<(), Error> {
-        self.reader.enqueue(message, to.side.place.number).map_err(|error| self.side.error(error))
+        self.reader.enqueue(message, to.side.side.number).map_err(|error| self.side.error(error))
     }
 }

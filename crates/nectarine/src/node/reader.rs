@@ -3,8 +3,8 @@
 use super::local::LocalReader;
 use super::remote::{RemoteMessage, RemoteReader};
 use super::writer::{Writer, WriterSide};
+use crate::client::Interrupter;
 use crate::error::Error;
-use crate::shared::Interrupter;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::Deref;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use super::local::LocalWriter;
 use super::remote::{RemotePut, RemoteWriter};
+use crate::client::Interrupter;
 use crate::error::Error;
-use crate::shared::Interrupter;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
