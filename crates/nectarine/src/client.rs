@@ -1,6 +1,7 @@
 //! One thread's end of a link: how it waits, and how it is interrupted.
 
 use crate::error::Error;
+use crate::incoming::Answer;
 use crate::keeper::Keeper;
 use crate::link::Link;
 use crate::settings::Settings;
@@ -8,6 +9,7 @@ use crate::shared::{Inner, Shared, Waker};
 use crate::watch::Watch;
 use crossdock_device::{Idle, Idler, nap};
 use crossdock_mailbox::client;
+use crossdock_transport::Request;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +30,16 @@ impl Client {
         let shared = Arc::new(Shared::new(Link::new(settings)?));
         let keeper = Arc::new(Keeper::start(Arc::clone(&shared))?);
         Client::with(shared, keeper)
+    }
+
+    /// The same, and waits until the first session stands.
+    ///
+    /// # Errors
+    /// Nobody answers, or the daemon lets nobody in.
+    pub(crate) fn connect(settings: Settings) -> Result<Client, Error> {
+        let mut client = Client::new(settings)?;
+        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        Ok(client)
     }
 
     fn with(shared: Arc<Shared>, keeper: Arc<Keeper>) -> Result<Client, Error> {
@@ -102,6 +114,28 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Sends a request in the session that stands, and waits for its answer. Also returns the session's number.
+    ///
+    /// # Errors
+    /// The daemon refuses, no session stands, or it is lost before the answer comes.
+    pub(crate) fn ask(&mut self, request: impl FnOnce(&mut Inner, u32) -> Request) -> Result<(Answer, u64), Error> {
+        let (id, session) = {
+            let mut inner = self.shared.lock();
+            inner.link.check_up()?;
+            let id = inner.link.request_id();
+            let request = request(&mut inner, id);
+            inner.link.ask(request);
+            (id, inner.link.session())
+        };
+        let answer = self.wait(None, |inner| match inner.link.answer(id) {
+            Some(answer) => Some(answer),
+            None if !inner.link.is_up() || inner.link.session() != session => Some(Err(inner.link.lost())),
+            None => None,
+        })?;
+        let answer = answer.ok_or_else(|| Error::Malformed("no answer came".to_owned()))??;
+        Ok((answer, session))
     }
 
     /// What `done` has now, after a look at what has arrived; does not wait.

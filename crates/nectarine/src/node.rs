@@ -1,6 +1,7 @@
 //! Mailboxes and tasks on a named node, local or remote (Nectar paper, sections 3.3 and 3.5): one interface, whichever way the
 //! messages go.
 
+mod carried;
 mod local;
 mod open_side;
 mod reader;
@@ -15,15 +16,14 @@ use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::post::{AHEAD, Post};
 use crate::settings::{Settings, Transport, setting_methods};
+use carried::Carried;
 use crossdock_mailbox::client::{Attachment, Condition, SyncWord, Wait};
 use crossdock_mailbox::{ConditionAddress, SyncAddress};
 use crossdock_transport::{Implementation, Request, Side};
-use local::{LocalReader, LocalSide, LocalWriter};
-use reader::ReaderSide;
+use local::{Local, LocalReader, LocalWriter};
 use remote::{RemoteReader, RemoteWriter};
 use session::NodeSession;
 use std::sync::Arc;
-use writer::WriterSide;
 
 /// Sets up a [`Node`].
 #[derive(Clone, Debug)]
@@ -39,9 +39,8 @@ impl NodeBuilder {
     /// # Errors
     /// Nobody answers, or the daemon lets nobody in.
     pub fn connect(self) -> Result<Node, Error> {
-        let mut client = Client::new(self.settings.clone())?;
+        let client = Client::connect(self.settings.clone())?;
         client.shared.lock().post = Some(Post::default());
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
         Ok(Node { session: Arc::new(NodeSession::new(self.settings, client)) })
     }
 }
@@ -182,9 +181,9 @@ impl Node {
         Ok(Writer(match attachment {
             Some(attachment) => {
                 let writer = attachment.writer(opened.number, opened.port)?;
-                WriterSide::Local(LocalWriter { writer, side: LocalSide::new(session, side) })
+                Carried::Memory(LocalWriter { writer, open: Local::new(session, side) })
             }
-            None => WriterSide::Remote(RemoteWriter::new(session, side)?),
+            None => Carried::Packets(RemoteWriter::new(session, side)?),
         }))
     }
 
@@ -207,9 +206,9 @@ impl Node {
         Ok(Reader(match attachment {
             Some(attachment) => {
                 let reader = attachment.reader(opened.number, opened.port)?;
-                ReaderSide::Local(LocalReader { reader, side: LocalSide::new(session, side) })
+                Carried::Memory(LocalReader { reader, open: Local::new(session, side) })
             }
-            None => ReaderSide::Remote(RemoteReader::new(session, side)?),
+            None => Carried::Packets(RemoteReader::new(session, side)?),
         }))
     }
 

@@ -62,8 +62,7 @@ impl PublisherBuilder {
     pub fn connect(self) -> Result<Publisher, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
         let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
-        let mut client = Client::new(self.settings)?;
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let mut client = Client::connect(self.settings)?;
         let id = {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();

@@ -75,8 +75,7 @@ impl SubscriberBuilder {
     /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
     pub fn connect(self) -> Result<Subscriber, Error> {
         let sql = self.sql.clone().ok_or(Error::Incomplete("a subscriber needs a query"))?;
-        let mut client = Client::new(self.settings.clone())?;
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let client = Client::connect(self.settings.clone())?;
         {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();

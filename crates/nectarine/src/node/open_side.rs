@@ -33,10 +33,10 @@ impl OpenSide {
 
     /// Why nothing more comes from it and goes into it; `None` as long as something may.
     fn end(&self, inner: &mut Inner) -> Option<Error> {
-        if let Some(fault) = inner.link.fault() {
-            return Some(fault);
+        if let Err(error) = inner.link.check_up() {
+            return Some(error);
         }
-        if !inner.link.is_up() || self.session != inner.link.session() {
+        if self.session != inner.link.session() {
             return Some(inner.link.lost());
         }
         let closed = |reason: String| Some(Error::MailboxClosed { mailbox: self.mailbox.clone(), reason });

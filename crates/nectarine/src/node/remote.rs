@@ -1,14 +1,15 @@
 //! The sides of a mailbox whose messages go by packets.
 
+use super::carried::Carried;
 use super::open_side::OpenSide;
 use super::session::NodeSession;
-use crate::client::Client;
+use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::outgoing::Outgoing;
 use crate::shared::Shared;
 use crossdock_mailbox::client::Wait;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -91,8 +92,8 @@ impl RemoteWriter {
         Open::new(session, side).map(RemoteWriter)
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.0.client
+    pub(super) fn interrupter(&self) -> Interrupter {
+        self.0.client.interrupter()
     }
 
     pub(super) fn mailbox(&self) -> &str {
@@ -100,17 +101,17 @@ impl RemoteWriter {
     }
 
     /// `None` when the time is over.
-    pub(super) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Option<RemotePut>, Error> {
+    pub(super) fn begin_put<M>(&mut self, bytes: usize, wait: Wait) -> Result<Option<Carried<M, RemotePut>>, Error> {
         check_length(bytes)?;
         let Open { client, side, .. } = &mut self.0;
         let may_put = client.wait(timeout(wait), |inner| side.may_put(inner))?.transpose()?;
-        Ok(may_put.map(|()| self.new_put(bytes)))
+        Ok(may_put.map(|()| Carried::Packets(self.new_put(bytes))))
     }
 
-    pub(super) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<RemotePut>, Error> {
+    pub(super) fn try_begin_put<M>(&mut self, bytes: usize) -> Result<Option<Carried<M, RemotePut>>, Error> {
         check_length(bytes)?;
         let may_put = self.0.client.look(|inner| self.0.side.may_put(inner)).transpose()?;
-        Ok(may_put.map(|()| self.new_put(bytes)))
+        Ok(may_put.map(|()| Carried::Packets(self.new_put(bytes))))
     }
 
     fn new_put(&self, bytes: usize) -> RemotePut {
@@ -163,15 +164,21 @@ pub(super) struct RemotePut {
     home: Option<Home>,
 }
 
-impl RemotePut {
-    pub(super) fn bytes(&self) -> &[u8] {
+impl Deref for RemotePut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         self.bytes.get()
     }
+}
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+impl DerefMut for RemotePut {
+    fn deref_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut()
     }
+}
 
+impl RemotePut {
     pub(super) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
         self.bytes.adjust(prefix, suffix)
     }
@@ -193,8 +200,8 @@ impl RemoteReader {
         Open::new(session, side).map(RemoteReader)
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.0.client
+    pub(super) fn interrupter(&self) -> Interrupter {
+        self.0.client.interrupter()
     }
 
     pub(super) fn mailbox(&self) -> &str {
@@ -202,15 +209,15 @@ impl RemoteReader {
     }
 
     /// `None` when the time is over.
-    pub(super) fn begin_get(&mut self, wait: Wait) -> Result<Option<RemoteMessage>, Error> {
+    pub(super) fn begin_get<M>(&mut self, wait: Wait) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
         let Open { client, side, .. } = &mut self.0;
         let message = client.wait(timeout(wait), |inner| side.get(inner))?.transpose()?;
-        Ok(message.map(|bytes| self.message(bytes)))
+        Ok(message.map(|bytes| Carried::Packets(self.message(bytes))))
     }
 
-    pub(super) fn try_begin_get(&mut self) -> Result<Option<RemoteMessage>, Error> {
+    pub(super) fn try_begin_get<M>(&mut self) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
         let message = self.0.client.look(|inner| self.0.side.get(inner)).transpose()?;
-        Ok(message.map(|bytes| self.message(bytes)))
+        Ok(message.map(|bytes| Carried::Packets(self.message(bytes))))
     }
 
     fn message(&self, bytes: Vec<u8>) -> RemoteMessage {
@@ -224,11 +231,15 @@ pub(super) struct RemoteMessage {
     home: Home,
 }
 
-impl RemoteMessage {
-    pub(super) fn bytes(&self) -> &[u8] {
+impl Deref for RemoteMessage {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         self.bytes.get()
     }
+}
 
+impl RemoteMessage {
     pub(super) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
         self.bytes.adjust(prefix, suffix)
     }

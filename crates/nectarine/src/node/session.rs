@@ -48,37 +48,16 @@ impl NodeSession {
     fn ask_after(&self, request: impl FnOnce(&mut Post, u32) -> Request) -> Result<(Answer, u64), Error> {
         let mut client = self.client();
         let up = client.wait(Some(self.settings.connect_timeout), |inner| inner.link.is_up().then_some(()))?;
-        let (id, session) = {
-            let mut inner = client.shared.lock();
-            if up.is_none() {
-                return Err(inner.link.lost());
-            }
-            let id = inner.link.request_id();
-            let request = match &mut inner.post {
-                Some(post) => request(post, id),
-                None => request(&mut Post::default(), id),
-            };
-            inner.link.ask(request);
-            (id, inner.link.session())
-        };
-        let answer = client.wait(None, |inner| match inner.link.answer(id) {
-            Some(answer) => Some(answer),
-            None if !inner.link.is_up() || inner.link.session() != session => Some(Err(inner.link.lost())),
-            None => None,
-        })?;
-        let answer = answer.ok_or_else(|| Error::Malformed("no answer came".to_owned()))??;
-        Ok((answer, session))
+        if up.is_none() {
+            return Err(client.shared.lock().link.lost());
+        }
+        client.ask(|inner, id| request(inner.post.get_or_insert_default(), id))
     }
 
     /// The attachment of the session that stands.
     pub(super) fn attachment(&self, what: &'static str) -> Result<Attachment, Error> {
         let inner = self.shared.lock();
-        if let Some(fault) = inner.link.fault() {
-            return Err(fault);
-        }
-        if !inner.link.is_up() {
-            return Err(inner.link.lost());
-        }
+        inner.link.check_up()?;
         let attachment = inner.link.attachment().cloned();
         attachment.ok_or_else(|| Error::NotLocal { what, addr: self.settings.addr.clone() })
     }
