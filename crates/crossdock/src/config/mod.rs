@@ -19,7 +19,7 @@ pub(crate) use self::context::ContextSection;
 pub(crate) use self::host::{AttachSection, HostSection, MailboxSection, NodeSection, ServicesSection, TaskSection};
 pub(crate) use self::morph::MorphSection;
 pub(crate) use self::platform::{HandlerSection, PlatformSection};
-use self::values::{auto_or_path, off_or_loopback};
+use self::values::{auto_or_path, off_or_loopback, off_or_path};
 use crate::failure::{Failure, Outcome};
 
 /// The example, which documents every key; its defaults are the program's, which a test sees to.
@@ -70,6 +70,9 @@ pub(crate) struct ControlSection {
     /// The loopback TCP address of the HTTP API, if it has one.
     #[serde(deserialize_with = "off_or_loopback")]
     pub(crate) http: Option<SocketAddr>,
+    /// The file with the token for changes over TCP, if these may be; relative to the configuration's directory.
+    #[serde(deserialize_with = "off_or_path")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// `[log]`.
@@ -270,6 +273,7 @@ mod tests {
             ("[control]\nhttp = \"0.0.0.0:80\"", ":2:8: ", "loopback"),
             ("[control]\nhttp = \"there\"", ":2:8: ", "127.0.0.1:7441"),
             ("[control]\nsocket = \"\"", ":2:10: ", "path"),
+            ("[control]\ntoken_file = \"\"", ":2:14: ", "\"off\" or a path"),
             ("[[handler]]\nname = \"a\"\nstuck_after = \"2\"", ":3:15: ", "500ms"),
             ("[host]\nmax_clients = 5000", ":2:15: ", "from 1 to 4096"),
             ("[host]\nshared_bytes = 5_000_000_000", ":2:16: ", "from 1048576 to 4292870144"),

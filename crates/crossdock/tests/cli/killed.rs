@@ -22,8 +22,8 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let first = start();
     let format = Format::natural([FieldSpec::new("number", FieldType::U64)]).unwrap();
-    let (is_over, flushed) = (AtomicBool::new(false), AtomicU64::new(0));
-    let publish = || {
+    let (is_killed, is_over, flushed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let publish = |is_over: &AtomicBool| {
         let mut row = RecordBuilder::new(&format);
         while !is_over.load(Ordering::Acquire) {
             let connected =
@@ -50,7 +50,7 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
         }
     };
     let _second = std::thread::scope(|scope| {
-        let publisher = scope.spawn(publish);
+        let publisher = scope.spawn(|| publish(&is_killed));
         wait_for(500);
         let handlers = (0..12).map(|number| {
             json!({ "name": format!("h{number}"), "peak_msgs_per_s": 1000,
@@ -62,10 +62,14 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
         wait_for(5000);
         first.process.signal(Signal::KILL);
         first.process.end();
+        is_killed.store(true, Ordering::Release);
+        publisher.join().unwrap();
+        // They ask again and again while the daemon starts.
+        let publishers = [(); 3].map(|()| scope.spawn(|| publish(&is_over)));
         let second = start();
         wait_for(50_000);
         is_over.store(true, Ordering::Release);
-        publisher.join().unwrap();
+        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
         second
     });
     let stream = place.list("streams").remove(0);
