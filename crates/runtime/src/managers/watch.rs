@@ -104,9 +104,9 @@ impl Watch {
         }
     }
 
-    /// Finds the contexts that do not come back from a step, or on a g-core from a record. A g-core that is in a handler is given another thread; any
-    /// other context is lost until it comes back. The context with the device is not checked: without it there are no
-    /// requests and no reports.
+    /// Finds the contexts that do not come back from a step, or on a g-core from a record. A g-core that is in a handler
+    /// is given another thread; any other context is lost until it comes back. The context with the device is not
+    /// checked: without it there are no requests and no reports.
     pub(crate) fn look(&mut self) {
         for at in 1..self.seats.len() {
             let gauges = &self.seats[at].gauges;
