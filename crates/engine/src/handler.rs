@@ -55,7 +55,8 @@ pub trait Handler: Send {
     /// Works on the selected records of `batch`, which were checked where they came in. It may narrow the selection,
     /// and does so to what passed for [`Verdict::Forward`] and [`Verdict::HandOn`]; new records go to `out`, in order.
     ///
-    /// `batch.selection` is ignored: `selection` says which records this one of the batch's handlers sees.
+    /// `batch.selection` is ignored: `selection` says which records this one of the batch's handlers sees. Iterating over it, or
+    /// narrowing it, also shows that the handler gets on: on a g-core one that goes on to no further record for long is given up.
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict;
 
     /// What it has done so far.

@@ -77,7 +77,8 @@ pub struct PlatformConfig {
     pub slice_us: u32,
     /// Bound of a queue between two contexts, in batches.
     pub queue_batches: u32,
-    /// A handler on a g-core that has not returned after so long is given up, and its context replaced; in ms.
+    /// A handler on a g-core that has gone on to no further record for so long is given up, and its context's thread
+    /// replaced, unless the handler has a limit of its own; in ms.
     pub stuck_after_ms: u32,
     /// Share of a core's time from which on handlers that allow it are sampled; in %.
     pub shed_at_percent: u32,

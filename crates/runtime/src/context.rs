@@ -140,6 +140,10 @@ pub(crate) struct Context {
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
     commands: Receiver<Command>,
+    /// Whether it takes packets and clients: not before the kept handlers are restored.
+    is_open: bool,
+    /// Clients that came before that.
+    early: Vec<Command>,
     /// (deadline in ns, peer's key): one entry a session, at `armed_ns`; it may come up too early, never too late.
     pub(crate) timers: BTreeSet<(u64, usize)>,
     /// Buffers of the largest class.
@@ -203,6 +207,8 @@ impl Context {
             clock,
             poller,
             commands,
+            is_open: false,
+            early: Vec::new(),
             timers: BTreeSet::new(),
             large_buffers,
             idler,
@@ -244,8 +250,25 @@ impl Context {
         self.say_goodbye();
     }
 
+    /// Takes packets and clients from now on.
+    ///
+    /// # Errors
+    /// The kernel's: the socket cannot be watched.
+    pub(crate) fn open(&mut self) -> std::io::Result<()> {
+        if std::mem::replace(&mut self.is_open, true) {
+            return Ok(());
+        }
+        // Not before: packets that nobody takes would keep the context from sleeping.
+        self.device.as_fd().map_or(Ok(()), |fd| self.poller.add(fd, SOCKET))?;
+        std::mem::take(&mut self.early).into_iter().for_each(|command| self.answer(command));
+        Ok(())
+    }
+
     /// Takes the frames that have arrived.
     fn dock(&mut self) -> usize {
+        if !self.is_open {
+            return 0;
+        }
         let mut frames = std::mem::take(&mut self.scratch.frames);
         // An error here is the network's word on an earlier send; the device counts it and stays usable.
         let count = self.device.receive(&mut self.pool, &mut frames, FRAMES_A_TURN).unwrap_or(0);
@@ -445,6 +468,8 @@ impl Context {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                // There is one at most: the thread by which processes attach waits for the answer.
+                Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
                 Ok(command) => self.answer(command),
                 Err(TryRecvError::Empty) => break,
             }

@@ -82,6 +82,7 @@ impl Context {
                 }
             }
             Command::Run(work) => work(self),
+            Command::Open(to) => drop(to.send(self.open())),
             Command::Stop => {}
         }
     }

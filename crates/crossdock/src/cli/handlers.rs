@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use crossdock_runtime::{OnFault, OverBudget, WhenFull};
 
 use super::{Control, List};
-use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve};
+use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve, parse_stuck_after};
 
 /// `crossdock handler`.
 #[derive(Debug, Args)]
@@ -117,6 +117,10 @@ pub(crate) struct HandlerArguments {
     /// Longest processing time per record, such as 5us [default: ten times the measured time]
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
+    /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is given up
+    /// with its batch [default: 1s, or `stuck_after_ms` under [platform] of the daemon's configuration]
+    #[arg(long, value_name = "TIME", value_parser = parse_stuck_after)]
+    pub(crate) stuck_after: Option<u64>,
     /// What happens when the handler repeatedly exceeds its budget: move it to a g-core, unless --place is given, or
     /// stop it [default: move]
     #[arg(long, value_name = "POLICY", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]

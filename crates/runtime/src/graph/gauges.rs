@@ -186,6 +186,8 @@ pub(crate) struct ContextGauges {
     pub(crate) replaced: Gauge,
     /// One more than the node whose handler runs now; 0: none.
     pub(crate) running: Gauge,
+    /// How long that node's handler may be without progress, in ns; 0: as long as any.
+    pub(crate) stuck_after_ns: Gauge,
     /// Its thread, as the system numbers it.
     pub(crate) thread: Gauge,
     /// 1 while its thread sleeps until something comes.

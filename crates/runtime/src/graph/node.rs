@@ -35,6 +35,8 @@ pub(crate) struct SchedulingPolicy {
     pub(crate) weight: u32,
     /// Time that it may take for a record, in ns.
     pub(crate) budget_ns: u64,
+    /// How long it may be without progress from record to record, in ns; 0: as long as any.
+    pub(crate) stuck_after_ns: u64,
     /// One record in `one_in` is let through.
     pub(crate) one_in: u32,
     /// While its context is behind, sampling may go down to one record in `max_sampling`.
@@ -47,7 +49,15 @@ pub(crate) struct SchedulingPolicy {
 
 impl Default for SchedulingPolicy {
     fn default() -> SchedulingPolicy {
-        SchedulingPolicy { weight: 1, budget_ns: u64::MAX, one_in: 1, max_sampling: 1, drops: false, restarts: false }
+        SchedulingPolicy {
+            weight: 1,
+            budget_ns: u64::MAX,
+            stuck_after_ns: 0,
+            one_in: 1,
+            max_sampling: 1,
+            drops: false,
+            restarts: false,
+        }
     }
 }
 

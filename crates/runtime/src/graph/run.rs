@@ -23,6 +23,8 @@ pub(super) const NEWER: f32 = 0.25;
 const GRACE_NS: f32 = 20_000.0;
 /// Records with which a node begins, as long as it is not known what it makes of one.
 const FIRST_RECORDS: usize = 1;
+/// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
+const LONGEST_RUN_NS: f32 = 50_000_000.0;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
 
@@ -98,7 +100,7 @@ impl Graph {
                 };
                 match at {
                     Some(at) if is_open(self, at) && !self.is_stalled(id, ws) => {
-                        if let Some(job) = self.begin(id, at, batch, 0, ws) {
+                        if let Some(job) = self.begin(id, (at, batch, 0), sheds, ws) {
                             return Some(job);
                         }
                     }
@@ -121,7 +123,7 @@ impl Graph {
                     if sheds {
                         self.shedder.takes(self.now_ns, batch.since_ns, self.stalled_ns(id));
                     }
-                    if let Some(job) = self.begin(id, input, batch, done, ws) {
+                    if let Some(job) = self.begin(id, (input, batch, done), sheds, ws) {
                         return Some(job);
                     }
                 }
@@ -139,8 +141,15 @@ impl Graph {
         }
     }
 
-    /// Takes out what is needed to run a node on a batch, or on the part of it that its output has room for.
-    fn begin(&mut self, id: NodeId, input: usize, batch: Batch, done: usize, ws: &mut Workspace) -> Option<Job> {
+    /// Takes out what is needed to run a node on a batch of an input, or on the part of it that its output has room
+    /// for; where no batch need be short, also on no more than what is done soon.
+    fn begin(
+        &mut self,
+        id: NodeId,
+        (input, batch, done): (usize, Batch, usize),
+        is_short: bool,
+        ws: &mut Workspace,
+    ) -> Option<Job> {
         let (one_in, room) = (self.shedder.one_in(), self.room(self.node(id)?.makes).min(MOST_MADE));
         let mut node = self.lift(id)?;
         node.note_batch(input);
@@ -154,7 +163,8 @@ impl Graph {
             _ => node.instance(batch.format).and_then(|instance| instance.handler.take()),
         };
         let upto = match handler.is_some() {
-            true => portion(&node, &batch, done, room, ws),
+            true if is_short => portion(&node, &batch, done, room, ws),
+            true => portion(&node, &batch, done, room, ws).min(done.saturating_add(soon_done(&node))),
             false => batch.len(),
         };
         self.note_arrival(&node, &batch, (done, upto));
@@ -166,6 +176,7 @@ impl Graph {
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
         let is_timed = times_this(&mut node, upto - done);
+        self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
         self.gauges.running.set(u64::from(id.0) + 1);
         self.set_node(node);
         Some(Job { node: id, batch, part: (done, upto), left_out, handler, input, room, is_timed, row_errors: 0 })
@@ -341,6 +352,12 @@ fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Worksp
     }
     let some = (room as f32 * PIECE_BYTES as f32 / out_bytes.max(1.0) / 2.0) as usize;
     done + some.clamp(1, records)
+}
+
+/// Records that a node has done within the longest time of a run, one at least.
+#[inline]
+fn soon_done(node: &Node) -> usize {
+    ((LONGEST_RUN_NS / node.ns_per_record.max(1.0)) as usize).max(1)
 }
 
 /// Selects the records of a batch's part that a node's handler sees: all, or one in `n`. `n` is the node's own sampling,

@@ -179,6 +179,8 @@ impl Managers {
             ControlRequest::QueryFailed(text) => {
                 self.events.note("failed", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
             }
+            // Requests are taken once that is done.
+            ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Stop => {}
         }
     }

@@ -61,6 +61,10 @@ pub struct HandlerSpec {
     /// The longest time that it may take for a record, in ns; ten times what it was measured to take when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
+    /// How long it may work on a g-core without going on to its next record, in ms, before it is given up with its
+    /// batch; the platform's value when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_after_ms: Option<u64>,
     /// What happens when it goes over its budget again and again.
     pub over_budget: OverBudget,
     /// What happens when it panics or does not return.
@@ -113,6 +117,7 @@ impl HandlerSpec {
             ("weight", self.weight.map(u64::from), 1000),
             ("max_sampling", self.max_sampling.map(u64::from), 1 << 20),
             ("budget_ns", self.budget_ns, 60_000_000_000),
+            ("stuck_after_ms", self.stuck_after_ms, 86_400_000),
             ("peak_msgs_per_s", self.peak_msgs_per_s, 1_000_000_000_000),
             ("reserve_buffers", self.reserve_buffers, 1 << 32),
             ("reserve_bytes_per_s", self.reserve_bytes_per_s, 1_000_000_000_000),

@@ -7,6 +7,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::graph::{Graph, NodeId};
 use crate::platform::start::pool;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice};
+use crossdock_mailbox::Progress;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -215,6 +216,8 @@ pub(crate) struct GCore {
     /// The number of the thread that has it, in the order in which its threads were started.
     generation: AtomicU64,
     gauges: Arc<ContextGauges>,
+    /// The records that the handlers of that thread go on to.
+    progress: Mutex<Progress>,
     seat: Mutex<Seat>,
 }
 
@@ -236,7 +239,16 @@ impl GCore {
         let doorbell = poller.doorbell();
         let (gauges, index) = (Arc::clone(&graph.gauges), usize::from(graph.index.0));
         let seat = Mutex::new(Seat { graph, poller, out: None });
-        Arc::new(GCore { name, index, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
+        Arc::new(GCore {
+            name,
+            index,
+            settings,
+            doorbell,
+            generation: AtomicU64::new(0),
+            gauges,
+            progress: Mutex::default(),
+            seat,
+        })
     }
 
     /// Its gauges.
@@ -244,19 +256,27 @@ impl GCore {
         &self.gauges
     }
 
+    /// How many records the handlers of its thread have gone on to.
+    pub(crate) fn records_begun(&self) -> u64 {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).records()
+    }
+
     fn start(self: &Arc<GCore>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+        // A thread that is left behind may still come to its next record.
+        let progress = Progress::default();
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress.clone();
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         let core = Arc::clone(self);
         let mut ws = Workspace::new(pool()?);
         let run = move || {
             core.settings.settle();
-            core.run(generation, &stop, &mut ws);
+            core.run(generation, &stop, &progress, &mut ws);
         };
         std::thread::Builder::new().name(self.name.clone()).spawn(run)
     }
 
     /// The one visible loop of a g-core: changes, then batch after batch.
-    fn run(&self, generation: u64, stop: &AtomicBool, ws: &mut Workspace) {
+    fn run(&self, generation: u64, stop: &AtomicBool, progress: &Progress, ws: &mut Workspace) {
         let clock = self.settings.clock;
         self.gauges.thread.set(ThreadNumber::of_this_thread().into());
         let mut turns = 0u64;
@@ -286,6 +306,7 @@ impl GCore {
             };
             seat.out = Some((job.node, job.records(), job.records_after()));
             drop(guard);
+            ws.selection.watch(progress);
             let ran = job.run(ws);
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
             if self.generation.load(Ordering::Acquire) != generation {
@@ -303,16 +324,16 @@ impl GCore {
         }
     }
 
-    /// Takes the graph from a thread that is in a handler, which is given up with its batch: the node. `None` if it has
-    /// just come back. The next thread is to be started then.
-    pub(crate) fn take_over(&self) -> Option<NodeId> {
+    /// Takes the graph from a thread that is in a handler, which is given up with its batch: the node, and the records
+    /// that are lost. `None` if it has just come back. The next thread is to be started then.
+    pub(crate) fn take_over(&self) -> Option<(NodeId, u64)> {
         // The thread has it only between two batches.
         let mut seat = self.seat.try_lock().ok()?;
         let (node, records, after) = seat.out.take()?;
         self.generation.fetch_add(1, Ordering::AcqRel);
         seat.graph.give_up(node, records, after);
         seat.graph.gauges.replaced.add(1);
-        Some(node)
+        Some((node, records + after))
     }
 }
 

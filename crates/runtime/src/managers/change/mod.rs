@@ -669,7 +669,9 @@ fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, is_degraded: bool) -> Sc
     let one_in = one_in.clamp(1, max_sampling);
     // A handler's own overload rule is applied before sampling.
     let max_sampling = if spec.overload_parameters.is_empty() || is_degraded { max_sampling } else { one_in };
-    SchedulingPolicy { weight: spec.weight.unwrap_or(1), budget_ns, one_in, max_sampling, drops, restarts }
+    let stuck_after_ns = spec.stuck_after_ms.unwrap_or(0).saturating_mul(1_000_000);
+    let weight = spec.weight.unwrap_or(1);
+    SchedulingPolicy { weight, budget_ns, stuck_after_ns, one_in, max_sampling, drops, restarts }
 }
 
 /// The instances of what was compiled.

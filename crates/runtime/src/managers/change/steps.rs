@@ -9,6 +9,7 @@ use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownS
 use crate::managers::events::About;
 use crate::managers::measure::Care;
 use crate::managers::spec::{HandlerSpec, OnFault};
+use crate::managers::watch::GivenUp;
 use crate::platform::overlay::{Changed, Edit, NotChanged};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
@@ -454,7 +455,11 @@ impl Managers {
         for one in given_up {
             let context = self.watch.name(one.context).to_owned();
             let handler = self.handlers.iter().find(|(_, there)| there.node == one.node).map(|(name, _)| name.clone());
-            let text = "a handler did not return: the context goes on with another thread, and with what waited for it";
+            let GivenUp { stuck_after, records, .. } = one;
+            let text = format!(
+                "it went on to no further record for {stuck_after:?} (`stuck_after`) and is given up with the {records} records \
+                 of its batch; the context goes on with another thread, and with what waited for it"
+            );
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
         self.note_turned();
