@@ -7,22 +7,28 @@ use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Node, Spill};
 use crate::graph::serve::{Graph, Next};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
+use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// One batch in `TIMED_EVERY` is timed, and every batch of at least `TIMED_RECORDS` records.
-const TIMED_EVERY: u32 = 8;
+/// The processor time of one batch in `MEASURED_EVERY` is measured, and of every batch that is expected to take at least
+/// `LONG_NS`: asking for it takes some 100 ns.
+const MEASURED_EVERY: u32 = 8;
+const LONG_NS: f32 = 100_000.0;
+/// For the context's slice, the handler is also timed for every batch of at least `TIMED_RECORDS` records.
 const TIMED_RECORDS: usize = 64;
 /// The cost of serving a batch beside its handler, in ns; for the slice, which need not be exact.
 const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
 /// The weight of a new measurement in the mean.
 pub(super) const NEWER: f32 = 0.25;
-/// Time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
+/// Processor time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
 const GRACE_NS: f32 = 20_000.0;
 /// Records with which a node begins, as long as it is not known what it makes of one.
 const FIRST_RECORDS: usize = 1;
+/// Steps after which the longest one counts for about a third.
+const STEPS: u64 = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
 
@@ -50,6 +56,8 @@ pub(crate) struct Job {
     /// The batches that its output has room for.
     room: usize,
     is_timed: bool,
+    /// The thread's processor time when it was begun, if what it takes is measured.
+    began_ns: Option<u64>,
     row_errors: u64,
 }
 
@@ -83,9 +91,9 @@ impl Job {
 }
 
 impl Graph {
-    /// The next thing to do. Ends and markers are seen to on the way; with `sheds` the context is one whose batches
-    /// should not wait long.
-    pub(crate) fn next_job(&mut self, sheds: bool, ws: &mut Workspace) -> Option<Job> {
+    /// The next thing to do. Ends and markers are seen to on the way; with `is_long` the context is one where handlers
+    /// may take long, so that to wait for one round of them is ordinary.
+    pub(crate) fn next_job(&mut self, is_long: bool, ws: &mut Workspace) -> Option<Job> {
         loop {
             if let Some((id, mut batch)) = self.ready.pop_front() {
                 let stream = batch.stream;
@@ -118,9 +126,9 @@ impl Graph {
                 Item::End => self.end(id, input),
                 Item::Marker(change) => self.take_marker(id, input, change, ws),
                 Item::Batch(batch) => {
-                    if sheds {
-                        self.shedder.takes(self.now_ns, batch.since_ns, self.stalled_ns(id));
-                    }
+                    let round_ns = if is_long { self.step_ns * self.here.len() as u64 } else { 0 };
+                    let waited = (batch.since_ns, self.stalled_ns(id), round_ns);
+                    self.gauges.late.add(u64::from(self.shedder.takes(self.now_ns, waited)));
                     if let Some(job) = self.begin(id, input, batch, done, ws) {
                         return Some(job);
                     }
@@ -165,10 +173,12 @@ impl Graph {
             return None;
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
-        let is_timed = times_this(&mut node, upto - done);
+        let is_measured = is_measured(&mut node, upto - done);
+        let is_timed = is_measured || upto - done >= TIMED_RECORDS;
         self.gauges.running.set(u64::from(id.0) + 1);
         self.set_node(node);
-        Some(Job { node: id, batch, part: (done, upto), left_out, handler, input, room, is_timed, row_errors: 0 })
+        let (part, row_errors, began_ns) = ((done, upto), 0, is_measured.then(thread_time_ns));
+        Some(Job { node: id, batch, part, left_out, handler, input, room, is_timed, began_ns, row_errors })
     }
 
     fn note_arrival(&self, node: &Node, batch: &Batch, (from, upto): (usize, usize)) {
@@ -187,7 +197,7 @@ impl Graph {
     /// Takes in the outcome of a job; returns about how long it took, in ns.
     pub(crate) fn finish(&mut self, job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
         self.gauges.running.set(0);
-        let Job { node: id, batch, part, left_out, handler, input, row_errors, .. } = job;
+        let Job { node: id, batch, part, left_out, handler, input, row_errors, began_ns, .. } = job;
         let Some(mut node) = self.lift(id) else {
             ws.discard();
             ws.spares.keep(batch);
@@ -211,14 +221,23 @@ impl Graph {
             instance.handler = Some(handler);
         }
         node.gauges.row_errors.add(row_errors);
-        if ns.is_some() {
-            note_time(&mut node, records, took);
-        }
-        self.gauges.handler_ns.add(took as u64 + HANDING_NS_PER_BATCH);
         if left_out > 0 {
             node.gauges.lose(Loss::Sampled, left_out);
         }
         self.settle(&mut node, (batch, part, input), outcome == Outcome::Whole, output, ws);
+        let took_ns = match began_ns {
+            Some(began_ns) => {
+                let ns = thread_time_ns().saturating_sub(began_ns).saturating_sub(self.clock_ns);
+                note_time(&mut node, records, ns);
+                ns
+            }
+            None => (node.ns_per_record * records as f32) as u64,
+        };
+        self.gauges.handler_ns.add(took_ns);
+        self.step_ns = took_ns.max(self.step_ns - self.step_ns / STEPS);
+        if node.policy.limit_ns_per_s < u64::MAX {
+            node.use_up(took_ns, self.now_ns);
+        }
         self.set_node(node);
         took + BATCH_NS
     }
@@ -343,44 +362,41 @@ fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Worksp
     done + some.clamp(1, records)
 }
 
-/// Selects the records of a batch's part that a node's handler sees: all, or one in `n`. `n` is the node's own sampling,
-/// or that of a context that is behind (one in `behind`), as far as the node's policy allows it. Returns how many are
-/// left out.
+/// Selects the records of a batch's part that a node's handler sees: all, or one in `n` where the context is behind, as far
+/// as the node's policy allows it. Returns how many are left out.
 #[inline]
 fn choose(node: &mut Node, behind: u32, part: (usize, usize), records: usize, selection: &mut Selection) -> u64 {
     selection.select_all(records);
     if part != (0, records) {
         selection.narrow(|index| (part.0..part.1).contains(&index));
     }
-    let one_in = node.policy.one_in.max(behind.min(node.policy.max_sampling));
+    let one_in = behind.min(node.policy.max_sampling).max(1);
+    node.gauges.one_in.set(one_in.into());
     if one_in <= 1 {
         return 0;
     }
     let (from, wanted) = (node.sampled_from as usize, selection.len());
     selection.narrow(|index| (from + index - part.0).is_multiple_of(one_in as usize));
     node.sampled_from = ((from + wanted) % one_in as usize) as u32;
-    if one_in > node.policy.one_in {
-        node.gauges.thinned.add(1);
-    }
+    node.gauges.thinned.add(1);
     (wanted - selection.len()) as u64
 }
 
-/// Whether this batch is timed.
+/// Whether the processor time of this batch is measured.
 #[inline]
-fn times_this(node: &mut Node, records: usize) -> bool {
-    if records >= TIMED_RECORDS {
-        return true;
-    }
-    let times = node.until_timed == 0;
-    node.until_timed = if times { TIMED_EVERY - 1 } else { node.until_timed - 1 };
-    times
+fn is_measured(node: &mut Node, records: usize) -> bool {
+    let is_due = node.until_timed == 0;
+    // More often at first, when it is not known yet.
+    let before_next = || node.gauges.timed_batches.get().min(u64::from(MEASURED_EVERY) - 1) as u32;
+    node.until_timed = if is_due { before_next() } else { node.until_timed - 1 };
+    is_due || node.ns_per_record * records as f32 >= LONG_NS
 }
 
-fn note_time(node: &mut Node, records: u64, ns: f32) {
-    node.gauges.time(records, ns as u64);
-    let per_record = ns / records.max(1) as f32;
+fn note_time(node: &mut Node, records: u64, ns: u64) {
+    node.gauges.time(records, ns);
+    let per_record = ns as f32 / records.max(1) as f32;
     node.ns_per_record += NEWER * (per_record - node.ns_per_record);
-    if ns > node.policy.budget_ns as f32 * records as f32 + GRACE_NS {
+    if ns as f32 > node.policy.budget_ns as f32 * records as f32 + GRACE_NS {
         node.gauges.overruns.add(1);
     }
 }
