@@ -188,6 +188,6 @@ mod tests {
         assert!(!shedder.takes(1000 * US, (500 * US, 0, 0)), "others had the processor for 420 of 500 us");
         assert!(shedder.takes(1020 * US, (500 * US, 0, 0)), "and what had come meanwhile takes too long to work off");
         (0..2 * AWAY as u64).for_each(|number| shedder.away((2000 + 10 * number) * US, 5 * US));
-        assert!(!shedder.takes(2230 * US, (2100 * US, 0, 0)), "six times 5 of 130 us");
+        assert!(!shedder.takes(2220 * US, (2100 * US, 0, 0)), "five times 5 of 120 us");
     }
 }

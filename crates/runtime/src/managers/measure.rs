@@ -4,7 +4,7 @@ use crate::estimate::estimate;
 use crate::graph::run::{self, process};
 use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
-use crossdock_device::BackgroundThread;
+use crossdock_device::{BackgroundThread, thread_time_ns};
 use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -20,10 +20,10 @@ const FRESH: Duration = Duration::from_secs(10);
 const CHANGED: f64 = 0.25;
 /// Estimates that are remembered.
 const MAX_REMEMBERED: usize = 1024;
-/// Bytes of a handler's output that are kept, as a sample for the handlers that read it, and how long a handler is run
-/// for that.
+/// Bytes of a handler's output that are kept, as a sample for the handlers that read it, and the processor time
+/// that a handler gets for that, in ns.
 const MADE_BYTES: usize = 16 << 10;
-const MADE_WITHIN: Duration = Duration::from_millis(5);
+const MADE_WITHIN_NS: u64 = 5_000_000;
 
 /// The estimate of a handler.
 #[derive(Clone, Debug, Default)]
@@ -219,10 +219,11 @@ impl Sink for Gathered {
 
 /// The records that a handler makes of a batch, run piece by piece for a while: of a slow one a few are enough.
 fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
-    let began = Instant::now();
+    let began_ns = thread_time_ns();
+    let is_over = || thread_time_ns() - began_ns > MADE_WITHIN_NS;
     let mut gathered = Gathered::default();
     let (mut from, mut piece) = (0, 1);
-    while from < batch.len() && gathered.0.len() < MADE_BYTES && began.elapsed() < MADE_WITHIN {
+    while from < batch.len() && gathered.0.len() < MADE_BYTES && !is_over() {
         let mut selection = Selection::all(batch.len());
         selection.narrow(|index| (from..from + piece).contains(&index));
         match process(handler, batch, &mut selection, &mut gathered) {
