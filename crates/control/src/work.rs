@@ -8,8 +8,10 @@ use crate::load::{Cost, at_least};
 pub const PROBATION_S: u32 = 2;
 /// On probation it may take this many times what it was estimated at.
 pub const PROBATION_TIMES: f64 = 2.0;
-/// Less than this more, in ns per s, is no reason to do anything.
-const MATTERS_NS_PER_S: f64 = 10e6;
+/// Less than this more, in ns per s, is no reason to do anything; nor is less than this for a batch, in ns: the context's own
+/// work for it is only roughly known.
+const MATTERS_NS_PER_S: f64 = 50e6;
+const MATTERS_NS_PER_BATCH: f64 = 5000.0;
 /// What remains each second of what was counted before.
 const KEPT: f64 = 0.75;
 
@@ -93,7 +95,8 @@ impl AtWork {
     pub fn is_far_over(&self, estimates: &[(Cost, f64)]) -> bool {
         let Some(ns) = self.ns_per_message().filter(|_| self.is_on_probation()) else { return false };
         let estimated_ns = mean_ns(estimates, self.messages_per_batch());
-        ns > PROBATION_TIMES * estimated_ns && (ns - estimated_ns) * self.rate_msgs_per_s > MATTERS_NS_PER_S
+        let slack_ns = MATTERS_NS_PER_BATCH / self.messages_per_batch();
+        ns > PROBATION_TIMES * estimated_ns + slack_ns && (ns - estimated_ns) * self.rate_msgs_per_s > MATTERS_NS_PER_S
     }
 
     /// What each of its formats costs: the estimate with a margin while it is on probation, and then what it takes at work.

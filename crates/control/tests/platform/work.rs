@@ -82,11 +82,11 @@ fn on_probation_a_handler_may_not_take_far_more_than_its_estimate() {
         (0..seconds).for_each(|_| _ = work.second(&second(rate, 100.0, ns)));
         work.is_far_over(&[(ESTIMATE, 1.0)])
     };
-    // 60 ns were expected.
-    assert!(far(1e6, 121.0, 1) && !far(1e6, 120.0, 1));
-    assert!(!far(1e6, 121.0, 0), "nothing is known yet");
-    assert!(!far(1e4, 121.0, 1), "a millisecond a second matters to nobody");
-    assert!(!far(1e6, 121.0, PROBATION_S), "from then on it counts with what it takes");
+    // 60 ns were expected; and a batch may always take 5 us more.
+    assert!(far(1e6, 171.0, 1) && !far(1e6, 170.0, 1));
+    assert!(!far(1e6, 171.0, 0), "nothing is known yet");
+    assert!(!far(1e5, 500.0, 1), "some ms a second matter to nobody");
+    assert!(!far(1e6, 171.0, PROBATION_S), "from then on it counts with what it takes");
 }
 
 proptest! {
