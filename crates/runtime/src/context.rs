@@ -7,7 +7,7 @@
 
 use crate::admission::Admission;
 use crate::attached::{Attached, Label, Outgoing};
-use crate::clock::Clock;
+use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
@@ -218,8 +218,10 @@ impl Context {
 
     /// The loop, until a stop command or until its handles are gone.
     pub(crate) fn run(mut self) {
+        let mut turn_clock = TurnClock::start(self.clock.now_ns());
         loop {
             self.now_ns = self.clock.now_ns();
+            self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
             self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
             self.serve_late(false);
             self.resume_late();
@@ -241,7 +243,7 @@ impl Context {
             again |= self.serve_handlers();
             self.host.collect_dropped();
             self.host.end_turn();
-            self.note_turn(frames > 0 || self.host.taken() != taken || again);
+            self.note_turn(frames > 0 || self.host.taken() != taken || again, &mut turn_clock);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN && !again && !self.morph.is_due {
                 self.idle();

@@ -20,8 +20,8 @@ pub(crate) struct PlatformSection {
     queue_batches: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 86_400_000>")]
     stuck_after_ms: u32,
-    #[serde(deserialize_with = "within::<_, u32, 10, 100>")]
-    shed_at_percent: u32,
+    #[serde(deserialize_with = "within::<_, u32, 10, 10_000_000>")]
+    shed_after_us: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     history_s: u32,
     #[serde(deserialize_with = "none_or_mbit")]
@@ -64,7 +64,7 @@ impl Default for PlatformSection {
             slice_us: defaults.slice_us,
             queue_batches: defaults.queue_batches,
             stuck_after_ms: defaults.stuck_after_ms,
-            shed_at_percent: defaults.shed_at_percent,
+            shed_after_us: defaults.shed_after_us,
             history_s: defaults.history_s,
             bandwidth_mbit_per_s: defaults.bandwidth_mbit_per_s,
             admit_subscriptions: defaults.admit_subscriptions,
@@ -89,7 +89,7 @@ impl PlatformSection {
             slice_us: self.slice_us,
             queue_batches: self.queue_batches,
             stuck_after_ms: self.stuck_after_ms,
-            shed_at_percent: self.shed_at_percent,
+            shed_after_us: self.shed_after_us,
             history_s: self.history_s,
             bandwidth_mbit_per_s: self.bandwidth_mbit_per_s,
             admit_subscriptions: self.admit_subscriptions,

@@ -11,6 +11,11 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// How long a node may go on without a break when it has not used its limit before, in ns of the limit.
+const BURST_NS: u64 = 10_000_000;
+/// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
+const MOST_USED_NS: u64 = 10_000_000_000;
+
 /// The entry for one format.
 pub(crate) struct Instance {
     /// The format of the records that come in, by id.
@@ -37,8 +42,8 @@ pub(crate) struct SchedulingPolicy {
     pub(crate) budget_ns: u64,
     /// How long it may be without progress from record to record, in ns; 0: as long as any.
     pub(crate) stuck_after_ns: u64,
-    /// One record in `one_in` is let through.
-    pub(crate) one_in: u32,
+    /// Time that it may take in all, in ns a second; it waits where it has had that.
+    pub(crate) limit_ns_per_s: u64,
     /// While its context is behind, sampling may go down to one record in `max_sampling`.
     pub(crate) max_sampling: u32,
     /// Whether batches that find no room in its queue are dropped.
@@ -53,7 +58,7 @@ impl Default for SchedulingPolicy {
             weight: 1,
             budget_ns: u64::MAX,
             stuck_after_ns: 0,
-            one_in: 1,
+            limit_ns_per_s: u64::MAX,
             max_sampling: 1,
             drops: false,
             restarts: false,
@@ -188,13 +193,17 @@ pub(crate) struct Node {
     /// When it was last found that it could not be served for a reason other than its context's other work, in ns.
     pub(crate) stalled_ns: u64,
     pub(crate) gauges: Arc<NodeGauges>,
-    /// Its handler's time for a record, as last measured, in ns.
+    /// Its time for a record, as last measured, in ns.
     pub(crate) ns_per_record: f32,
+    /// Until when its limit is used up, in ns of the contexts' clock.
+    pub(crate) used_until_ns: u64,
     /// Bytes that it makes of a record, as last seen; more counts at once, less only by and by. Not known before it has
     /// run.
     pub(crate) out_bytes_per_record: Option<f32>,
     /// Batches until the next timed one.
     pub(crate) until_timed: u32,
+    /// Whether the last measured batch took longer than expected.
+    pub(crate) may_be_long: bool,
     /// Which input is served next.
     next_input: usize,
 }
@@ -214,8 +223,10 @@ impl Node {
             stalled_ns: 0,
             gauges: Arc::default(),
             ns_per_record: 0.0,
+            used_until_ns: 0,
             out_bytes_per_record: None,
             until_timed: 0,
+            may_be_long: false,
             next_input: 0,
         }
     }
@@ -298,6 +309,21 @@ impl Node {
             Some(before) if before > bytes_per_record => before + NEWER * (bytes_per_record - before),
             _ => bytes_per_record,
         });
+    }
+
+    /// Has taken this much time of its context: of its limit that is a longer time, from `now_ns` on or from when the limit
+    /// is used up; up to [`BURST_NS`] that it did not use before count.
+    #[inline]
+    pub(crate) fn use_up(&mut self, took_ns: u64, now_ns: u64) {
+        let limit = self.policy.limit_ns_per_s.max(1);
+        let ns = (u128::from(took_ns) * 1_000_000_000 / u128::from(limit)).min(u128::from(MOST_USED_NS));
+        self.used_until_ns = self.used_until_ns.max(now_ns.saturating_sub(BURST_NS)) + ns as u64;
+    }
+
+    /// Whether it has used up what its limit allows it.
+    #[inline]
+    pub(crate) fn is_over_limit(&self, now_ns: u64) -> bool {
+        self.policy.limit_ns_per_s < u64::MAX && self.used_until_ns > now_ns
     }
 
     /// Whether a batch waits for the instance of its format.

@@ -552,6 +552,52 @@ fn a_context_is_not_behind_where_its_output_is_full() {
     assert!(!sampled(&gauges.losses()) && !sampled(&lost), "none was left out");
 }
 
+/// A node at a limit is served for its share of the time and no more, and what comes for it waits.
+#[test]
+fn a_node_under_a_limit_gets_its_share_of_the_time() {
+    let (mut world, mut overlay) = World::new(1, 1, 64);
+    let policy = SchedulingPolicy { limit_ns_per_s: 100_000_000, max_sampling: 8, ..SchedulingPolicy::default() };
+    let mut node = added(NodeId(0), vec![InOrder::instance(false, &Arc::default())], (&[0], 9), policy);
+    // So much it is taken to cost: 50,000 records of it would be 20 s a second.
+    (node.ns_per_record, node.until_timed) = (4000.0, 1_000_000);
+    let gauges = Arc::clone(&node.gauges);
+    let free =
+        added(NodeId(1), vec![InOrder::instance(false, &Arc::default())], (&[1], 10), SchedulingPolicy::default());
+    let of_free = Arc::clone(&free.gauges);
+    let mut change = |world: &mut World, edits: Vec<Edit>| {
+        let mut wait = Steps { world, tries: 0, patience: 100_000 };
+        overlay.change(edits, &mut wait).unwrap();
+    };
+    for node in [node, free] {
+        change(&mut world, vec![Edit::Add { node, at: ContextIndex(0) }]);
+    }
+    let (before, sent) = (gauges.records_in.get(), world.next[0]);
+    let pass = |world: &mut World, ms: u64| {
+        for _ in 0..10 * ms {
+            world.offer(0);
+            world.offer(1);
+            world.now_ns += 100_000;
+            let (graph, ws) = &mut world.graphs[0];
+            graph.serve(u32::MAX, world.now_ns, ws);
+            graph.turned.drain(..).for_each(|(stream, is_blocked)| world.blocked[stream as usize] = is_blocked);
+        }
+    };
+    pass(&mut world, 1000);
+    // 100 ms of 4 us each, and what it may have saved.
+    let taken = gauges.records_in.get() - before;
+    assert!((24_000..=29_000).contains(&taken), "{taken}");
+    assert!(world.blocked[0] && world.next[0] - sent <= taken + 65 * 20, "its publisher waits");
+    assert_eq!(of_free.records_in.get(), world.next[1], "others do not");
+    // To wait for its limit is not to wait for its context.
+    assert_eq!((gauges.lost(gauges::Loss::Sampled), world.graphs[0].0.gauges.late.get()), (0, 0));
+    let unlimited = SchedulingPolicy { limit_ns_per_s: u64::MAX, ..policy };
+    let edit = Edit::Change { id: NodeId(0), instances: None, policy: Some(unlimited), reads: None, at: None };
+    change(&mut world, vec![edit]);
+    let before = gauges.records_in.get();
+    pass(&mut world, 1000);
+    assert!(gauges.records_in.get() - before > 50_000);
+}
+
 /// What was made for subscriptions leaves soon, however long the context may work before the next has its turn.
 #[test]
 fn a_turn_ends_early_where_something_is_to_be_delivered() {
@@ -559,7 +605,7 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let mut node =
         added(NodeId(0), vec![InOrder::instance(false, &Arc::default())], (&[0], 9), SchedulingPolicy::default());
     // So much it is taken to cost, whatever it does: all in all less than a turn, and more than deliveries wait.
-    node.ns_per_record = 10_000.0;
+    node.ns_per_record = 4000.0;
     node.until_timed = 1_000_000;
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     overlay.change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut wait).unwrap();

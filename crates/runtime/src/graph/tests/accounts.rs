@@ -143,10 +143,10 @@ fn deploy(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, rn
         faults: 0,
         since,
     };
-    let one_in = if rng.u8(0..4) == 0 { rng.u32(2..5) } else { 1 };
+    let max_sampling = if rng.u8(0..4) == 0 { rng.u32(2..5) } else { 1 };
     let policy = SchedulingPolicy {
         weight: rng.u32(1..4),
-        one_in,
+        max_sampling,
         drops: rng.bool(),
         restarts: rng.bool(),
         ..SchedulingPolicy::default()
@@ -220,6 +220,8 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
     let (mut there, mut rng, mut made): (Vec<Account>, _, _) = (Vec::new(), Rng::with_seed(!seed), STREAMS);
     for _ in 0..changes {
         (0..rng.u32(0..30)).for_each(|_| books.step());
+        // Some of what is there has waited long.
+        books.world.now_ns += rng.u64(0..1_000_000);
         let context = ContextIndex(rng.u8(0..contexts as u8));
         let at = rng.usize(0..there.len().max(1));
         match rng.u32(0..12) {
