@@ -33,6 +33,8 @@ pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
     pub(crate) header: Header,
     pub(crate) spans: Vec<PayloadSpan>,
+    /// All that has arrived so far ends before this sequence number: for the credit.
+    pub(crate) end_seq: u64,
 }
 
 impl Arrived {
@@ -47,17 +49,24 @@ impl Arrived {
 pub(crate) enum Heard {
     /// The daemon granted a session.
     Welcome,
-    /// In-order packets; those in sequence so far end before `end_seq`.
-    Packets { arrived: Arrived, end_seq: u64 },
+    /// In-order packets.
+    Packets(Arrived),
     /// The daemon ended the session, or refused one.
     Close(Close),
+    /// The network reports that nobody listens there.
+    Refused,
+    /// The daemon has been silent for too long.
+    Silent {
+        /// For how long, in ns.
+        ns: u64,
+    },
 }
 
 /// What is there for the application, in order.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// Records; `end_seq` says up to where they reach, for the credit.
-    Records { arrived: Arrived, end_seq: u64 },
+    /// Records.
+    Records(Arrived),
     /// A message of the mailbox that the session has open under this number.
     Message { number: u32, bytes: Vec<u8> },
     /// A side of a mailbox is open under this number.

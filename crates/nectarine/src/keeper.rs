@@ -80,7 +80,7 @@ fn keep(shared: &Shared, mut watch: Watch) {
                 pause_ns = TICK_NS.min(inner.due_ns().saturating_sub(now_ns));
             } else {
                 inner.drive();
-                if inner.link.hears_freely() {
+                if inner.link.is_polled() {
                     // Nobody asks whether this process is there: shared memory has no time-outs. What is sent meanwhile
                     // waits in the rings; to be woken for it would cost the core a system call each time.
                     watch.look_away();

@@ -1,22 +1,26 @@
 //! One session with the daemon as a client sees it: connecting, driving, coming back.
 //!
-//! A link is a state machine around a carrier, which is the way that its session goes: [`Link::receive`] takes what has
-//! arrived, [`Link::drive`] lets time pass and sends what is due. It never blocks; who waits does so outside, on the
-//! carrier's descriptor, until [`Link::due_ns`].
+//! A link is a state machine around a [`Carrier`]: [`Link::receive`] takes what has arrived, [`Link::drive`] lets time pass and
+//! sends what is due. It never blocks; who waits does so outside, on the carrier's descriptor, until [`Link::due_ns`].
+//! Which carrier it is matters only to [`Link::connect`], which chooses it.
 
+#[cfg(test)]
+mod tests;
+
+use crate::carrier::memory::Memory;
+use crate::carrier::udp::Udp;
+use crate::carrier::{Carrier, Closed};
 use crate::error::Error;
 use crate::incoming::{Answer, Arrived, Heard, Incoming, Opened};
-use crate::memory::Memory;
-use crate::outgoing::{Outgoing, PacketBuffer};
+use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
 use crate::settings::{Place, Settings, Transport};
-use crate::udp::{IDLE_TIMEOUT_NS, Udp};
 use crossdock_device::Idler;
 use crossdock_format::Format;
 use crossdock_mailbox::client::Attachment;
+use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Reply, Request, SuperPacket};
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -26,16 +30,13 @@ const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 const DIAL_NS: u64 = 2_000_000_000;
 /// How long each of a daemon's steps may take when this process tries to attach again.
 const ATTACH_AGAIN: Duration = Duration::from_secs(1);
-/// Arrivals that wait for the application before more are taken from shared memory, where they wait as well.
+/// Arrivals that wait for the application before more are taken from a carrier where they wait as well.
 const INBOX: usize = 64;
 /// Wanted conversions that wait for the application at most.
 const MAX_WANTS: usize = 32;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
 /// sleep and a wake-up take.
 const SPIN_NS: u64 = 30_000;
-/// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
-/// credit lets go.
-const BACKLOG_BYTES: u64 = 4 << 20;
 /// The longest record, or mailbox message over packets, that fits a packet, in bytes.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 
@@ -55,21 +56,29 @@ enum State {
     Ended,
 }
 
-/// The way that the session goes.
-enum Carrier {
-    /// None yet.
-    Nothing,
-    /// Packets.
-    Packets(Box<Udp>),
-    /// Shared memory.
-    Memory(Box<Memory>),
+/// What waits to be handed to the carrier.
+enum Waiting {
+    /// A unit of the session that stands.
+    Unit(Outgoing),
+    /// Records of a session that is over.
+    Unsent(Unsent),
+}
+
+impl Waiting {
+    /// What of it goes into the next session.
+    fn unsent(self) -> Option<Unsent> {
+        match self {
+            Waiting::Unit(unit) => unit.unsent(),
+            Waiting::Unsent(unsent) => Some(unsent),
+        }
+    }
 }
 
 /// One session with the daemon.
 pub(crate) struct Link {
     settings: Settings,
     place: Place,
-    carrier: Carrier,
+    carrier: Box<dyn Carrier>,
     /// Changes with the descriptor that is to be polled.
     descriptor: u64,
     started: Instant,
@@ -83,8 +92,8 @@ pub(crate) struct Link {
     opening: Vec<Request>,
     /// Sent behind what a lost session left over: finish.
     ending: Vec<Request>,
-    /// What waits to be handed to the carrier, in order. Between two sessions these are records only.
-    backlog: VecDeque<Outgoing>,
+    /// In order. Between two sessions these are records only.
+    backlog: VecDeque<Waiting>,
     /// The format of the records that go out, if they do.
     pub(crate) published: Option<Format>,
     next_id: u32,
@@ -104,10 +113,16 @@ impl Link {
     pub(crate) fn new(settings: Settings) -> Result<Link, Error> {
         let place = Place::of(&settings)?;
         let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let mut link = Link {
+        let mut link = Link::unconnected(settings, place);
+        link.connect(0, timeout_ns)?;
+        Ok(link)
+    }
+
+    fn unconnected(settings: Settings, place: Place) -> Link {
+        Link {
+            carrier: Box::new(Closed(settings.transport)),
             settings,
             place,
-            carrier: Carrier::Nothing,
             descriptor: 0,
             started: Instant::now(),
             state: State::Ended,
@@ -125,9 +140,7 @@ impl Link {
             changed: false,
             idler: Idler::new(SPIN_NS),
             heard: Vec::new(),
-        };
-        link.connect(0, timeout_ns)?;
-        Ok(link)
+        }
     }
 
     /// Now, in ns since the link was made.
@@ -138,6 +151,18 @@ impl Link {
     /// Whether the session stands.
     pub(crate) fn is_up(&self) -> bool {
         self.state == State::Up
+    }
+
+    /// Nothing, if a session stands.
+    ///
+    /// # Errors
+    /// The link has ended, or its session is lost.
+    pub(crate) fn check_up(&self) -> Result<(), Error> {
+        match self.fault() {
+            Some(fault) => Err(fault),
+            None if !self.is_up() => Err(self.lost()),
+            None => Ok(()),
+        }
     }
 
     /// Which session stands, or stood last: they are counted from 1.
@@ -169,55 +194,39 @@ impl Link {
 
     /// Packets sent again so far, over all sessions.
     pub(crate) fn resent(&self) -> u64 {
-        match &self.carrier {
-            Carrier::Packets(udp) => udp.resent(),
-            Carrier::Memory(_) | Carrier::Nothing => 0,
-        }
+        self.carrier.resent()
     }
 
-    /// What to poll for readability, and its number, which changes when the descriptor does.
+    /// What to poll for readability, and its number, which changes when the descriptor does; none while no session stands or is
+    /// begun, since that of one that is over may stay readable indefinitely.
     pub(crate) fn descriptor(&self) -> (u64, Option<BorrowedFd<'_>>) {
-        let fd = match &self.carrier {
-            Carrier::Packets(udp) => udp.as_fd(),
-            // The descriptor of a session that is over stays readable indefinitely.
-            Carrier::Memory(memory) if self.is_up() => Some(memory.as_fd()),
-            Carrier::Memory(_) | Carrier::Nothing => None,
-        };
-        (self.descriptor, fd)
+        (self.descriptor, if self.is_heard() { self.carrier.descriptor() } else { None })
     }
 
-    /// The way that the session goes, or the last one went: not [`Transport::Auto`], once there was one.
+    /// How the session goes, or the last one went: not [`Transport::Auto`], once there was one.
     pub(crate) fn transport(&self) -> Transport {
-        match &self.carrier {
-            Carrier::Packets(_) => Transport::Udp,
-            Carrier::Memory(_) => Transport::Shm,
-            Carrier::Nothing => self.settings.transport,
-        }
+        self.carrier.transport()
     }
 
     /// The attachment, where the session goes by shared memory.
     pub(crate) fn attachment(&self) -> Option<&Attachment> {
-        match &self.carrier {
-            Carrier::Memory(memory) => Some(memory.attachment()),
-            Carrier::Packets(_) | Carrier::Nothing => None,
-        }
+        self.carrier.attachment()
     }
 
     /// Before a thread sleeps on the descriptor: whether it must look once more at what has come, since that wakes nobody.
     pub(crate) fn arm(&self) -> bool {
-        match &self.carrier {
-            Carrier::Memory(memory) => {
-                memory.arm();
-                true
-            }
-            Carrier::Packets(_) | Carrier::Nothing => false,
-        }
+        self.carrier.arm()
     }
 
     /// Whether to look at what has come costs no system call.
     #[inline]
-    pub(crate) fn hears_freely(&self) -> bool {
-        matches!(self.carrier, Carrier::Memory(_))
+    pub(crate) fn is_polled(&self) -> bool {
+        self.carrier.is_polled()
+    }
+
+    /// Whether something may arrive.
+    fn is_heard(&self) -> bool {
+        matches!(self.state, State::Up | State::Dialling { .. })
     }
 
     /// Begins to connect, by the best way there is: shared memory, if a daemon lets this process attach.
@@ -229,11 +238,9 @@ impl Link {
         match (self.attach(timeout), self.place.packets) {
             (Ok(()), _) => self.come_up(),
             (Err(_), Some(peer)) => {
-                if !matches!(self.carrier, Carrier::Packets(_)) {
-                    self.carry(Carrier::Packets(Box::new(Udp::open(peer)?)));
-                }
-                if let Carrier::Packets(udp) = &mut self.carrier {
-                    udp.dial(now_ns);
+                if !self.carrier.reopen(now_ns) {
+                    self.carrier = Box::new(Udp::open(peer, now_ns)?);
+                    self.descriptor += 1;
                 }
                 self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
             }
@@ -244,35 +251,27 @@ impl Link {
         Ok(())
     }
 
-    /// Takes the way by shared memory, if a daemon lets this process attach.
+    /// Changes to shared memory, if a daemon lets this process attach; notifies the daemon if a session stood.
     ///
     /// # Errors
     /// Why none does, in words.
     fn attach(&mut self, timeout: Duration) -> Result<(), String> {
         // No time at all would mean without an end.
-        let timeout = timeout.max(Duration::from_millis(1));
-        let memory = Memory::attach(&self.place.shared, self.sessions + 1, timeout)?;
-        self.carry(Carrier::Memory(Box::new(memory)));
+        let memory = Memory::attach(&self.place.shared, timeout.max(Duration::from_millis(1)))?;
+        self.carrier.close();
+        self.carrier = Box::new(memory);
+        self.descriptor += 1;
         Ok(())
     }
 
-    /// A daemon has granted a session over packets. One that came back has begun to let processes attach since that was last
-    /// tried, perhaps: then the session over packets is of no use.
+    /// A daemon has granted a session. One that came back has begun to let processes attach since that was last tried, perhaps:
+    /// then that session is of no use.
     fn welcomed(&mut self) {
         if self.sessions > 0 {
-            let old = std::mem::replace(&mut self.carrier, Carrier::Nothing);
-            match (self.attach(ATTACH_AGAIN), old) {
-                (Ok(()), Carrier::Packets(mut udp)) => udp.say_close(),
-                (Ok(()), _) => {}
-                (Err(_), old) => self.carrier = old,
-            }
+            // If it does not, the session that it has granted will do.
+            let _ = self.attach(ATTACH_AGAIN);
         }
         self.come_up();
-    }
-
-    fn carry(&mut self, carrier: Carrier) {
-        self.carrier = carrier;
-        self.descriptor += 1;
     }
 
     /// A request's number; never [`NOBODY`].
@@ -283,8 +282,20 @@ impl Link {
 
     /// Sends a request in the session that stands, if one does.
     pub(crate) fn ask(&mut self, request: Request) {
-        if self.is_up() {
-            self.enqueue(Outgoing::Control(ControlMessage::Request(request).encode()));
+        if !self.is_up() {
+            return;
+        }
+        let id = request.id();
+        let message = ControlMessage::Request(request).encode();
+        if message.len() <= MAX_PAYLOAD_BYTES {
+            self.enqueue(Outgoing::control(message));
+        } else if let Some(id) = id {
+            let bytes = message.len();
+            let message = format!(
+                "the request has {bytes} bytes, and a packet holds at most {MAX_PAYLOAD_BYTES}: shorten its query or names, \
+                 or leave out fields"
+            );
+            self.take_reply(Reply::Refused { id, refusal: Refusal { code: RefusalCode::Limit, message } });
         }
     }
 
@@ -316,9 +327,9 @@ impl Link {
         Some(self.answers.swap_remove(at).1)
     }
 
-    /// Puts a unit behind all others.
+    /// Sends a unit behind all others, in the session that stands.
     pub(crate) fn enqueue(&mut self, unit: Outgoing) {
-        self.backlog.push_back(unit);
+        self.backlog.push_back(Waiting::Unit(unit));
         self.pump();
     }
 
@@ -327,86 +338,75 @@ impl Link {
         if !self.is_up() {
             return;
         }
-        while let Some(unit) = self.backlog.pop_front() {
-            let handed = match &mut self.carrier {
-                Carrier::Packets(udp) => udp.enqueue(unit, self.published.as_ref()),
-                Carrier::Memory(memory) => memory.enqueue(unit, self.published.as_ref()),
-                Carrier::Nothing => Err(unit),
+        while let Some(waiting) = self.backlog.pop_front() {
+            let sent = match waiting {
+                Waiting::Unit(unit) => self.carrier.send(unit).map_err(Waiting::Unit),
+                Waiting::Unsent(unsent) => self.send_again(unsent).map_err(Waiting::Unsent),
             };
-            if let Err(unit) = handed {
-                self.backlog.push_front(unit);
+            if let Err(waiting) = sent {
+                self.backlog.push_front(waiting);
                 return;
             }
         }
     }
 
-    /// Bytes queued and unacknowledged.
-    pub(crate) fn backlog_bytes(&self) -> u64 {
-        let waiting: u64 = self.backlog.iter().map(|unit| unit.size().1).sum();
-        waiting
-            + match &self.carrier {
-                Carrier::Packets(udp) => udp.backlog_bytes(),
-                Carrier::Memory(_) | Carrier::Nothing => 0,
+    /// Packs records again, into packets of this session.
+    ///
+    /// # Errors
+    /// The rest, when the carrier has no packet for it now.
+    fn send_again(&mut self, mut unsent: Unsent) -> Result<(), Unsent> {
+        while !unsent.is_done() {
+            let Some(mut packet) = self.carrier.begin_packet() else { return Err(unsent) };
+            let done = unsent.done;
+            unsent.pack(&mut packet, self.published.as_ref());
+            if packet.is_empty() {
+                return Ok(()); // not a record, which cannot be: they were checked before they were packed
             }
+            let unit = Outgoing::Records { packet, stream: unsent.stream, format: unsent.format };
+            if self.carrier.send(unit).is_err() {
+                return Err(Unsent { done, ..unsent });
+            }
+        }
+        Ok(())
     }
 
     /// Units queued and unacknowledged.
     pub(crate) fn backlog_units(&self) -> usize {
-        self.backlog.len()
-            + match &self.carrier {
-                Carrier::Packets(udp) => udp.backlog_units(),
-                Carrier::Memory(_) | Carrier::Nothing => 0,
-            }
+        self.backlog.len() + self.carrier.unacknowledged()
     }
 
     /// Whether more may be sent before what waits has gone.
     pub(crate) fn has_room(&self) -> bool {
-        match &self.carrier {
-            // What waits, waits for memory.
-            Carrier::Memory(_) => self.backlog.is_empty(),
-            Carrier::Packets(_) | Carrier::Nothing => self.backlog_bytes() < BACKLOG_BYTES,
-        }
+        self.backlog.is_empty() && self.carrier.has_room()
     }
 
     /// An empty packet to fill with records; `None` while there is no room for one.
     pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
-        if !self.is_up() || !self.has_room() {
-            return None;
-        }
-        match &mut self.carrier {
-            Carrier::Packets(udp) => udp.begin_packet(),
-            Carrier::Memory(memory) => memory.begin_packet(),
-            Carrier::Nothing => None,
-        }
+        if self.is_up() && self.has_room() { self.carrier.begin_packet() } else { None }
     }
 
-    /// Puts a packet of records behind all else.
-    pub(crate) fn end_packet(&mut self, packet: SuperPacket<PacketBuffer>, stream: u32, format: u64) {
-        let packet = match &mut self.carrier {
-            Carrier::Packets(udp) => udp.shrink(packet),
-            Carrier::Memory(_) | Carrier::Nothing => packet,
-        };
-        self.enqueue(Outgoing::Records { packet, stream, format });
+    /// Puts a packet of records, which was begun in the session of that number, behind all else.
+    pub(crate) fn end_packet(&mut self, packet: SuperPacket<PacketBuffer>, session: u64, stream: u32, format: u64) {
+        let unit = Outgoing::Records { packet, stream, format };
+        if self.is_up() && session == self.sessions {
+            self.enqueue(unit);
+        } else {
+            self.backlog.extend(unit.unsent().map(Waiting::Unsent));
+            self.pump();
+        }
     }
 
     /// Returns the credit for what came up to `end_seq`.
     pub(crate) fn consumed_to(&mut self, end_seq: u64) {
-        if let Carrier::Packets(udp) = &mut self.carrier
-            && let Some(session) = udp.session()
-        {
-            session.receiver.consumed_to(end_seq);
-        }
+        self.carrier.consumed_to(end_seq);
     }
 
     /// Lets time pass, sends what is due.
     pub(crate) fn drive(&mut self) {
         // Replies and notices take credit too. With nothing left for the application, all that came is consumed; what
         // it still holds in its hands is one event at most.
-        if self.inbox.is_empty()
-            && let Carrier::Packets(udp) = &mut self.carrier
-            && let Some(session) = udp.session()
-        {
-            session.receiver.consumed_to(session.receiver.next_seq());
+        if self.inbox.is_empty() {
+            self.carrier.consumed_to(u64::MAX);
         }
         self.run_timers();
         self.transmit();
@@ -414,26 +414,24 @@ impl Link {
 
     /// Takes what has arrived.
     pub(crate) fn receive(&mut self) {
-        let now_ns = self.now_ns();
-        let mut heard = std::mem::take(&mut self.heard);
-        let received = match &mut self.carrier {
-            Carrier::Packets(udp) => udp.receive(now_ns, &mut self.idler, &mut heard),
-            Carrier::Memory(memory) => {
-                if self.inbox.len() < INBOX && self.state == State::Up {
-                    memory.receive(now_ns, &mut self.idler, &mut heard);
-                }
-                Ok(())
-            }
-            Carrier::Nothing => Ok(()),
-        };
-        if let Err(error) = received {
-            self.refused(&error);
+        let waits_there = self.is_polled() && self.inbox.len() >= INBOX;
+        if self.is_heard() && !waits_there {
+            let now_ns = self.now_ns();
+            self.carry(|carrier, idler, heard| carrier.receive(now_ns, idler, heard));
         }
+    }
+
+    /// Has the carrier do something, and acts on what it has heard.
+    fn carry(&mut self, act: impl FnOnce(&mut dyn Carrier, &mut Idler, &mut Vec<Heard>)) {
+        let mut heard = std::mem::take(&mut self.heard);
+        act(&mut *self.carrier, &mut self.idler, &mut heard);
         for heard in heard.drain(..) {
             match heard {
                 Heard::Welcome => self.welcomed(),
-                Heard::Packets { arrived, end_seq } => self.deliver(arrived, end_seq),
+                Heard::Packets(arrived) => self.deliver(arrived),
                 Heard::Close(close) => self.close(&close),
+                Heard::Refused => self.refused(),
+                Heard::Silent { ns } => self.lose(format!("nothing was heard for {} s", ns / 1_000_000_000)),
             }
         }
         self.heard = heard;
@@ -460,10 +458,10 @@ impl Link {
     }
 
     /// In-order packets: answers to requests are kept for their callers, the rest is for the application.
-    fn deliver(&mut self, arrived: Arrived, end_seq: u64) {
+    fn deliver(&mut self, arrived: Arrived) {
         self.changed = true;
         match arrived.header.kind {
-            Kind::Data => self.inbox.push_back(Incoming::Records { arrived, end_seq }),
+            Kind::Data => self.inbox.push_back(Incoming::Records(arrived)),
             Kind::Message => {
                 let number = arrived.header.stream;
                 let messages = arrived.payloads().map(|payload| Incoming::Message { number, bytes: payload.to_vec() });
@@ -532,10 +530,7 @@ impl Link {
     }
 
     /// The network says that nobody listens there.
-    fn refused(&mut self, error: &io::Error) {
-        if error.kind() != io::ErrorKind::ConnectionRefused {
-            return; // other errors are as good as loss on the way
-        }
+    fn refused(&mut self) {
         if self.sessions > 0 {
             if self.is_up() {
                 self.lose("connection refused".to_owned());
@@ -548,15 +543,9 @@ impl Link {
 
     /// The session is lost: the records that the daemon does not have for sure are kept for the next one, which is tried soon.
     fn lose(&mut self, reason: String) {
-        let left = match &mut self.carrier {
-            Carrier::Packets(udp) => udp.lose(),
-            Carrier::Memory(memory) => memory.lose(),
-            Carrier::Nothing => Vec::new(),
-        };
-        let left = left.into_iter().chain(self.backlog.drain(..));
-        let kept: VecDeque<Outgoing> = left.filter_map(Outgoing::again).map(Outgoing::Again).collect();
-        self.backlog = kept;
-        self.descriptor += 1;
+        let waiting = self.backlog.drain(..).filter_map(Waiting::unsent);
+        let kept = self.carrier.lose().into_iter().chain(waiting);
+        self.backlog = kept.map(Waiting::Unsent).collect();
         self.changed = true;
         if self.settings.reconnect {
             self.lost_because = reason;
@@ -573,16 +562,7 @@ impl Link {
     fn run_timers(&mut self) {
         let now_ns = self.now_ns();
         match self.state {
-            State::Up => {
-                let there = match &mut self.carrier {
-                    Carrier::Packets(udp) => udp.on_timer(now_ns),
-                    // Nothing is presumed from time: the socket reports the daemon's end.
-                    Carrier::Memory(_) | Carrier::Nothing => true,
-                };
-                if !there {
-                    self.lose(format!("nothing was heard for {} s", IDLE_TIMEOUT_NS / 1_000_000_000));
-                }
-            }
+            State::Up => self.carry(|carrier, _, heard| carrier.on_timer(now_ns, heard)),
             State::Down { retry_ns } if now_ns >= retry_ns => {
                 if let Err(error) = self.connect(now_ns, DIAL_NS) {
                     self.lose(error.to_string()); // no memory, or no more descriptors: later perhaps
@@ -604,25 +584,17 @@ impl Link {
     /// Sends what is due.
     pub(crate) fn transmit(&mut self) {
         self.pump();
-        let now_ns = self.now_ns();
-        let sent = match (&self.state, &mut self.carrier) {
-            (State::Up | State::Dialling { .. }, Carrier::Packets(udp)) => udp.transmit(now_ns),
-            _ => Ok(()),
-        };
-        if let Err(error) = sent {
-            self.refused(&error);
+        if self.is_heard() {
+            let now_ns = self.now_ns();
+            self.carry(|carrier, _, heard| carrier.transmit(now_ns, heard));
         }
     }
 
     /// When [`Link::drive`] has something to do by itself, in ns.
     pub(crate) fn due_ns(&self) -> u64 {
-        let carrier_ns = match &self.carrier {
-            Carrier::Packets(udp) => udp.due_ns(),
-            Carrier::Memory(_) | Carrier::Nothing => u64::MAX,
-        };
         match self.state {
-            State::Dialling { until_ns } => carrier_ns.min(until_ns),
-            State::Up => carrier_ns,
+            State::Dialling { until_ns } => self.carrier.due_ns().min(until_ns),
+            State::Up => self.carrier.due_ns(),
             State::Down { retry_ns } => retry_ns,
             State::Ended => u64::MAX,
         }
@@ -631,14 +603,7 @@ impl Link {
     /// Whether nothing more needs to be sent or acknowledged.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
-            State::Up => {
-                self.backlog.is_empty()
-                    && match &self.carrier {
-                        Carrier::Packets(udp) => udp.is_settled(),
-                        // A daemon takes what was put also from a process that has gone.
-                        Carrier::Memory(_) | Carrier::Nothing => true,
-                    }
-            }
+            State::Up => self.backlog_units() == 0,
             State::Ended => true,
             State::Dialling { .. } | State::Down { .. } => false,
         }
@@ -647,11 +612,10 @@ impl Link {
     /// Ends the link, and notifies the daemon. Over shared memory, releasing the memory is the notification, once the
     /// application has released everything that it still holds of it.
     pub(crate) fn say_close(&mut self) {
-        match &mut self.carrier {
-            Carrier::Packets(udp) if self.state == State::Up => udp.say_close(),
-            Carrier::Memory(_) => self.carry(Carrier::Nothing),
-            Carrier::Packets(_) | Carrier::Nothing => {}
+        if self.is_up() {
+            self.carrier.close();
         }
+        self.carrier = Box::new(Closed(self.carrier.transport()));
         self.state = State::Ended;
     }
 }

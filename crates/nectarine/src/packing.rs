@@ -11,13 +11,15 @@ pub(crate) struct Packing {
     format: u64,
     linger_ns: u64,
     open: Option<SuperPacket<PacketBuffer>>,
+    /// The session in which that was begun.
+    session: u64,
     flush_ns: u64,
 }
 
 impl Packing {
     pub(crate) fn new(stream: u32, format: u64, linger: Duration) -> Packing {
         let linger_ns = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
-        Packing { stream, format, linger_ns, open: None, flush_ns: u64::MAX }
+        Packing { stream, format, linger_ns, open: None, session: 0, flush_ns: u64::MAX }
     }
 
     /// Packs a record; `false` when there is no room before the daemon takes some of what it was sent.
@@ -37,6 +39,7 @@ impl Packing {
         let Some(mut packet) = link.begin_packet() else { return false };
         let fits = packet.push(record);
         self.open = fits.then_some(packet);
+        self.session = link.session();
         self.flush_ns = link.now_ns().saturating_add(self.linger_ns);
         fits
     }
@@ -45,7 +48,7 @@ impl Packing {
     pub(crate) fn flush(&mut self, link: &mut Link) {
         if let Some(packet) = self.open.take() {
             self.flush_ns = u64::MAX;
-            link.end_packet(packet, self.stream, self.format);
+            link.end_packet(packet, self.session, self.stream, self.format);
         }
     }
 

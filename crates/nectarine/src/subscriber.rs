@@ -1,11 +1,11 @@
 //! Receiving what a query selects.
 
+use crate::client::{Client, Interrupter};
 use crate::conversions::FormatRef;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Incoming};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Interrupter};
 use crossdock_format::{Format, FormatId, Record};
 use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::{Notice, Request};
@@ -75,8 +75,7 @@ impl SubscriberBuilder {
     /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
     pub fn connect(self) -> Result<Subscriber, Error> {
         let sql = self.sql.clone().ok_or(Error::Incomplete("a subscriber needs a query"))?;
-        let mut client = Client::new(self.settings.clone())?;
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let client = Client::connect(self.settings.clone())?;
         {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();
@@ -292,8 +291,8 @@ impl Subscriber {
     /// What an arrival means to the application; some only to this library.
     fn event(&mut self, incoming: Incoming) -> Result<Option<Event>, Error> {
         Ok(match incoming {
-            Incoming::Records { arrived, end_seq } => {
-                self.consumed_seq = end_seq;
+            Incoming::Records(arrived) => {
+                self.consumed_seq = arrived.end_seq;
                 Some(Event::Records(self.records(arrived)?))
             }
             Incoming::Reconnected => Some(Event::Reconnected),
@@ -327,7 +326,7 @@ impl Subscriber {
 
     /// Checks records that arrived.
     fn records(&self, arrived: Arrived) -> Result<Records, Error> {
-        let Arrived { bytes, header, spans } = arrived;
+        let Arrived { bytes, header, spans, .. } = arrived;
         let Some(format) = self.formats.iter().find(|f| f.id().0 == header.format) else {
             return Err(Error::Malformed(format!("format {:016x} was never announced", header.format)));
         };
@@ -361,10 +360,8 @@ fn id_of(text: &str) -> Result<FormatId, Error> {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         let link = &mut self.client.shared.lock().link;
-        if link.attachment().is_some() {
-            // The attachment lasts as long as records of it are in the application's hands; the subscription does not.
-            link.ask(Request::Unsubscribe { id: NOBODY, subscription: SUBSCRIPTION });
-        }
+        // An attachment lasts as long as records of it are in the application's hands; the subscription does not.
+        link.ask(Request::Unsubscribe { id: NOBODY, subscription: SUBSCRIPTION });
         link.say_close();
     }
 }

@@ -34,7 +34,7 @@ impl Watch {
     /// Watches what the link's session is heard on now.
     pub(crate) fn watch(&mut self, link: &Link) {
         let (number, fd) = link.descriptor();
-        if self.watched.as_ref().is_some_and(|(watched, _)| *watched == number) {
+        if fd.is_some() && self.watched.as_ref().is_some_and(|(watched, _)| *watched == number) {
             return;
         }
         self.look_away();

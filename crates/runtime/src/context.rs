@@ -7,7 +7,7 @@
 
 use crate::admission::Admission;
 use crate::attached::{Attached, Label, Outgoing};
-use crate::clock::Clock;
+use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
@@ -140,6 +140,10 @@ pub(crate) struct Context {
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
     commands: Receiver<Command>,
+    /// Whether it takes packets and clients: not before the kept handlers are restored.
+    is_open: bool,
+    /// Clients that came before that.
+    early: Vec<Command>,
     /// (deadline in ns, peer's key): one entry a session, at `armed_ns`; it may come up too early, never too late.
     pub(crate) timers: BTreeSet<(u64, usize)>,
     /// Buffers of the largest class.
@@ -203,6 +207,8 @@ impl Context {
             clock,
             poller,
             commands,
+            is_open: false,
+            early: Vec::new(),
             timers: BTreeSet::new(),
             large_buffers,
             idler,
@@ -212,8 +218,10 @@ impl Context {
 
     /// The loop, until a stop command or until its handles are gone.
     pub(crate) fn run(mut self) {
+        let mut turn_clock = TurnClock::start(self.clock.now_ns());
         loop {
             self.now_ns = self.clock.now_ns();
+            self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
             self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
             self.serve_late(false);
             self.resume_late();
@@ -235,7 +243,7 @@ impl Context {
             again |= self.serve_handlers();
             self.host.collect_dropped();
             self.host.end_turn();
-            self.note_turn(frames > 0 || self.host.taken() != taken || again);
+            self.note_turn(frames > 0 || self.host.taken() != taken || again, &mut turn_clock);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN && !again && !self.morph.is_due {
                 self.idle();
@@ -244,8 +252,25 @@ impl Context {
         self.say_goodbye();
     }
 
+    /// Takes packets and clients from now on.
+    ///
+    /// # Errors
+    /// The kernel's: the socket cannot be watched.
+    pub(crate) fn open(&mut self) -> std::io::Result<()> {
+        if std::mem::replace(&mut self.is_open, true) {
+            return Ok(());
+        }
+        // Not before: packets that nobody takes would keep the context from sleeping.
+        self.device.as_fd().map_or(Ok(()), |fd| self.poller.add(fd, SOCKET))?;
+        std::mem::take(&mut self.early).into_iter().for_each(|command| self.answer(command));
+        Ok(())
+    }
+
     /// Takes the frames that have arrived.
     fn dock(&mut self) -> usize {
+        if !self.is_open {
+            return 0;
+        }
         let mut frames = std::mem::take(&mut self.scratch.frames);
         // An error here is the network's word on an earlier send; the device counts it and stays usable.
         let count = self.device.receive(&mut self.pool, &mut frames, FRAMES_A_TURN).unwrap_or(0);
@@ -447,6 +472,8 @@ impl Context {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                // There is one at most: the thread by which processes attach waits for the answer.
+                Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
                 Ok(command) => self.answer(command),
                 Err(TryRecvError::Empty) => break,
             }

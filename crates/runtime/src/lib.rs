@@ -19,6 +19,7 @@ mod counters;
 mod dispatch;
 mod docked;
 mod drafts;
+mod estimate;
 mod explain;
 mod graph;
 mod handle;

@@ -167,7 +167,7 @@ impl Context {
             }
         };
         let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
-        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
         if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::IO_CONTEXT) {
             return Ok(Outcome::NoTime(figures));
         }
@@ -178,7 +178,7 @@ impl Context {
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
     fn query_facts(&self, name: &str) -> Option<Facts> {
         let stream = self.streams.find(name).and_then(|key| self.streams.get(key))?;
-        let peak_msgs_per_s = stream.peak.msgs_per_s();
+        let peak_msgs_per_s = stream.peak.msgs_per_s(self.now_ns);
         if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
             return None;
         }
@@ -318,7 +318,7 @@ impl Context {
         let overflow = coming.wish.overflow.unwrap_or(self.config.overflow);
         let (id, number, select) = (self.next_subscription, coming.wish.number, coming.select.clone());
         let mut subscription = Subscription::new(id, peer, number, stream_key, select, overflow);
-        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
         if !coming.wish.accept.is_empty() {

@@ -7,7 +7,7 @@ use crossdock_runtime::{HandlerSpec, OnFault, OverBudget, WhenFull};
 use serde::Deserialize;
 
 use super::values::{in_words, scalars};
-use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve};
+use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve, parse_stuck_after};
 
 /// `[[handler]]`: a [`HandlerSpec`], its quantities as people write them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -43,6 +43,8 @@ pub(crate) struct HandlerSection {
     max_sampling: Option<u32>,
     #[serde(default, deserialize_with = "budget")]
     budget: Option<u64>,
+    #[serde(default, deserialize_with = "stuck_after")]
+    stuck_after: Option<u64>,
     #[serde(default)]
     over_budget: OverBudget,
     #[serde(default)]
@@ -59,6 +61,10 @@ fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Reserve,
 
 fn budget<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     in_words(deserializer, parse_budget).map(Some)
+}
+
+fn stuck_after<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_stuck_after).map(Some)
 }
 
 impl HandlerSection {
@@ -83,6 +89,7 @@ impl HandlerSection {
             overload_parameters: self.overload_parameters.clone(),
             max_sampling: self.max_sampling,
             budget_ns: self.budget,
+            stuck_after_ms: self.stuck_after,
             over_budget: self.over_budget,
             on_fault: self.on_fault,
         }

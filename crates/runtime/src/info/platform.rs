@@ -53,13 +53,16 @@ reports! {
         pub state: Option<String>,
         /// Its entry for each format that it reads.
         pub inputs: Vec<HandlerInputInfo>,
-        /// Its estimated load when it was admitted, at the stream's peak rate.
+        /// Its estimated load at the stream's peak rate, without a margin: what it was admitted with.
         pub predicted: LoadInfo = gauge("crossdock_handler_predicted_load").unit(Unit::NsPerS).title("needs"),
         /// Its reservation, if any: its own, or that of the paths that it lies on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub reserved: Option<LoadInfo>,
         /// Its load in the last second.
         pub measured: LoadInfo = gauge("crossdock_handler_load").unit(Unit::NsPerS).title("takes"),
+        /// The time that it gets at the most, in ns a second, since it went over its budget; absent where it gets what it needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub limit_ns_per_s: Option<u64> = gauge("crossdock_handler_limit").unit(Unit::NsPerS).title("limited to"),
         /// Records that came in.
         pub records_in: u64 = counter("crossdock_handler_records_in"),
         /// Records that it made.
@@ -71,7 +74,7 @@ reports! {
         /// Batches that came in.
         #[serde(default)]
         pub batches_in: u64 = counter("crossdock_handler_batches_in"),
-        /// Time that it took, in ns: measured, and estimated for batches that were not timed.
+        /// Processor time that it took, in ns: measured, and estimated for batches that were not.
         #[serde(default)]
         pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time taken"),
         /// Records dropped since an expression failed.
@@ -80,11 +83,11 @@ reports! {
         pub dropped: Vec<(String, u64)> = counter("crossdock_handler_dropped").title("dropped"),
         /// Records a second that came in, in the last second.
         pub rate_msgs_per_s: u64 = listed().title("records/s"),
-        /// Time for a record, in ns: the mean of those measured in the last second.
+        /// Processor time for a record, in ns: the mean of those measured in the last second.
         pub ns_per_record: f64 = gauge("crossdock_handler_record_time").unit(Unit::Ns).title("time per record"),
         /// Time for a record that 99 of 100 stay below, in ns, since it was deployed.
         pub p99_ns_per_record: u64 = gauge("crossdock_handler_record_time_p99").unit(Unit::Ns).title("99 % of records below"),
-        /// Batches that took longer than its budget.
+        /// Batches that took more processor time than its budget.
         pub overruns: u64 = counter("crossdock_handler_overruns").title("over its budget"),
         /// Times that it panicked or did not return.
         pub faults: u64 = counter("crossdock_handler_faults"),
@@ -92,12 +95,12 @@ reports! {
         pub queued: u64 = gauge("crossdock_handler_queued_batches").bound("queue_bound"),
         /// The bound on them.
         pub queue_bound: u64 = gauge("crossdock_handler_queued_batches_bound"),
-        /// One record in `sampled` is let through now, since its core is near its limit; 1: all.
+        /// One record in `sampled` is let through now, since batches wait too long for its core; 1: all.
         pub sampled: u32 = gauge("crossdock_handler_one_record_in").title("one record in"),
         /// Batches of which its context left records out, since batches had waited too long there.
         #[serde(default)]
         pub batches_shed: u64 = counter("crossdock_handler_batches_shed"),
-        /// Values that some of its parameters have now in the place of their own, since its core is near its limit.
+        /// Values that some of its parameters have now in the place of their own, since its core is overloaded.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub degraded: BTreeMap<String, String> = gauge("crossdock_handler_degraded").title("degraded to"),
         /// Times that it was replaced, re-parameterised or moved.
@@ -137,7 +140,7 @@ reports! {
         pub shares: Vec<String>,
         /// Handlers there.
         pub handlers: Vec<String> = gauge("crossdock_context_handlers"),
-        /// Share of the last second in which it worked, 0 to 1.
+        /// Share of the last second in which it worked, by processor time, 0 to 1.
         pub busy_share: f64 = gauge("crossdock_context_busy").unit(Unit::Share).title("busy"),
         /// Time that it has, in ns a second.
         pub capacity_ns_per_s: u64 = gauge("crossdock_context_capacity").unit(Unit::NsPerS),
@@ -167,7 +170,7 @@ reports! {
         pub bytes_out_per_s: u64 = listed().unit(Unit::BytesPerS),
         /// Bytes that its device received and sent, in the last second.
         pub network_bytes_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Time in which it worked, in ns.
+        /// Processor time in which it worked, in ns.
         #[serde(default)]
         pub busy_ns: u64 = counter("crossdock_context_busy").unit(Unit::Ns).title("time busy"),
         /// The part of it that went into handlers, in ns.
@@ -176,6 +179,9 @@ reports! {
         /// Batches that its handlers took.
         #[serde(default)]
         pub batches_in: u64 = counter("crossdock_context_batches_in"),
+        /// Batches that had waited too long for it although they could be processed.
+        #[serde(default)]
+        pub batches_late: u64 = counter("crossdock_context_batches_late"),
         /// Records that its handlers took.
         #[serde(default)]
         pub records_in: u64 = counter("crossdock_context_records_in"),

@@ -9,6 +9,7 @@ use crate::managers::deployed::{Deployed, Entry, Status};
 use crate::managers::monitor::Rates;
 use crate::managers::view::View;
 use crossdock_control::admission::Class;
+use crossdock_control::figures::Time;
 use crossdock_control::load::Load;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Managers {
         let spec = &handler.spec;
         let placed = self.overlay.node(handler.node);
         let (status, why) = match &handler.status {
-            Status::Running => ("running", None),
+            Status::Running => ("running", handler.limit_ns_per_s.map(limited_text)),
             Status::Waiting(why) => ("waiting", Some(why.clone())),
             Status::Failed(why) => ("failed", Some(why.clone())),
         };
@@ -62,10 +63,11 @@ impl Managers {
             },
             state: handler.entries.iter().find_map(|entry| entry.state.clone()),
             inputs: handler.entries.iter().map(input_info).collect(),
-            predicted: load_info(handler.need.load),
+            predicted: load_info(handler.predicted),
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             queue_bound: u64::from(self.config.queue_batches),
-            sampled: handler.one_in,
+            sampled: 1,
+            limit_ns_per_s: handler.limit_ns_per_s,
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
             changes: handler.changes,
             ..HandlerInfo::default()
@@ -130,6 +132,7 @@ pub(super) fn read_handler(info: &mut HandlerInfo, gauges: Option<&NodeGauges>, 
     info.p99_ns_per_record = gauges.quantile_ns(0.99);
     (info.overruns, info.faults) = (gauges.overruns.get(), gauges.faults.get());
     info.queued = gauges.queued.get();
+    info.sampled = gauges.one_in.get().max(1) as u32;
 }
 
 /// Reads off a context's figures.
@@ -140,11 +143,16 @@ pub(super) fn read_context(info: &mut HandlerContextInfo, gauges: &ContextGauges
     (info.bytes_in_per_s, info.bytes_out_per_s) = (rates.bytes_in_per_s, rates.bytes_out_per_s);
     info.network_bytes_per_s = rates.network_bytes_per_s;
     (info.busy_ns, info.handler_ns) = (gauges.busy_ns.get(), gauges.handler_ns.get());
-    (info.batches_in, info.records_in) = (gauges.batches.get(), gauges.records_in.get());
+    (info.batches_in, info.batches_late) = (gauges.batches.get(), gauges.late.get());
+    info.records_in = gauges.records_in.get();
     (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
     info.network_bytes = gauges.network_bytes.get();
     (info.batch_latency, info.batch_wait) = (gauges.batch_latency.info(), gauges.batch_wait.info());
     (info.turns, info.sleeps, info.replaced) = (gauges.turns.get(), gauges.sleeps.get(), gauges.replaced.get());
+}
+
+fn limited_text(ns_per_s: u64) -> String {
+    format!("it went over its budget: it gets {}", Time(ns_per_s))
 }
 
 fn class_name(class: Class) -> &'static str {
@@ -202,12 +210,13 @@ mod tests {
     #[test]
     fn every_gauge_of_a_context_is_reported_in_its_own_field() {
         let gauges = ContextGauges::default();
-        let cells: [Cell<'_, HandlerContextInfo>; 12] = [
+        let cells: [Cell<'_, HandlerContextInfo>; 13] = [
             (&gauges.turns, |info| info.turns),
             (&gauges.sleeps, |info| info.sleeps),
             (&gauges.busy_ns, |info| info.busy_ns),
             (&gauges.handler_ns, |info| info.handler_ns),
             (&gauges.batches, |info| info.batches_in),
+            (&gauges.late, |info| info.batches_late),
             (&gauges.records_in, |info| info.records_in),
             (&gauges.bytes_in, |info| info.bytes_in),
             (&gauges.bytes_out, |info| info.bytes_out),

@@ -1,16 +1,19 @@
-//! The way by packets: a UDP socket towards the daemon, and the session over it.
+//! The carrier by packets: a UDP socket towards the daemon, and the session over it. The socket stays from one session to the
+//! next: so the daemon knows that its client has begun a new one, and ends the old.
 
+use super::Carrier;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
-use crate::outgoing::{Again, Outgoing, PacketBuffer};
+use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
+use crate::settings::Transport;
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
-use crossdock_format::Format;
 use crossdock_mailbox::{Buffer, Pool, PoolConfig};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
-use crossdock_transport::{Dialler, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::{Dialler, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 /// Credit that a client gives: packets that the daemon may send ahead of the application, if the socket's receive buffer
@@ -20,7 +23,10 @@ const WINDOW_PACKETS: u32 = 256;
 const CHARGED_BYTES: usize = 16 << 10;
 const _: () = assert!(LARGE_BUFFERS >= WINDOW_PACKETS as usize + SPARE_BUFFERS + 8, "8 are posted for what arrives");
 /// A daemon that was silent for so long, though asked, is gone.
-pub(crate) const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
+const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
+/// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
+/// credit lets go.
+const BACKLOG_BYTES: u64 = 4 << 20;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
 /// Large buffers: one for each packet that the daemon may send ahead, since a record may be as long as that, and what the
@@ -56,11 +62,11 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Opens a socket towards the daemon.
+    /// Opens a socket towards the daemon, and begins to dial.
     ///
     /// # Errors
     /// The system refuses the socket or memory.
-    pub(crate) fn open(peer: SocketAddr) -> Result<Udp, Error> {
+    pub(crate) fn open(peer: SocketAddr, now_ns: u64) -> Result<Udp, Error> {
         let device =
             UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
@@ -68,7 +74,7 @@ impl Udp {
         let window_packets = WINDOW_PACKETS.min(holds).max(8);
         let classes = vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
         let pool = Pool::new(PoolConfig { classes }).map_err(Error::system("cannot allocate buffers"))?;
-        Ok(Udp {
+        let mut udp = Udp {
             device,
             pool,
             peer,
@@ -79,11 +85,12 @@ impl Udp {
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
-        })
+        };
+        udp.dial(now_ns);
+        Ok(udp)
     }
 
-    /// Begins to dial.
-    pub(crate) fn dial(&mut self, now_ns: u64) {
+    fn dial(&mut self, now_ns: u64) {
         self.number = fastrand::u32(1..);
         let hello = Hello {
             nonce: fastrand::u64(..),
@@ -94,108 +101,28 @@ impl Udp {
         self.talk = Talk::Dialling(Box::new(Dialler::new(hello, now_ns)));
     }
 
-    /// The session, while it stands.
-    pub(crate) fn session(&mut self) -> Option<&mut Session<Outgoing, Arrived>> {
+    fn session(&self) -> Option<&Session<Outgoing, Arrived>> {
+        match &self.talk {
+            Talk::Up(session) => Some(session),
+            Talk::Silent | Talk::Dialling(_) => None,
+        }
+    }
+
+    fn session_mut(&mut self) -> Option<&mut Session<Outgoing, Arrived>> {
         match &mut self.talk {
             Talk::Up(session) => Some(session),
             Talk::Silent | Talk::Dialling(_) => None,
         }
     }
 
-    /// To poll for readability.
-    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.as_fd()
-    }
-
-    /// Packets sent again so far, over all sessions.
-    pub(crate) fn resent(&self) -> u64 {
-        self.resent_before + if let Talk::Up(session) = &self.talk { session.sender.stats().resent } else { 0 }
-    }
-
-    /// An empty super-packet to fill; `None` while no session stands, or when buffers are short.
-    pub(crate) fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
-        let packet_bytes = self.session()?.packet_bytes();
-        if !self.pool.has_free(MAX_SUPER_BYTES, SPARE_BUFFERS) {
-            return None;
-        }
-        Some(SuperPacket::new(PacketBuffer::Own(self.pool.alloc(MAX_SUPER_BYTES)?), packet_bytes))
-    }
-
     /// A few records move to a small buffer, so that they do not hold a large one until they are acknowledged.
-    pub(crate) fn shrink(&mut self, packet: SuperPacket<PacketBuffer>) -> SuperPacket<PacketBuffer> {
+    fn shrink(&mut self, packet: SuperPacket<PacketBuffer>) -> SuperPacket<PacketBuffer> {
         let len = packet.len();
         let small = if len <= MAX_SUPER_BYTES / 4 { self.pool.alloc(len) } else { None };
         match small {
             Some(small) => packet.copied_to(PacketBuffer::Own(small)),
             None => packet,
         }
-    }
-
-    /// Puts a unit into the session's queue.
-    ///
-    /// # Errors
-    /// The unit, when no session stands or buffers are short.
-    pub(crate) fn enqueue(&mut self, unit: Outgoing, of: Option<&Format>) -> Result<(), Outgoing> {
-        let Talk::Up(session) = &mut self.talk else { return Err(unit) };
-        let fits = |packet: &SuperPacket<PacketBuffer>| {
-            let short = packet.stride() <= session.packet_bytes() || packet.packets().len() == 1;
-            short && matches!(packet.buffer(), PacketBuffer::Own(_))
-        };
-        let unit = match unit {
-            Outgoing::Again(again) => return self.enqueue_again(again, of),
-            // Of a session by shared memory, or of one with longer packets.
-            Outgoing::Records { ref packet, .. } if !fits(packet) => {
-                return unit.again().map_or(Ok(()), |again| self.enqueue_again(again, of));
-            }
-            unit => unit,
-        };
-        let (packets, bytes) = unit.size();
-        session.sender.enqueue(unit, packets, bytes, false);
-        Ok(())
-    }
-
-    /// Packs records anew, for this session's packet size.
-    fn enqueue_again(&mut self, mut again: Again, of: Option<&Format>) -> Result<(), Outgoing> {
-        while !again.is_done() {
-            let Some(mut packet) = self.begin_packet() else { return Err(Outgoing::Again(again)) };
-            again.pack(&mut packet, of);
-            if packet.is_empty() {
-                return Ok(()); // not a record, which cannot be: they were checked before they were packed
-            }
-            let packet = self.shrink(packet);
-            self.enqueue(Outgoing::Records { packet, stream: again.stream, format: again.format }, of)?;
-        }
-        Ok(())
-    }
-
-    /// Bytes queued and unacknowledged.
-    pub(crate) fn backlog_bytes(&self) -> u64 {
-        if let Talk::Up(session) = &self.talk { session.sender.backlog_bytes() } else { 0 }
-    }
-
-    /// Units queued and unacknowledged.
-    pub(crate) fn backlog_units(&self) -> usize {
-        if let Talk::Up(session) = &self.talk { session.sender.backlog_units() } else { 0 }
-    }
-
-    /// Whether everything was acknowledged.
-    pub(crate) fn is_settled(&self) -> bool {
-        if let Talk::Up(session) = &self.talk { session.sender.is_idle() } else { false }
-    }
-
-    /// Takes what has arrived: what it means goes to `heard`, in order.
-    ///
-    /// # Errors
-    /// The network's.
-    pub(crate) fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) -> io::Result<()> {
-        let mut frames = std::mem::take(&mut self.frames);
-        let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
-        for frame in frames.drain(..) {
-            idler.arrived(now_ns, frame.len);
-            self.take_frame(frame, now_ns, heard);
-        }
-        self.frames = frames;
-        received.map(drop)
     }
 
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
@@ -237,14 +164,15 @@ impl Udp {
                 match run.header.kind {
                     Kind::Data | Kind::Control | Kind::Message => {
                         let spans = run.spans(spans).to_vec();
-                        let arrived = Arrived { bytes: Bytes::Own(buffer.clone()), header: run.header, spans };
+                        let bytes = Bytes::Own(buffer.clone());
+                        let arrived = Arrived { bytes, header: run.header, spans, end_seq: 0 };
                         let mut ready = Vec::new();
                         let first = run.header.seq;
                         session.receiver.arrive(first, run.packets, arrived, now_ns, |a, skip| ready.push((a, skip)));
                         let end_seq = session.receiver.next_seq();
                         for (mut arrived, skip) in ready {
                             arrived.spans.drain(..arrived.spans.len().min(skip as usize));
-                            heard.push(Heard::Packets { arrived, end_seq });
+                            heard.push(Heard::Packets(Arrived { end_seq, ..arrived }));
                         }
                     }
                     // A malformed ack is dropped; the next one tells the same.
@@ -264,16 +192,11 @@ impl Udp {
         self.talk = Talk::Up(Box::new(session));
     }
 
-    /// Lets time pass. Returns whether the daemon is still believed to be there.
-    pub(crate) fn on_timer(&mut self, now_ns: u64) -> bool {
-        self.session().is_none_or(|session| session.on_timer(now_ns))
-    }
-
     /// Sends what is due: hellos, units, acks and pings.
     ///
     /// # Errors
     /// The network's.
-    pub(crate) fn transmit(&mut self, now_ns: u64) -> io::Result<()> {
+    fn send_due(&mut self, now_ns: u64) -> io::Result<()> {
         match &mut self.talk {
             Talk::Silent => {}
             Talk::Dialling(dialler) => {
@@ -285,7 +208,7 @@ impl Udp {
             Talk::Up(session) => {
                 let to = session.peer_session();
                 while let Some(next) = session.sender.poll() {
-                    match next.payload.transmit(&mut self.device, self.peer, to, next.first_seq, next.packets)? {
+                    match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
                         Sent::Done => session.sender.transmitted(now_ns),
                         Sent::Full => break,
                     }
@@ -299,9 +222,79 @@ impl Udp {
         }
         Ok(())
     }
+}
 
-    /// When something is due by itself, in ns.
-    pub(crate) fn due_ns(&self) -> u64 {
+impl Carrier for Udp {
+    fn transport(&self) -> Transport {
+        Transport::Udp
+    }
+
+    fn reopen(&mut self, now_ns: u64) -> bool {
+        self.dial(now_ns);
+        true
+    }
+
+    fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
+        let packet_bytes = self.session()?.packet_bytes();
+        if !self.pool.has_free(MAX_SUPER_BYTES, SPARE_BUFFERS) {
+            return None;
+        }
+        Some(SuperPacket::new(PacketBuffer::Own(self.pool.alloc(MAX_SUPER_BYTES)?), packet_bytes))
+    }
+
+    fn send(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
+        let unit = match unit {
+            Outgoing::Records { packet, stream, format } => {
+                Outgoing::Records { packet: self.shrink(packet), stream, format }
+            }
+            unit @ Outgoing::Single { .. } => unit,
+        };
+        let Some(session) = self.session_mut() else { return Err(unit) };
+        let (packets, bytes) = match &unit {
+            Outgoing::Records { packet, .. } => (packet.packets().len() as u32, packet.len()),
+            Outgoing::Single { payload, .. } => (1, HEADER_BYTES + payload.len()),
+        };
+        session.sender.enqueue(unit, packets, bytes as u64, false);
+        Ok(())
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.session().map_or(0, |session| session.sender.backlog_units())
+    }
+
+    fn has_room(&self) -> bool {
+        self.session().is_some_and(|session| session.sender.backlog_bytes() < BACKLOG_BYTES)
+    }
+
+    fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {
+        let mut frames = std::mem::take(&mut self.frames);
+        let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
+        for frame in frames.drain(..) {
+            idler.arrived(now_ns, frame.len);
+            self.take_frame(frame, now_ns, heard);
+        }
+        self.frames = frames;
+        report(received.map(drop), heard);
+    }
+
+    fn consumed_to(&mut self, end_seq: u64) {
+        if let Some(session) = self.session_mut() {
+            session.receiver.consumed_to(end_seq);
+        }
+    }
+
+    fn on_timer(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
+        if self.session_mut().is_some_and(|session| !session.on_timer(now_ns)) {
+            heard.push(Heard::Silent { ns: IDLE_TIMEOUT_NS });
+        }
+    }
+
+    fn transmit(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
+        let sent = self.send_due(now_ns);
+        report(sent, heard);
+    }
+
+    fn due_ns(&self) -> u64 {
         match &self.talk {
             Talk::Silent => u64::MAX,
             Talk::Dialling(dialler) => dialler.next_ns(),
@@ -309,24 +302,58 @@ impl Udp {
         }
     }
 
-    /// The session is lost: what was not acknowledged.
-    pub(crate) fn lose(&mut self) -> Vec<Outgoing> {
-        self.resent_before = self.resent();
-        let mut left = Vec::new();
-        if let Talk::Up(session) = &mut self.talk {
-            left.extend(session.sender.take_unacknowledged());
-        }
-        self.talk = Talk::Silent;
-        left
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.device.as_fd()
     }
 
-    /// Tells the daemon that the session is over; not repeated, its idle time-out is the safety net.
-    pub(crate) fn say_close(&mut self) {
+    fn lose(&mut self) -> Vec<Unsent> {
+        self.resent_before = self.resent();
+        let Talk::Up(mut session) = std::mem::replace(&mut self.talk, Talk::Silent) else { return Vec::new() };
+        session.sender.take_unacknowledged().filter_map(Outgoing::unsent).collect()
+    }
+
+    /// Not repeated: the daemon's idle time-out is the safety net.
+    fn close(&mut self) {
         if let Talk::Up(session) = &self.talk {
             let packet = Close { again: false, reason: "done".to_owned() }.packet(session.peer_session());
             // If this is lost, the daemon finds out by its time-out.
             let _ = self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len());
         }
         self.talk = Talk::Silent;
+    }
+
+    fn resent(&self) -> u64 {
+        self.resent_before + self.session().map_or(0, |session| session.sender.stats().resent)
+    }
+}
+
+/// Sends the packets in `range` of a unit, numbered from `first_seq` for packet 0.
+fn transmit(
+    unit: &mut Outgoing,
+    device: &mut dyn Device,
+    addr: SocketAddr,
+    to: u32,
+    first_seq: u64,
+    range: Range<u32>,
+) -> io::Result<Sent> {
+    match unit {
+        Outgoing::Records { packet, stream, format } => {
+            let template = Header { stream: *stream, format: *format, ..Header::new(Kind::Data, to) };
+            packet.write_headers(range.clone(), &template, first_seq);
+            device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
+        }
+        Outgoing::Single { kind, stream, payload } => {
+            let payload_bytes = payload.len() as u16;
+            let header = Header { payload_bytes, stream: *stream, seq: first_seq, ..Header::new(*kind, to) };
+            let bytes = header.to_bytes();
+            device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(payload)], bytes.len() + payload.len())
+        }
+    }
+}
+
+/// What the network's error means; most are as good as loss on the way.
+fn report(result: io::Result<()>, heard: &mut Vec<Heard>) {
+    if result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        heard.push(Heard::Refused);
     }
 }

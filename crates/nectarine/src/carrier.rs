@@ -1,0 +1,125 @@
+//! What carries a session with the daemon: UDP packets, or memory shared with it.
+//!
+//! A [`Carrier`] sends and receives packets in order and exactly once while its session stands, bounds what is under way in both
+//! directions, and returns what the daemon may not have when the session is lost. It knows nothing of requests, streams and
+//! reconnecting: the link does, once for all carriers. A link calls its carrier once per super-packet or per look at what has
+//! arrived, never per record, so the calls are dynamic.
+
+pub(crate) mod memory;
+pub(crate) mod udp;
+
+#[cfg(test)]
+pub(crate) mod conformance;
+
+use crate::incoming::Heard;
+use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
+use crate::settings::Transport;
+use crossdock_device::Idler;
+use crossdock_mailbox::client::Attachment;
+use crossdock_transport::SuperPacket;
+use std::os::fd::BorrowedFd;
+
+/// What carries a session. The methods with a body describe a carrier that loses nothing and needs no time: what is handed over has
+/// arrived.
+pub(crate) trait Carrier: Send {
+    /// [`Transport::Shm`] or [`Transport::Udp`].
+    fn transport(&self) -> Transport;
+
+    /// Begins another session where the last one was; `false` if that takes another carrier.
+    fn reopen(&mut self, _now_ns: u64) -> bool {
+        false
+    }
+
+    /// An empty packet to fill with records; `None` while there is no memory for one.
+    fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>>;
+
+    /// Sends a unit behind all that were sent before.
+    ///
+    /// # Errors
+    /// The unit, when there is no memory for it now.
+    fn send(&mut self, unit: Outgoing) -> Result<(), Outgoing>;
+
+    /// Units sent that the daemon may not have yet.
+    fn unacknowledged(&self) -> usize {
+        0
+    }
+
+    /// Whether more should be sent before some of that is acknowledged.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Takes what has arrived: what it means is appended to `heard`, in order.
+    fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>);
+
+    /// Returns the credit for all that has arrived up to `end_seq`.
+    fn consumed_to(&mut self, _end_seq: u64) {}
+
+    /// Lets time pass: what it means is appended to `heard`.
+    fn on_timer(&mut self, _now_ns: u64, _heard: &mut Vec<Heard>) {}
+
+    /// Transmits what is due: what fails is appended to `heard`.
+    fn transmit(&mut self, _now_ns: u64, _heard: &mut Vec<Heard>) {}
+
+    /// When something is due by itself, in ns.
+    fn due_ns(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// What becomes readable when something arrives.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether what arrives lies in memory until it is received: looking for it needs no system call, and nobody need hurry.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// To be called before a thread sleeps on the descriptor. `true`: what has arrived before made nothing readable and must be
+    /// looked for once more.
+    fn arm(&self) -> bool {
+        false
+    }
+
+    /// The session is lost: the records that the daemon may not have, in order.
+    fn lose(&mut self) -> Vec<Unsent>;
+
+    /// Notifies the daemon that the session is over, unless dropping the carrier does. Nothing goes over it after this.
+    fn close(&mut self) {}
+
+    /// Packets sent again so far, over all sessions.
+    fn resent(&self) -> u64 {
+        0
+    }
+
+    /// The memory shared with the daemon, if there is any.
+    fn attachment(&self) -> Option<&Attachment> {
+        None
+    }
+}
+
+/// No carrier: none yet, or none any more.
+pub(crate) struct Closed(pub(crate) Transport);
+
+impl Carrier for Closed {
+    fn transport(&self) -> Transport {
+        self.0
+    }
+
+    fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>> {
+        None
+    }
+
+    fn send(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
+        Err(unit)
+    }
+
+    fn receive(&mut self, _: u64, _: &mut Idler, _: &mut Vec<Heard>) {}
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn lose(&mut self) -> Vec<Unsent> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,130 @@
+//! What a link does over every carrier, and from one to another.
+
+use super::*;
+use crate::carrier::conformance::{Daemon, Local, Packet, Remote, eventually};
+use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
+
+/// A link without a session.
+fn down() -> Link {
+    let settings = Settings::new("127.0.0.1:1");
+    let place = Place { shared: Vec::new(), packets: None };
+    Link::unconnected(settings, place)
+}
+
+fn record(format: &Format, number: u64) -> Vec<u8> {
+    let mut row = RecordBuilder::new(format);
+    row.set(0, Value::Uint(number)).unwrap();
+    row.finish().unwrap().to_vec()
+}
+
+/// Begins a session.
+fn come_up<D: Daemon>(link: &mut Link) -> D {
+    let (carrier, daemon) = D::connect();
+    link.carrier = carrier;
+    link.come_up();
+    daemon
+}
+
+/// Drives the link until its daemon has taken that many packets.
+fn taken<D: Daemon>(link: &mut Link, daemon: &mut D, count: usize) -> Vec<Packet> {
+    let mut taken = Vec::new();
+    eventually("the packets are taken", || {
+        link.receive();
+        link.drive();
+        daemon.take(link.now_ns(), &mut taken);
+        daemon.transmit(link.now_ns());
+        taken.len() >= count
+    });
+    taken
+}
+
+fn too_long_a_request_is_refused_and_the_session_goes_on<D: Daemon>() {
+    let mut link = down();
+    let mut daemon: D = come_up(&mut link);
+    let id = link.request_id();
+    link.ask(Request::FindNode { id, name: "n".repeat(MAX_PAYLOAD_BYTES) });
+    let refused = link.answer(id).unwrap().map(drop).unwrap_err();
+    assert!(refused.to_string().contains("a packet holds at most 65472"), "{refused}");
+    let id = link.request_id();
+    link.ask(Request::FindNode { id, name: "near".to_owned() });
+    let taken = taken(&mut link, &mut daemon, 1);
+    assert!(matches!(ControlMessage::decode(&taken[0].1), Ok(ControlMessage::Request(Request::FindNode { .. }))));
+    assert!(link.is_up());
+}
+
+fn an_opening_that_is_too_long_ends_the_link<D: Daemon>() {
+    let mut link = down();
+    let _daemon: D = come_up(&mut link);
+    let id = link.request_id();
+    let find = Request::FindNode { id, name: "n".repeat(MAX_PAYLOAD_BYTES) };
+    link.open_with(find.clone(), find);
+    assert!(matches!(link.fault(), Some(Error::Refused(_))));
+}
+
+fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, To: Daemon>() {
+    let mut link = down();
+    let _lost: From = come_up(&mut link);
+    let id = link.request_id();
+    let find = |name: &str| Request::FindNode { id, name: name.to_owned() };
+    link.open_with(find("first"), find("again"));
+    let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap();
+    let packet_of = |link: &mut Link, number: u64| {
+        let (mut packet, record) = (link.begin_packet().unwrap(), record(&format, number));
+        (0..1000).for_each(|_| assert!(packet.push(&record)));
+        packet
+    };
+    let (session, id) = (link.session(), format.id().0);
+    link.published = Some(format.clone());
+    let sent = packet_of(&mut link, 1);
+    link.end_packet(sent, session, 7, id);
+    let ended_between = packet_of(&mut link, 2);
+    let ended_after = packet_of(&mut link, 3);
+    link.lose("a test".to_owned());
+    assert!(link.begin_packet().is_none());
+    link.end_packet(ended_between, session, 7, id);
+
+    let mut daemon: To = come_up(&mut link);
+    link.end_packet(ended_after, session, 7, id);
+    let packet = packet_of(&mut link, 4);
+    let session = link.session();
+    link.end_packet(packet, session, 7, id);
+    let mut records = Vec::new();
+    let mut opened = Vec::new();
+    eventually("all is taken", || {
+        for (header, payload) in taken(&mut link, &mut daemon, 0) {
+            match header.kind {
+                Kind::Data => {
+                    assert_eq!((header.stream, header.format), (7, id));
+                    records.extend(payload);
+                }
+                _ => {
+                    assert!(records.is_empty(), "requests come first");
+                    opened.push(ControlMessage::decode(&payload).unwrap());
+                }
+            }
+        }
+        records.len() >= 4000 * record(&format, 1).len() && link.is_settled()
+    });
+    assert_eq!(opened, [ControlMessage::Request(find("again"))]);
+    assert_eq!(records, [1, 2, 3, 4].map(|number| record(&format, number).repeat(1000)).concat());
+    assert!(matches!(link.inbox.pop_front(), Some(Incoming::Reconnected)));
+}
+
+macro_rules! over_both {
+    ($($check:ident),*) => { $(
+        mod $check {
+            #[test] fn by_packets() { super::$check::<super::Remote>() }
+            #[test] fn by_memory() { super::$check::<super::Local>() }
+        }
+    )* };
+}
+
+over_both!(too_long_a_request_is_refused_and_the_session_goes_on, an_opening_that_is_too_long_ends_the_link);
+
+#[test]
+fn records_of_a_lost_session_go_into_the_next() {
+    records_of_a_lost_session_go_into_the_next_by_another_carrier::<Remote, Remote>();
+    records_of_a_lost_session_go_into_the_next_by_another_carrier::<Remote, Local>();
+    records_of_a_lost_session_go_into_the_next_by_another_carrier::<Local, Remote>();
+    records_of_a_lost_session_go_into_the_next_by_another_carrier::<Local, Local>();
+}
