@@ -49,7 +49,7 @@ impl Context {
                 // Credit that was kept back goes out now: nothing else may come that would take it along.
                 self.service_peers();
             }
-            return more || changed || has_turned;
+            return more || changed || has_turned || self.graph.is_changing();
         }
         self.flush_opened(self.idler.is_heavy(self.now_ns));
         self.service_peers();

@@ -303,8 +303,18 @@ impl Node {
     /// dropped.
     #[cold]
     pub(crate) fn note_fault(&mut self) {
-        self.condition = if self.policy.restarts { Condition::Restarting } else { Condition::Failed };
+        let ends = self.change.as_ref().is_some_and(|change| matches!(change.then, Then::End));
+        self.condition = if self.policy.restarts && !ends { Condition::Restarting } else { Condition::Failed };
         self.gauges.faults.add(1);
+    }
+
+    /// It changes when it has come to the markers of a change.
+    pub(crate) fn plan(&mut self, change: u64, then: Then) {
+        if matches!(then, Then::End) && self.condition == Condition::Restarting {
+            // Nobody restarts what ends.
+            self.condition = Condition::Failed;
+        }
+        self.change = Some(NodeChange { change, then });
     }
 
     /// Exchanges its instances for new ones; the old ones are in `instances` then. Returns the number of states that were

@@ -116,7 +116,7 @@ impl Graph {
             };
             match item {
                 Item::End => self.end(id, input),
-                Item::Marker(change) => self.take_marker(id, input, change, ws),
+                Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Batch(batch) => {
                     if sheds {
                         self.shedder.takes(self.now_ns, batch.since_ns, self.stalled_ns(id));

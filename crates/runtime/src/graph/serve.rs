@@ -172,7 +172,8 @@ impl Graph {
 
     /// Holds publishers back where there is no room for more.
     fn check_publishers(&mut self, stream: u32) {
-        if self.room(stream) > 0 {
+        // A port that is about to change says so in a moment.
+        if self.room(stream) > 0 || self.port(stream).is_some_and(|port| port.next.is_some()) {
             return;
         }
         if let Some(port) = self.port_mut(stream)
@@ -208,8 +209,8 @@ impl Graph {
             let is_held = port.is_held || self.holds_deliveries;
             room = room.min(if is_held { 0 } else { DELIVERED_BATCHES.saturating_sub(delivered) });
         }
-        if port.next.as_ref().is_some_and(|next| next.after.is_none()) {
-            // What is made here comes after what the markers are awaited for.
+        if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next)) {
+            // What is made here from now on comes after the marker, which waits for others' markers or for its turn.
             room = 0;
         }
         self.put_port_back(stream, port);
@@ -315,7 +316,7 @@ impl Graph {
                     }
                 }
                 Item::End => self.deliver_end(stream),
-                Item::Marker(_) => self.check_port(stream, ws),
+                Item::Marker(_) => self.check_port(stream),
             }
         }
     }
@@ -456,7 +457,7 @@ impl Graph {
             let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
             self.is_stalled |= has_work;
             if changes {
-                self.check_node(id, ws);
+                self.check_node(id);
             }
             return None;
         }
@@ -467,7 +468,7 @@ impl Graph {
         let node = self.node_mut(id)?;
         let Some((input, item, done)) = node.take_next() else {
             if node.change.is_some() {
-                self.check_node(id, ws);
+                self.check_node(id);
             }
             return None;
         };

@@ -195,7 +195,7 @@ impl Graph {
         let start_ns = clock.now_ns();
         let more = self.serve(slice_ns, start_ns, ws);
         self.gauges.turns.add(1);
-        let worked = more || changed || self.gauges.records_in.get() != before;
+        let worked = more || changed || self.is_changing() || self.gauges.records_in.get() != before;
         if worked {
             self.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
         }
@@ -279,7 +279,7 @@ impl GCore {
             // limit.
             let Some(mut job) = seat.graph.next_job(false, ws) else {
                 seat.graph.ring();
-                if !changed {
+                if !changed && !seat.graph.is_changing() {
                     seat.sleep(ws);
                 }
                 continue;

@@ -407,7 +407,7 @@ impl Overlay {
                     && port.readers == old.readers_at(at)
                     && port.is_delivered == delivered;
                 if !is_same {
-                    parts.entry(at).or_default().ports.push(port);
+                    parts.entry(at).or_default().ports.push(Box::new(port));
                 }
             }
         }
@@ -486,6 +486,7 @@ impl Overlay {
         wait.begin();
         for (at, mut part) in parts {
             part.change = change;
+            part.reserve();
             self.numbers += 1;
             match self.ask(at, Order::Prepare(Box::new(part)), wait) {
                 true => sent.push((at, self.numbers)),
