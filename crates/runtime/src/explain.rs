@@ -158,7 +158,7 @@ impl Context {
                 records_out: s.records_out,
                 row_errors: s.row_errors,
                 dropped: s.dropped,
-                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.backlog_bytes(&self.host)),
+                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.carrier().backlog_bytes(&self.host)),
                 queue_bytes: self.queue_bytes,
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
