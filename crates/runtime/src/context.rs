@@ -6,34 +6,32 @@
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::Admission;
-use crate::attached::{Attached, Label, Outgoing};
 use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
 use crate::handle::Command;
-use crate::late::Late;
 use crate::managers::handle::ControlRequest;
 use crate::morph::Morph;
-use crate::output::Payload;
-use crate::parked::PeerRef;
-use crate::peers::{Carrier, Peers};
+use crate::net::carrier::{Carrier, Wire};
+use crate::net::memory::Attached;
+use crate::net::payload::Payload;
+use crate::net::peers::{PeerRef, Peers, Publishing};
+use crate::net::sides::Remote;
 use crate::planner::Planner;
-use crate::remote::Remote;
 use crate::services::Services;
 use crate::streams::Streams;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::{Late, Subscription};
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
 use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES};
+use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES};
 use slab::Slab;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
@@ -97,6 +95,21 @@ pub(crate) struct Parts {
     pub(crate) news: Sender<ControlRequest>,
     pub(crate) planner: Planner,
 }
+
+/// The parts of a context that a peer's carrier needs, beside all others.
+macro_rules! wire {
+    ($context:expr) => {
+        crate::net::carrier::Wire {
+            pool: &mut $context.pool,
+            host: &mut $context.host,
+            poller: &mut $context.poller,
+            device: &mut *$context.device,
+            counters: &mut $context.counters,
+            now_ns: $context.now_ns,
+        }
+    };
+}
+pub(crate) use wire;
 
 /// A context and everything it owns.
 pub(crate) struct Context {
@@ -228,7 +241,7 @@ impl Context {
             let (frames, taken) = (self.dock(), self.host.taken());
             let mut again = self.take_rings();
             self.look_after_stragglers();
-            self.take_answers();
+            self.services.take_answers(&mut wire!(self));
             self.serve_remote();
             again |= self.look_after_waiting();
             self.look_after_kept();
@@ -337,7 +350,7 @@ impl Context {
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         for &key in &dirty {
-            if self.peers.get(key).is_some_and(|p| p.untaken_control_bytes(&self.host) > MAX_CONTROL_BYTES) {
+            if self.peers.get(key).is_some_and(|p| p.carrier().untaken_control_bytes(&self.host) > MAX_CONTROL_BYTES) {
                 let reason = format!("{MAX_CONTROL_BYTES} bytes of answers wait for you, and you take none");
                 self.remove_peer(key, "answers_not_taken", Some(Close { again: false, reason }));
             } else if !self.service_link(key) {
@@ -352,18 +365,9 @@ impl Context {
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let streams = &self.streams;
-        let blocked = |p: &crate::peers::Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
-        let blocked = peer.publishing.iter().any(blocked);
-        match &mut peer.carrier {
-            Carrier::Packets(_) if blocked || peer.is_paused => {}
-            Carrier::Packets(link) => link.session.receiver.consumed_to(link.session.receiver.next_seq()),
-            Carrier::Memory(attached) => {
-                let held = blocked || !attached.deferred.is_empty();
-                if std::mem::replace(&mut attached.held, held) != held {
-                    self.host.hold(attached.client, held);
-                }
-            }
-        }
+        let is_blocked = |p: &Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
+        let is_blocked = peer.publishing.iter().any(is_blocked);
+        peer.carrier_mut().grant_credit(&mut wire!(self), is_blocked);
     }
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
@@ -372,21 +376,15 @@ impl Context {
         for subscription in peer.subscriptions.clone() {
             self.remove_subscription(subscription);
         }
-        let Some(peer) = self.peers.remove(key) else { return };
+        self.disarm(key);
+        let Some(mut peer) = self.peers.remove(key) else { return };
         self.close_all_remote(key);
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
         self.forget_asker(key);
         self.end_conversions(key);
-        match peer.carrier {
-            Carrier::Packets(link) => self.end_link(key, &link, close),
-            Carrier::Memory(attached) => {
-                self.counters.detach(why);
-                self.host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
-                attached.end(&mut self.host, &mut self.poller, close);
-            }
-        }
+        peer.carrier_mut().end(&mut wire!(self), why, close);
         self.host.disown(Owner::Session(key as u32));
         self.tasks.prune(&self.host);
         self.tell_closed_sides();
@@ -406,10 +404,6 @@ impl Context {
         if let Some(attached) = self.peers.attached_mut(key) {
             self.host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
             attached.leave(&mut self.host, &mut self.poller);
-        }
-        // What it did not take of its answers is no longer held against it.
-        if let Some(peer) = self.peers.get_mut(key) {
-            peer.control_bytes = 0;
         }
         self.tasks.prune(&self.host);
         self.tell_closed_sides();
@@ -443,25 +437,17 @@ impl Context {
         }
     }
 
+    /// The carrier of a peer's messages, with what it needs of the context.
+    pub(crate) fn carrier(&mut self, key: usize) -> Option<(&mut dyn Carrier, Wire<'_>)> {
+        Some((self.peers.get_mut(key)?.carrier_mut(), wire!(self)))
+    }
+
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let payload = message.encode();
-        match &mut peer.carrier {
-            Carrier::Packets(link) => {
-                peer.control_bytes += payload.len() as u64;
-                Payload::Control(Rc::from(payload)).enqueue(&mut link.session);
-            }
-            Carrier::Memory(attached) if attached.leaves => return,
-            Carrier::Memory(attached) => {
-                let header = Header { payload_bytes: payload.len() as u16, ..Header::new(Kind::Control, 0) };
-                let packet = [&header.to_bytes()[..], &payload].concat().into_boxed_slice();
-                peer.control_bytes += packet.len() as u64;
-                attached.send(&mut self.host, Outgoing::Own(packet, Label::default()));
-                if attached.is_late() {
-                    self.straggle(key);
-                }
-            }
+        let Some((carrier, mut wire)) = self.carrier(key) else { return };
+        carrier.send_control(&mut wire, &message.encode());
+        if carrier.is_behind() {
+            self.straggle(key);
         }
         self.peers.touch(key);
     }

@@ -5,7 +5,7 @@ use crate::announcing::Plans;
 use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::graph::Delivered;
-use crate::requests::{fits_a_packet, refuse};
+use crate::refusal::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
 

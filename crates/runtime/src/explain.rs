@@ -124,7 +124,7 @@ impl Context {
     }
 
     fn backlog_bytes(&self, subscription: &Subscription) -> u64 {
-        self.peers.get(subscription.peer).map_or(0, |peer| peer.backlog_bytes(&self.host))
+        self.peers.get(subscription.peer).map_or(0, |peer| peer.carrier().backlog_bytes(&self.host))
     }
 
     fn client_infos(&self) -> Vec<ClientInfo> {

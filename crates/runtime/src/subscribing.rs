@@ -8,17 +8,15 @@ use crate::context::Context;
 use crate::managers::handle::ControlRequest;
 use crate::managers::queries::{Query, handler_of};
 use crate::morph::Accept;
-use crate::parked::PeerRef;
+use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
-use crate::requests::refuse;
+use crate::refusal::refuse;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{FormatName, Reply, Unreadable};
 
-/// Subscription numbers that fit into the descriptors of shared memory; 0 stands there for no subscription.
-const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
 /// Formats that one subscription accepts at most.
 const MAX_ACCEPTED: usize = 16;
 
@@ -268,9 +266,10 @@ impl Context {
             return Err(refuse(RefusalCode::Limit, message));
         }
         let Some(peer) = self.peers.get(key) else { return Ok(()) };
-        if peer.link().is_none() && !LOCAL_NUMBERS.contains(&number) {
-            let message =
-                format!("subscription number {number}: over shared memory they go from 1 to {}", LOCAL_NUMBERS.end());
+        let numbers = peer.carrier().subscription_numbers();
+        if !numbers.contains(&number) {
+            let (first, last) = numbers.into_inner();
+            let message = format!("subscription number {number}: in this session they go from {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
         if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {

@@ -430,8 +430,7 @@ fn a_queue_that_is_there_blocks_or_drops_by_its_policy() {
     let (mut world, mut overlay, id) = world_with(2, 2, (1, &[0]), SchedulingPolicy::default());
     let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
     for drops in [false, true, false] {
-        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-        overlay.set_policy(id, SchedulingPolicy { drops, ..SchedulingPolicy::default() }, &mut wait).unwrap();
+        assert!(overlay.set_policy(id, SchedulingPolicy { drops, ..SchedulingPolicy::default() }));
         world.settle();
         let lost = || gauges.losses().iter().filter(|(why, _)| why == "queue_full").map(|(_, lost)| lost).sum::<u64>();
         let before = lost();

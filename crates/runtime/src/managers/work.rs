@@ -149,7 +149,7 @@ impl Managers {
         };
         let changed: Vec<(NodeId, SchedulingPolicy)> = self.handlers.values().filter_map(changed).collect();
         for (node, policy) in changed {
-            self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
+            self.overlay.set_policy(node, policy);
         }
     }
 
@@ -157,6 +157,6 @@ impl Managers {
     pub(crate) fn set_policy(&mut self, name: &str) {
         let Some(there) = self.handlers.get(name) else { return };
         let (node, policy) = (there.node, there.policy());
-        self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
+        self.overlay.set_policy(node, policy);
     }
 }

@@ -268,13 +268,7 @@ impl Overlay {
     /// A context did not answer, or there are too few buffers for the queues.
     pub(crate) fn change(&mut self, edits: Vec<Edit>, wait: Wait<'_>) -> Result<Changed, NotChanged> {
         self.resume();
-        // Reports that nobody waits for are of orders that were no longer waited for.
-        let is_awaited =
-            |number| self.unfinished.iter().any(|c| c.awaited.iter().any(|(_, awaited)| *awaited == number));
-        for port in &mut self.ports {
-            port.take_reports();
-            port.reports.retain(|(number, _)| is_awaited(*number));
-        }
+        self.forget_reports();
         let after = self.after(&edits);
         let queues = self.queues_after(&after);
         let limit = self.limit_for(queues)?;
@@ -634,14 +628,23 @@ impl Overlay {
         committing.awaited.is_empty() && committing.unsent.is_empty()
     }
 
+    /// Forgets reports on orders that nobody waits for.
+    fn forget_reports(&mut self) {
+        let is_awaited =
+            |number| self.unfinished.iter().any(|c| c.awaited.iter().any(|(_, awaited)| *awaited == number));
+        for port in &mut self.ports {
+            port.take_reports();
+            port.reports.retain(|(number, _)| is_awaited(*number));
+        }
+    }
+
     /// Tells the contexts how many batches may wait in each queue. One that has no place for the order gets it with the next
     /// change.
     fn limit_queues(&mut self, limit: usize) {
         self.limit = limit;
-        for port in self.ports.iter_mut().filter(|port| port.limit != limit) {
-            self.numbers += 1;
-            if port.send(self.numbers, Order::Now(vec![Op::Limit(limit)])).is_ok() {
-                port.limit = limit;
+        for at in 0..self.ports.len() {
+            if self.ports[at].limit != limit && self.post(ContextIndex(at as u8), vec![Op::Limit(limit)]) {
+                self.ports[at].limit = limit;
             }
         }
     }
@@ -704,30 +707,35 @@ impl Overlay {
         Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
     }
 
-    /// Sets a node's scheduling policy.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    pub(crate) fn set_policy(
-        &mut self,
-        node: NodeId,
-        policy: SchedulingPolicy,
-        wait: Wait<'_>,
-    ) -> Result<(), Unanswered> {
-        let Some(placed) = self.nodes.get_mut(&node) else { return Ok(()) };
-        let (before, at, reads) = (std::mem::replace(&mut placed.policy, policy), placed.at, placed.reads.clone());
-        self.now(at, vec![Op::Policy { node, policy }], wait)?;
+    /// Has a context do something small when it next looks, without a wait; whether there was a place for the order.
+    fn post(&mut self, at: ContextIndex, ops: Vec<Op>) -> bool {
+        self.forget_reports();
+        self.numbers += 1;
+        let number = self.numbers;
+        let port = self.ports.get_mut(usize::from(at.0));
+        port.is_some_and(|port| port.send(number, Order::Now(ops)).is_ok())
+    }
+
+    /// Sets a node's scheduling policy, which its context takes up when it next looks. Whether that was sent: a context
+    /// that does not answer has no place for many.
+    pub(crate) fn set_policy(&mut self, node: NodeId, policy: SchedulingPolicy) -> bool {
+        let Some(placed) = self.nodes.get(&node) else { return false };
+        let (before, at, reads) = (placed.policy, placed.at, placed.reads.clone());
+        if !self.post(at, vec![Op::Policy { node, policy }]) {
+            return false;
+        }
+        self.nodes.entry(node).and_modify(|placed| placed.policy = policy);
         if before.drops == policy.drops {
-            return Ok(());
+            return true;
         }
         for stream in reads {
             let view = self.view(stream, None);
             if view.edges().contains(&at) {
                 let overflow = self.overflow(&view, at, &After::default());
-                self.now(view.producer, vec![Op::Overflow { stream, to: at, overflow }], wait)?;
+                self.post(view.producer, vec![Op::Overflow { stream, to: at, overflow }]);
             }
         }
-        Ok(())
+        true
     }
 
     /// Makes a node drop and count its input, until it is swapped.
