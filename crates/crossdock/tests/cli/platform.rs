@@ -373,7 +373,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
 
     let config = std::fs::read_to_string(place.path("crossdock.toml")).unwrap();
     let wrong = "[[handler]]\nname = \"wrong\"\nsql = \"SELECT nothing FROM A\"\n";
-    let sections = format!("{}place = \"nowhere\"\n{wrong}{good}", config);
+    let sections = format!("{config}place = \"nowhere\"\n{wrong}{good}");
     let tasks = "[[mailbox]]\nname = \"m\"\n[[task]]\ntask = \"no_such_task\"\nmailbox = \"m\"\n";
     place.write("crossdock.toml", sections + tasks);
     let process = Process::spawn(&mut place.command(["serve", "--config", "crossdock.toml"]));

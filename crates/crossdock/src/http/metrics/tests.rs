@@ -208,7 +208,7 @@ const CONTROL: [(&str, &str); 3] = [
     ("change_time", "crossdock_change_request_to_effect_seconds_count"),
     ("events", "crossdock_events_total"),
 ];
-const CONTEXT: [(&str, &str); 22] = [
+const CONTEXT: [(&str, &str); 23] = [
     ("handlers", "crossdock_context_handlers"),
     ("busy_share", "crossdock_context_busy_ratio"),
     ("capacity_ns_per_s", "crossdock_context_capacity_ratio"),
@@ -222,6 +222,7 @@ const CONTEXT: [(&str, &str); 22] = [
     ("busy_ns", "crossdock_context_busy_seconds_total"),
     ("handler_ns", "crossdock_context_handler_seconds_total"),
     ("batches_in", "crossdock_context_batches_in_total"),
+    ("batches_late", "crossdock_context_batches_late_total"),
     ("records_in", "crossdock_context_records_in_total"),
     ("bytes_in", "crossdock_context_in_bytes_total"),
     ("bytes_out", "crossdock_context_out_bytes_total"),
@@ -232,9 +233,10 @@ const CONTEXT: [(&str, &str); 22] = [
     ("sleeps", "crossdock_context_sleeps_total"),
     ("replaced", "crossdock_context_replaced_total"),
 ];
-const HANDLER: [(&str, &str); 20] = [
+const HANDLER: [(&str, &str); 21] = [
     ("predicted", "crossdock_handler_predicted_load_ratio"),
     ("measured", "crossdock_handler_load_ratio"),
+    ("limit_ns_per_s", "crossdock_handler_limit_ratio"),
     ("records_in", "crossdock_handler_records_in_total"),
     ("records_out", "crossdock_handler_records_out_total"),
     ("bytes_in", "crossdock_handler_in_bytes_total"),
