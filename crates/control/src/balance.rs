@@ -431,12 +431,12 @@ impl Balance {
 
     /// Handlers are as they were meant again where there has been room for that, those that take least first.
     fn restore(&mut self, now: &mut Now<'_>) {
-        let mut degraded: Vec<&HandlerSample> = now.handlers.clone();
-        degraded.retain(|handler| handler.rule.is_some_and(|rule| rule.is_applied));
-        degraded.sort_by_key(|handler| (handler.need.load.time_ns_per_s, Reverse(&handler.name)));
-        self.headroom_streak_s.retain(|name, _| degraded.iter().any(|handler| handler.name == *name));
-        for handler in degraded {
-            let Some(rule) = handler.rule else { continue };
+        let applied = |handler: &HandlerSample| handler.rule.filter(|rule| rule.is_applied);
+        let degraded = now.handlers.iter().filter_map(|handler| Some((*handler, applied(handler)?)));
+        let mut degraded: Vec<(&HandlerSample, RuleSecond)> = degraded.collect();
+        degraded.sort_by_key(|(handler, _)| (handler.need.load.time_ns_per_s, Reverse(&handler.name)));
+        self.headroom_streak_s.retain(|name, _| degraded.iter().any(|(handler, _)| handler.name == *name));
+        for (handler, rule) in degraded {
             let more = rule.otherwise - handler.need.load;
             let has_room = more.is_within(now.headroom(handler.context, self.rules.return_percent))
                 && !self.was_late(&now.contexts, handler.context);

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
 use crate::handle::Command;
-use crate::managers::handle::ControlRequest;
+use crate::managers::inbox::Inbox;
 use crate::morph::Morph;
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;
@@ -32,7 +32,8 @@ use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES};
 use slab::Slab;
 use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
@@ -92,7 +93,7 @@ pub(crate) struct Parts {
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
     /// The channel for reports to the managers.
-    pub(crate) news: Sender<ControlRequest>,
+    pub(crate) news: Arc<Inbox>,
     pub(crate) planner: Planner,
 }
 
@@ -136,7 +137,7 @@ pub(crate) struct Context {
     pub(crate) morph: Morph,
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
-    pub(crate) news: Sender<ControlRequest>,
+    pub(crate) news: Arc<Inbox>,
     /// A batch that some subscriptions have not seen yet.
     pub(crate) late: Option<Late>,
     pub(crate) planner: Planner,

@@ -12,6 +12,7 @@ use crate::info::{
 };
 use crate::managers::dock::IoContext;
 use crate::managers::handle::ManagerHandle;
+use crate::managers::inbox::Inbox;
 use crate::managers::keep::Kept;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
@@ -36,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::{SyncSender, channel, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -265,9 +266,9 @@ impl ContextHandle {
         let started = start_platform(&config.platform, io, config.spin_us, clock);
         let Platform { io: (graph, workspace), overlay, seats, threads } =
             started.map_err(system("the contexts (`[[platform.context]]`)"))?;
-        let (asks, asked) = channel();
+        let inbox = Arc::new(Inbox::default());
         let state_dir = config.morph.state_dir.clone();
-        let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
+        let (news, kept, platform_config) = (Arc::clone(&inbox), Kept::new(state_dir), config.platform.clone());
         let pinned = seats.iter().filter_map(|seat| seat.cpu).collect();
         let (planner, standby_thread) =
             Planner::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
@@ -290,9 +291,9 @@ impl ContextHandle {
         let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
         let dock = IoContext::new(commands.clone(), doorbell.clone());
         let (natives, views) = (Natives::built_in(), Views::new(platform_config.history_s as usize));
-        let manager = ManagerHandle::new(asks, views.clone());
-        let parts = ManagerParts { dock, overlay, watch, natives, config: platform_config, kept, views };
-        let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
+        let manager = ManagerHandle::new(Arc::clone(&inbox), views.clone());
+        let parts = ManagerParts { dock, overlay, watch, natives, config: platform_config, kept, views, inbox };
+        let manager_thread = Managers::start(parts).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
             udp,

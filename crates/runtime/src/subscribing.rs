@@ -6,6 +6,7 @@ use crate::admission::{Facts, QueryCostModel};
 use crate::config::PlatformConfig;
 use crate::context::Context;
 use crate::managers::handle::ControlRequest;
+use crate::managers::inbox::MAX_REQUESTS;
 use crate::managers::queries::{Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
@@ -201,7 +202,11 @@ impl Context {
             Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
         });
         // The managers answer as long as there are sessions.
-        let _ = self.news.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));
+        let sent = self.news.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));
+        if let Err(ControlRequest::PlaceQuery(query)) = sent.map_err(|request| *request) {
+            let why = format!("{MAX_REQUESTS} requests wait for a place already: subscribe again later");
+            (query.then)(self, Err(why));
+        }
     }
 
     /// A subscription takes all of what its query makes elsewhere.

@@ -136,7 +136,7 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest,
     let huge = 900_000_000_000;
     match rng.u32(0..18) {
         0 => (ChangeRequest::Deploy(sql("all", "SELECT * FROM N", place)), "is there already"),
-        1 => (ChangeRequest::Swap(sql("all", "SELECT n1, number, 0 AS grp FROM tens", place)), "circle"),
+        1 => (ChangeRequest::Swap(sql("all", "SELECT n1, number, 0 AS grp FROM tens", place)), "cycle"),
         2 => (ChangeRequest::Swap(sql("all", "SELECT nothing FROM counted", place)), "nothing"),
         3 => (ChangeRequest::Deploy(sql("new", "SELECT * FROM N WHERE", place)), "new"),
         4 => {

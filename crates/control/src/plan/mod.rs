@@ -236,8 +236,11 @@ pub enum Refusal {
         stream: String,
     },
     /// What a handler makes comes back to it.
-    #[error("{}: what each reads comes from itself, so break the circle", texts::circle(handlers))]
-    Circle {
+    #[error(
+        "handlers {} form a cycle, each reads the stream of the one before it: let one of them read another stream",
+        texts::cycle(handlers)
+    )]
+    Cycle {
         /// Each reads what the one before it makes, the first what the last makes.
         handlers: Vec<String>,
     },

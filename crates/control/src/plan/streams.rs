@@ -102,14 +102,14 @@ impl<'a> Streams<'a> {
             }
         }
         // Each of those left reads what another of them makes: going from maker to maker comes round.
-        let mut circle: Vec<&str> = missing.keys().next().copied().into_iter().collect();
-        while let Some(&last) = circle.last() {
+        let mut cycle: Vec<&str> = missing.keys().next().copied().into_iter().collect();
+        while let Some(&last) = cycle.last() {
             let from = makers(last).find(|maker| missing.contains_key(maker))?;
-            if let Some(start) = circle.iter().position(|name| *name == from) {
-                let handlers = circle[start..].iter().rev().map(|&name| name.to_owned()).collect();
-                return Some(Refusal::Circle { handlers });
+            if let Some(start) = cycle.iter().position(|name| *name == from) {
+                let handlers = cycle[start..].iter().rev().map(|&name| name.to_owned()).collect();
+                return Some(Refusal::Cycle { handlers });
             }
-            circle.push(from);
+            cycle.push(from);
         }
         self.order = order;
         None

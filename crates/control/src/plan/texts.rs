@@ -18,9 +18,9 @@ pub(super) fn list<T: Display>(names: &[T]) -> String {
     }
 }
 
-/// `a -> b -> a`.
-pub(super) fn circle(handlers: &[String]) -> String {
-    handlers.iter().chain(handlers.first()).map(String::as_str).collect::<Vec<_>>().join(" -> ")
+/// `` `a` -> `b` -> `a` ``.
+pub(super) fn cycle(handlers: &[String]) -> String {
+    handlers.iter().chain(handlers.first()).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" -> ")
 }
 
 pub(super) fn room(room: Option<&Room>) -> String {

@@ -251,11 +251,12 @@ fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
         [
             "flights makes the stream flights, which is published: give its output another name",
             "b and other make the same stream b: give each a stream of its own",
-            "b -> c -> a -> b: what each reads comes from itself, so break the circle",
+            "handlers `b` -> `c` -> `a` -> `b` form a cycle, each reads the stream of the one before it: \
+             let one of them read another stream",
         ]
     );
     let itself = Wanted::from([handler("a", &["a"], 1)]);
-    assert_eq!(plan(&current, &itself), Err(vec![Refusal::Circle { handlers: vec!["a".to_owned()] }]));
+    assert_eq!(plan(&current, &itself), Err(vec![Refusal::Cycle { handlers: vec!["a".to_owned()] }]));
     let many: Wanted = (0..=MAX_HANDLERS).map(|number| handler(&format!("h{number}"), &["flights"], 0)).collect();
     assert_eq!(plan(&current, &many), Err(vec![Refusal::TooMany(MAX_HANDLERS + 1)]));
     let twice = Current { contexts: [&current.contexts[..], &current.contexts[..]].concat(), ..current };

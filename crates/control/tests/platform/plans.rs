@@ -197,7 +197,7 @@ fn obstacles(World { current, wanted }: &World) -> BTreeSet<&'static str> {
             fed.extend(further);
         }
         if handler.definition.reads.iter().any(|stream| fed.contains(stream.as_str())) {
-            found.insert("circle");
+            found.insert("cycle");
         }
         for stream in &handler.definition.reads {
             let is_made = wanted.keys().any(|other| makes(other) == stream);
@@ -221,7 +221,7 @@ fn kind_of(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::SameStream { .. } => "same stream",
         Refusal::MakesPublished { .. } => "published",
-        Refusal::Circle { .. } => "circle",
+        Refusal::Cycle { .. } => "cycle",
         Refusal::StillRead { .. } => "still read",
         Refusal::Formats { .. } => "formats",
         Refusal::State { .. } => "state",

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 
 /// Orders that may be under way to one context.
-const ORDERS: usize = 64;
+pub(crate) const ORDERS: usize = 64;
 
 /// Nodes that change hands: a core moves pointers only.
 pub(crate) type Nodes = Vec<Box<Node>>;
@@ -77,23 +77,23 @@ impl Part {
             return true;
         }
         let new = self.nodes.iter_mut().flat_map(|node| &mut node.instances);
-        let staying = self.changes.iter_mut().filter_map(|(_, then)| match then {
-            Then::Stay { instances, reads, .. } => {
+        let next = self.changes.iter_mut().filter_map(|(_, then)| {
+            if let Then::Stay { reads, .. } = then {
                 black_box(reads.first().copied());
-                instances.as_deref_mut()
             }
-            Then::Leave | Then::End => None,
+            then.instances_mut()
         });
-        let mut handlers = new.chain(staying.flatten()).filter_map(|instance| instance.handler.as_deref_mut());
+        let mut handlers = new.chain(next.flatten()).filter_map(|instance| instance.handler.as_deref_mut());
         let handler = handlers.nth(piece - self.ports.len());
         handler.map(Handler::warm).is_some()
     }
 }
 
 /// Something small that takes effect between two batches, for one node.
+#[derive(Debug)]
 pub(crate) enum Op {
-    /// New instances at once, for a node that has failed; the old ones are in it afterwards.
-    Restart { node: NodeId, instances: Vec<Instance>, keeps_state: bool, lost: u32 },
+    /// New instances at once, with new state, for a node that has failed; the old ones are in it afterwards.
+    Restart { node: NodeId, instances: Vec<Instance> },
     /// An instance for one more format.
     Instance { node: NodeId, instance: Option<Instance> },
     /// Other values of a program's parameters, for the instances of these formats; `refused` counts those that did not
@@ -122,8 +122,8 @@ pub(crate) enum Order {
     Commit(u64),
     /// Nodes that end with a change drop and count what they have not worked on.
     Force(u64),
-    /// Nodes that come from another context, with their state, and whether that is kept.
-    Arrive(Vec<(Box<Node>, bool)>),
+    /// Nodes that come from another context, with their state.
+    Arrive(Nodes),
     /// Something small, at once.
     Now(Vec<Op>),
 }
@@ -137,9 +137,8 @@ pub(crate) enum Report {
     },
     /// The change is complete here.
     Committed(Box<Part>),
-    /// With the states that were lost, and what is to be dropped.
+    /// With what is to be dropped.
     Arrived {
-        lost_states: u32,
         _before: Nodes,
     },
     Done(Vec<Op>),
@@ -248,15 +247,13 @@ impl Graph {
                 self.force(change);
                 self.report(number, Report::Prepared);
             }
-            Order::Arrive(nodes) => {
-                let (mut lost, mut old) = (0, Vec::new());
-                for (node, keeps_state) in nodes {
-                    let Some(here) = self.node_mut(node.id) else { continue };
-                    let (states, before) = here.arrive(node, keeps_state);
-                    lost += states;
-                    old.push(before);
+            Order::Arrive(mut nodes) => {
+                for node in &mut nodes {
+                    let here = self.node_mut(node.id);
+                    debug_assert!(here.is_some(), "a node that comes has a place here since the commit");
+                    here.into_iter().for_each(|here| here.arrive(node));
                 }
-                self.report(number, Report::Arrived { lost_states: lost, _before: old });
+                self.report(number, Report::Arrived { _before: nodes });
             }
             Order::Now(mut ops) => {
                 ops.iter_mut().for_each(|op| self.apply(op));
@@ -441,16 +438,16 @@ impl Graph {
     fn is_due(&mut self, id: NodeId) -> bool {
         let Some(node) = self.node(id) else { return false };
         let Some(NodeChange { then, .. }) = &node.change else { return false };
+        if !node.may_take_spill_along(then) {
+            return false;
+        }
         let is_at_markers = node.inputs.iter().all(|input| input.is_held && input.is_marked);
-        let may_be_early = match then {
-            Then::Stay { instances: Some(instances), .. } => {
-                let fits = |format| instances.iter().any(|instance| instance.format == format) || !node.knows(format);
-                // Output of the version before leaves behind the marker then, where its format has to be known still.
-                let is_made = |instance: &Instance| instance.output == node.spill.format;
-                node.waiting_formats().all(fits) && (node.spill.is_empty() || instances.iter().any(is_made))
+        let may_be_early = match then.instances() {
+            Some(next) => {
+                let fits = |format| next.iter().any(|instance| instance.format == format) || !node.knows(format);
+                node.waiting_formats().all(fits)
             }
-            Then::Stay { instances: None, .. } | Then::Leave => true,
-            Then::End => false,
+            None => !matches!(then, Then::End),
         };
         let is_early = node.is_marked() && may_be_early;
         let waits = !node.spill.is_empty() || node.awaits_instance();
@@ -468,16 +465,18 @@ impl Graph {
             (input.is_held, input.is_marked) = (false, false);
         }
         let (mut then, mut gone, mut lost) = (then, None, 0);
+        if let Then::Stay { instances: Some(next), keeps_state, .. }
+        | Then::Leave { instances: Some(next), keeps_state } = &mut then
+        {
+            lost = node.exchange(next, *keeps_state);
+        }
         match &mut then {
-            Then::Leave | Then::End => {
+            Then::Leave { .. } | Then::End => {
                 self.here.retain(|here| *here != id);
                 self.next = 0;
                 gone = Some(node);
             }
-            Then::Stay { instances, keeps_state, policy, reads } => {
-                if let Some(instances) = instances {
-                    lost = node.exchange(instances, *keeps_state);
-                }
+            Then::Stay { policy, reads, .. } => {
                 node.policy = *policy;
                 node.inputs.retain(|input| reads.contains(&input.stream));
                 if let Some(place) = self.nodes.get_mut(id.0 as usize) {
@@ -523,9 +522,9 @@ impl Graph {
 
     fn apply(&mut self, op: &mut Op) {
         match op {
-            Op::Restart { node, instances, keeps_state, lost } => {
+            Op::Restart { node, instances } => {
                 if let Some(node) = self.node_mut(*node) {
-                    *lost = node.exchange(instances, *keeps_state);
+                    node.exchange(instances, false);
                 }
             }
             Op::Instance { node, instance } => {

@@ -8,6 +8,7 @@
 //! then committed: a marker in the stream separates the batches of the graph before from those of the graph after
 //! ([`change`]).
 
+pub(crate) mod bounds;
 pub(crate) mod build;
 pub(crate) mod change;
 pub(crate) mod edge;

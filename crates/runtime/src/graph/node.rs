@@ -95,9 +95,31 @@ pub(crate) enum Then {
         reads: Vec<u32>,
     },
     /// It goes to another context.
-    Leave,
+    Leave {
+        /// The next version, if it gets one: it becomes that before it goes.
+        instances: Option<Vec<Instance>>,
+        /// Whether the next version takes over the state of those before.
+        keeps_state: bool,
+    },
     /// It ends.
     End,
+}
+
+impl Then {
+    /// The next version, if the node gets one.
+    pub(crate) fn instances(&self) -> Option<&[Instance]> {
+        match self {
+            Then::Stay { instances, .. } | Then::Leave { instances, .. } => instances.as_deref(),
+            Then::End => None,
+        }
+    }
+
+    pub(crate) fn instances_mut(&mut self) -> Option<&mut [Instance]> {
+        match self {
+            Then::Stay { instances, .. } | Then::Leave { instances, .. } => instances.as_deref_mut(),
+            Then::End => None,
+        }
+    }
 }
 
 /// A change that a node has a part in.
@@ -384,17 +406,23 @@ impl Node {
         lost
     }
 
-    /// Takes over from the node that it was at another context: its handlers or their state, and what waited for it.
-    /// Returns the number of states that were lost, and what is to be dropped.
-    pub(crate) fn arrive(&mut self, mut before: Box<Node>, keeps_state: bool) -> (u32, Box<Node>) {
-        let mut lost = 0;
-        if !self.instances.is_empty() {
-            let mut new = std::mem::take(&mut self.instances);
-            lost = before.exchange(&mut new, keeps_state);
-            self.instances = new;
+    /// Whether output of its instances that waits for buffers may leave after its change: that of the next version, or in
+    /// a format that the next version makes as well. Readers need not know any other behind the marker.
+    pub(crate) fn may_take_spill_along(&self, then: &Then) -> bool {
+        let is_made = |instance: &Instance| instance.output == self.spill.format;
+        match then {
+            Then::End => self.spill.is_empty() || self.condition == Condition::Ending,
+            then => self.spill.is_empty() || then.instances().is_none_or(|next| next.iter().any(is_made)),
         }
+    }
+
+    /// Takes over from the node that it was at another context: its handlers, and what waited for it. What is left there
+    /// is to be dropped.
+    pub(crate) fn arrive(&mut self, before: &mut Node) {
+        debug_assert!(self.instances.is_empty(), "its instances come with it");
         std::mem::swap(&mut self.instances, &mut before.instances);
         for old in &mut before.inputs {
+            // A stream that it no longer reads has brought nothing behind its marker.
             let Some(input) = self.inputs.iter_mut().find(|input| input.stream == old.stream) else { continue };
             old.queue.append(&mut input.queue);
             std::mem::swap(&mut input.queue, &mut old.queue);
@@ -404,7 +432,6 @@ impl Node {
         self.condition = if before.condition == Condition::Waiting { Condition::Running } else { before.condition };
         self.sampled_from = before.sampled_from;
         (self.ns_per_record, self.out_bytes_per_record) = (before.ns_per_record, before.out_bytes_per_record);
-        (lost, before)
     }
 
     /// Drops and counts what waits for it; returns the number of records.

@@ -5,6 +5,7 @@
 //! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
 //! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
 
+use crate::graph::bounds::{DELIVERED_BATCHES, QUEUE_BATCHES, spare_buffers};
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::change::{Commit, Orders};
 use crate::graph::edge::{Item, Sender};
@@ -17,15 +18,6 @@ use crossdock_device::{Doorbell, thread_time_ns};
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Batches that may wait in a node's queue from one stream, at most.
-const QUEUE_BATCHES: usize = 64;
-
-/// Batches that may wait for the subscriptions of their streams, beside the results of one more batch.
-const DELIVERED_BATCHES: usize = 64;
-
-/// Large buffers that must be free before a batch is begun: its results may be many times as long.
-const SPARE_BUFFERS: usize = 16;
 
 /// Results for subscriptions leave before work is begun that takes longer than this, in ns.
 const DELIVER_NS: f32 = 20_000.0;
@@ -431,8 +423,7 @@ impl Graph {
     /// The next item that waits, of the node whose turn it is.
     pub(super) fn next_waiting(&mut self, ws: &mut Workspace) -> Option<Next> {
         // Batches that wait elsewhere hold a part of the buffers at most, so the others come back soon.
-        self.is_short =
-            !self.here.is_empty() && !ws.pool.has_free(PIECE_BYTES, SPARE_BUFFERS.min(ws.large_buffers / 8));
+        self.is_short = !self.here.is_empty() && !ws.pool.has_free(PIECE_BYTES, spare_buffers(ws.large_buffers));
         if self.is_short {
             self.short_ns = self.now_ns;
             return None;
@@ -510,8 +501,9 @@ impl Graph {
     /// Whether a node may not run now, for a reason other than its context's other work. Output that waited for buffers
     /// leaves first.
     pub(super) fn is_stalled(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
-        let has_spill = self.node(id).is_some_and(|node| !node.spill.is_empty());
-        self.lacks_room(id) || (has_spill && !self.unspill(id, ws))
+        let spilled = self.node(id).filter(|node| !node.spill.is_empty()).map(|node| node.makes);
+        // Also that of a node which may not run itself: its change may wait for it.
+        spilled.is_some_and(|makes| self.room(makes) == 0 || !self.unspill(id, ws)) || self.lacks_room(id)
     }
 
     /// Whether a node may not run, or its output has no room.

@@ -7,6 +7,7 @@ use crate::docked::StreamFacts;
 use crate::graph::gauges::Loss;
 use crate::handle::Stopped;
 use crate::managers::Managers;
+use crate::managers::change::checked;
 use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
@@ -61,8 +62,7 @@ impl Managers {
     pub(crate) fn note_thinned(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
-            let Some(placed) = self.overlay.node(there.node) else { continue };
-            let (batches, left_out) = (placed.gauges.thinned.get(), placed.gauges.lost(Loss::Sampled));
+            let (batches, left_out) = (there.gauges.thinned.get(), there.gauges.lost(Loss::Sampled));
             events.extend(there.thinning.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
         }
         for (name, kind, text) in events {
@@ -75,7 +75,7 @@ impl Managers {
     pub(crate) fn tell_room(&mut self) -> u64 {
         let Ok(queries) = self.dock.run(|context| context.admission.queries()) else { return 0 };
         let contexts = self.contexts();
-        let Some(dock) = contexts.list().first() else { return 0 };
+        let dock = &contexts.list()[0];
         let measured = dock.system.time_ns_per_s;
         // The measurement of the last second contains the queries admitted in it only in part; and a query admitted for
         // a peak may have less load now.
@@ -103,11 +103,12 @@ impl Managers {
 
     /// Evaluates the last second, and carries out the changes that it requires.
     pub(crate) fn balance(&mut self) {
-        let Ok(contexts) = Contexts::new(self.context_list()) else { return };
+        let contexts = checked(Contexts::new(self.context_list()));
         let late = self.late();
         let mut handlers = Vec::new();
-        for (name, there) in &mut self.handlers {
-            let Some(node) = self.overlay.node(there.node) else { continue };
+        let overlay = &self.overlay;
+        let placed = self.handlers.iter_mut().filter_map(|of| overlay.placed(of.1.node).map(|placed| (of, placed)));
+        for ((name, there), node) in placed {
             let rates = self.monitor.handler(name);
             let overruns = node.gauges.overruns.get();
             let timed = node.gauges.timed_batches.get();
@@ -165,7 +166,8 @@ impl Managers {
         | Decision::Limit { handler, .. }
         | Decision::Degrade { handler, .. }
         | Decision::Stop { handler, .. }) = &decision;
-        let placed = self.handlers.get(handler).and_then(|there| self.overlay.node(there.node));
+        let node = self.there(handler).map(|there| there.node);
+        let placed = node.and_then(|node| self.overlay.placed(node));
         if placed.is_some_and(|placed| self.watch.lost(placed.at).is_some()) {
             return Ok(());
         }
@@ -175,8 +177,7 @@ impl Managers {
                 None => Ok(()),
             },
             Decision::Limit { handler, ns_per_s, why } => {
-                let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
-                there.limit_ns_per_s = ns_per_s;
+                self.there(&handler).into_iter().for_each(|there| there.limit_ns_per_s = ns_per_s);
                 self.set_policy(&handler);
                 match ns_per_s {
                     Some(_) => self.note("over_budget", &handler, why),
@@ -189,10 +190,11 @@ impl Managers {
                 Ok(())
             }
             Decision::Stop { handler, why } => {
-                let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
-                there.status = Status::Failed(why.clone());
-                let node = there.node;
-                self.on_overlay(|overlay, wait| overlay.fail(node, wait));
+                if let Some(there) = self.there(&handler) {
+                    there.status = Status::Failed(why.clone());
+                    let node = there.node;
+                    self.order(|overlay| overlay.fail(node))?;
+                }
                 self.note(
                     "stopped",
                     &handler,

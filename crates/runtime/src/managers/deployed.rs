@@ -4,6 +4,7 @@
 use crate::config::ContextKind;
 use crate::docked::StreamFacts;
 use crate::graph::NodeId;
+use crate::graph::gauges::NodeGauges;
 use crate::managers::balancing::Thinning;
 use crate::managers::measure::CostModel;
 use crate::managers::rule::RuleCosts;
@@ -15,6 +16,7 @@ use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Made, Natives, Para
 use crossdock_format::Format;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// A stream as handlers see it: published, or made by one of them.
 #[derive(Clone, Debug, Default)]
@@ -228,11 +230,11 @@ pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>
 #[derive(Debug)]
 pub(crate) struct HandlerCompiler {
     pub(crate) natives: Natives,
-    pub(crate) scales: CostModel,
+    pub(crate) costs: CostModel,
 }
 
 impl HandlerCompiler {
-    /// Compiles a handler for all formats of its streams.
+    /// Compiles a handler for all formats of its streams, unless some costs [are missing](CostModel::is_missing).
     ///
     /// # Errors
     /// It does not fit the newest format of one of them; it panicked, or did not return, when it was measured.
@@ -246,7 +248,12 @@ impl HandlerCompiler {
                     continue;
                 }
                 let CompiledEntry { entry, handler, is_metered } =
-                    self.compile_entry(&program, stream, format, sample)?;
+                    match self.compile_entry((&program, spec), stream, format, sample) {
+                        Ok(compiled) => compiled,
+                        // All that is to be measured is found out at once.
+                        Err(_) if self.costs.is_missing() => continue,
+                        Err(why) => return Err(why),
+                    };
                 if let (Some(why), true) = (&entry.why, at + 1 == stream.formats.len()) {
                     let (stream, format) = (&stream.name, format.id());
                     return Err(format!("it does not fit format {format}, the newest of stream `{stream}`: {why}"));
@@ -259,11 +266,12 @@ impl HandlerCompiler {
         Ok(compiled)
     }
 
-    /// The costs of a handler's entries with the new values of its parameters.
+    /// The costs of a handler's entries with the new values of its parameters, unless some [are
+    /// missing](CostModel::is_missing).
     ///
     /// # Errors
     /// The handler panicked, or did not return, when it was measured.
-    pub(crate) fn weigh_again(
+    pub(crate) fn measure_again(
         &mut self,
         spec: &HandlerSpec,
         entries: &[Entry],
@@ -274,10 +282,15 @@ impl HandlerCompiler {
         for entry in entries {
             let stream = streams.get(&entry.stream);
             let sample = stream.and_then(|stream| stream.formats.iter().find(|(format, _)| *format == entry.input));
-            let sample = sample.map(|(_, sample)| sample.as_slice()).unwrap_or_default();
-            let batch = entry.cost.messages_per_batch;
-            let HandlerCompiler { natives, scales } = self;
-            costs.push(scales.measure(&program, natives, &entry.input, sample, batch)?.cost);
+            // A stream may have no sample of a former format.
+            let sample = sample.map_or(&[][..], |(_, sample)| sample.as_slice());
+            let (batch, program) = (entry.cost.messages_per_batch, (&program, spec.stuck_after_ms));
+            match self.costs.measure(program, &self.natives, &entry.input, sample, batch) {
+                Ok(outcome) => costs.push(outcome.cost),
+                // All that is to be measured is found out at once.
+                Err(_) if self.costs.is_missing() => {}
+                Err(why) => return Err(why),
+            }
         }
         Ok(costs)
     }
@@ -285,10 +298,10 @@ impl HandlerCompiler {
     /// The entry for one format.
     ///
     /// # Errors
-    /// The handler panicked, or did not return, when it was measured.
+    /// The handler panicked, or did not return, when it was measured; or its cost [is missing](CostModel::is_missing).
     pub(crate) fn compile_entry(
         &mut self,
-        program: &HandlerProgram,
+        (program, spec): (&HandlerProgram, &HandlerSpec),
         stream: &KnownStream,
         format: &Format,
         sample: &[u8],
@@ -301,8 +314,8 @@ impl HandlerCompiler {
                 return Ok(CompiledEntry { entry, handler: None, is_metered: true });
             }
         };
-        let HandlerCompiler { natives, scales } = self;
-        let outcome = scales.measure(program, natives, format, sample, stream.records_per_batch)?;
+        let program = (program, spec.stuck_after_ms);
+        let outcome = self.costs.measure(program, &self.natives, format, sample, stream.records_per_batch)?;
         (entry.cost, entry.made) = (outcome.cost, outcome.made);
         entry.why = None;
         entry.output = Some(made.output);
@@ -331,6 +344,8 @@ pub(crate) struct Deployed {
     /// Counted from 1.
     pub(crate) version: u32,
     pub(crate) node: NodeId,
+    /// Its node's, wherever that is.
+    pub(crate) gauges: Arc<NodeGauges>,
     /// The number of the stream that it makes.
     pub(crate) makes: u32,
     /// The streams that it reads: names and numbers.
@@ -372,7 +387,7 @@ impl Deployed {
     /// The first version of a handler.
     pub(crate) fn new(
         spec: HandlerSpec,
-        node: NodeId,
+        (node, gauges): (NodeId, Arc<NodeGauges>),
         makes: u32,
         reads: Vec<(String, u32)>,
         compiled: Compiled,
@@ -386,6 +401,7 @@ impl Deployed {
         Deployed {
             version: 1,
             node,
+            gauges,
             makes,
             costs: with_margin(&compiled.entries),
             entries: compiled.entries,

@@ -2,13 +2,15 @@
 
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
+use crate::managers::inbox::Inbox;
+use crate::managers::measure::Measured;
 use crate::managers::queries::Query;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crossdock_engine::NativeKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::mpsc::Sender;
+use std::sync::Arc;
 
 /// A change of the wanted handlers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +75,13 @@ pub(crate) enum ControlRequest {
     },
     /// Answered once the kept handlers are restored.
     Restored(oneshot::Sender<()>),
+    /// From the managers themselves: a handler's overload rule is to be measured.
+    MeasureRule(String),
+    /// From a thread that measures: what a request waits for, by the request's number.
+    Measured {
+        request: u64,
+        measured: Vec<Measured>,
+    },
     Stop,
 }
 
@@ -80,18 +89,18 @@ pub(crate) enum ControlRequest {
 /// during a change; a caller sees its own change from its next call on.
 #[derive(Clone, Debug)]
 pub struct ManagerHandle {
-    asks: Sender<ControlRequest>,
+    inbox: Arc<Inbox>,
     views: Views,
 }
 
 impl ManagerHandle {
-    pub(crate) fn new(asks: Sender<ControlRequest>, views: Views) -> ManagerHandle {
-        ManagerHandle { asks, views }
+    pub(crate) fn new(inbox: Arc<Inbox>, views: Views) -> ManagerHandle {
+        ManagerHandle { inbox, views }
     }
 
     fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> ControlRequest) -> Result<T, Stopped> {
         let (answer, wait) = oneshot::channel();
-        self.asks.send(ask(answer)).map_err(|_| Stopped)?;
+        self.inbox.ask(ask(answer))?;
         wait.recv().map_err(|_| Stopped)
     }
 
@@ -184,7 +193,6 @@ impl ManagerHandle {
 
     /// Stops the managers.
     pub(crate) fn stop(&self) {
-        // They may have ended already.
-        let _ = self.asks.send(ControlRequest::Stop);
+        self.inbox.stop();
     }
 }

@@ -4,6 +4,7 @@ use super::change::Step;
 use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::events::About;
+use crate::managers::handle::ControlRequest;
 use crate::managers::watch::Lost;
 use std::collections::BTreeSet;
 
@@ -65,7 +66,7 @@ impl Managers {
             let reads_now = there.is_some_and(|there| there.reads.iter().any(|(stream, _)| feeds(stream)));
             *other == name || is_fed || reads_now || reads.iter().any(|stream| feeds(stream))
         };
-        let near = self.handlers.iter().filter(is_near).filter_map(|(_, handler)| self.overlay.node(handler.node));
+        let near = self.handlers.iter().filter(is_near).filter_map(|(_, handler)| self.overlay.placed(handler.node));
         near.map(|placed| placed.at).chain(to).collect()
     }
 
@@ -82,7 +83,7 @@ impl Managers {
         }
         if !self.is_anything_lost() {
             for stream in std::mem::take(&mut self.late_formats) {
-                self.take_new_format(stream);
+                self.answer(ControlRequest::NewFormat { stream });
             }
         }
     }

@@ -1,4 +1,5 @@
 //! Estimates a handler's cost on records of its stream before it is admitted, and collects the records that it makes.
+//! The managers do not wait for that: a request whose handlers are not known yet is answered once they are measured.
 
 use crate::estimate::estimate;
 use crate::graph::run::{self, process};
@@ -10,6 +11,7 @@ use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,37 +36,103 @@ pub(crate) struct Outcome {
 }
 
 /// The key of an estimate: a program, a format, and the number of records in a batch, rounded to a power of two.
-type Weighing = (String, FormatId, u32);
+type Key = (String, FormatId, u32);
+
+/// What was measured for one request: each program for each format, or why it could not be.
+pub(crate) type Outcomes = BTreeMap<(String, FormatId), Result<Outcome, String>>;
+
+/// The estimate of a handler, or why there is none.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    key: Key,
+    outcome: Result<Outcome, String>,
+}
 
 /// Estimates handlers, and keeps the results for a while: a handler that is swapped repeatedly need not be run each
 /// time.
 #[derive(Debug)]
 pub(crate) struct CostModel {
-    remembered: BTreeMap<Weighing, (Outcome, Instant)>,
-    /// How long a handler may take for the sample.
+    remembered: BTreeMap<Key, (Outcome, Instant)>,
+    /// How long a handler may take for the sample that has no setting of its own.
     patience: Duration,
-    /// Threads that were left behind.
-    left: Vec<JoinHandle<()>>,
+    abandoned: Abandoned,
+    /// What was measured for the request that is being answered.
+    outcomes: Outcomes,
+    /// What is to be measured for it.
+    missing: Vec<Measurement>,
+}
+
+/// Threads that were left behind in handlers that do not return.
+#[derive(Clone, Debug, Default)]
+struct Abandoned(Arc<Mutex<Vec<JoinHandle<()>>>>);
+
+impl Abandoned {
+    /// Those that have not returned.
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads
+    }
 }
 
 impl CostModel {
     pub(crate) fn new(patience: Duration) -> CostModel {
-        CostModel { remembered: BTreeMap::new(), patience, left: Vec::new() }
+        CostModel {
+            remembered: BTreeMap::new(),
+            patience,
+            abandoned: Abandoned::default(),
+            outcomes: Outcomes::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// A request is answered, for which this was measured already.
+    pub(crate) fn begin(&mut self, outcomes: Outcomes) {
+        self.outcomes = outcomes;
+        self.missing.clear();
+    }
+
+    /// Whether the request can only be answered once something more is measured.
+    pub(crate) fn is_missing(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// What was measured for the request, and what is to be measured.
+    pub(crate) fn end(&mut self) -> (Outcomes, Measurements) {
+        let (list, abandoned) = (std::mem::take(&mut self.missing), self.abandoned.clone());
+        (std::mem::take(&mut self.outcomes), Measurements { list, abandoned })
+    }
+
+    /// Remembers what was measured, and adds it to what a request has.
+    pub(crate) fn take(&mut self, measured: Vec<Measured>, outcomes: &mut Outcomes) {
+        for Measured { key, outcome } in measured {
+            outcomes.insert((key.0.clone(), key.1), outcome.clone());
+            if self.remembered.len() >= MAX_REMEMBERED {
+                self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
+            }
+            if let (Ok(outcome), true) = (outcome, self.remembered.len() < MAX_REMEMBERED) {
+                self.remembered.insert(key, (outcome, Instant::now()));
+            }
+        }
     }
 
     /// The cost of a program for records of a format, estimated on a sample; made-up records are used if it is empty.
+    /// The program may take as long for it as its handler may be without progress.
     ///
     /// # Errors
-    /// It panicked, or did not return.
+    /// It panicked, or did not return; or it [is missing](CostModel::is_missing).
     pub(crate) fn measure(
         &mut self,
-        program: &HandlerProgram,
+        (program, stuck_after_ms): (&HandlerProgram, Option<u64>),
         natives: &Natives,
         format: &Format,
         sample: &[u8],
         records_per_batch: f64,
     ) -> Result<Outcome, String> {
         let key = (format!("{program:?}"), format.id(), records_per_batch.max(1.0).log2().round() as u32);
+        if let Some(outcome) = self.outcomes.get(&(key.0.clone(), key.1)) {
+            return outcome.clone();
+        }
         if let Some((outcome, at)) = self.remembered.get(&key)
             && at.elapsed() < FRESH
             && outcome.cost.is_provisional == sample.is_empty()
@@ -72,53 +140,43 @@ impl CostModel {
         {
             return Ok(outcome.clone());
         }
-        let weighed = Weighed {
-            program: program.clone(),
-            natives: natives.clone(),
-            format: format.clone(),
-            sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
-            records_per_batch,
-            is_provisional: sample.is_empty(),
+        if self.missing.iter().all(|missing| missing.key != key) {
+            self.missing.push(Measurement {
+                key,
+                program: program.clone(),
+                natives: natives.clone(),
+                format: format.clone(),
+                sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
+                records_per_batch,
+                is_provisional: sample.is_empty(),
+                patience: stuck_after_ms.map_or(self.patience, Duration::from_millis),
+            });
+        }
+        Err("it is not measured yet".to_owned())
+    }
+}
+
+/// What is to be measured for one request.
+#[derive(Debug)]
+pub(crate) struct Measurements {
+    list: Vec<Measurement>,
+    abandoned: Abandoned,
+}
+
+impl Measurements {
+    /// Measures one after the other, on this thread's time.
+    pub(crate) fn run(self) -> Vec<Measured> {
+        let Measurements { list, abandoned } = self;
+        let measured = |measurement: Measurement| {
+            let key = measurement.key.clone();
+            Measured { key, outcome: measurement.aside(&abandoned) }
         };
-        let outcome = self.aside(weighed)?;
-        if self.remembered.len() >= MAX_REMEMBERED {
-            self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
-        }
-        if self.remembered.len() < MAX_REMEMBERED {
-            self.remembered.insert(key, (outcome.clone(), Instant::now()));
-        }
-        Ok(outcome)
+        list.into_iter().map(measured).collect()
     }
 
-    /// Runs it on a thread of its own, which gives way to contexts and is left behind if it does not come back.
-    fn aside(&mut self, weighed: Weighed) -> Result<Outcome, String> {
-        self.left.retain(|thread| !thread.is_finished());
-        if self.left.len() >= MAX_ABANDONED {
-            return Err(format!(
-                "it cannot be measured: {MAX_ABANDONED} handlers have not returned from being measured, and no more are tried \
-                 until one does"
-            ));
-        }
-        let (done, wait) = oneshot::channel();
-        let (begun, gives_way) = oneshot::channel();
-        let run = move || {
-            let _ = begun.send(BackgroundThread::begin());
-            drop(done.send(caught(|| weighed.run())));
-        };
-        let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
-        let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
-        match waited(&wait, gives_way, self.patience) {
-            Some(outcome) => {
-                // It has nothing more to do.
-                let _ = thread.join();
-                outcome
-            }
-            None => {
-                self.left.push(thread);
-                let ms = self.patience.as_millis();
-                Err(format!("it did not return within {ms} ms from records of the stream, on which it was measured"))
-            }
-        }
+    /// Says of all that they cannot be measured.
+    pub(crate) fn refuse(self, why: &str) -> Vec<Measured> {
+        self.list.into_iter().map(|of| Measured { key: of.key, outcome: Err(why.to_owned()) }).collect()
     }
 }
 
@@ -157,18 +215,54 @@ fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
         .map_err(|_| "it panicked at records of the stream, on which it was measured".to_owned())
 }
 
-/// A handler that is being measured.
-#[derive(Clone)]
-struct Weighed {
+/// A handler that is to be measured.
+#[derive(Debug)]
+struct Measurement {
+    key: Key,
     program: HandlerProgram,
     natives: Natives,
     format: Format,
     sample: Vec<u8>,
     records_per_batch: f64,
     is_provisional: bool,
+    /// How long it may take.
+    patience: Duration,
 }
 
-impl Weighed {
+impl Measurement {
+    /// Runs it on a thread of its own, which gives way to contexts and is left behind if it does not come back.
+    fn aside(self, abandoned: &Abandoned) -> Result<Outcome, String> {
+        if abandoned.threads().len() >= MAX_ABANDONED {
+            return Err(format!(
+                "it cannot be measured: {MAX_ABANDONED} handlers have not returned from being measured, and no more are tried \
+                 until one does"
+            ));
+        }
+        let patience = self.patience;
+        let (done, wait) = oneshot::channel();
+        let (begun, gives_way) = oneshot::channel();
+        let run = move || {
+            let _ = begun.send(BackgroundThread::begin());
+            drop(done.send(caught(|| self.run())));
+        };
+        let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
+        let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
+        match waited(&wait, gives_way, patience) {
+            Some(outcome) => {
+                // It has nothing more to do.
+                let _ = thread.join();
+                outcome
+            }
+            None => {
+                abandoned.threads().push(thread);
+                let ms = patience.as_millis();
+                Err(format!(
+                    "it did not return within {ms} ms (`stuck_after_ms`) from records of the stream, on which it was measured"
+                ))
+            }
+        }
+    }
+
     fn run(&self) -> Outcome {
         let unknown = Cost {
             messages_per_batch: self.records_per_batch,
@@ -288,6 +382,27 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    /// What a request learns that has been answered when all is measured.
+    fn measured(
+        costs: &mut CostModel,
+        program: (&HandlerProgram, Option<u64>),
+        natives: &Natives,
+        (format, sample): (&Format, &[u8]),
+        records_per_batch: f64,
+    ) -> Result<Outcome, String> {
+        let mut outcomes = Outcomes::new();
+        loop {
+            costs.begin(outcomes);
+            let outcome = costs.measure(program, natives, format, sample, records_per_batch);
+            if !costs.is_missing() {
+                return outcome;
+            }
+            let (known, missing) = costs.end();
+            outcomes = known;
+            costs.take(missing.run(), &mut outcomes);
+        }
+    }
+
     #[test]
     fn handlers_that_do_not_return_are_measured_up_to_a_bound_until_they_return() {
         let let_go = Arc::new(AtomicBool::new(false));
@@ -299,41 +414,43 @@ mod tests {
             }
             Ok((Box::new(Nothing), format.clone()))
         }));
-        let mut scales = CostModel::new(Duration::ZERO);
+        let mut costs = CostModel::new(Duration::ZERO);
         let (program, format) = (HandlerProgram::native("stuck"), Format::parse_schema("n i64").unwrap());
-        let measure = |scales: &mut CostModel| scales.measure(&program, &natives, &format, &[], 1.0);
+        let of = |limit_ms| (&program, limit_ms);
         for _ in 0..MAX_ABANDONED {
-            assert!(measure(&mut scales).unwrap_err().contains("did not return"));
+            let error = measured(&mut costs, of(None), &natives, (&format, &[]), 1.0).unwrap_err();
+            assert!(error.contains("did not return within 0 ms"), "{error}");
         }
-        assert!(measure(&mut scales).unwrap_err().contains("16 handlers have not returned"));
+        let error = measured(&mut costs, of(None), &natives, (&format, &[]), 1.0).unwrap_err();
+        assert!(error.contains("16 handlers have not returned"), "{error}");
         let_go.store(true, Ordering::Release);
-        while !scales.left.iter().all(JoinHandle::is_finished) {
+        while !costs.abandoned.threads().is_empty() {
             std::thread::yield_now();
         }
-        scales.patience = Duration::from_secs(60);
-        assert!(measure(&mut scales).is_ok());
+        // A handler's own limit goes before that of all.
+        assert!(measured(&mut costs, of(Some(60_000)), &natives, (&format, &[]), 1.0).is_ok());
     }
 
     #[test]
     fn of_a_slow_handler_a_few_records_are_run() {
-        let mut scales = CostModel::new(Duration::from_secs(60));
+        let mut costs = CostModel::new(Duration::from_secs(60));
         let format = Format::parse_schema("n i64").unwrap();
         let record = made_up(&format);
         let sample = record.repeat((48 << 10) / record.len());
         let program = HandlerProgram::native("work").with("ns", "1000000");
-        let outcome = scales.measure(&program, &Natives::built_in(), &format, &sample, 1000.0).unwrap();
+        let outcome = measured(&mut costs, (&program, None), &Natives::built_in(), (&format, &sample), 1000.0).unwrap();
         assert!(outcome.cost.ns_per_message > 100_000.0, "{outcome:?}");
         let records = outcome.made.len() / record.len();
         assert!((1..200).contains(&records), "{records}");
         // All of what a fast one makes is there, up to the bound.
         let pass = HandlerProgram::native("pass");
-        let made = scales.measure(&pass, &Natives::built_in(), &format, &sample, 1000.0).unwrap().made;
+        let made = measured(&mut costs, (&pass, None), &Natives::built_in(), (&format, &sample), 1000.0).unwrap().made;
         assert_eq!(made.len(), MADE_BYTES / record.len() * record.len());
     }
 
     #[test]
     fn what_was_measured_counts_for_batches_and_records_of_about_the_same_length() {
-        let mut scales = CostModel::new(Duration::from_secs(60));
+        let mut costs = CostModel::new(Duration::from_secs(60));
         let format = Format::parse_schema("t string").unwrap();
         let sample = |len: usize| {
             let mut builder = RecordBuilder::new(&format);
@@ -348,10 +465,10 @@ mod tests {
         let (program, natives) = (HandlerProgram::native("pass"), Natives::built_in());
         let mut counts = [(100, 8.0), (110, 10.0), (100, 64.0), (400, 8.0), (110, 8.0)]
             .map(|(len, batch)| {
-                let before = scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>();
-                scales.measure(&program, &natives, &format, &sample(len), batch).unwrap();
+                let before = costs.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>();
+                measured(&mut costs, (&program, None), &natives, (&format, &sample(len)), batch).unwrap();
                 // Whether it was measured.
-                scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>() != before
+                costs.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>() != before
             })
             .into_iter();
         let mut is_measured = || counts.next().unwrap();

@@ -1,7 +1,8 @@
 //! The managers, on a thread of their own (c-core 3.1, data-compatibility 4.2): the *handler manager* compiles handlers
 //! and knows their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take
 //! ([`monitor`]), the *control manager* plans changes and carries them out ([`change`]). Nothing here runs on a core
-//! that has traffic to see to.
+//! that has traffic to see to. Handlers are measured on further threads: a request that needs it is answered later
+//! ([`waiting`]), and others meanwhile.
 
 mod balancing;
 pub(crate) mod change;
@@ -9,6 +10,7 @@ pub(crate) mod deployed;
 pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
+pub(crate) mod inbox;
 pub(crate) mod keep;
 mod lost;
 mod measure;
@@ -19,32 +21,39 @@ mod rule;
 pub(crate) mod spec;
 mod tell;
 pub(crate) mod view;
+mod waiting;
 pub(crate) mod watch;
 mod work;
 
 use crate::config::PlatformConfig;
+use crate::info::PlanInfo;
+use crate::managers::change::NotMade;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
 use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
 use crate::managers::handle::ControlRequest;
+use crate::managers::inbox::Inbox;
 use crate::managers::keep::Kept;
-use crate::managers::measure::CostModel;
+use crate::managers::measure::{CostModel, Outcomes};
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
+use crate::managers::waiting::{Measuring, Unconfirmed};
 use crate::managers::watch::Watch;
-use crate::platform::overlay::{Overlay, Unanswered, Wait, Waiting};
+use crate::platform::overlay::{NotOrdered, Overlay, Waiting};
 use crossdock_control::balance::{Balance, Rules};
 use crossdock_device::{exclude_cpus, take_short_turns};
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the managers watch the platform, in ms, while there are no requests.
 const TICK: Duration = Duration::from_millis(100);
+/// The same while a caller waits for a context's report, which nothing wakes the managers for.
+const REPORT_TICK: Duration = Duration::from_micros(200);
 
 /// The parts of the managers.
 pub(crate) struct Parts {
@@ -55,6 +64,7 @@ pub(crate) struct Parts {
     pub(crate) config: PlatformConfig,
     pub(crate) kept: Kept,
     pub(crate) views: Views,
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 /// The managers.
@@ -87,6 +97,11 @@ pub(crate) struct Managers {
     started: Instant,
     /// Streams that got a format while a context did not answer.
     late_formats: BTreeSet<u32>,
+    inbox: Arc<Inbox>,
+    /// Requests whose handlers are being measured.
+    measuring: Measuring,
+    /// Changes that were made, but for what contexts have not reported yet.
+    unconfirmed: Vec<Unconfirmed>,
 }
 
 impl Managers {
@@ -94,20 +109,20 @@ impl Managers {
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn start(parts: Parts, asked: Receiver<ControlRequest>) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn start(parts: Parts) -> io::Result<JoinHandle<()>> {
         let managers = Managers::new(parts);
-        std::thread::Builder::new().name("control".into()).spawn(move || managers.run(&asked))
+        std::thread::Builder::new().name("control".into()).spawn(move || managers.run())
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { dock, overlay, watch, natives, config, kept, views } = parts;
+        let Parts { dock, overlay, watch, natives, config, kept, views, inbox } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
-        let scales = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
+        let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
             dock,
             overlay,
             watch,
-            workshop: HandlerCompiler { natives, scales },
+            workshop: HandlerCompiler { natives, costs },
             config,
             cpus: 1,
             kept,
@@ -124,12 +139,14 @@ impl Managers {
             viewed: 0,
             started: Instant::now(),
             late_formats: BTreeSet::new(),
+            inbox,
+            measuring: Measuring::default(),
+            unconfirmed: Vec::new(),
         }
     }
 
-    /// Answers requests and watches the deployed handlers and their contexts. Returns on a stop request, or when all
-    /// request senders are gone.
-    fn run(mut self, asks: &Receiver<ControlRequest>) {
+    /// Answers requests and watches the deployed handlers and their contexts, until it is to stop.
+    fn run(mut self) {
         // A context that has a core has it for itself. If the system refuses that, this thread runs as any other does.
         let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
         self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -138,53 +155,19 @@ impl Managers {
         self.publish_snapshot();
         let mut next = Instant::now() + TICK;
         loop {
-            match asks.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(ControlRequest::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(ask) => self.answer(ask),
-                Err(RecvTimeoutError::Timeout) => {}
+            let longest = if self.unconfirmed.is_empty() { TICK } else { REPORT_TICK };
+            match self.inbox.take(next.saturating_duration_since(Instant::now()).min(longest)) {
+                Some(ControlRequest::Stop) => break,
+                Some(request) => self.answer(request),
+                None => {}
             }
+            self.confirm();
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
                 self.tick();
             }
         }
         self.watch.stop();
-    }
-
-    /// Answers one request. The answer is discarded if the caller has gone.
-    fn answer(&mut self, ask: ControlRequest) {
-        match ask {
-            ControlRequest::Change { wish, discard_state, to } => {
-                let answer = self.change(&wish, discard_state);
-                self.tell_room();
-                // The caller sees the result as soon as it is answered.
-                self.publish_snapshot();
-                let _ = to.send(answer);
-            }
-            ControlRequest::Plan { wish, discard_state, to } => drop(to.send(self.plan(&wish, discard_state))),
-            ControlRequest::AddNative { kind, to } => {
-                self.workshop.natives.add(*kind);
-                let _ = to.send(());
-            }
-            ControlRequest::NewFormat { stream } => {
-                self.take_new_format(stream);
-                self.publish_snapshot();
-            }
-            ControlRequest::PlaceQuery(query) => self.place_query(*query),
-            ControlRequest::RemoveQuery(name) => {
-                self.remove_query(&name);
-                self.publish_snapshot();
-            }
-            ControlRequest::QueryRefused(text) => {
-                self.events.note("refused", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
-            }
-            ControlRequest::QueryFailed(text) => {
-                self.events.note("failed", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
-            }
-            // Requests are taken once that is done.
-            ControlRequest::Restored(to) => drop(to.send(())),
-            ControlRequest::Stop => {}
-        }
     }
 
     /// Reads the platform's counters, restarts failed handlers, and balances once a second.
@@ -220,12 +203,12 @@ impl Managers {
             return;
         }
         // It is written down already, and stays so whatever comes of it.
-        if self.make(&handle::ChangeRequest::All(specs.clone()), true, false).is_ok() {
+        if self.restore_as(&handle::ChangeRequest::All(specs.clone())).is_ok() {
             return;
         }
         // One that no longer fits must not keep the others away.
         for spec in specs {
-            if let Err(plan) = self.make(&handle::ChangeRequest::Deploy(spec.clone()), true, false) {
+            if let Err(plan) = self.restore_as(&handle::ChangeRequest::Deploy(spec.clone())) {
                 let about = About { handler: Some(&spec.name), context: None };
                 self.events.note("not_restored", about, plan.refusals.join("; "));
                 self.unrestored.push(spec);
@@ -233,21 +216,56 @@ impl Managers {
         }
     }
 
-    /// Runs something on the overlay that waits for contexts; a handler that does not return meanwhile is given up.
-    /// If a context does not answer, the change is finished when it does, and no result is returned now.
-    fn on_overlay<T: Default>(&mut self, work: impl FnOnce(&mut Overlay, Wait<'_>) -> Result<T, Unanswered>) -> T {
-        let Managers { overlay, watch, .. } = self;
-        let done = work(overlay, &mut Patience { watch, since: Instant::now() });
-        if let Err(Unanswered(at)) = &done {
-            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished(*at));
-            self.events.note("unanswered", About { handler: None, context: Some(&name) }, text);
+    /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
+    fn restore_as(&mut self, wish: &handle::ChangeRequest) -> Result<(), PlanInfo> {
+        let mut outcomes = Outcomes::new();
+        loop {
+            self.workshop.costs.begin(outcomes);
+            match self.make(wish, true, false, Instant::now()) {
+                Ok(_) => return Ok(()),
+                Err(NotMade::Refused(plan)) => return Err(plan),
+                Err(NotMade::Unmeasured) => {
+                    let (known, missing) = self.workshop.costs.end();
+                    outcomes = known;
+                    self.workshop.costs.take(missing.run(), &mut outcomes);
+                }
+            }
         }
-        done.unwrap_or_default()
+    }
+
+    /// A handler that is there.
+    fn there(&mut self, name: &str) -> Option<&mut Deployed> {
+        let there = self.handlers.get_mut(name);
+        debug_assert!(there.is_some(), "handler `{name}` is there");
+        there
+    }
+
+    /// Gives a context a small order, without a wait. That it cannot be given is an event.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn order(&mut self, order: impl FnOnce(&mut Overlay) -> Result<u64, NotOrdered>) -> Result<u64, String> {
+        let (at, why) = match order(&mut self.overlay) {
+            Ok(number) => return Ok(number),
+            Err(NotOrdered::UnknownNode(node)) => {
+                debug_assert!(false, "a deployed handler has a node");
+                (None, format!("there is no node {}: this is a mistake of Crossdock's", node.0))
+            }
+            Err(NotOrdered::NoPlace(at)) => {
+                let name = self.watch.name(at);
+                let why =
+                    format!("context {name} does not answer: it has not taken the orders that it was given before");
+                (Some(name.to_owned()), why)
+            }
+        };
+        self.events.note("unanswered", About { handler: None, context: at.as_deref() }, why.clone());
+        Err(why)
     }
 }
 
 impl Drop for Managers {
     fn drop(&mut self) {
+        self.inbox.close();
         self.views.leave(None);
     }
 }

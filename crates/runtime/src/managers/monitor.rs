@@ -94,8 +94,8 @@ impl Track {
 
     /// Adds the last second to the history, which keeps `kept` seconds.
     fn keep_second(&mut self, at_s: u64, headroom_ns_per_s: u64, kept: usize) {
-        let Some(last) = self.readings.back() else { return };
-        let (queued, buffers) = (last.queued, last.buffers);
+        debug_assert!(!self.readings.is_empty(), "gauges are read before a second is kept");
+        let (queued, buffers) = self.readings.back().map_or((0, 0), |last| (last.queued, last.buffers));
         let rates = self.rates();
         self.moments.push_back(MomentInfo {
             at_s,
@@ -159,8 +159,7 @@ impl Monitor {
         }
         of_handlers.retain(|name, _| handlers.contains_key(name));
         for (name, handler) in handlers {
-            let Some(node) = overlay.node(handler.node) else { continue };
-            let gauges = &node.gauges;
+            let gauges = &handler.gauges;
             let track = of_handlers.entry(name.clone()).or_default();
             if !track.gauges.as_ref().is_some_and(|read| Arc::ptr_eq(read, gauges)) {
                 *track = Track { gauges: Some(Arc::clone(gauges)), ..Track::default() };

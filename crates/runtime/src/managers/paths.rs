@@ -47,7 +47,8 @@ pub(crate) fn reserves(stations: &BTreeMap<&str, PathNode<'_>>) -> BTreeMap<Stri
         }
     }
     let mut shares = Shares { stations, makers: &makers, known: BTreeMap::new() };
-    rates.into_iter().map(|(name, rate)| (name.to_owned(), shares.load(name, rate))).collect()
+    let reserving = stations.iter().filter_map(|(name, station)| Some((*name, station, *rates.get(name)?)));
+    reserving.map(|(name, station, rate)| (name.to_owned(), shares.load(station, rate))).collect()
 }
 
 /// How many messages handlers make of one that comes in at the beginning.
@@ -59,12 +60,11 @@ struct Shares<'s, 'a> {
 
 impl<'s> Shares<'s, '_> {
     /// The load of a handler when `rate_msgs_per_s` messages come in at the path's beginning.
-    fn load(&mut self, name: &str, rate_msgs_per_s: u64) -> Load {
-        let Some(station) = self.stations.get(name) else { return Load::default() };
+    fn load(&mut self, station: &PathNode<'_>, rate_msgs_per_s: u64) -> Load {
         let costs = dearest(station.entries.iter().copied());
         let mut sum = Load::default();
         for stream in &station.reads {
-            // A format that two of its streams have is the business of one entry.
+            // A format that two of its streams have is the business of one entry; one that waits has none.
             let Some(cost) = costs.get(stream).or_else(|| costs.values().next()) else { continue };
             let rate = rate_msgs_per_s as f64 * self.of_stream(stream);
             sum = sum + cost.load(rate.ceil() as u64);
@@ -142,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_comes_to_an_end_and_what_is_not_measured_keeps_nothing() {
+    fn a_cycle_comes_to_an_end_and_what_is_not_measured_keeps_nothing() {
         let (one, other) = ([entry("b", 10.0, 1.0)], [entry("a", 10.0, 1.0)]);
-        let circle = [("one", station(&one, "a", Some(1000))), ("other", station(&other, "b", None))];
-        assert_eq!(times(&circle).len(), 2);
+        let cycle = [("one", station(&one, "a", Some(1000))), ("other", station(&other, "b", None))];
+        assert_eq!(times(&cycle).len(), 2);
         let waits = PathNode { reads: vec!["A"], makes: "a", entries: Vec::new(), path_msgs_per_s: Some(1000) };
         assert_eq!(times(&[("waits", waits)]), BTreeMap::from([("waits".to_owned(), 0)]));
     }

@@ -4,9 +4,11 @@
 
 use crate::context::Context;
 use crate::managers::Managers;
+use crate::managers::change::NotMade;
 use crate::managers::handle::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
 use crossdock_query::{QueryError, Select};
+use std::time::Instant;
 
 /// The continuation in the context: with a query that takes all of the handler's stream, or with the reason why there
 /// is no handler.
@@ -28,39 +30,47 @@ pub(crate) fn handler_of(subscription: u64) -> String {
 }
 
 impl Managers {
-    /// Deploys a subscription's query where it fits.
-    pub(crate) fn place_query(&mut self, query: Query) {
-        let Query { subscription, sql, then } = query;
-        let name = handler_of(subscription);
-        let spec = HandlerSpec { name: name.clone(), sql: Some(sql), ..HandlerSpec::default() };
-        let known = self.handlers.contains_key(&name);
-        let placed = match known {
+    /// Deploys a subscription's query where it fits; it comes back if it is to be measured before.
+    pub(super) fn place_query(&mut self, query: Query) -> Option<Query> {
+        let name = handler_of(query.subscription);
+        let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), ..HandlerSpec::default() };
+        if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
-            true => Err(format!("there is a handler `{name}` already: remove it")),
-            false => {
-                // From now on, so that it is never written down.
-                self.queries.insert(name.clone());
-                let made = self.make(&ChangeRequest::Deploy(spec), false, false);
-                made.map_err(|plan| plan.refusals.join("; "))
-                    .and_then(|_| all_of(&name).map_err(|error: QueryError| error.to_string()))
+            self.end_query(query, Err(format!("there is a handler `{name}` already: remove it")));
+            return None;
+        }
+        // From now on, so that it is never written down.
+        self.queries.insert(name.clone());
+        let made = match self.make(&ChangeRequest::Deploy(spec), false, false, Instant::now()) {
+            Err(NotMade::Unmeasured) => {
+                self.queries.remove(&name);
+                return Some(query);
             }
+            Err(NotMade::Refused(plan)) => Err(plan.refusals.join("; ")),
+            Ok(_) => all_of(&name).map_err(|error: QueryError| error.to_string()),
         };
-        if placed.is_err() && !known {
+        if made.is_err() {
             self.remove_query(&name);
         }
         self.tell_room();
         // The subscription's answer comes after the snapshot that shows the result.
         self.publish_snapshot();
-        // It may have stopped.
-        let _ = self.dock.run(move |context| then(context, placed));
+        self.end_query(query, made);
+        None
     }
 
-    /// A query's subscription has gone.
+    /// Lets the context go on with a query's subscription.
+    pub(super) fn end_query(&self, query: Query, placed: Result<Select, String>) {
+        // It may have stopped.
+        let _ = self.dock.run(move |context| (query.then)(context, placed));
+    }
+
+    /// A query's subscription has gone; its handler stays where another is to be measured before.
     pub(crate) fn remove_query(&mut self, name: &str) {
         if self.queries.remove(name) && self.handlers.contains_key(name) {
             // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
-            let removed = self.make(&ChangeRequest::Remove { handler: name.to_owned() }, true, false);
-            if removed.is_err() {
+            let wish = ChangeRequest::Remove { handler: name.to_owned() };
+            if self.make(&wish, true, false, Instant::now()).is_err() {
                 self.queries.insert(name.to_owned());
             }
         }

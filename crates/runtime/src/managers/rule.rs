@@ -4,6 +4,7 @@
 use crate::managers::Managers;
 use crate::managers::change::parameters_text;
 use crate::managers::deployed::{Deployed, Entry, program};
+use crate::managers::handle::ControlRequest;
 use crate::managers::spec::HandlerSpec;
 use crossdock_control::balance::RuleSecond;
 use crossdock_control::load::{Cost, Load};
@@ -102,29 +103,44 @@ impl Managers {
         };
         let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
         for name in due {
-            let Some(there) = self.handlers.get(&name) else { continue };
-            let names = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
-            let Ok(streams) = self.known_streams(names) else { return };
-            let Some(there) = self.handlers.get_mut(&name) else { continue };
-            let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };
-            let mut measure = |spec: &HandlerSpec| self.workshop.weigh_again(spec, &there.entries, &streams);
-            let measured = measure(&degraded).and_then(|degraded| Ok((measure(&there.spec)?, degraded)));
-            let refused = measured.as_ref().err().cloned();
-            // A rule that cannot be measured counts as saving nothing.
-            let of_entries = || there.entries.iter().map(|entry| entry.cost).collect::<Vec<Cost>>();
-            let (whole, degraded) = measured.unwrap_or_else(|_| (of_entries(), of_entries()));
-            let mut costs = RuleCosts { whole, degraded, again_s: None };
-            costs.again_s = (!costs.saves() && refused.is_none()).then_some(now_s + AGAIN_S);
-            there.rule_costs = Some(costs);
-            if let Some(why) = refused {
-                self.note("failed", &name, format!("its `overload_parameters` are not used: {why}"));
+            let is_it = |request: &ControlRequest| matches!(request, ControlRequest::MeasureRule(of) if *of == name);
+            if !self.measuring.has(is_it) {
+                self.answer(ControlRequest::MeasureRule(name));
             }
+        }
+    }
+
+    /// Measures the costs of a handler with its rule and without it, unless some [are
+    /// missing](crate::managers::measure::CostModel::is_missing).
+    pub(crate) fn measure_rule(&mut self, name: &str) {
+        // It may have gone while it was measured.
+        let Some(there) = self.handlers.get(name) else { return };
+        let names = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
+        let streams = self.known_streams(names);
+        // Else the context has stopped, and the managers stop next.
+        let (Ok(streams), Some(there)) = (streams, self.handlers.get_mut(name)) else { return };
+        let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };
+        let mut measure = |spec: &HandlerSpec| self.workshop.measure_again(spec, &there.entries, &streams);
+        let measured = measure(&degraded).and_then(|degraded| Ok((measure(&there.spec)?, degraded)));
+        if self.workshop.costs.is_missing() {
+            return;
+        }
+        let refused = measured.as_ref().err().cloned();
+        // A rule that cannot be measured counts as saving nothing.
+        let of_entries = || there.entries.iter().map(|entry| entry.cost).collect::<Vec<Cost>>();
+        let (whole, degraded) = measured.unwrap_or_else(|_| (of_entries(), of_entries()));
+        let mut costs = RuleCosts { whole, degraded, again_s: None };
+        let now_s = self.started.elapsed().as_secs();
+        costs.again_s = (!costs.saves() && refused.is_none()).then_some(now_s + AGAIN_S);
+        there.rule_costs = Some(costs);
+        if let Some(why) = refused {
+            self.note("failed", name, format!("its `overload_parameters` are not used: {why}"));
         }
     }
 
     /// Applies a handler's rule from now on, or no longer.
     pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
-        let Some(there) = self.handlers.get_mut(name) else { return };
+        let Some(there) = self.there(name) else { return };
         there.is_degraded = applies;
         let text = parameters_text(&there.spec.overload_parameters);
         self.hold_to_rule(name);
@@ -139,12 +155,13 @@ impl Managers {
     /// Gives a handler's parameters the values that they have by now: instances that came since it was degraded have
     /// their own.
     fn hold_to_rule(&mut self, name: &str) {
-        let Some(there) = self.handlers.get_mut(name) else { return };
+        let Some(there) = self.there(name) else { return };
         there.is_degraded &= !there.spec.overload_parameters.is_empty();
         let parameters =
             if there.is_degraded { there.spec.degraded_parameters() } else { there.spec.parameters.clone() };
         let (node, values) = (there.node, values(&there.entries, &parameters));
-        self.on_overlay(|overlay, wait| overlay.set_parameters(node, values, wait));
+        // That it cannot be told is an event.
+        let _ = self.order(|overlay| overlay.set_parameters(node, values));
     }
 
     /// The same after a change of a handler that was degraded before it; of others nothing is to be done.

@@ -61,7 +61,7 @@ pub struct HandlerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
     /// How long it may work on a g-core without going on to its next record, in ms, before it is given up with its
-    /// batch; the platform's value when absent.
+    /// batch, and how long it may work on the sample that it is measured on; the platform's value when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_after_ms: Option<u64>,
     /// What happens when it goes over its budget again and again.

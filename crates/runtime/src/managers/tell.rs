@@ -22,8 +22,8 @@ impl Managers {
     /// Publishes a snapshot of handlers and contexts for callers of the managers' handle.
     pub(super) fn publish_snapshot(&mut self) {
         self.viewed = self.events.last();
-        let gauges = |handler: &Deployed| self.overlay.node(handler.node).map(|placed| Arc::clone(&placed.gauges));
-        let handlers = self.handlers.iter().map(|(name, handler)| (self.handler_info(name, handler), gauges(handler)));
+        let handlers = self.handlers.iter();
+        let handlers = handlers.map(|(name, handler)| (self.handler_info(name, handler), Arc::clone(&handler.gauges)));
         let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
         let wished = self.handlers.iter().filter(|(name, _)| !self.is_query(name));
         let view = View {
@@ -36,7 +36,7 @@ impl Managers {
 
     fn handler_info(&self, name: &str, handler: &Deployed) -> HandlerInfo {
         let spec = &handler.spec;
-        let placed = self.overlay.node(handler.node);
+        let placed = self.overlay.placed(handler.node);
         let (status, why) = match &handler.status {
             Status::Running => ("running", handler.limit_ns_per_s.map(limited_text)),
             Status::Waiting(why) => ("waiting", Some(why.clone())),
@@ -81,7 +81,7 @@ impl Managers {
             .map(|(at, seat)| {
                 let headroom = contexts.headroom(at);
                 let here = |handler: &&(&String, &Deployed)| {
-                    self.overlay.node(handler.1.node).is_some_and(|node| node.at == ContextIndex(at as u8))
+                    self.overlay.placed(handler.1.node).is_some_and(|node| node.at == ContextIndex(at as u8))
                 };
                 let handlers: Vec<String> = self
                     .handlers
@@ -98,7 +98,7 @@ impl Managers {
                         ContextKind::GCore => "g-core".to_owned(),
                     },
                     cpu: seat.cpu,
-                    shares: self.watch.sharing(at),
+                    shares: self.watch.sharing(seat),
                     queue_bound: u64::from(self.config.queue_batches) * handlers.len() as u64,
                     handlers,
                     capacity_ns_per_s: contexts.list().get(at).map_or(0, |c| c.capacity.most.time_ns_per_s),
@@ -116,9 +116,8 @@ impl Managers {
 }
 
 /// Reads off a handler's figures.
-pub(super) fn read_handler(info: &mut HandlerInfo, gauges: Option<&NodeGauges>, rates: Rates) {
+pub(super) fn read_handler(info: &mut HandlerInfo, gauges: &NodeGauges, rates: Rates) {
     (info.rate_msgs_per_s, info.ns_per_record) = (rates.msgs_in_per_s, rates.ns_per_record);
-    let Some(gauges) = gauges else { return };
     info.measured = LoadInfo {
         time_ns_per_s: rates.busy_ns_per_s,
         buffers: gauges.queued.get(),
@@ -201,7 +200,7 @@ mod tests {
         gauges.lose(Loss::Sampled, 77);
         let mut info = HandlerInfo::default();
         let rates = Rates { msgs_in_per_s: 101, busy_ns_per_s: 102, bytes_out_per_s: 103, ..Rates::default() };
-        read_handler(&mut info, Some(&gauges), rates);
+        read_handler(&mut info, &gauges, rates);
         (1..).zip(cells).for_each(|(number, (_, field))| assert_eq!(field(&info), number));
         assert_eq!((info.rate_msgs_per_s, info.dropped), (101, vec![("sampled".to_owned(), 77)]));
         assert_eq!(info.measured, LoadInfo { time_ns_per_s: 102, buffers: 11, bytes_per_s: 103 });

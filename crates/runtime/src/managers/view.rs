@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// The latest snapshot of handlers and contexts.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    pub(crate) handlers: Vec<(HandlerInfo, Option<Arc<NodeGauges>>)>,
+    pub(crate) handlers: Vec<(HandlerInfo, Arc<NodeGauges>)>,
     pub(crate) contexts: Vec<(HandlerContextInfo, Arc<ContextGauges>)>,
     pub(crate) specs: Vec<HandlerSpec>,
 }
@@ -76,10 +76,10 @@ impl Views {
     /// # Errors
     /// [`Stopped`].
     pub(crate) fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
-        let read = |(info, gauges): &(HandlerInfo, Option<Arc<NodeGauges>>)| {
+        let read = |(info, gauges): &(HandlerInfo, Arc<NodeGauges>)| {
             let mut info = info.clone();
             let rates = self.monitor.handler(&info.name);
-            read_handler(&mut info, gauges.as_deref(), rates);
+            read_handler(&mut info, gauges, rates);
             info
         };
         Ok(self.latest()?.handlers.iter().map(read).collect())

@@ -149,7 +149,7 @@ impl Watch {
 
     /// Why a context does not answer, if it does not.
     pub(crate) fn lost(&self, at: ContextIndex) -> Option<Lost> {
-        self.seen.get(usize::from(at.0)).and_then(|seen| seen.lost)
+        self.seen[usize::from(at.0)].lost
     }
 
     /// Ends the contexts' threads.
@@ -158,8 +158,7 @@ impl Watch {
     }
 
     /// The contexts with which one shares its thread, itself included.
-    pub(crate) fn sharing(&self, at: usize) -> Vec<String> {
-        let Some(seat) = self.seats.get(at) else { return Vec::new() };
+    pub(crate) fn sharing(&self, seat: &Seat) -> Vec<String> {
         let shares = |other: &&Seat| {
             other.name == seat.name
                 || (other.kind == seat.kind && other.cpu.is_some() && other.cpu == seat.cpu && seat.g_core.is_none())
@@ -174,6 +173,6 @@ impl Watch {
 
     /// A context's name.
     pub(crate) fn name(&self, at: ContextIndex) -> &str {
-        self.seats.get(usize::from(at.0)).map_or("", |seat| &seat.name)
+        &self.seats[usize::from(at.0)].name
     }
 }

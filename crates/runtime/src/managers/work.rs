@@ -86,8 +86,7 @@ impl Deployed {
 
 /// The time that a handler may take on probation at a context: twice its estimate, or what is free there if that is more.
 pub(crate) fn probation_ns_per_s(contexts: &Contexts, at: usize, estimate_ns_per_s: u64) -> u64 {
-    let Some(context) = contexts.list().get(at) else { return u64::MAX };
-    let free = contexts.headroom(at).time_ns_per_s.max(context.capacity.most.time_ns_per_s / LEAST_PART);
+    let free = contexts.headroom(at).time_ns_per_s.max(contexts.list()[at].capacity.most.time_ns_per_s / LEAST_PART);
     free.max((estimate_ns_per_s as f64 * PROBATION_TIMES) as u64)
 }
 
@@ -101,23 +100,23 @@ fn differs(one: SchedulingPolicy, other: SchedulingPolicy) -> bool {
 impl Managers {
     /// One more second has passed: what handlers took in it counts.
     pub(crate) fn note_work(&mut self) {
-        let mut known = Vec::new();
+        let mut known = BTreeSet::new();
         for (name, there) in &mut self.handlers {
-            let Some(placed) = self.overlay.node(there.node) else { continue };
-            let now = worked(&placed.gauges);
+            let now = worked(&there.gauges);
             let before = std::mem::replace(&mut there.worked, now);
             if there.work.second(&now.since(&before)) {
-                known.push(name.clone());
+                known.insert(name.clone());
             }
         }
         self.recost();
-        for name in known {
-            let Some(there) = self.handlers.get(&name) else { continue };
+        let mut texts = Vec::new();
+        for (name, there) in self.handlers.iter().filter(|(name, _)| known.contains(*name)) {
             let (load, rate) = (Time(there.need.load.time_ns_per_s), Rate(there.need.rate_msgs_per_s));
             let text =
                 format!("at work it takes {load} at {rate}; the estimate was {}", Time(there.predicted.time_ns_per_s));
-            self.note("measured", &name, text);
+            texts.push((name.clone(), text));
         }
+        texts.into_iter().for_each(|(name, text)| self.note("measured", &name, text));
     }
 
     /// Recomputes all that follows from handlers' costs and the rates of their streams: what they count with, their
@@ -125,6 +124,7 @@ impl Managers {
     pub(crate) fn recost(&mut self) {
         let names: BTreeSet<String> =
             self.handlers.values().flat_map(|there| &there.reads).map(|(stream, _)| stream.clone()).collect();
+        // Else the context has stopped, and the managers stop next.
         let Ok(streams) = self.known_streams(names) else { return };
         for there in self.handlers.values_mut().filter(|there| !there.entries.is_empty()) {
             let estimates = estimates(&there.entries, &streams);
@@ -143,7 +143,7 @@ impl Managers {
             there.need.reserve = there.spec.reserve().max(paths.get(name).copied().unwrap_or_default());
         }
         let changed = |there: &Deployed| {
-            let placed = self.overlay.node(there.node)?;
+            let placed = self.overlay.placed(there.node)?;
             let is_there = self.watch.lost(placed.at).is_none();
             (is_there && differs(there.policy(), placed.policy)).then(|| (there.node, there.policy()))
         };
@@ -155,8 +155,8 @@ impl Managers {
 
     /// Has a handler served as it is to be by now.
     pub(crate) fn set_policy(&mut self, name: &str) {
-        let Some(there) = self.handlers.get(name) else { return };
-        let (node, policy) = (there.node, there.policy());
-        self.overlay.set_policy(node, policy);
+        if let Some((node, policy)) = self.there(name).map(|there| (there.node, there.policy())) {
+            self.overlay.set_policy(node, policy);
+        }
     }
 }

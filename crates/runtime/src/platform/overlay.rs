@@ -6,6 +6,7 @@
 //! nothing has changed. Then all commit: markers in the streams separate the graph before from the graph after
 //! ([`crate::graph::change`]). Nodes that move are passed on from the context that they leave to the one where they go on.
 
+use crate::graph::bounds::{TooManyQueues, queue_limit};
 use crate::graph::change::{Control, Op, Order, Part, Report};
 use crate::graph::edge::{Overflow, edge};
 use crate::graph::gauges::{ContextGauges, Loss, NodeGauges};
@@ -13,26 +14,25 @@ use crate::graph::node::{Condition, Instance, Node, SchedulingPolicy, Then};
 use crate::graph::port::{Feed, PortChange};
 use crate::graph::{ContextIndex, NodeId};
 use crossdock_device::Doorbell;
-use crossdock_engine::ParameterValues;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+mod orders;
+
+pub(crate) use orders::NotOrdered;
+use orders::Ordered;
 
 /// The context at which published streams come in.
 const PUBLISHED_AT: ContextIndex = ContextIndex(0);
 /// Polls of a change after which nodes that end no longer work on all of their input.
 const PATIENT_POLLS: u32 = 20_000;
-
-/// A context did not answer in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unanswered(pub(crate) ContextIndex);
-
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotChanged {
     /// A context did not answer in time. If it is begun, it is completed when the context does.
     Unanswered { at: ContextIndex, is_begun: bool },
     /// There are not enough buffers for all queues.
-    NoBuffers { queues: usize, buffers: usize },
+    NoBuffers(TooManyQueues),
 }
 
 /// How the overlay waits until contexts have done what it sent them.
@@ -62,6 +62,11 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn new(control: Control, doorbell: Option<Doorbell>, gauges: Arc<ContextGauges>) -> Port {
         Port { control, doorbell, gauges, limit: 0, reports: Vec::new() }
+    }
+
+    /// Whether fewer than `most` orders wait to be taken.
+    fn has_place(&mut self, most: usize) -> bool {
+        self.control.orders.is_below(most)
     }
 
     /// Sends an order; gives it back if there is no place for it.
@@ -141,8 +146,8 @@ struct Committing {
     nodes: BTreeSet<NodeId>,
     /// The orders that are not reported on yet.
     awaited: Vec<(ContextIndex, u64)>,
-    /// Nodes that are passed on: where to, and whether their state is kept.
-    moves: BTreeMap<NodeId, (ContextIndex, bool)>,
+    /// Nodes that are passed on, and where to.
+    moves: BTreeMap<NodeId, ContextIndex>,
     /// Orders for which there was no place yet.
     unsent: Vec<(ContextIndex, Order)>,
     changed: Changed,
@@ -170,6 +175,8 @@ pub(crate) struct Overlay {
     numbers: u64,
     /// Changes that wait for contexts.
     unfinished: Vec<Committing>,
+    /// Small orders that are not reported on yet, by their numbers.
+    ordered: BTreeMap<u64, Ordered>,
 }
 
 /// A stream as a change begins or ends with it.
@@ -214,6 +221,7 @@ impl Overlay {
             limit: queue_batches,
             numbers: 0,
             unfinished: Vec::new(),
+            ordered: BTreeMap::new(),
         }
     }
 
@@ -224,7 +232,15 @@ impl Overlay {
         (0..).map(NodeId).find(is_free).unwrap_or(NodeId(u32::MAX))
     }
 
+    /// A node of a handler that is there.
+    pub(crate) fn placed(&self, id: NodeId) -> Option<&Placed> {
+        let placed = self.nodes.get(&id);
+        debug_assert!(placed.is_some(), "a deployed handler has a node");
+        placed
+    }
+
     /// A node, if it is there.
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn node(&self, id: NodeId) -> Option<&Placed> {
         self.nodes.get(&id)
     }
@@ -246,13 +262,18 @@ impl Overlay {
                 false => self.unfinished.push(change),
             }
         }
+        self.send_waiting();
         answered
     }
 
-    /// The context for which a change would wait: one that takes part in it has not finished another, or it is about what
-    /// another is still changing.
+    /// The context for which a change would wait: one that takes part in it has not finished another, it is about what
+    /// another is still changing, or about a node that is still to get an order.
     fn hindrance(&self, after: &After, parts: &BTreeMap<ContextIndex, Part>) -> Option<ContextIndex> {
         let streams = self.streams_of(after);
+        let waiting = after.nodes.keys().find(|id| self.has_waiting(**id));
+        if let Some(placed) = waiting.and_then(|id| self.nodes.get(id)) {
+            return Some(placed.at);
+        }
         self.unfinished.iter().find_map(|change| {
             let contexts = change.awaited.iter().map(|(at, _)| at).chain(change.unsent.iter().map(|(at, _)| at));
             let shares =
@@ -271,7 +292,7 @@ impl Overlay {
         self.forget_reports();
         let after = self.after(&edits);
         let queues = self.queues_after(&after);
-        let limit = self.limit_for(queues)?;
+        let limit = queue_limit(queues, self.queued_buffers, self.queue_batches).map_err(NotChanged::NoBuffers)?;
         self.numbers += 1;
         let change = self.numbers;
         let mut parts = self.ports_of(change, &after, limit);
@@ -306,7 +327,9 @@ impl Overlay {
                     after.nodes.insert(node.id, Some(placed));
                 }
                 Edit::Change { id, policy, reads, at, .. } => {
-                    let Some(mut placed) = self.nodes.get(id).cloned() else { continue };
+                    let placed = self.nodes.get(id).cloned();
+                    debug_assert!(placed.is_some(), "a node that is changed is there");
+                    let Some(mut placed) = placed else { continue };
                     placed.policy = policy.unwrap_or(placed.policy);
                     placed.at = at.unwrap_or(placed.at);
                     reads.iter().for_each(|reads| placed.reads.clone_from(reads));
@@ -358,19 +381,6 @@ impl Overlay {
             queues -= self.view(stream, None).edges().len();
         }
         queues
-    }
-
-    /// How many batches may wait in each queue: a batch holds buffers of the context where it was made in whatever queue
-    /// it is, so each queue may hold as much as all together may have of one context, by their number. The number is
-    /// rounded up, so that it changes rarely.
-    ///
-    /// # Errors
-    /// There are fewer buffers than queues.
-    fn limit_for(&self, queues: usize) -> Result<usize, NotChanged> {
-        match self.queued_buffers / queues.next_power_of_two().max(4) {
-            0 if self.queued_buffers < queues => Err(NotChanged::NoBuffers { queues, buffers: self.queued_buffers }),
-            limit => Ok(limit.clamp(1, self.queue_batches)),
-        }
     }
 
     /// What becomes of the ports of all streams that a change concerns, by context; with the edges that it needs.
@@ -459,7 +469,7 @@ impl Overlay {
         edits: Vec<Edit>,
         after: &After,
         parts: &mut BTreeMap<ContextIndex, Part>,
-    ) -> BTreeMap<NodeId, (ContextIndex, bool)> {
+    ) -> BTreeMap<NodeId, ContextIndex> {
         let mut moves = BTreeMap::new();
         for edit in edits {
             match edit {
@@ -484,12 +494,13 @@ impl Overlay {
                         parts.entry(placed.at).or_default().changes.push((id, then));
                         continue;
                     }
-                    let mut node = Box::new(Node::new(id, instances.unwrap_or_default(), placed.makes, &reads));
+                    // Its place, until it comes with its instances.
+                    let mut node = Box::new(Node::new(id, Vec::new(), placed.makes, &reads));
                     (node.policy, node.condition) = (placed.policy, Condition::Waiting);
                     node.gauges = Arc::clone(&placed.gauges);
-                    parts.entry(before.at).or_default().changes.push((id, Then::Leave));
+                    parts.entry(before.at).or_default().changes.push((id, Then::Leave { instances, keeps_state }));
                     parts.entry(placed.at).or_default().nodes.push(node);
-                    moves.insert(id, (placed.at, keeps_state));
+                    moves.insert(id, placed.at);
                 }
             }
         }
@@ -532,22 +543,25 @@ impl Overlay {
         for (at, _) in sent {
             self.numbers += 1;
             let number = self.numbers;
-            if let Some(port) = self.ports.get_mut(usize::from(at.0)) {
-                // A context with no place for orders has ended.
-                let _ = port.send(number, Order::Cancel(change));
-            }
+            // A context with no place for orders has ended.
+            let _ = self.port_mut(at).send(number, Order::Cancel(change));
         }
         NotChanged::Unanswered { at, is_begun: false }
     }
 
+    /// A context. Its number is that of one of them, since these are all that there ever are.
+    fn port_mut(&mut self, at: ContextIndex) -> &mut Port {
+        &mut self.ports[usize::from(at.0)]
+    }
+
     fn report(&mut self, at: ContextIndex, number: u64) -> Option<Report> {
-        self.ports.get_mut(usize::from(at.0))?.report(number)
+        self.port_mut(at).report(number)
     }
 
     /// Sends an order under the latest number; whether there was a place for it in time.
     fn ask(&mut self, at: ContextIndex, order: Order, wait: Wait<'_>) -> bool {
         let (number, mut order) = (self.numbers, order);
-        let Some(port) = self.ports.get_mut(usize::from(at.0)) else { return false };
+        let port = self.port_mut(at);
         while let Err(refused) = port.send(number, order) {
             order = refused;
             if !wait.wait() {
@@ -619,8 +633,7 @@ impl Overlay {
         for (at, order) in std::mem::take(&mut committing.unsent) {
             self.numbers += 1;
             let number = self.numbers;
-            let Some(port) = self.ports.get_mut(usize::from(at.0)) else { continue };
-            match port.send(number, order) {
+            match self.port_mut(at).send(number, order) {
                 Ok(()) => committing.awaited.push((at, number)),
                 Err(order) => committing.unsent.push((at, order)),
             }
@@ -630,8 +643,9 @@ impl Overlay {
 
     /// Forgets reports on orders that nobody waits for.
     fn forget_reports(&mut self) {
-        let is_awaited =
+        let is_of_change =
             |number| self.unfinished.iter().any(|c| c.awaited.iter().any(|(_, awaited)| *awaited == number));
+        let is_awaited = |number| self.ordered.contains_key(&number) || is_of_change(number);
         for port in &mut self.ports {
             port.take_reports();
             port.reports.retain(|(number, _)| is_awaited(*number));
@@ -647,114 +661,6 @@ impl Overlay {
                 self.ports[at].limit = limit;
             }
         }
-    }
-
-    /// Has a context do something small, and waits for it.
-    fn now(&mut self, at: ContextIndex, ops: Vec<Op>, wait: Wait<'_>) -> Result<Vec<Op>, Unanswered> {
-        self.numbers += 1;
-        let number = self.numbers;
-        wait.begin();
-        if !self.ask(at, Order::Now(ops), wait) {
-            return Err(Unanswered(at));
-        }
-        loop {
-            if let Some(Report::Done(ops)) = self.report(at, number) {
-                return Ok(ops);
-            }
-            if !wait.wait() {
-                return Err(Unanswered(at));
-            }
-        }
-    }
-
-    /// Gives a node that has failed new instances at once. Returns the number of states that were lost.
-    ///
-    /// # Errors
-    /// The context did not answer.
-    pub(crate) fn restart(
-        &mut self,
-        node: NodeId,
-        instances: Vec<Instance>,
-        keeps_state: bool,
-        wait: Wait<'_>,
-    ) -> Result<u32, Unanswered> {
-        let Some(placed) = self.nodes.get(&node) else { return Ok(0) };
-        let done = self.now(placed.at, vec![Op::Restart { node, instances, keeps_state, lost: 0 }], wait)?;
-        Ok(done.iter().map(|op| if let Op::Restart { lost, .. } = op { *lost } else { 0 }).sum())
-    }
-
-    /// Adds the instance for one more format.
-    ///
-    /// # Errors
-    /// The context did not answer.
-    pub(crate) fn add_instance(&mut self, node: NodeId, instance: Instance, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.nodes.get(&node) else { return Ok(()) };
-        self.now(placed.at, vec![Op::Instance { node, instance: Some(instance) }], wait).map(drop)
-    }
-
-    /// Exchanges parameters' values; returns the number of instances that did not take theirs.
-    ///
-    /// # Errors
-    /// The context did not answer.
-    pub(crate) fn set_parameters(
-        &mut self,
-        node: NodeId,
-        values: Vec<(u64, ParameterValues)>,
-        wait: Wait<'_>,
-    ) -> Result<u32, Unanswered> {
-        let Some(placed) = self.nodes.get(&node) else { return Ok(0) };
-        let done = self.now(placed.at, vec![Op::Parameters { node, values, refused: 0 }], wait)?;
-        Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
-    }
-
-    /// Has a context do something small when it next looks, without a wait; whether there was a place for the order.
-    fn post(&mut self, at: ContextIndex, ops: Vec<Op>) -> bool {
-        self.forget_reports();
-        self.numbers += 1;
-        let number = self.numbers;
-        let port = self.ports.get_mut(usize::from(at.0));
-        port.is_some_and(|port| port.send(number, Order::Now(ops)).is_ok())
-    }
-
-    /// Sets a node's scheduling policy, which its context takes up when it next looks. Whether that was sent: a context
-    /// that does not answer has no place for many.
-    pub(crate) fn set_policy(&mut self, node: NodeId, policy: SchedulingPolicy) -> bool {
-        let Some(placed) = self.nodes.get(&node) else { return false };
-        let (before, at, reads) = (placed.policy, placed.at, placed.reads.clone());
-        if !self.post(at, vec![Op::Policy { node, policy }]) {
-            return false;
-        }
-        self.nodes.entry(node).and_modify(|placed| placed.policy = policy);
-        if before.drops == policy.drops {
-            return true;
-        }
-        for stream in reads {
-            let view = self.view(stream, None);
-            if view.edges().contains(&at) {
-                let overflow = self.overflow(&view, at, &After::default());
-                self.post(view.producer, vec![Op::Overflow { stream, to: at, overflow }]);
-            }
-        }
-        true
-    }
-
-    /// Makes a node drop and count its input, until it is swapped.
-    ///
-    /// # Errors
-    /// The context did not answer.
-    pub(crate) fn fail(&mut self, node: NodeId, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.nodes.get(&node) else { return Ok(()) };
-        self.now(placed.at, vec![Op::Fail { node }], wait).map(drop)
-    }
-
-    /// Holds a node back, or no longer; without a planner, a context does that while it loads the next handler.
-    ///
-    /// # Errors
-    /// The context did not answer.
-    #[cfg(feature = "bench")]
-    pub(crate) fn hold(&mut self, node: NodeId, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
-        let Some(placed) = self.nodes.get(&node) else { return Ok(()) };
-        self.now(placed.at, vec![Op::Hold { node, is_held }], wait).map(drop)
     }
 }
 
@@ -772,7 +678,7 @@ impl Committing {
                 self.changed.lost_states += part.lost_states;
                 for mut node in part.gone {
                     match self.moves.remove(&node.id) {
-                        Some((to, keeps_state)) => self.unsent.push((to, Order::Arrive(vec![(node, keeps_state)]))),
+                        Some(to) => self.unsent.push((to, Order::Arrive(vec![node]))),
                         None => {
                             node.drop_waiting();
                             self.changed.dropped += node.gauges.lost(Loss::Removed);
@@ -780,8 +686,7 @@ impl Committing {
                     }
                 }
             }
-            Report::Arrived { lost_states, .. } => self.changed.lost_states += lost_states,
-            Report::Prepared | Report::Cancelled { .. } | Report::Done(_) => {}
+            Report::Prepared | Report::Arrived { .. } | Report::Cancelled { .. } | Report::Done(_) => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 //! loops as the daemon's. Streams come in at the first context, and are delivered there.
 
 use crate::clock::Clock;
+use crate::graph::bounds::queued_buffers;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
 use crate::graph::node::{self, Node};
@@ -130,7 +131,7 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         }
     }
     let cores = here.ok_or_else(|| io::Error::other("no context on the caller's thread"))?;
-    Ok((cores, Rig { overlay: Overlay::new(ports, queue_batches, large_buffers / 4 * 3), threads }))
+    Ok((cores, Rig { overlay: Overlay::new(ports, queue_batches, queued_buffers(large_buffers, usize::MAX)), threads }))
 }
 
 impl Cores {
@@ -234,7 +235,13 @@ impl Rig {
     /// # Errors
     /// [`Unanswered`].
     pub fn hold(&mut self, node: u32, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
-        self.overlay.hold(NodeId(node), is_held, &mut Given(wait)).map_err(|_| Unanswered)
+        let order = self.overlay.hold(NodeId(node), is_held).map_err(|_| Unanswered)?;
+        while !self.overlay.done().iter().any(|(done, _)| *done == order) {
+            if !wait() {
+                return Err(Unanswered);
+            }
+        }
+        Ok(())
     }
 
     /// The counters of a node.

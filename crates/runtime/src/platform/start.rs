@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::{ContextKind, ContextSpec, PlatformConfig};
+use crate::graph::bounds;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
 use crate::graph::gauges::ContextGauges;
@@ -9,7 +10,7 @@ use crate::graph::{ContextIndex, Graph};
 use crate::platform::context::{GCore, LoopSettings, Threads};
 use crate::platform::overlay::{Overlay, Port};
 use crossdock_device::{Doorbell, Poller};
-use crossdock_mailbox::{Pool, PoolConfig};
+use crossdock_mailbox::Pool;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -40,15 +41,9 @@ pub(crate) struct Started {
     pub(crate) threads: Threads,
 }
 
-/// Buffers of one context for what its handlers make. 70 MiB of address space; only what is used is ever touched.
-///
-/// | class | count | for |
-/// |---|---|---|
-/// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
-/// | 4 KiB | 1024 | small batches |
-/// | 64 KiB | 1024 | full ones: three quarters of them in queues, the rest being made and delivered |
+/// Buffers of one context for what its handlers make.
 pub(crate) fn pool() -> io::Result<Pool> {
-    Pool::new(PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] })
+    Pool::new(bounds::pool())
 }
 
 /// Makes the contexts and starts their threads. `dock` is the doorbell of the context with the device, its
@@ -99,21 +94,21 @@ pub(crate) fn start(
         let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us, clock };
         let mut of_group: Vec<(Graph, Workspace)> =
             members.iter().filter_map(|at| graphs.get_mut(*at)?.take()).collect();
-        let Some(name) = members.first().map(|at| seats[*at].name.clone()) else { continue };
+        let name = members.first().map_or_else(String::new, |at| seats[*at].name.clone());
         match group {
             Group::CCores(_) | Group::CCore(_) => threads.start_c_cores(&name, of_group, poller, settings)?,
             Group::GCore(at, _) => {
-                // Its thread makes a workspace of its own.
-                let Some((graph, _)) = of_group.pop() else { continue };
-                let core = GCore::new(name, graph, poller, settings);
-                threads.start_g_core(&core)?;
-                seats[at].g_core = Some(core);
+                debug_assert_eq!(of_group.len(), 1, "a g-core has a thread of its own");
+                // Which makes a workspace of its own.
+                if let Some((graph, _)) = of_group.pop() {
+                    let core = GCore::new(name, graph, poller, settings);
+                    threads.start_g_core(&core)?;
+                    seats[at].g_core = Some(core);
+                }
             }
         }
     }
-    // Batches in queues may hold three quarters of a context's own large buffers, and a quarter of the buffers for
-    // incoming streams, as for subscriptions.
-    let queued = (own / 4 * 3).min(incoming_buffers / 4);
+    let queued = bounds::queued_buffers(own, incoming_buffers);
     let Some(io) = graphs.first_mut().and_then(Option::take) else {
         return Err(io::Error::other("the context with the device has no graph"));
     };

@@ -79,13 +79,13 @@ impl Account {
     }
 
     /// Makes it for the formats of its stream that it was not made for yet.
-    fn fit(&mut self, books: &mut Books, overlay: &mut Overlay, rng: &mut Rng) {
+    fn fit(&mut self, books: &Books, overlay: &mut Overlay, rng: &mut Rng) {
         for format in books.formats[self.source as usize].clone() {
             if self.formats.iter().all(|(known, _)| *known != format) {
                 // As the first batch that comes to it is looked for, one that is new fits all formats.
                 let fits = self.seen().first.is_none() || rng.u8(0..3) > 0;
                 self.formats.push((format, fits));
-                overlay.add_instance(self.id, self.instance((format, fits), rng), books).unwrap();
+                overlay.add_instance(self.id, self.instance((format, fits), rng)).unwrap();
             }
         }
     }
@@ -172,13 +172,13 @@ fn remove(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, at
 }
 
 /// New instances for handlers that panicked; whether there were any.
-fn mend(books: &mut Books, overlay: &mut Overlay, there: &mut [Account], rng: &mut Rng) -> bool {
+fn mend(overlay: &mut Overlay, there: &mut [Account], rng: &mut Rng) -> bool {
     let mut any = false;
     for account in there {
         let faults = overlay.node(account.id).unwrap().gauges.faults.get();
         if faults > account.faults {
             account.faults = faults;
-            overlay.restart(account.id, account.instances(rng), true, books).unwrap();
+            overlay.restart(account.id, account.instances(rng)).unwrap();
             any = true;
         }
     }
@@ -248,14 +248,14 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
                 }
             }
             9 if !there.is_empty() => {
-                there[at].fit(&mut books, &mut overlay, &mut rng);
+                there[at].fit(&books, &mut overlay, &mut rng);
             }
-            _ => drop(mend(&mut books, &mut overlay, &mut there, &mut rng)),
+            _ => drop(mend(&mut overlay, &mut there, &mut rng)),
         }
     }
-    there.iter_mut().for_each(|account| account.fit(&mut books, &mut overlay, &mut rng));
+    there.iter_mut().for_each(|account| account.fit(&books, &mut overlay, &mut rng));
     books.world.settle();
-    while mend(&mut books, &mut overlay, &mut there, &mut rng) {
+    while mend(&mut overlay, &mut there, &mut rng) {
         books.world.settle();
     }
     books.world.settle();

@@ -1,7 +1,7 @@
 //! The control manager: makes a plan of a change request, and carries the plan out.
 //!
-//! Making a plan includes all slow work: programs are compiled and measured for every format that their streams have.
-//! Nothing has changed until then. The wanted specifications are then written to disk, and the steps are carried out.
+//! Making a plan includes all slow work: programs are compiled for every format that their streams have, and measured:
+//! where an estimate is missing, the plan is made anew when it is there. Nothing has changed until then. The wanted specifications are then written to disk, and the steps are carried out.
 //! A step cannot fail; if a context does not answer, its steps are carried out when it does.
 
 use crate::config::PlatformConfig;
@@ -20,7 +20,7 @@ use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::start::Seat;
 use crossdock_control::admission::{Need, Place};
-use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Cost, Flow, Load};
+use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
 use crossdock_control::plan::{self as control, Action, Note, State};
 use crossdock_engine::ParameterValues;
 use crossdock_format::{Format, FormatId};
@@ -48,6 +48,21 @@ impl Step {
             Step::Remove { handler } => (handler, &[], None),
         }
     }
+}
+
+/// What came of a change.
+pub(super) struct Applied {
+    pub(super) info: AppliedInfo,
+    /// Small orders that contexts have not reported on yet.
+    pub(super) orders: BTreeSet<u64>,
+}
+
+/// Why a change was not made.
+pub(super) enum NotMade {
+    /// Handlers are to be measured before it can be planned.
+    Unmeasured,
+    /// The plan with why it is refused.
+    Refused(PlanInfo),
 }
 
 /// Why a plan's steps were not carried out.
@@ -78,30 +93,29 @@ impl Prepared {
 }
 
 impl Managers {
-    /// The plan of a change, without carrying it out.
-    pub(crate) fn plan(&mut self, wish: &ChangeRequest, discard_state: bool) -> PlanInfo {
-        self.prepare(wish, discard_state).report
+    /// The plan of a change, without carrying it out; nothing if handlers are to be measured before.
+    pub(super) fn plan(&mut self, wish: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
+        let prepared = self.prepare(wish, discard_state);
+        (!self.workshop.costs.is_missing()).then_some(prepared.report)
     }
 
-    /// Carries a change out as a whole. On an error nothing has changed, unless the returned plan [is
-    /// begun](PlanInfo::is_begun).
+    /// Carries a change out as a whole that was asked for at `since`. With `writes` the wanted specifications are written
+    /// to disk first (restored ones are there already).
     ///
     /// # Errors
-    /// The plan with why it is refused.
-    pub(crate) fn change(&mut self, wish: &ChangeRequest, discard_state: bool) -> Result<AppliedInfo, PlanInfo> {
-        self.make(wish, discard_state, true)
-    }
-
-    /// The same; with `writes` the wanted specifications are written to disk first (restored ones are there already).
-    pub(crate) fn make(
+    /// Nothing has changed, unless the plan that comes back [is begun](PlanInfo::is_begun).
+    pub(super) fn make(
         &mut self,
         wish: &ChangeRequest,
         discard_state: bool,
         writes: bool,
-    ) -> Result<AppliedInfo, PlanInfo> {
-        let since = Instant::now();
+        since: Instant,
+    ) -> Result<Applied, NotMade> {
         self.resume();
         let mut prepared = self.prepare(wish, discard_state);
+        if self.workshop.costs.is_missing() {
+            return Err(NotMade::Unmeasured);
+        }
         let hindered = self.lost_for(&prepared.steps);
         prepared.report.refusals.extend(hindered);
         let mut report = prepared.report;
@@ -125,8 +139,8 @@ impl Managers {
             report.refusals.push(format!("it could not be written down: {why}"));
             return Err(self.refused(report));
         }
-        match self.carry_out(prepared.steps, &mut reserved) {
-            Ok(()) => {}
+        let orders = match self.carry_out(prepared.steps, &mut reserved) {
+            Ok(orders) => orders,
             Err(Failed { why, is_begun: false }) => {
                 self.give_back(&reserved);
                 report.refusals.push(why);
@@ -140,23 +154,23 @@ impl Managers {
             Err(Failed { why, is_begun: true }) => {
                 report.refusals.push(why);
                 report.is_begun = true;
-                return Err(report);
+                return Err(NotMade::Refused(report));
             }
-        }
+        };
         let took = since.elapsed();
         self.views.change_time.note(took.as_nanos() as u64, 1);
         let took_us = took.as_micros() as u64;
-        Ok(AppliedInfo { plan: report, took_us })
+        Ok(Applied { info: AppliedInfo { plan: report, took_us }, orders })
     }
 
     /// Notes that a plan was refused, and nothing has changed.
-    fn refused(&mut self, report: PlanInfo) -> PlanInfo {
+    fn refused(&mut self, report: PlanInfo) -> NotMade {
         let about = report.changes.first().map(|change| change.handler.clone());
         // A query's error has the query with it, on lines of its own.
         let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
         let text: Vec<String> = report.refusals.iter().map(short).collect();
         self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
-        report
+        NotMade::Refused(report)
     }
 
     /// Writes the wanted specifications to disk, together with those that could not be restored and were not deployed
@@ -193,7 +207,7 @@ impl Managers {
 
     /// The same, with what handlers take committed.
     pub(crate) fn contexts(&self) -> Contexts {
-        self.current(&BTreeMap::new()).committed().unwrap_or_default()
+        checked(self.current(&BTreeMap::new()).committed())
     }
 
     /// Makes a plan, with everything that is needed to carry it out.
@@ -203,18 +217,17 @@ impl Managers {
             prepared.refuse(why);
             return prepared;
         }
-        let order = self.order(&mut prepared);
+        let order = self.order_of_data(&mut prepared);
         let Ok(mut streams) = self.published(&order, &prepared.wanted) else {
             prepared.refuse(Stopped.to_string());
             return prepared;
         };
         let current = self.current(&streams);
         let mut becoming = BTreeMap::new();
-        for (name, reads) in order {
-            let Some(spec) = prepared.wanted.get(&name).cloned() else { continue };
+        for (spec, reads) in order {
             match self.becoming(&spec, reads, &mut streams, discard_state) {
-                Ok(handler) => drop(becoming.insert(name, handler)),
-                Err(why) => prepared.refuse(format!("handler `{name}`: {why}")),
+                Ok(handler) => drop(becoming.insert(spec.name, handler)),
+                Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.name)),
             }
         }
         if !prepared.report.refusals.is_empty() {
@@ -307,9 +320,9 @@ impl Managers {
     }
 
     /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a
-    /// circle come last: planning refuses them.
-    fn order(&self, prepared: &mut Prepared) -> Vec<(String, Vec<String>)> {
-        let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    /// cycle come last: planning refuses them.
+    fn order_of_data(&self, prepared: &mut Prepared) -> Vec<(HandlerSpec, Vec<String>)> {
+        let mut left: BTreeMap<String, (HandlerSpec, Vec<String>)> = BTreeMap::new();
         let mut refusals = Vec::new();
         for (name, spec) in &prepared.wanted {
             if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
@@ -317,7 +330,7 @@ impl Managers {
             }
             refusals.extend(spec.check().err().map(|why| format!("handler `{name}`: {why}")));
             match reads(spec, &self.workshop.natives) {
-                Ok(reads) => drop(left.insert(name.clone(), reads)),
+                Ok(reads) => drop(left.insert(name.clone(), (spec.clone(), reads))),
                 Err(why) => refusals.push(format!("handler `{name}`: {why}")),
             }
         }
@@ -329,11 +342,11 @@ impl Managers {
                 reads.iter().all(|stream| makers.get(stream.as_str()).is_none_or(|maker| !left.contains_key(*maker)))
             };
             let mut next: Vec<String> =
-                left.iter().filter(|(_, reads)| is_next(reads)).map(|(name, _)| name.clone()).collect();
+                left.iter().filter(|(_, (_, reads))| is_next(reads)).map(|(name, _)| name.clone()).collect();
             if next.is_empty() {
                 next.extend(left.keys().cloned());
             }
-            order.extend(next.into_iter().filter_map(|name| left.remove_entry(&name)));
+            order.extend(next.iter().filter_map(|name| left.remove(name)));
         }
         prepared.report.refusals.extend(refusals);
         order
@@ -342,7 +355,7 @@ impl Managers {
     /// The known formats and rates of the streams that handlers are to read or make.
     fn published(
         &self,
-        order: &[(String, Vec<String>)],
+        order: &[(HandlerSpec, Vec<String>)],
         wanted: &BTreeMap<String, HandlerSpec>,
     ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
@@ -358,7 +371,7 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
-        // Compiling and measuring one handler after the other may take a while, and another may be stuck meanwhile.
+        // Compiling one handler after the other may take a while, and another may be stuck meanwhile.
         self.watch.look();
         if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
             let made = there.spec.derived();
@@ -384,7 +397,7 @@ impl Managers {
         let costs = match (&compiled, there) {
             (None, Some(there)) if values.is_some() => {
                 // Another value may cost more: it is measured like another program.
-                estimates = self.workshop.weigh_again(spec, &there.entries, streams)?;
+                estimates = self.workshop.measure_again(spec, &there.entries, streams)?;
                 estimates.iter().map(|cost| cost.with_margin()).collect()
             }
             (None, Some(there)) => there.costs.clone(),
@@ -435,7 +448,7 @@ impl Managers {
             (stream.name.clone(), published)
         });
         let handlers = self.handlers.iter().filter_map(|(name, there)| {
-            let context = self.watch.name(self.overlay.node(there.node)?.at).to_owned();
+            let context = self.watch.name(self.overlay.placed(there.node)?.at).to_owned();
             let takes =
                 there.entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
             // It may take more than it was predicted to.
@@ -480,7 +493,9 @@ impl Managers {
                 prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
                 continue;
             }
-            let Some(becomes) = becoming.remove(&name) else { continue };
+            let becomes = becoming.remove(&name);
+            debug_assert!(becomes.is_some(), "a plan is about handlers that are wanted, each until its last change");
+            let Some(becomes) = becomes else { continue };
             let PlannedHandler { spec, reads, wanted, compiled, values, costs, estimates } = becomes;
             let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
             match (change.action, compiled, values) {
@@ -536,6 +551,12 @@ impl Managers {
         }
         note_provisional(prepared);
     }
+}
+
+/// Contexts whose names were found to differ when they were started.
+pub(super) fn checked(contexts: Result<Contexts, ContextsError>) -> Contexts {
+    debug_assert!(contexts.is_ok(), "contexts were checked at the start: {:?}", contexts.as_ref().err());
+    contexts.unwrap_or_default()
 }
 
 /// Says which handlers were measured on records that are not their streams'.
@@ -646,11 +667,12 @@ fn derived(
     streams: &BTreeMap<String, KnownStream>,
 ) -> KnownStream {
     let known = streams.get(spec.derived());
-    let of_format = |format: &Format| {
-        let made = entries.iter().find(|entry| entry.output.as_ref() == Some(format));
-        made.map(|entry| entry.made.clone()).unwrap_or_default()
-    };
-    let formats = outputs(entries).into_iter().map(|format| (format.clone(), of_format(&format))).collect();
+    let mut formats: Vec<(Format, Vec<u8>)> = Vec::new();
+    for (entry, output) in entries.iter().filter_map(|entry| Some((entry, entry.output.as_ref()?))) {
+        if formats.iter().all(|(known, _)| known != output) {
+            formats.push((output.clone(), entry.made.clone()));
+        }
+    }
     let most = costs.iter().map(|cost| cost.messages_out_per_message).fold(0.0, f64::max);
     let batch = costs.iter().map(|cost| cost.messages_per_batch).fold(1.0, f64::max);
     KnownStream {

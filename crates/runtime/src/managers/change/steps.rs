@@ -2,6 +2,7 @@
 //! handlers.
 
 use super::{Failed, Step, instances, parameters_text};
+use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
 use crate::managers::Managers;
@@ -16,7 +17,8 @@ use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Cost};
 use crossdock_engine::{HandlerProgram, ParameterValues};
 use crossdock_format::Format;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A handler that is restarted after faults is stopped after `MAX_FAULTS` faults within `FAULTS_WITHIN_S` seconds.
@@ -25,6 +27,12 @@ const MAX_FAULTS: usize = 3;
 
 /// The numbers of streams by handler: those that it reads from now on, and the one that it makes.
 pub(super) type Reserved = BTreeMap<String, (Vec<u32>, u32)>;
+
+/// That a step is about a handler that is not there.
+fn unknown(name: &str) -> String {
+    debug_assert!(false, "a step is about a handler that is there: {name}");
+    format!("there is no handler `{name}`: this is a mistake of Crossdock's")
+}
 
 /// The streams that a handler has not read before.
 fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
@@ -66,10 +74,13 @@ impl Edits {
 }
 
 impl Managers {
-    /// Carries steps out: the graph changes as a whole, and what else they are about follows.
-    pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<(), Failed> {
+    /// Carries steps out: the graph changes as a whole, and what else they are about follows. Returns the orders to
+    /// contexts that are to be waited for.
+    pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<BTreeSet<u64>, Failed> {
         let mut edits = Edits { contexts: self.contexts(), ..Edits::default() };
-        let done: Vec<Done> = steps.into_iter().filter_map(|step| self.edit(step, reserved, &mut edits)).collect();
+        let done: Result<Vec<Done>, String> =
+            steps.into_iter().map(|step| self.edit(step, reserved, &mut edits)).collect();
+        let done = done.map_err(|why| Failed { why, is_begun: false })?;
         let Edits { mut others, changes, .. } = edits;
         others.extend(changes.into_values());
         let changed = if others.is_empty() { Ok(Changed::default()) } else { self.change_graph(others) };
@@ -77,20 +88,35 @@ impl Managers {
             Ok(changed) => (changed, None),
             Err(Failed { why, is_begun: true }) => (Changed::default(), Some(why)),
             Err(failed) => {
-                for done in done {
-                    if let Done::Deployed { deployed } = done {
-                        let Deployed { spec, reads, makes, .. } = *deployed;
-                        reserved.insert(spec.name, (reads.into_iter().map(|(_, number)| number).collect(), makes));
-                    }
-                }
+                done.into_iter().for_each(|done| self.reserve_again(done, reserved));
                 return Err(failed);
             }
         };
-        let refused: Vec<String> = done.into_iter().filter_map(|done| self.settle(done, &changed).err()).collect();
-        match late.or_else(|| refused.first().cloned()) {
-            Some(why) => Err(Failed { why, is_begun: true }),
-            None => Ok(()),
+        let (mut orders, mut why) = (BTreeSet::new(), late);
+        for done in done {
+            match self.settle(done, &changed) {
+                Ok(order) => orders.extend(order),
+                Err(refused) => why = why.or(Some(refused)),
+            }
         }
+        match why {
+            Some(why) => Err(Failed { why, is_begun: true }),
+            None => Ok(orders),
+        }
+    }
+
+    /// What was reserved for a step that was not carried out is to be given back.
+    fn reserve_again(&self, done: Done, reserved: &mut Reserved) {
+        let (name, reads, makes) = match done {
+            Done::Deployed { deployed } => (deployed.spec.name, deployed.reads, deployed.makes),
+            Done::Swapped { spec, mut reads, .. } => {
+                let there = self.handlers.get(&spec.name);
+                reads.retain(|read| there.is_none_or(|there| !there.reads.contains(read)));
+                (spec.name, reads, there.map_or(0, |there| there.makes))
+            }
+            _ => return,
+        };
+        reserved.insert(name, (reads.into_iter().map(|(_, number)| number).collect(), makes));
     }
 
     /// Changes the graph as a whole.
@@ -99,9 +125,10 @@ impl Managers {
         let mut wait = crate::managers::Patience { watch, since: Instant::now() };
         let (at, is_begun) = match overlay.change(edits, &mut wait) {
             Ok(changed) => return Ok(changed),
-            Err(NotChanged::NoBuffers { queues, buffers }) => {
+            Err(NotChanged::NoBuffers(TooManyQueues { queues, buffers })) => {
                 let why = format!(
-                    "there would be {queues} queues between nodes, and {buffers} buffers for them: remove a handler"
+                    "there would be {queues} queues between handlers, which need a buffer each, and contexts have {buffers} \
+                     buffers for them: remove a handler, use fewer contexts, or raise `buffer_bytes`"
                 );
                 return Err(Failed { why, is_begun: false });
             }
@@ -117,25 +144,29 @@ impl Managers {
     }
 
     /// What a step edits of the graph, and what follows once it has changed.
-    fn edit(&mut self, step: Step, reserved: &mut Reserved, edits: &mut Edits) -> Option<Done> {
-        match step {
+    ///
+    /// # Errors
+    /// It is about a handler that is not there, or for which nothing is reserved.
+    fn edit(&mut self, step: Step, reserved: &mut Reserved, edits: &mut Edits) -> Result<Done, String> {
+        Ok(match step {
             Step::Deploy { spec, reads, mut compiled, need, at } => {
-                let (numbers, makes) = reserved.remove(&spec.name).unwrap_or_default();
+                let (numbers, makes) = reserved.remove(&spec.name).ok_or_else(|| unknown(&spec.name))?;
                 let id = self.overlay.next_id(&edits.nodes);
                 edits.nodes.push(id);
                 let mut node = Box::new(Node::new(id, instances(&mut compiled), makes, &numbers));
                 let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers).collect();
-                let mut deployed = Box::new(Deployed::new(spec, id, makes, reads, compiled, need));
+                let of_node = (id, Arc::clone(&node.gauges));
+                let mut deployed = Box::new(Deployed::new(spec, of_node, makes, reads, compiled, need));
                 deployed.begin_probation(edits.probation_ns_per_s(at, &need));
                 node.policy = deployed.policy();
                 edits.others.push(Edit::Add { node, at });
                 edits.others.push(Edit::Deliver { stream: makes, is_delivered: true });
-                Some(Done::Deployed { deployed })
+                Done::Deployed { deployed }
             }
             Step::Swap { spec, reads, mut compiled, need, keeps_state } => {
-                let (numbers, _) = reserved.remove(&spec.name).unwrap_or_default();
-                let there = self.handlers.get(&spec.name)?;
-                let (node, at) = (there.node, self.overlay.node(there.node)?.at);
+                let (numbers, _) = reserved.remove(&spec.name).ok_or_else(|| unknown(&spec.name))?;
+                let (there, at) = self.placed(&spec.name)?;
+                let node = there.node;
                 let new = new_reads(there, &reads);
                 let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(there.reads.clone()).collect();
                 let gone = there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number);
@@ -149,30 +180,40 @@ impl Managers {
                     *set = Some(new_policy);
                     *read = Some(reads.iter().map(|(_, number)| *number).collect());
                 }
-                Some(Done::Swapped { spec, compiled, need, reads, gone, limit })
+                Done::Swapped { spec, compiled, need, reads, gone, limit }
             }
-            Step::SetParameters { spec, values, costs, need } => Some(Done::Parameters { spec, values, costs, need }),
-            Step::Respecify { spec, need } => Some(Done::Respecified { spec, need }),
+            Step::SetParameters { spec, values, costs, need } => Done::Parameters { spec, values, costs, need },
+            Step::Respecify { spec, need } => Done::Respecified { spec, need },
             Step::Move { handler, spec, to } => {
-                let node = self.handlers.get(&handler)?.node;
+                let (there, from) = self.placed(&handler)?;
+                let (node, from) = (there.node, self.watch.name(from).to_owned());
                 if let Edit::Change { at, .. } = edits.of(node) {
                     *at = Some(to);
                 }
-                let from = self.overlay.node(node).map(|node| self.watch.name(node.at).to_owned()).unwrap_or_default();
-                Some(Done::Moved { handler, spec, from, to })
+                Done::Moved { handler, spec, from, to }
             }
             Step::Remove { handler } => {
-                let there = self.handlers.get(&handler)?;
+                let (there, _) = self.placed(&handler)?;
                 edits.changes.remove(&there.node);
                 edits.others.push(Edit::Remove { id: there.node });
                 edits.others.push(Edit::Deliver { stream: there.makes, is_delivered: false });
-                Some(Done::Removed { handler })
+                Done::Removed { handler }
             }
-        }
+        })
     }
 
-    /// Notes what a step has changed, and carries out what is not of the graph.
-    fn settle(&mut self, done: Done, changed: &Changed) -> Result<(), String> {
+    /// A handler that is there, and its context.
+    ///
+    /// # Errors
+    /// It is not there.
+    fn placed(&self, name: &str) -> Result<(&Deployed, ContextIndex), String> {
+        let there = self.handlers.get(name).ok_or_else(|| unknown(name))?;
+        let placed = self.overlay.placed(there.node).ok_or_else(|| unknown(name))?;
+        Ok((there, placed.at))
+    }
+
+    /// Notes what a step has changed, and carries out what is not of the graph. Returns the order to wait for, if any.
+    fn settle(&mut self, done: Done, changed: &Changed) -> Result<Option<u64>, String> {
         match done {
             Done::Deployed { deployed } => {
                 let (name, makes, need) = (deployed.spec.name.clone(), deployed.makes, deployed.need);
@@ -205,7 +246,9 @@ impl Managers {
                 let state = if lost > 0 { format!("; {lost} states were lost") } else { String::new() };
                 self.note("swapped", &name, format!("version {version}, {}{state}", self.load_text(&need)));
             }
-            Done::Parameters { spec, values, costs, need } => return self.take_parameters(spec, values, costs, need),
+            Done::Parameters { spec, values, costs, need } => {
+                return self.take_parameters(spec, values, costs, need).map(Some);
+            }
             Done::Respecified { spec, need } => {
                 let name = spec.name.clone();
                 // Another budget is another chance.
@@ -219,19 +262,20 @@ impl Managers {
             }
             Done::Removed { handler } => self.forget(&handler, changed.dropped),
         }
-        Ok(())
+        Ok(None)
     }
 
+    /// Gives the order to set a handler's parameters.
     fn take_parameters(
         &mut self,
         spec: HandlerSpec,
         values: Vec<(u64, ParameterValues)>,
         costs: Vec<Cost>,
         need: Need,
-    ) -> Result<(), String> {
+    ) -> Result<u64, String> {
         let name = spec.name.clone();
-        let Some(node) = self.handlers.get(&spec.name).map(|there| there.node) else { return Ok(()) };
-        let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(node, values, wait));
+        let node = self.placed(&name)?.0.node;
+        let order = self.order(|overlay| overlay.set_parameters(node, values))?;
         self.note("set_parameters", &spec.name, format!("parameters are {} now", parameters_text(&spec.parameters)));
         self.record(spec, |there| {
             (there.need, there.predicted) = (need, need.load);
@@ -241,22 +285,19 @@ impl Managers {
         });
         self.set_policy(&name);
         self.hold_if_degraded(&name);
-        match refused {
-            0 => Ok(()),
-            some => Err(format!("{some} of its instances did not take the parameters")),
-        }
+        Ok(order)
     }
 
     /// Notes an event of a handler.
     pub(crate) fn note(&mut self, kind: &str, handler: &str, text: impl Into<String>) {
-        let at = self.handlers.get(handler).and_then(|there| self.overlay.node(there.node)).map(|node| node.at);
+        let at = self.handlers.get(handler).and_then(|there| self.overlay.placed(there.node)).map(|node| node.at);
         let context = at.map(|at| self.watch.name(at).to_owned());
         self.events.note(kind, About { handler: Some(handler), context: context.as_deref() }, text);
     }
 
     /// A handler is as it is now specified.
     fn record(&mut self, spec: HandlerSpec, change: impl FnOnce(&mut Deployed)) {
-        if let Some(there) = self.handlers.get_mut(&spec.name) {
+        if let Some(there) = self.there(&spec.name) {
             there.changes += 1;
             there.spec = spec;
             there.rule_costs = None;
@@ -337,9 +378,8 @@ impl Managers {
 
     /// Moves a handler to another context.
     pub(crate) fn move_handler(&mut self, name: &str, to: ContextIndex, why: &str) -> Result<(), String> {
-        let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let id = there.node;
-        let from = self.overlay.node(id).map(|node| self.watch.name(node.at).to_owned()).unwrap_or_default();
+        let (there, from) = self.placed(name)?;
+        let (id, from) = (there.node, self.watch.name(from).to_owned());
         let edit = Edit::Change { id, instances: None, policy: None, reads: None, at: Some(to) };
         self.change_graph(vec![edit]).map_err(|failed| failed.why)?;
         self.note_moved(name, &from, to, why);
@@ -347,21 +387,21 @@ impl Managers {
     }
 
     fn note_moved(&mut self, name: &str, from: &str, to: ContextIndex, why: &str) {
-        if let Some(there) = self.handlers.get_mut(name) {
-            there.changes += 1;
-        }
+        self.there(name).into_iter().for_each(|there| there.changes += 1);
         let text = format!("from {from} to {}: {why}", self.watch.name(to));
         self.note("moved", name, text);
     }
 
     /// A handler's node has gone.
     fn forget(&mut self, name: &str, left: u64) {
-        let Some(there) = self.handlers.remove(name) else { return };
-        let (makes, reads) = (there.makes, there.reads);
-        let _ = self.dock.run(move |context| {
-            context.underive(makes);
-            reads.iter().for_each(|(_, number)| context.disclaim(*number));
-        });
+        let there = self.handlers.remove(name);
+        debug_assert!(there.is_some(), "handler `{name}` was there");
+        if let Some(Deployed { makes, reads, .. }) = there {
+            let _ = self.dock.run(move |context| {
+                context.underive(makes);
+                reads.iter().for_each(|(_, number)| context.disclaim(*number));
+            });
+        }
         let text = if left > 0 {
             format!("{left} records that waited for it were dropped")
         } else {
@@ -373,6 +413,7 @@ impl Managers {
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as
     /// well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
+        // A stream may have gone since.
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
         if self.is_anything_lost() {
             // Once all contexts answer again.
@@ -395,21 +436,25 @@ impl Managers {
 
     /// Compiles a handler for those formats of a stream that it has no entry for.
     fn fit(&mut self, name: &str, stream: &KnownStream) -> Result<(), String> {
-        let Some(there) = self.handlers.get(name) else { return Ok(()) };
+        let (there, _) = self.placed(name)?;
         let (program, node, there_spec) = (program(&there.spec)?, there.node, there.spec.clone());
         let is_new =
             |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
-            let CompiledEntry { entry, handler, is_metered } =
-                self.fitted(&program, &there_spec, stream, (&format, &sample))?;
+            let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
+            let Some(CompiledEntry { entry, handler, is_metered }) = fitted else { continue };
             if let Some(why) = &entry.why {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
             let instance = Instance { format: format.id().0, handler, output };
-            self.on_overlay(|overlay, wait| overlay.add_instance(node, instance, wait));
-            if let Some(there) = self.handlers.get_mut(name) {
+            if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
+                // Once its context takes orders again.
+                self.late_formats.insert(stream.number);
+                continue;
+            }
+            if let Some(there) = self.there(name) {
                 there.entries.push(entry);
                 there.is_metered &= is_metered;
                 there.status = Status::Running;
@@ -418,8 +463,9 @@ impl Managers {
         self.hold_if_degraded(name);
         self.recost();
         // Its output format may be new to its readers.
-        let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let made = super::derived(&there.spec, (&there.entries, &there.costs), &there.need, &BTreeMap::new());
+        let (there, _) = self.placed(name)?;
+        let derived = super::derived(&there.spec, (&there.entries, &there.costs), &there.need, &BTreeMap::new());
+        let made = KnownStream { number: there.makes, ..derived };
         let readers: Vec<String> = self
             .handlers
             .iter()
@@ -430,30 +476,32 @@ impl Managers {
     }
 
     /// The entry for a format that has come; one without a handler where it cannot be had, so that its records are
-    /// counted and nobody waits for them.
+    /// counted and nobody waits for them. Nothing if it is to be measured before.
     fn fitted(
         &mut self,
         program: &HandlerProgram,
         spec: &HandlerSpec,
         stream: &KnownStream,
         (format, sample): (&Format, &[u8]),
-    ) -> Result<CompiledEntry, String> {
+    ) -> Result<Option<CompiledEntry>, String> {
         let unfit = |why: String| {
             let entry = Entry::unfit(stream, format, why);
             CompiledEntry { entry, handler: None, is_metered: true }
         };
-        let compiled = match self.workshop.compile_entry(program, stream, format, sample) {
+        let compiled = match self.workshop.compile_entry((program, spec), stream, format, sample) {
             Ok(compiled) => compiled,
-            Err(why) => return Ok(unfit(why)),
+            Err(_) if self.workshop.costs.is_missing() => return Ok(None),
+            Err(why) => return Ok(Some(unfit(why))),
         };
-        let Some(output) = compiled.entry.output.clone() else { return Ok(compiled) };
+        // It may not fit the format.
+        let Some(output) = compiled.entry.output.clone() else { return Ok(Some(compiled)) };
         let (makes, name) = (spec.derived().to_owned(), spec.name.clone());
         let outputs = [output];
         let mut plans = self.dock.plans(&makes, &outputs).map_err(|stopped| stopped.to_string())?;
         let declared = self.dock.run(move |context| context.derive(&makes, &name, &outputs, &mut plans).map(drop));
         match declared.map_err(|stopped| stopped.to_string())? {
-            Ok(()) => Ok(compiled),
-            Err(refusal) => Ok(unfit(refusal.message)),
+            Ok(()) => Ok(Some(compiled)),
+            Err(refusal) => Ok(Some(unfit(refusal.message))),
         }
     }
 
@@ -475,7 +523,7 @@ impl Managers {
             .handlers
             .iter()
             .filter_map(|(name, there)| {
-                let placed = self.overlay.node(there.node)?;
+                let placed = self.overlay.placed(there.node)?;
                 let faults = placed.gauges.faults.get();
                 (self.watch.lost(placed.at).is_none() && faults > there.faults_seen).then(|| (name.clone(), faults))
             })
@@ -487,7 +535,7 @@ impl Managers {
 
     fn mend_handler(&mut self, name: &str, faults: u64) {
         let now_s = self.started.elapsed().as_secs();
-        let Some(there) = self.handlers.get_mut(name) else { return };
+        let Some(there) = self.there(name) else { return };
         there.faults_seen = faults;
         there.fault_times_s.retain(|at| now_s < at + FAULTS_WITHIN_S);
         there.fault_times_s.push(now_s);
@@ -503,9 +551,14 @@ impl Managers {
         let (spec, node) = (there.spec.clone(), there.node);
         match self.again(&spec) {
             Ok(instances) => {
-                self.on_overlay(|overlay, wait| overlay.restart(node, instances, false, wait));
-                self.hold_if_degraded(name);
-                self.note("restarted", name, "it panicked or did not return: it goes on with new state");
+                if self.order(|overlay| overlay.restart(node, instances)).is_ok() {
+                    self.hold_if_degraded(name);
+                    self.note("restarted", name, "it panicked or did not return: it goes on with new state");
+                } else if let Some(there) = self.there(name) {
+                    // Once its context takes orders again.
+                    there.faults_seen -= 1;
+                    there.fault_times_s.pop();
+                }
             }
             Err(why) => self.give_up(name, &why),
         }
@@ -513,18 +566,19 @@ impl Managers {
 
     /// A handler that panicked or did not return is not restarted.
     fn give_up(&mut self, name: &str, why: &str) {
-        let Some(there) = self.handlers.get_mut(name) else { return };
+        let Some(there) = self.there(name) else { return };
         there.status = Status::Failed(why.to_owned());
         let node = there.node;
-        // Its context holds input for a handler that might go on; no handler would take it.
-        self.on_overlay(|overlay, wait| overlay.fail(node, wait));
+        // Its context holds input for a handler that might go on; no handler would take it. If it cannot be told, that is
+        // an event.
+        let _ = self.order(|overlay| overlay.fail(node));
         self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
     }
 
     /// New instances of a handler that is there.
     fn again(&self, spec: &HandlerSpec) -> Result<Vec<Instance>, String> {
         let program = program(spec)?;
-        let Some(there) = self.handlers.get(&spec.name) else { return Ok(Vec::new()) };
+        let (there, _) = self.placed(&spec.name)?;
         let instance = |entry: &Entry| {
             let made = program.make(&self.workshop.natives, &entry.input).ok();
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);

@@ -1,0 +1,59 @@
+//! How many buffers and places in queues the graph needs: all sums, each with its reasons.
+//!
+//! A batch holds buffers of the context that made it in whichever queue it waits, also at other contexts. If all queues
+//! together could hold all large buffers of a context, two contexts could wait for each other's buffers indefinitely.
+//! Therefore queues may hold a part of a context's large buffers, each queue the same share of it; the rest is for what is
+//! being made and delivered, and comes back as soon as a run ends.
+
+use crossdock_mailbox::PoolConfig;
+
+/// Batches that may wait in a node's queue from one stream, at most.
+pub(crate) const QUEUE_BATCHES: usize = 64;
+/// Batches that may wait for the subscriptions of their streams, beside the results of one more batch.
+pub(crate) const DELIVERED_BATCHES: usize = 64;
+/// Large buffers that must be free before a batch is begun: its results may be many times as long. At most an eighth of
+/// all are kept for that.
+const SPARE_BUFFERS: usize = 16;
+/// Queues are counted as at least so many, and as a power of two, so that their shares change rarely.
+const LEAST_QUEUES: usize = 4;
+
+/// There are more queues than buffers for them: each needs one at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooManyQueues {
+    pub(crate) queues: usize,
+    pub(crate) buffers: usize,
+}
+
+/// Buffers of one context for what its handlers make. 70 MiB of address space; only what is used is ever touched.
+///
+/// | class | count | for |
+/// |---|---|---|
+/// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
+/// | 4 KiB | 1024 | small batches |
+/// | 64 KiB | 1024 | full ones: three quarters of them in queues, the rest being made and delivered |
+pub(crate) fn pool() -> PoolConfig {
+    PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] }
+}
+
+/// Large buffers of one context that may be in queues, of `own` that each context has, and `incoming` that the context
+/// with the device has for published streams: these are also for what waits for subscribers.
+pub(crate) fn queued_buffers(own: usize, incoming: usize) -> usize {
+    (own / 4 * 3).min(incoming / 4)
+}
+
+/// Large buffers, of `large` that a context has, that must be free before a batch is begun.
+pub(crate) fn spare_buffers(large: usize) -> usize {
+    SPARE_BUFFERS.min(large / 8)
+}
+
+/// Batches that may wait in each of `queues` queues, `most` at most, where all together may hold `buffers` buffers of one
+/// context.
+///
+/// # Errors
+/// There are fewer buffers than queues.
+pub(crate) fn queue_limit(queues: usize, buffers: usize, most: usize) -> Result<usize, TooManyQueues> {
+    match buffers / queues.next_power_of_two().max(LEAST_QUEUES) {
+        0 if buffers < queues => Err(TooManyQueues { queues, buffers }),
+        limit => Ok(limit.clamp(1, most.max(1))),
+    }
+}

@@ -1,0 +1,305 @@
+//! Changes beside others: of formats under traffic, while a handler is measured, while a context is busy; and changes that
+//! are refused since the graph would have a cycle, or more queues than there are buffers for.
+
+use super::*;
+use crossdock_engine::{Arguments, Handler, HandlerCounters, NativeKind, Parameter, ParameterKind, ParameterValues};
+use crossdock_engine::{Sink, Verdict};
+use crossdock_mailbox::{Batch, Selection};
+use crossdock_nectarine::{Conversion, Converter};
+
+/// The two versions of a handler, which make records of different formats.
+const VERSIONS: [&str; 2] = ["SELECT number, grp FROM N", "SELECT number, grp, grp + 1 AS next FROM N"];
+
+/// The format of all that a stream brings by now.
+fn format_of(addr: &str, stream: &str) -> Format {
+    let subscriber = Subscriber::builder(addr).sql(format!("SELECT * FROM {stream}")).connect().unwrap();
+    subscriber.format().expect("it is there").clone()
+}
+
+/// A handler's output format changes a thousand times, forth and back, at times with its context; readers of the one format, of
+/// the other and of both go on.
+#[test]
+fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost() {
+    let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("CROSSDOCK_SEED={seed} repeats this");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    change(&context, ChangeRequest::Deploy(sql("made", VERSIONS[1])));
+    let newer = format_of(&addr, "made");
+    change(&context, ChangeRequest::Swap(sql("made", VERSIONS[0])));
+    let older = format_of(&addr, "made");
+    assert_ne!(older, newer);
+    let mut converter = Converter::builder(&addr).stream("made").connect().unwrap();
+    let conversion = |sql: &str| -> Conversion { sql.parse().unwrap() };
+    converter.register(&older, &newer, &conversion("SELECT number, grp, grp + 1 AS next FROM x")).unwrap();
+    converter.register(&newer, &older, &conversion("SELECT number, grp FROM x")).unwrap();
+    // A handler that reads it as well, elsewhere.
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec {
+            place: Some("g-core-1".into()),
+            ..sql("behind", "SELECT number FROM made")
+        }),
+    );
+    let connect_to = |stream: &str, accept: Option<&Format>| {
+        let builder = Subscriber::builder(&addr).sql(format!("SELECT * FROM {stream}"));
+        let builder = accept.into_iter().fold(builder, |builder, format| builder.accept(format));
+        let mut subscriber = builder.connect().unwrap();
+        std::thread::spawn(move || count(&mut subscriber, 0..))
+    };
+    let readers = [
+        connect_to("made", None),
+        connect_to("made", Some(&older)),
+        connect_to("made", Some(&newer)),
+        connect_to("behind", None),
+    ];
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let publishing = std::thread::spawn(move || {
+        let mut next = 0;
+        while !stopped.load(Ordering::Acquire) {
+            publish(&mut publisher, next, next + 1000);
+            next += 1000;
+        }
+        publisher.finish().unwrap();
+        next
+    });
+    let mut place = 0;
+    for round in 0..1000 {
+        if rng.u8(0..4) == 0 {
+            place = rng.usize(0..PLACES.len());
+        }
+        // A context that is busy with all this traffic may have no room: then it goes to the next.
+        let mut refused = Vec::new();
+        let mut goes = |at: usize| {
+            let place = Some(PLACES[(place + at) % PLACES.len()].into());
+            let spec = HandlerSpec { place, ..sql("made", VERSIONS[(round + 1) % 2]) };
+            context.manager().change(ChangeRequest::Swap(spec), false).unwrap().map_err(|plan| refused.push(plan))
+        };
+        let has_gone = (0..PLACES.len()).any(|at| goes(at).is_ok());
+        assert!(has_gone, "seed {seed}, round {round}: {refused:?}");
+    }
+    stop.store(true, Ordering::Release);
+    let published = publishing.join().unwrap();
+    let found = readers.map(|reader| reader.join().map_err(drop));
+    assert_eq!(found, [Ok(published); 4], "seed {seed}: {:#?}", context.manager().handlers());
+    let handlers = context.manager().handlers().unwrap();
+    assert!(handlers.iter().all(|handler| handler.dropped.is_empty() && handler.faults == 0), "{handlers:#?}");
+    assert!(handlers.iter().any(|handler| handler.name == "made" && handler.version >= 1000), "{handlers:#?}");
+    context.stop();
+}
+
+/// Waits at a record until it is let go: where it is measured, or where it works.
+struct Waits {
+    arguments: Arguments,
+    is_measured: bool,
+    here: &'static AtomicBool,
+    let_go: &'static AtomicBool,
+    counters: HandlerCounters,
+}
+
+impl Handler for Waits {
+    fn process(&mut self, _: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        let is_measured = std::thread::current().name() == Some("measuring");
+        if is_measured == self.is_measured {
+            self.here.store(true, Ordering::Release);
+        }
+        while is_measured == self.is_measured && !self.let_go.load(Ordering::Acquire) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        self.counters.records_in += selection.len() as u64;
+        self.counters.passed += selection.len() as u64;
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+
+    fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {
+        self.arguments.exchange(values)
+    }
+}
+
+fn waits(is_measured: bool, here: &'static AtomicBool, let_go: &'static AtomicBool) -> NativeKind {
+    let kind = ParameterKind::Whole { least: 0, most: 100 };
+    let parameter = Parameter { name: "some", about: "a number", kind, default: Some("1"), is_tunable: true };
+    NativeKind::new("waits", "waits at a record", &[parameter], move |format, arguments| {
+        let (arguments, counters) = (arguments.clone(), HandlerCounters::default());
+        Ok((Box::new(Waits { arguments, is_measured, here, let_go, counters }), format.clone()))
+    })
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// A handler may take as long as its own setting says to be measured, and others are deployed meanwhile.
+#[test]
+fn measuring_a_handler_delays_no_other_change() {
+    static HERE: AtomicBool = AtomicBool::new(false);
+    static LET_GO: AtomicBool = AtomicBool::new(false);
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 50);
+    context.manager().add_native(waits(true, &HERE, &LET_GO)).unwrap();
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 100);
+    publisher.flush().unwrap();
+    let slow = HandlerSpec { stuck_after_ms: Some(3_600_000), ..native("slow", "waits", "N", &[]) };
+    let deploying = {
+        let context = context.clone();
+        std::thread::spawn(move || context.manager().change(ChangeRequest::Deploy(slow), false).unwrap())
+    };
+    wait_for(&HERE);
+    // All kinds of changes, also of what it is to read, and plans.
+    change(&context, ChangeRequest::Deploy(sql("other", "SELECT * FROM N")));
+    change(&context, ChangeRequest::Swap(sql("other", "SELECT number FROM N")));
+    change(&context, ChangeRequest::Move { handler: "other".into(), place: Some("g-core-1".into()) });
+    let plan = context.manager().plan(ChangeRequest::Remove { handler: "other".into() }, false).unwrap();
+    assert_eq!(plan.refusals, [""; 0]);
+    // Also one that it is in the way of, by the time that it is measured.
+    change(&context, ChangeRequest::Deploy(sql("reads_it", "SELECT * FROM slow")));
+    assert!(!deploying.is_finished(), "it is still measured");
+    LET_GO.store(true, Ordering::Release);
+    let applied = deploying.join().unwrap();
+    assert!(applied.is_ok(), "{applied:?}");
+    publish(&mut publisher, 100, 200);
+    publisher.finish().unwrap();
+    until(&context, "reads_it", |info| info.records_in == 100);
+    context.stop();
+}
+
+/// An order to a busy context is given, and its caller is answered when it is carried out; others are answered meanwhile.
+#[test]
+fn a_busy_context_delays_no_change_but_those_that_it_takes_part_in() {
+    static HERE: AtomicBool = AtomicBool::new(false);
+    static LET_GO: AtomicBool = AtomicBool::new(false);
+    let (context, addr) = start(|_| {});
+    context.manager().add_native(waits(false, &HERE, &LET_GO)).unwrap();
+    let mut publisher = connect(&addr);
+    let busy = HandlerSpec {
+        place: Some("g-core-0".into()),
+        stuck_after_ms: Some(3_600_000),
+        ..native("busy", "waits", "N", &[])
+    };
+    change(&context, ChangeRequest::Deploy(busy));
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    wait_for(&HERE);
+    let set = |value: &str| ChangeRequest::SetParameters {
+        handler: "busy".into(),
+        parameters: BTreeMap::from([("some".to_owned(), value.to_owned())]),
+    };
+    let setting: Vec<_> = ["2", "3"]
+        .map(|value| {
+            let (context, set) = (context.clone(), set(value));
+            std::thread::spawn(move || context.manager().change(set, false).unwrap())
+        })
+        .into();
+    // Both are given before the next request, by what the managers say of the handler.
+    until(&context, "busy", |info| info.changes == 2);
+    for round in 0..10 {
+        let other = sql("other", &format!("SELECT number + {round} AS n FROM M"));
+        let other = HandlerSpec { place: Some("c-core-1".into()), ..other };
+        change(&context, ChangeRequest::Deploy(other));
+        change(&context, ChangeRequest::Remove { handler: "other".into() });
+    }
+    assert!(setting.iter().all(|setting| !setting.is_finished()), "they are not carried out");
+    LET_GO.store(true, Ordering::Release);
+    for setting in setting {
+        let applied = setting.join().unwrap();
+        assert!(applied.is_ok(), "{applied:?}");
+    }
+    publisher.finish().unwrap();
+    let info = until(&context, "busy", |info| info.records_out == 1);
+    assert_eq!((info.status.as_str(), info.faults, info.dropped.len()), ("running", 0, 0), "{info:?}");
+    context.stop();
+}
+
+/// Handlers that read one another's streams are refused, however they come to it, and what is there goes on.
+#[test]
+fn a_cycle_is_refused_in_whatever_steps_it_comes() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    let deploy = |name: &str, text: &str| ChangeRequest::Deploy(sql(name, text));
+    // A stream may be read before there is anybody who makes it.
+    change(&context, deploy("a", "SELECT * FROM b"));
+    change(&context, deploy("c", "SELECT * FROM a"));
+    change(&context, deploy("d", "SELECT * FROM c"));
+    change(&context, deploy("e", "SELECT * FROM N"));
+    let before = context.manager().specs().unwrap();
+    let all = |reads: &str| {
+        let mut specs = before.clone();
+        specs.extend([sql("x", "SELECT * FROM y"), sql("y", &format!("SELECT * FROM {reads}"))]);
+        ChangeRequest::All(specs)
+    };
+    let wired = |name: &str, reads: &[&str]| HandlerSpec {
+        input_streams: reads.iter().map(|&stream| stream.to_owned()).collect(),
+        ..native(name, "pass", "", &[])
+    };
+    let refused = [
+        // Two and more that name each other's streams, one after the other.
+        (deploy("b", "SELECT * FROM a"), "`b` -> `a` -> `b`"),
+        (deploy("b", "SELECT * FROM d"), "`c` -> `d` -> `b` -> `a` -> `c`"),
+        (ChangeRequest::Deploy(wired("b", &["N", "c"])), "`c` -> `b` -> `a` -> `c`"),
+        // By its own name.
+        (deploy("self", "SELECT * FROM self"), "`self` -> `self`"),
+        // By a change of what one of them reads.
+        (ChangeRequest::Swap(sql("a", "SELECT * FROM d")), "`c` -> `d` -> `a` -> `c`"),
+        (ChangeRequest::Swap(wired("a", &["N", "c"])), "`c` -> `a` -> `c`"),
+        // All at once.
+        (all("x"), "`y` -> `x` -> `y`"),
+    ];
+    for (wish, cycle) in refused {
+        let planned = context.manager().plan(wish.clone(), false).unwrap();
+        let plan = context.manager().change(wish.clone(), false).unwrap().expect_err("it is refused");
+        assert_eq!(planned.refusals, plan.refusals, "{wish:?}");
+        let why = "form a cycle, each reads the stream of the one before it: let one of them read another stream";
+        assert_eq!(plan.refusals, [format!("handlers {cycle} {why}")], "{wish:?}");
+        assert_eq!(context.manager().specs().unwrap(), before, "{wish:?}");
+    }
+    // Without a way round it is taken.
+    change(&context, deploy("b", "SELECT * FROM e"));
+    let mut last = Subscriber::builder(&addr).sql("SELECT number FROM d").connect().unwrap();
+    publish(&mut publisher, 0, 1000);
+    publisher.finish().unwrap();
+    assert_eq!(count(&mut last, 0..), 1000);
+    context.stop();
+}
+
+/// Each queue needs a buffer at least: a handler for whose queues there is none is refused, and the others go on.
+#[test]
+fn a_change_whose_queues_do_not_fit_into_the_buffers_is_refused() {
+    // A quarter of the large buffers may be in queues: 16 of 64.
+    let (context, addr) = start(|config| config.buffer_bytes = 1 << 20);
+    let mut publisher = connect(&addr);
+    let spec =
+        |number: u32| HandlerSpec { place: Some("g-core-0".into()), ..sql(&format!("h{number}"), "SELECT * FROM N") };
+    let mut there = 0;
+    let refused = loop {
+        match context.manager().change(ChangeRequest::Deploy(spec(there)), false).unwrap() {
+            Ok(_) => there += 1,
+            Err(plan) => break plan,
+        }
+        assert!(there < 16, "they do not fit");
+    };
+    let why = &refused.refusals[0];
+    assert!(why.contains("queues between handlers") && why.contains("raise `buffer_bytes`"), "{why}");
+    assert!(there > 0 && !refused.is_begun, "{refused:?}");
+    assert_eq!(context.manager().handlers().unwrap().len(), there as usize);
+    let readers: Vec<_> = (0..there)
+        .map(|number| {
+            let mut reader = Subscriber::builder(&addr).sql(format!("SELECT number FROM h{number}")).connect().unwrap();
+            std::thread::spawn(move || count(&mut reader, 0..))
+        })
+        .collect();
+    publish(&mut publisher, 0, 100_000);
+    publisher.finish().unwrap();
+    readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), 100_000));
+    // Where one goes another has room.
+    change(&context, ChangeRequest::Remove { handler: "h0".into() });
+    change(&context, ChangeRequest::Deploy(spec(there)));
+    context.stop();
+}
