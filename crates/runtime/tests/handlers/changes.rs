@@ -10,6 +10,10 @@ use crossdock_nectarine::{Conversion, Converter};
 /// The two versions of a handler, which make records of different formats.
 const VERSIONS: [&str; 2] = ["SELECT number, grp FROM N", "SELECT number, grp, grp + 1 AS next FROM N"];
 
+const ROUNDS: u64 = 1000;
+/// Records that are published for each round.
+const RECORDS: u64 = 2000;
+
 /// The format of all that a stream brings by now.
 fn format_of(addr: &str, stream: &str) -> Format {
     let subscriber = Subscriber::builder(addr).sql(format!("SELECT * FROM {stream}")).connect().unwrap();
@@ -54,19 +58,22 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
         connect_to("made", Some(&newer)),
         connect_to("behind", None),
     ];
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
+    // As much for each change as is still on its way when that is made, so that the machine is not only busy with it.
+    let (wanted, last) = (Arc::new(AtomicU64::new(0)), ROUNDS * RECORDS);
+    let due = Arc::clone(&wanted);
     let publishing = std::thread::spawn(move || {
         let mut next = 0;
-        while !stopped.load(Ordering::Acquire) {
-            publish(&mut publisher, next, next + 1000);
-            next += 1000;
+        while next < last {
+            let due = due.load(Ordering::Acquire);
+            (next < due).then(|| publish(&mut publisher, next, (next + 100).min(due)));
+            next = due.min(next + 100);
+            std::thread::yield_now();
         }
         publisher.finish().unwrap();
-        next
     });
     let mut place = 0;
-    for round in 0..1000 {
+    for round in 0..ROUNDS as usize {
+        wanted.fetch_add(RECORDS, Ordering::AcqRel);
         if rng.u8(0..4) == 0 {
             place = rng.usize(0..PLACES.len());
         }
@@ -80,13 +87,15 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
         let has_gone = (0..PLACES.len()).any(|at| goes(at).is_ok());
         assert!(has_gone, "seed {seed}, round {round}: {refused:?}");
     }
-    stop.store(true, Ordering::Release);
-    let published = publishing.join().unwrap();
+    publishing.join().unwrap();
     let found = readers.map(|reader| reader.join().map_err(drop));
-    assert_eq!(found, [Ok(published); 4], "seed {seed}: {:#?}", context.manager().handlers());
+    assert_eq!(found, [Ok(last); 4], "seed {seed}: {:#?}", context.manager().handlers());
     let handlers = context.manager().handlers().unwrap();
     assert!(handlers.iter().all(|handler| handler.dropped.is_empty() && handler.faults == 0), "{handlers:#?}");
-    assert!(handlers.iter().any(|handler| handler.name == "made" && handler.version >= 1000), "{handlers:#?}");
+    assert!(
+        handlers.iter().any(|handler| handler.name == "made" && u64::from(handler.version) >= ROUNDS),
+        "{handlers:#?}"
+    );
     context.stop();
 }
 

@@ -430,7 +430,7 @@ impl Managers {
             discard_state,
         };
         streams.insert(spec.derived().to_owned(), derived(spec, (entries, &costs), &need, streams));
-        Ok(PlannedHandler { spec: spec.clone(), reads, wanted, compiled, values, costs, estimates })
+        Ok(PlannedHandler { spec: spec.clone(), reads, wanted, compiled, values, costs, estimates, is_done: false })
     }
 
     /// The present handlers, as planning sees them.
@@ -493,48 +493,43 @@ impl Managers {
                 prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
                 continue;
             }
-            let becomes = becoming.remove(&name);
-            debug_assert!(becomes.is_some(), "a plan is about handlers that are wanted, each until its last change");
+            let becomes = becoming.get_mut(&name);
+            debug_assert!(becomes.is_some(), "a plan is about handlers that are wanted");
             let Some(becomes) = becomes else { continue };
-            let PlannedHandler { spec, reads, wanted, compiled, values, costs, estimates } = becomes;
+            let PlannedHandler { spec, reads, wanted, .. } = becomes;
+            let (spec, reads) = (spec.clone(), reads.clone());
             let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
-            match (change.action, compiled, values) {
+            let (compiled, values) = match &change.action {
+                Action::Deploy | Action::Swap(_) => (becomes.compiled.take(), None),
+                Action::SetParameters => (None, becomes.values.take()),
+                _ => (None, None),
+            };
+            let (kind, what, step) = match (change.action, compiled, values) {
+                (Action::Move { from }, ..) => {
+                    let what = format!("from {from} to {at_name}: {}", change.why);
+                    ("move", what, Step::Move { handler: name.clone(), spec, to: at })
+                }
                 (Action::Deploy, Some(compiled), _) => {
                     let what = format!("at {at_name}: {}", change.why);
-                    prepared.step("deploy", &name, what, Step::Deploy { spec, reads, compiled, need, at });
+                    ("deploy", what, Step::Deploy { spec, reads, compiled, need, at })
                 }
                 (Action::Swap(state), Some(compiled), _) => {
-                    let becomes_of_it = match state {
-                        State::None => "it has no state",
-                        State::Kept => "its state is kept",
-                        State::Discarded => "its state is discarded",
-                    };
-                    let what = format!(
-                        "to version {} at {at_name}; {becomes_of_it}; {}",
-                        wanted.definition.version, change.why
-                    );
+                    let version = becomes.wanted.definition.version;
+                    let what = format!("to version {version} at {at_name}; {}; {}", state_text(state), change.why);
                     let keeps_state = state != State::Discarded;
-                    prepared.step("swap", &name, what, Step::Swap { spec, reads, compiled, need, keeps_state });
+                    ("swap", what, Step::Swap { spec, reads, compiled, need, keeps_state })
                 }
                 (Action::SetParameters, _, Some(values)) => {
                     let what = format!("to {}", parameters_text(&spec.parameters));
-                    prepared.step(
-                        "set_parameters",
-                        &name,
-                        what,
-                        Step::SetParameters { spec, values, costs: estimates, need },
-                    );
+                    let costs = std::mem::take(&mut becomes.estimates);
+                    ("set_parameters", what, Step::SetParameters { spec, values, costs, need })
                 }
-                (Action::Move { from }, compiled, values) => {
-                    let what = format!("from {from} to {at_name}: {}", change.why);
-                    let handler = name.clone();
-                    prepared.step("move", &name, what, Step::Move { handler, spec: spec.clone(), to: at });
-                    // Its other changes follow.
-                    let rest = PlannedHandler { spec, reads, wanted, compiled, values, costs, estimates };
-                    becoming.insert(name, rest);
-                }
-                (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec, need }),
-            }
+                // What else changes comes with the next version.
+                _ if becomes.is_done => continue,
+                _ => ("respecify", change.why, Step::Respecify { spec, need }),
+            };
+            becomes.is_done |= kind != "move";
+            prepared.step(kind, &name, what, step);
         }
         for (name, becomes) in becoming {
             let there = self.handlers.get(&name);
@@ -550,6 +545,15 @@ impl Managers {
             }
         }
         note_provisional(prepared);
+    }
+}
+
+/// What becomes of a handler's state.
+fn state_text(state: State) -> &'static str {
+    match state {
+        State::None => "it has no state",
+        State::Kept => "its state is kept",
+        State::Discarded => "its state is discarded",
     }
 }
 
@@ -586,6 +590,8 @@ struct PlannedHandler {
     costs: Vec<Cost>,
     /// The estimates of its entries with these values.
     estimates: Vec<Cost>,
+    /// Whether a step has what it becomes, but for its place.
+    is_done: bool,
 }
 
 /// Whether a present handler need not be recompiled.
