@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
 use crate::handle::Command;
-use crate::managers::inbox::Inbox;
+use crate::managers::handle::Inbox;
 use crate::morph::Morph;
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;

@@ -11,8 +11,7 @@ use crate::info::{
     SubscriptionInfo,
 };
 use crate::managers::dock::IoContext;
-use crate::managers::handle::ManagerHandle;
-use crate::managers::inbox::Inbox;
+use crate::managers::handle::{Inbox, ManagerHandle};
 use crate::managers::keep::Kept;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;

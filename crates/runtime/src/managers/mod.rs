@@ -10,7 +10,6 @@ pub(crate) mod deployed;
 pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
-pub(crate) mod inbox;
 pub(crate) mod keep;
 mod lost;
 mod measure;
@@ -26,19 +25,17 @@ pub(crate) mod watch;
 mod work;
 
 use crate::config::PlatformConfig;
-use crate::info::PlanInfo;
+use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::NotMade;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
 use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
-use crate::managers::handle::ControlRequest;
-use crate::managers::inbox::Inbox;
+use crate::managers::handle::{ControlRequest, Inbox};
 use crate::managers::keep::Kept;
-use crate::managers::measure::{CostModel, Outcomes};
+use crate::managers::measure::{CostModel, Measurements, Outcomes};
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
-use crate::managers::waiting::{Measuring, Unconfirmed};
 use crate::managers::watch::Watch;
 use crate::platform::overlay::{NotOrdered, Overlay, Waiting};
 use crossdock_control::balance::{Balance, Rules};
@@ -260,6 +257,41 @@ impl Managers {
         };
         self.events.note("unanswered", About { handler: None, context: at.as_deref() }, why.clone());
         Err(why)
+    }
+}
+
+/// The requests whose handlers are being measured. Each is answered anew when they are, with what is there then.
+#[derive(Default)]
+struct Measuring {
+    requests: Vec<Unmeasured>,
+    numbers: u64,
+}
+
+struct Unmeasured {
+    number: u64,
+    request: ControlRequest,
+    /// When it was taken first.
+    since: Instant,
+    /// What was measured for it before.
+    outcomes: Outcomes,
+    /// What is to be measured; not present while a thread measures it.
+    left: Option<Measurements>,
+}
+
+/// A change that was made, but for contexts' reports on the parameters that they were to set.
+struct Unconfirmed {
+    /// The orders that are not reported on.
+    orders: BTreeSet<u64>,
+    /// Instances that did not take their parameters.
+    refused: u32,
+    info: AppliedInfo,
+    to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
+}
+
+impl Measuring {
+    /// Whether a request waits.
+    fn has(&self, is_it: impl Fn(&ControlRequest) -> bool) -> bool {
+        self.requests.iter().any(|waiting| is_it(&waiting.request))
     }
 }
 

@@ -3,46 +3,17 @@
 
 use crate::config::PlatformConfig;
 use crate::info::{AppliedInfo, PlanInfo};
-use crate::managers::Managers;
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::events::About;
 use crate::managers::handle::ControlRequest;
 use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::watch::MAX_ABANDONED;
-use std::collections::BTreeSet;
+use crate::managers::{Managers, Unconfirmed, Unmeasured};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Callers' requests that may wait for handlers to be measured.
 const MAX_MEASURING: usize = 256;
-
-/// The requests whose handlers are being measured. Each is answered anew when they are, with what is there then.
-#[derive(Default)]
-pub(super) struct Measuring {
-    requests: Vec<Unmeasured>,
-    numbers: u64,
-}
-
-struct Unmeasured {
-    number: u64,
-    request: ControlRequest,
-    /// When it was taken first.
-    since: Instant,
-    /// What was measured for it before.
-    outcomes: Outcomes,
-    /// What is to be measured; not present while a thread measures it.
-    left: Option<Measurements>,
-}
-
-/// A change that was made, but for contexts' reports on the parameters that they were to set.
-pub(super) struct Unconfirmed {
-    /// The orders that are not reported on.
-    orders: BTreeSet<u64>,
-    /// Instances that did not take their parameters.
-    refused: u32,
-    info: AppliedInfo,
-    to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
-}
 
 impl Managers {
     /// Answers one request, or has it wait. The answer is discarded if the caller has gone.
@@ -215,12 +186,5 @@ impl Managers {
             ControlRequest::PlaceQuery(query) => self.end_query(*query, Err(why)),
             _ => debug_assert!(false, "only callers' requests are refused"),
         }
-    }
-}
-
-impl Measuring {
-    /// Whether a request waits.
-    pub(super) fn has(&self, is_it: impl Fn(&ControlRequest) -> bool) -> bool {
-        self.requests.iter().any(|waiting| is_it(&waiting.request))
     }
 }

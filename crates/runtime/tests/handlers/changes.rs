@@ -6,6 +6,7 @@ use crossdock_engine::{Arguments, Handler, HandlerCounters, NativeKind, Paramete
 use crossdock_engine::{Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_nectarine::{Conversion, Converter};
+use std::thread::JoinHandle;
 
 /// The two versions of a handler, which make records of different formats.
 const VERSIONS: [&str; 2] = ["SELECT number, grp FROM N", "SELECT number, grp, grp + 1 AS next FROM N"];
@@ -20,6 +21,24 @@ fn format_of(addr: &str, stream: &str) -> Format {
     subscriber.format().expect("it is there").clone()
 }
 
+/// Publishes as many records as are wanted by now, up to those of all rounds: as much for each change as is still on its way
+/// when that is made, so that the machine is not only busy with it.
+fn publish_as_wanted(mut publisher: Publisher) -> (Arc<AtomicU64>, JoinHandle<()>) {
+    let wanted = Arc::new(AtomicU64::new(0));
+    let due = Arc::clone(&wanted);
+    let publishing = std::thread::spawn(move || {
+        let mut next = 0;
+        while next < ROUNDS * RECORDS {
+            let to = due.load(Ordering::Acquire).min(next + 100);
+            publish(&mut publisher, next, to);
+            next = to;
+            std::thread::yield_now();
+        }
+        publisher.finish().unwrap();
+    });
+    (wanted, publishing)
+}
+
 /// A handler's output format changes a thousand times, forth and back, at times with its context; readers of the one format, of
 /// the other and of both go on.
 #[test]
@@ -28,7 +47,7 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
     println!("CROSSDOCK_SEED={seed} repeats this");
     let mut rng = fastrand::Rng::with_seed(seed);
     let (context, addr) = start(|_| {});
-    let mut publisher = connect(&addr);
+    let publisher = connect(&addr);
     change(&context, ChangeRequest::Deploy(sql("made", VERSIONS[1])));
     let newer = format_of(&addr, "made");
     change(&context, ChangeRequest::Swap(sql("made", VERSIONS[0])));
@@ -48,7 +67,10 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
     );
     let connect_to = |stream: &str, accept: Option<&Format>| {
         let builder = Subscriber::builder(&addr).sql(format!("SELECT * FROM {stream}"));
-        let builder = accept.into_iter().fold(builder, |builder, format| builder.accept(format));
+        let builder = match accept {
+            Some(format) => builder.accept(format),
+            None => builder,
+        };
         let mut subscriber = builder.connect().unwrap();
         std::thread::spawn(move || count(&mut subscriber, 0..))
     };
@@ -58,19 +80,7 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
         connect_to("made", Some(&newer)),
         connect_to("behind", None),
     ];
-    // As much for each change as is still on its way when that is made, so that the machine is not only busy with it.
-    let (wanted, last) = (Arc::new(AtomicU64::new(0)), ROUNDS * RECORDS);
-    let due = Arc::clone(&wanted);
-    let publishing = std::thread::spawn(move || {
-        let mut next = 0;
-        while next < last {
-            let due = due.load(Ordering::Acquire);
-            (next < due).then(|| publish(&mut publisher, next, (next + 100).min(due)));
-            next = due.min(next + 100);
-            std::thread::yield_now();
-        }
-        publisher.finish().unwrap();
-    });
+    let (wanted, publishing) = publish_as_wanted(publisher);
     let mut place = 0;
     for round in 0..ROUNDS as usize {
         wanted.fetch_add(RECORDS, Ordering::AcqRel);
@@ -89,7 +99,7 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
     }
     publishing.join().unwrap();
     let found = readers.map(|reader| reader.join().map_err(drop));
-    assert_eq!(found, [Ok(last); 4], "seed {seed}: {:#?}", context.manager().handlers());
+    assert_eq!(found, [Ok(ROUNDS * RECORDS); 4], "seed {seed}: {:#?}", context.manager().handlers());
     let handlers = context.manager().handlers().unwrap();
     assert!(handlers.iter().all(|handler| handler.dropped.is_empty() && handler.faults == 0), "{handlers:#?}");
     assert!(
