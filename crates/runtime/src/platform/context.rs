@@ -182,7 +182,10 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
             continue;
         }
         match idler.choose(now_ns) {
-            Idle::Spin | Idle::Nap => std::thread::yield_now(),
+            Idle::Spin | Idle::Nap => {
+                std::thread::yield_now();
+                idler.spun(now_ns, clock.now_ns());
+            }
             Idle::Sleep => {
                 let is_full = graphs.iter().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
