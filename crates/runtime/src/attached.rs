@@ -2,8 +2,9 @@
 
 use crossdock_device::Poller;
 use crossdock_mailbox::attach::Farewell;
-use crossdock_mailbox::host::{ClientKey, Draft, HostInterface, Message};
+use crossdock_mailbox::host::{ClientKey, Draft, Hold, HostInterface, Message};
 use crossdock_transport::handshake::Close;
+use crossdock_transport::{Follows, Origin};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,26 +35,29 @@ pub(crate) enum Outgoing {
     Drafted(Message, Label),
     /// In the daemon's own memory, since the inbox had no room for it when it was made.
     Own(Box<[u8]>, Label),
+    /// The same, of control that leaves before the records that wait.
+    First(Box<[u8]>),
 }
 
 impl Outgoing {
     fn label(&self) -> Label {
         match self {
             Outgoing::InPlace(_, label) | Outgoing::Drafted(_, label) | Outgoing::Own(_, label) => *label,
+            Outgoing::First(_) => Label::default(),
         }
     }
 
     fn into_message(self) -> Option<Message> {
         match self {
             Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => Some(message),
-            Outgoing::Own(..) => None,
+            Outgoing::Own(..) | Outgoing::First(_) => None,
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => message.len() as u64,
-            Outgoing::Own(bytes, _) => bytes.len() as u64,
+            Outgoing::Own(bytes, _) | Outgoing::First(bytes) => bytes.len() as u64,
         }
     }
 }
@@ -65,8 +69,10 @@ pub(crate) struct Attached {
     pub(crate) name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
     pub(crate) deferred: VecDeque<Message>,
-    /// Whether its session gets no new buffers now.
-    pub(crate) held: bool,
+    /// What its session gets no new buffers for now.
+    pub(crate) hold: Hold,
+    /// Packets of records taken since buffers for them are withheld: no more than were granted before.
+    pub(crate) held_packets: u32,
     /// Whether it is gone, and is a peer only until its deferred packets are taken.
     pub(crate) leaves: bool,
     /// Whether it is in the list of peers that are served each turn.
@@ -94,7 +100,8 @@ impl Attached {
             client,
             name: format!("client {} (pid {} {})", client.number(), status.pid, status.process),
             deferred: VecDeque::new(),
-            held: false,
+            hold: Hold::Nothing,
+            held_packets: 0,
             leaves: false,
             straggles: false,
             late: VecDeque::new(),
@@ -135,6 +142,23 @@ impl Attached {
             }
         }
         self.put_off(host, outgoing);
+    }
+
+    /// Gives a control message to the session: before the records that wait for it, unless it follows some of them.
+    pub(crate) fn send_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, follows: Follows) {
+        let origin = |subscription: u16| (subscription > 0).then(|| Origin::Stream(subscription.into()));
+        let waits = self.late.iter().any(|outgoing| follows.covers(origin(outgoing.label().subscription)))
+            || host.waiting(self.client).any(|subscription| follows.covers(origin(subscription)));
+        if waits {
+            return self.send(host, Outgoing::Own(packet, Label::default()));
+        }
+        let before = self.late.iter().take_while(|outgoing| matches!(outgoing, Outgoing::First(_))).count();
+        let first = Outgoing::First(packet);
+        let left = if before == 0 { deliver(self.client, host, first) } else { Err(first) };
+        if let Err(first) = left {
+            self.late_bytes += first.bytes();
+            self.late.insert(before, first);
+        }
     }
 
     /// Keeps a message for later. One that was drafted moves out of the inbox: those before it wait for that very room.
@@ -219,15 +243,28 @@ impl Attached {
 fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> Result<(), Outgoing> {
     let (mut message, label) = match outgoing {
         Outgoing::InPlace(message, label) | Outgoing::Drafted(message, label) => (message, label),
-        Outgoing::Own(bytes, label) => {
-            let Ok(mut draft) = host.begin_send(client, bytes.len()) else { return Err(Outgoing::Own(bytes, label)) };
-            draft.copy_from_slice(&bytes);
-            (Draft::finish(draft, bytes.len()), label)
-        }
+        Outgoing::Own(ref bytes, label) => match draft(client, host, bytes) {
+            Some(message) => (message, label),
+            None => return Err(outgoing),
+        },
+        Outgoing::First(ref bytes) => match draft(client, host, bytes) {
+            Some(message) => {
+                host.send_first(client, message);
+                return Ok(());
+            }
+            None => return Err(outgoing),
+        },
     };
     message.label(label.subscription, label.records, label.droppable);
     host.send(client, message);
     Ok(())
+}
+
+/// A message of these bytes in the inbox, if that has room.
+fn draft(client: ClientKey, host: &mut HostInterface, bytes: &[u8]) -> Option<Message> {
+    let mut draft = host.begin_send(client, bytes.len()).ok()?;
+    draft.copy_from_slice(bytes);
+    Some(Draft::finish(draft, bytes.len()))
 }
 
 /// Decodes a key of the poller: the client's number, and whether this is the descriptor of its end.

@@ -6,7 +6,7 @@
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::Admission;
-use crate::attached::{Attached, Label, Outgoing};
+use crate::attached::Attached;
 use crate::clock::Clock;
 use crate::config::ContextConfig;
 use crate::counters::Counters;
@@ -26,11 +26,11 @@ use crate::streams::Streams;
 use crate::subscriptions::Subscription;
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
-use crossdock_mailbox::host::{HostInterface, Owner};
+use crossdock_mailbox::host::{Hold, HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES};
+use crossdock_transport::{ControlMessage, Follows, Header, Kind, MAX_SUPER_BYTES};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -323,19 +323,32 @@ impl Context {
         self.scratch.dirty = dirty;
     }
 
-    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then.
+    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then. The
+    /// credit for control depends on no stream.
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let streams = &self.streams;
         let blocked = |p: &crate::peers::Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
         let blocked = peer.publishing.iter().any(blocked);
         match &mut peer.carrier {
-            Carrier::Packets(_) if blocked || peer.is_paused => {}
-            Carrier::Packets(link) => link.session.receiver.consumed_to(link.session.receiver.next_seq()),
+            Carrier::Packets(_) if peer.is_paused => {}
+            Carrier::Packets(link) => {
+                link.session.receiver.control_consumed();
+                if !blocked {
+                    link.session.receiver.consumed_to(u64::MAX);
+                }
+            }
             Carrier::Memory(attached) => {
-                let held = blocked || !attached.deferred.is_empty();
-                if std::mem::replace(&mut attached.held, held) != held {
-                    self.host.hold(attached.client, held);
+                let hold = match (attached.deferred.is_empty(), blocked) {
+                    (false, _) => Hold::All,
+                    (true, true) => Hold::Records,
+                    (true, false) => Hold::Nothing,
+                };
+                if std::mem::replace(&mut attached.hold, hold) != hold {
+                    self.host.hold(attached.client, hold);
+                }
+                if hold == Hold::Nothing {
+                    attached.held_packets = 0;
                 }
             }
         }
@@ -418,19 +431,24 @@ impl Context {
 
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
+        self.tell_after(key, message, message.follows());
+    }
+
+    /// The same, behind what it follows.
+    pub(crate) fn tell_after(&mut self, key: usize, message: &ControlMessage, follows: Follows) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let payload = message.encode();
         match &mut peer.carrier {
             Carrier::Packets(link) => {
                 peer.control_bytes += payload.len() as u64;
-                Payload::Control(Rc::from(payload)).enqueue(&mut link.session);
+                Payload::Control(Rc::from(payload)).enqueue_control(&mut link.session, follows);
             }
             Carrier::Memory(attached) if attached.leaves => return,
             Carrier::Memory(attached) => {
                 let header = Header { payload_bytes: payload.len() as u16, ..Header::new(Kind::Control, 0) };
                 let packet = [&header.to_bytes()[..], &payload].concat().into_boxed_slice();
                 peer.control_bytes += packet.len() as u64;
-                attached.send(&mut self.host, Outgoing::Own(packet, Label::default()));
+                attached.send_control(&mut self.host, packet, follows);
                 if attached.is_late() {
                     self.straggle(key);
                 }

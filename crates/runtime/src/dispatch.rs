@@ -103,9 +103,8 @@ impl Context {
             Arrived::Here
         };
         let mut first_skip = None;
-        let arrival = receiver.arrive_alone(run.header.seq, run.packets, handle, self.now_ns, |_, skip| {
-            first_skip = Some(skip as usize);
-        });
+        let (traffic, deliver) = (run.header.kind.traffic(), |_, skip| first_skip = Some(skip as usize));
+        let arrival = receiver.arrive_alone(traffic, run.header.seq, run.packets, handle, self.now_ns, deliver);
         match arrival {
             Arrival::Delivered | Arrival::Held => {}
             Arrival::Duplicate => self.counters.drop(DropReason::Duplicate, run.packets.into()),
@@ -128,6 +127,9 @@ impl Context {
         {
             let Arrived::Kept { buffer, header, spans, stride } = kept else { continue };
             self.deliver(key, Data { buffer, header, spans: &spans, stride }, skip as usize);
+        }
+        if let Some(link) = self.peers.link_mut(key) {
+            self.counters.drop(DropReason::BeyondCredit, link.session.receiver.take_refused());
         }
     }
 

@@ -12,7 +12,7 @@ use crate::dispatch::reason;
 use crate::drafts::shrink;
 use crate::morph::Route;
 use crate::peers::Carrier;
-use crossdock_mailbox::host::{ClientKey, Message, Prepared};
+use crossdock_mailbox::host::{ClientKey, Hold, Message, Prepared, SESSION_GRANTS};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind};
@@ -116,8 +116,28 @@ impl Context {
             self.host.free(message);
             return None;
         };
+        if self.is_beyond_grants(key) {
+            self.counters.drop(DropReason::BeyondCredit, 1);
+            self.host.free(message);
+            let reason = "records were put into buffers that were granted for control".to_owned();
+            self.remove_peer(key, "beyond_credit", Some(Close { again: false, reason }));
+            return None;
+        }
         self.idler.arrived(self.now_ns, message.len());
-        self.distribute(Published { peer: key, client, header, stream, message })
+        let left = self.distribute(Published { peer: key, client, header, stream, message });
+        if left.is_none()
+            && let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.hold != Hold::Nothing)
+        {
+            attached.held_packets += 1;
+        }
+        left
+    }
+
+    /// Whether a client puts more records than it can have had buffers for when those were withheld: twice as many as are
+    /// granted ahead, since those that wait here count too.
+    fn is_beyond_grants(&mut self, key: usize) -> bool {
+        let attached = self.peers.attached_mut(key);
+        attached.is_some_and(|a| a.hold != Hold::Nothing && a.held_packets >= 2 * SESSION_GRANTS)
     }
 
     /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for

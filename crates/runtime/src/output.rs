@@ -5,7 +5,9 @@ use crossdock_device::{Device, Sent};
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool};
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::{
+    Follows, HEADER_BYTES, Header, Kind, MAX_PACKETS, MAX_SUPER_BYTES, Origin, Session, SuperPacket,
+};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -35,17 +37,26 @@ pub(crate) enum Arrived {
 }
 
 impl Payload {
-    /// Puts the unit into the session's queue.
+    /// Puts a unit of data into the session's queue.
     pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
-        let (packets, bytes, droppable) = match &self {
-            Payload::Packed { packet, droppable, .. } => (packet.packets().len(), packet.len(), *droppable),
-            Payload::Whole { batch, droppable, .. } => {
-                (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES, *droppable)
+        let (packets, bytes, origin, droppable) = match &self {
+            Payload::Packed { packet, subscription, droppable, .. } => {
+                (packet.packets().len(), packet.len(), Origin::Stream(*subscription), *droppable)
             }
-            Payload::Control(bytes) => (1, bytes.len() + HEADER_BYTES, false),
-            Payload::Message { len, .. } => (1, len + HEADER_BYTES, false),
+            Payload::Whole { batch, subscription, droppable, .. } => {
+                let bytes = batch.payload_bytes() + batch.slices.len() * HEADER_BYTES;
+                (batch.slices.len(), bytes, Origin::Stream(*subscription), *droppable)
+            }
+            Payload::Message { len, number, .. } => (1, len + HEADER_BYTES, Origin::Mailbox(*number), false),
+            Payload::Control(_) => return self.enqueue_control(session, Follows::Everything),
         };
-        session.sender.enqueue(self, packets as u32, bytes as u64, droppable);
+        session.sender.enqueue(self, packets as u32, bytes as u64, origin, droppable);
+    }
+
+    /// Puts a control message into the session's queue.
+    pub(crate) fn enqueue_control(self, session: &mut Session<Payload, Arrived>, follows: Follows) {
+        let bytes = if let Payload::Control(message) = &self { message.len() + HEADER_BYTES } else { HEADER_BYTES };
+        session.sender.enqueue_control(self, bytes as u64, follows);
     }
 
     /// Records in it, and the subscription they are for.

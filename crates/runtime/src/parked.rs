@@ -1,7 +1,7 @@
 //! Packets that a peer sends while one of its requests is with the planner: they wait, in order, until the answer is
 //! there. So a session's requests take effect in the order in which they were sent, and so do its records.
 //!
-//! A session over packets can have at most its credit waiting, since credit is not renewed meanwhile. An attached
+//! A session over packets can have at most its credit waiting, for data and for control, since neither is renewed meanwhile. An attached
 //! client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::Context;

@@ -14,7 +14,7 @@ use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, Follows, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request};
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
@@ -43,6 +43,7 @@ pub(crate) fn fits_a_packet(format: &Format) -> Result<(), Refusal> {
 impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
+        let follows = request.reply_follows();
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format } => {
                 return self.announce(key, Announcement { id, number, name, format });
@@ -73,7 +74,9 @@ impl Context {
             | Request::EndTask { .. }
             | Request::FindNode { .. }) => {
                 if let Some(reply) = self.carry_out_mailbox(key, request) {
-                    self.tell(key, &reply);
+                    // What the reply itself follows, if it opens something.
+                    let follows = if follows == Follows::Nothing { reply.follows() } else { follows };
+                    self.tell_after(key, &reply, follows);
                 }
                 return;
             }
@@ -86,7 +89,7 @@ impl Context {
             Ok(()) => Reply::Done { id },
             Err(refusal) => Reply::Refused { id, refusal },
         };
-        self.tell(key, &ControlMessage::Reply(reply));
+        self.tell_after(key, &ControlMessage::Reply(reply), follows);
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.

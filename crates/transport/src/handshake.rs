@@ -11,7 +11,8 @@ pub struct Hello {
     pub session: u32,
     /// The largest packet the client takes, header included, in bytes.
     pub packet_bytes: u32,
-    /// How many packets the client takes ahead of what it has consumed.
+    /// How many data packets the client takes ahead of what it has consumed; of control, it is a constant
+    /// ([`crate::credit::CONTROL_WINDOW_PACKETS`]).
     pub window_packets: u32,
 }
 
@@ -24,7 +25,7 @@ pub struct Welcome {
     pub session: u32,
     /// The packet size in both directions, header included, in bytes: the smaller of both sides' wishes.
     pub packet_bytes: u32,
-    /// How many packets the daemon takes ahead.
+    /// How many data packets the daemon takes ahead.
     pub window_packets: u32,
 }
 

@@ -30,9 +30,9 @@ mod rings;
 mod signals;
 mod slots;
 
-pub use client::ClientKey;
+pub use client::{ClientKey, Hold};
 pub use info::{ClientStatus, DomainStatus, HostCounters, MailboxStatus};
-pub use lifetime::{Opened, PortOptions, Watched};
+pub use lifetime::{Opened, PortOptions, SESSION_GRANTS, Watched};
 pub use mailbox::{Implementation, MailboxKey, MailboxOptions, Owner, Side};
 pub use message::{Draft, Message};
 pub use prepared::{AttachReply, DomainSegments, Prepared};
@@ -549,6 +549,22 @@ impl HostInterface {
             Some(mailbox) => self.put(mailbox, message),
             None => self.free(message),
         }
+    }
+
+    /// Sends a packet without a label, such as control, before those with one that wait for the client.
+    pub fn send_first(&mut self, client: ClientKey, message: Message) {
+        let Some(key) = self.session_in(client) else { return self.free(message) };
+        let Some(mailbox) = self.mailbox_mut(key) else { return self.free(message) };
+        mailbox.enters(message.0.len);
+        let labelled = mailbox.queue.iter().position(|waiting| waiting.0.tag != 0);
+        mailbox.queue.insert(labelled.unwrap_or(mailbox.queue.len()), message);
+        self.pump(key);
+    }
+
+    /// The labels of what waits for a client's session and was not delivered yet, in order: subscriptions, 0 without one.
+    pub fn waiting(&self, client: ClientKey) -> impl Iterator<Item = u16> + '_ {
+        let mailbox = self.session_in(client).and_then(|key| self.mailbox(key));
+        mailbox.into_iter().flat_map(|mailbox| mailbox.queue.iter().map(|message| message.0.tag))
     }
 
     /// Bytes that wait for a client's session, or are in its hands.
