@@ -1,4 +1,4 @@
-//! `admission`: whether what a handler is predicted to take is what it takes, and whether what was let in is served when more
+//! `admission`: whether what a handler is estimated to take is what it takes at work, and whether what was let in is served when more
 //! is offered than fits, and when more comes than was said.
 
 mod handlers;
@@ -35,10 +35,9 @@ pub(crate) struct Options {
 }
 
 /// The figures, by case and metric.
-const METRICS: [(&str, &str, &str, Option<&str>); 13] = [
+const METRICS: [(&str, &str, &str, Option<&str>); 12] = [
     ("prediction_error", "relative_error_p90", "", None),
     ("prediction_error", "relative_error_p50", "", None),
-    ("prediction_error", "relative_error_p90_without_handing", "", None),
     ("prediction_error", "relative_error_p90_alone", "", None),
     ("prediction_error", "relative_error_p90_sharing", "", None),
     ("overload", "admitted_share", "", None),

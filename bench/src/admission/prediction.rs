@@ -1,4 +1,5 @@
-//! What generated handlers were predicted to take of the core, against what the resource monitor says that they take.
+//! What generated handlers were estimated to take of the core, from a sample, against the processor time that they take
+//! where they run, the context's own work for their batches included.
 
 use super::Table;
 use super::handlers::{Dice, next};
@@ -6,7 +7,6 @@ use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::inside::{self, Shared, pinned};
 use crossdock_runtime::info::HandlerInfo;
-use crossdock_runtime::rig::HANDING_NS_PER_BATCH;
 use crossdock_runtime::{ChangeRequest, ContextHandle};
 use std::time::Duration;
 
@@ -16,13 +16,6 @@ const EVERY_US: u64 = 260;
 /// Handlers that share the core.
 const SHARING: usize = 5;
 
-/// By how much a prediction was wrong: as a part of the load, and of what the handler itself takes of that.
-#[derive(Clone, Copy)]
-struct Wrong {
-    load: f64,
-    handler: f64,
-}
-
 /// Relative errors of a group of handlers that run at the same time.
 fn errors(
     context: &ContextHandle,
@@ -30,7 +23,7 @@ fn errors(
     count: usize,
     rate: u64,
     measure: Duration,
-) -> Result<Vec<Wrong>, Error> {
+) -> Result<Vec<f64>, Error> {
     let names: Vec<String> = (0..count).map(|at| format!("h{at}")).collect();
     for name in &names {
         let mut spec = next(dice, name);
@@ -58,10 +51,7 @@ fn errors(
             info.program,
             info.parameters
         );
-        // What a context does to bring a batch is the same constant on both sides.
-        let handing = HANDING_NS_PER_BATCH as f64 * came / AT_A_TIME as f64;
-        let of_all = (predicted - measured).abs();
-        errors.push(Wrong { load: of_all / measured.max(1.0), handler: of_all / (measured - handing).max(1.0) });
+        errors.push((predicted - measured).abs() / measured.max(1.0));
     }
     for name in names {
         inside::change(context, ChangeRequest::Remove { handler: name })??;
@@ -104,13 +94,10 @@ pub(super) fn round(table: &mut Table, cores: Cores, seed: u64, handlers: u32, m
         measured
     })?;
     context.stop();
-    let of_handlers: Vec<f64> = alone.iter().chain(&sharing).map(|wrong| wrong.handler).collect();
-    let [alone, sharing] = [alone, sharing].map(|errors| errors.iter().map(|wrong| wrong.load).collect::<Vec<f64>>());
     let all: Vec<f64> = alone.iter().chain(&sharing).copied().collect();
     for (metric, errors, part) in [
         ("relative_error_p90", &all, 0.9),
         ("relative_error_p50", &all, 0.5),
-        ("relative_error_p90_without_handing", &of_handlers, 0.9),
         ("relative_error_p90_alone", &alone, 0.9),
         ("relative_error_p90_sharing", &sharing, 0.9),
     ] {

@@ -5,7 +5,7 @@
 //! and bandwidth are all compared, and what fits nowhere is refused with the figures of every context.
 
 use crate::figures::{Bandwidth, Rate, Span, Time};
-use crate::load::{Context, Contexts, Cost, Flow, Kind, Load, SLICE_NS, at_least, whole};
+use crate::load::{Context, Contexts, Cost, Flow, HANDING_NS_PER_BATCH, Kind, Load, SLICE_NS, at_least, whole};
 use std::cmp::Reverse;
 use std::fmt;
 
@@ -34,7 +34,9 @@ impl Class {
     pub fn of(cost: &Cost) -> Class {
         let bytes = at_least(LINE_BYTES_AT_LEAST as f64, cost.bytes_in_per_message);
         let line_ps = at_least(bytes, cost.bytes_out_per_message) * LINE_PS_PER_BYTE as f64;
-        let own_ps = (cost.ns_per_batch / cost.batch() + cost.ns_per_message) * 1000.0;
+        // What the context does for a batch is not the handler's.
+        let of_batch = at_least(0.0, cost.ns_per_batch - HANDING_NS_PER_BATCH as f64);
+        let own_ps = (of_batch / cost.batch() + cost.ns_per_message) * 1000.0;
         match cost.step_ns() > SLICE_NS || whole(own_ps) > whole(line_ps) {
             true => Class::Computation,
             false => Class::Communication,

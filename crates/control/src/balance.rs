@@ -1,4 +1,4 @@
-//! What is moved, sampled or stopped while everything runs, second by second.
+//! What is moved, degraded, limited or stopped while everything runs, second by second.
 //!
 //! A plan lets in what fits by what was predicted. Then rates rise, other work comes, and a context has more to do than was
 //! thought. The paper expects the platform "to balance and dynamically reassign workload across different c-cores"
@@ -9,10 +9,11 @@
 //!   gives handlers away: computation-centric ones first, no more than it takes.
 //! - They come back when there is room for them again with a wider margin and for longer. Between the two margins nothing
 //!   happens, and whoever has to leave again soon waits twice as long the next time: so nothing flaps.
-//! - A context that nears its capacity all the same has handlers do with less that have a rule for it, other values of their
-//!   parameters. Where that is not enough it has streams sampled that allow it, one message of 2, of 4 and so on. When there is
-//!   room they are whole again, in the opposite order; before that no handler comes back there.
-//! - A handler over its budget goes to a g-core or is stopped, as its policy says, and does not come back by itself.
+//! - Where runnable batches waited too long for a context all the same, handlers with a rule for that do with less, by other
+//!   values of their parameters: one after the other, until none waits as long. When there is room they are whole again;
+//!   before that no handler comes back there. Contexts sample streams that allow it by the same signal, at once.
+//! - A handler over its budget goes to a g-core or is stopped, as its policy says, and does not come back by itself. Where it
+//!   has no other place it stays, and is limited to what its budget allows.
 //!
 //! It has no clock: who calls it every second, with what was measured in that second, makes time pass.
 
@@ -37,32 +38,21 @@ pub struct Rules {
     pub doublings: u32,
     /// After so long without having to leave, none of that counts any more, in s.
     pub forget_s: u32,
-    /// Streams are sampled where less than this is left of the capacity, in percent.
-    pub sample_percent: u8,
     /// Number of overruns in the last seconds that is too many.
     pub overruns: u32,
 }
 
 impl Default for Rules {
-    /// Over in 3 of 5 s; back after 30 s with 15 percent more than the margin; sampling from 95 percent on.
+    /// Over in 3 of 5 s; back after 30 s with 15 percent more than the margin.
     fn default() -> Rules {
-        Rules {
-            over_s: 3,
-            of_s: 5,
-            return_percent: 15,
-            return_s: 30,
-            doublings: 5,
-            forget_s: 900,
-            sample_percent: 5,
-            overruns: 3,
-        }
+        Rules { over_s: 3, of_s: 5, return_percent: 15, return_s: 30, doublings: 5, forget_s: 900, overruns: 3 }
     }
 }
 
 /// What becomes of a handler that is over its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
-    /// It goes to a g-core, or is stopped where none has room.
+    /// It goes to a g-core; where none has room, or it is to be where it is, it stays and is limited.
     #[default]
     Move,
     /// It is stopped.
@@ -86,28 +76,19 @@ pub struct HandlerSample {
     pub leaving: Flow,
     /// Steps that took longer than its budget.
     pub overruns: u32,
-    /// What becomes of it if those are too many.
+    /// Whether it takes so much more than it was admitted with that there is nothing to wait for.
+    pub is_far_over: bool,
+    /// Whether it is limited, since it went over its budget.
+    pub is_limited: bool,
+    /// What becomes of it if it is over its budget.
     pub policy: Overrun,
-}
-
-/// A stream in one second.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamSample {
-    /// Its name.
-    pub name: String,
-    /// The context that it arrives at.
-    pub context: usize,
-    /// What its messages took there.
-    pub load: Load,
-    /// One of this many messages is let through: 1 if all are.
-    pub one_in: u32,
-    /// The largest `one_in` that the stream allows: 1 if all of its messages are wanted.
-    pub one_in_most: u32,
-    /// What its handler does with less, if it has a rule for that.
+    /// Time that its budget allows it in all, in ns per s.
+    pub budget_ns_per_s: u64,
+    /// What it does with less, if it has a rule for that.
     pub rule: Option<RuleSecond>,
 }
 
-/// A handler's own rule for when its context nears its capacity, in one second.
+/// A handler's own rule for when its context is overloaded, in one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSecond {
     /// Whether it goes by it.
@@ -123,8 +104,8 @@ pub struct Sample<'a> {
     pub contexts: &'a Contexts,
     /// All handlers.
     pub handlers: &'a [HandlerSample],
-    /// All streams that may be sampled, or whose handlers have rules of their own.
-    pub streams: &'a [StreamSample],
+    /// For each context whether runnable batches have waited too long for it. One that is not there counts as `false`.
+    pub late: &'a [bool],
 }
 
 /// What is to be done.
@@ -141,19 +122,19 @@ pub enum Decision {
         /// Why, for people.
         why: String,
     },
-    /// Of a stream's messages only one in `one_in` is let through.
-    Sample {
-        /// The stream.
-        stream: String,
-        /// 1: all of them again.
-        one_in: u32,
+    /// A handler that is over its budget stays where it is, and gets no more than its budget allows; or that is over.
+    Limit {
+        /// The handler.
+        handler: String,
+        /// Time that it may take, in ns per s; `None`: as much as there is, again.
+        ns_per_s: Option<u64>,
         /// Why, for people.
         why: String,
     },
     /// A handler goes by its own rule for doing with less, or no longer.
     Degrade {
-        /// Its stream.
-        stream: String,
+        /// The handler.
+        handler: String,
         /// Whether it goes by it from now on.
         applies: bool,
         /// Why, for people.
@@ -177,7 +158,9 @@ pub struct Balance {
     trips: BTreeMap<String, Displacement>,
     /// By handler: overruns of the last seconds, the latest first.
     overruns: BTreeMap<String, Vec<u32>>,
-    /// By stream: for how long there has been room for more of it.
+    /// Handlers that are limited: for how long they have been within their budgets.
+    limited: BTreeMap<String, u32>,
+    /// By degraded handler: for how long there has been room for it as it was meant.
     headroom_streak_s: BTreeMap<String, u32>,
 }
 
@@ -186,8 +169,8 @@ pub struct Balance {
 struct Watched {
     /// It was over its capacity less its margin.
     over: u32,
-    /// It was near its capacity.
-    near: u32,
+    /// Batches waited for it too long.
+    late: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -208,7 +191,8 @@ impl Balance {
     #[must_use]
     pub fn new(rules: Rules) -> Balance {
         let (contexts, trips) = (BTreeMap::new(), BTreeMap::new());
-        Balance { rules, contexts, trips, overruns: BTreeMap::new(), headroom_streak_s: BTreeMap::new() }
+        let (overruns, limited) = (BTreeMap::new(), BTreeMap::new());
+        Balance { rules, contexts, trips, overruns, limited, headroom_streak_s: BTreeMap::new() }
     }
 
     /// One more second has passed. What is to be done now; what was not done is decided again as long as it is right.
@@ -220,54 +204,116 @@ impl Balance {
         let here = |handler: &&HandlerSample| handler.context < contexts.list().len();
         let handlers: Vec<&HandlerSample> = handlers.iter().filter(here).collect();
         handlers.iter().for_each(|handler| contexts.commit(handler.context, handler.need.committed(Load::default())));
-        self.watch(&contexts);
-        let streams: Vec<&StreamSample> =
-            second.streams.iter().filter(|stream| stream.context < contexts.list().len()).collect();
+        self.watch(&contexts, second.late);
         let mut now = Now { contexts, handlers, decisions: Vec::new(), decided: Vec::new() };
         self.overruns(&mut now);
         self.offload(&mut now);
-        self.reclaim(&mut now, &streams);
-        self.sample(&mut now, streams);
+        self.reclaim(&mut now);
+        self.degrade(&mut now);
+        self.restore(&mut now);
         now.decisions
     }
 
-    fn watch(&mut self, contexts: &Contexts) {
+    fn watch(&mut self, contexts: &Contexts, late: &[bool]) {
         self.contexts.retain(|name, _| contexts.find(name).is_some());
         for (at, context) in contexts.list().iter().enumerate().take(MAX_CONTEXTS) {
             let watched = self.contexts.entry(context.name.clone()).or_default();
-            let add = |bits: u32, excess: Load| bits << 1 | u32::from(excess != Load::default());
-            watched.over = add(watched.over, contexts.excess(at));
-            watched.near = add(watched.near, contexts.excess_with(at, self.rules.sample_percent));
+            watched.over = watched.over << 1 | u32::from(contexts.excess(at) != Load::default());
+            watched.late = watched.late << 1 | u32::from(late.get(at).copied().unwrap_or(false));
         }
+    }
+
+    /// The last `of_s` of some bits.
+    fn window(&self, bits: u32) -> u32 {
+        bits & u32::MAX.checked_shr(32u32.saturating_sub(self.rules.of_s)).unwrap_or(0)
     }
 
     /// Whether at least `over_s` of the last `of_s` bits are set.
     fn is_lasting(&self, bits: u32) -> bool {
-        let window = u32::MAX.checked_shr(32u32.saturating_sub(self.rules.of_s)).unwrap_or(0);
-        (bits & window).count_ones() >= self.rules.over_s
+        self.window(bits).count_ones() >= self.rules.over_s
+    }
+
+    /// Whether batches waited too long in the last seconds, for a context or one on its CPU.
+    fn was_late(&self, contexts: &Contexts, at: usize) -> bool {
+        let is_late = |context: &str| self.contexts.get(context).is_some_and(|seen| self.window(seen.late) != 0);
+        let mut list = contexts.list().iter().enumerate();
+        list.any(|(other, context)| contexts.is_same_cpu(at, other) && is_late(&context.name))
     }
 
     fn overruns(&mut self, now: &mut Now<'_>) {
         let known: Vec<&str> = now.handlers.iter().map(|handler| handler.name.as_str()).collect();
         self.overruns.retain(|name, _| known.contains(&name.as_str()));
+        self.limited.retain(|name, _| known.contains(&name.as_str()));
         for handler in now.handlers.clone() {
-            if handler.overruns == 0 && !self.overruns.contains_key(&handler.name) {
+            self.unlimit(now, handler);
+            if handler.overruns == 0 && !handler.is_far_over && !self.overruns.contains_key(&handler.name) {
                 continue;
             }
             let past = self.overruns.entry(handler.name.clone()).or_default();
             past.insert(0, handler.overruns);
             past.truncate(self.rules.of_s as usize);
             let sum = past.iter().fold(0, |sum: u32, one| sum.saturating_add(*one));
-            if sum == 0 {
+            if sum == 0 && !handler.is_far_over {
                 self.overruns.remove(&handler.name);
-            } else if sum >= self.rules.overruns {
-                let why = format!("{} was over its budget {sum} times in the last {} s", handler.name, self.rules.of_s);
-                if now.stop_or_move(handler, why) {
+            } else if sum >= self.rules.overruns || handler.is_far_over {
+                let why = match handler.is_far_over {
+                    true => format!("{} takes far more than it was admitted with", handler.name),
+                    false => {
+                        format!("{} was over its budget {sum} times in the last {} s", handler.name, self.rules.of_s)
+                    }
+                };
+                if Self::answer_overrun(now, handler, why) {
                     self.overruns.remove(&handler.name);
                     self.trips.remove(&handler.name);
                 }
             }
         }
+    }
+
+    /// A limit ends where its handler has been within its budget for long, or is not at a c-core any more.
+    fn unlimit(&mut self, now: &mut Now<'_>, handler: &HandlerSample) {
+        if !handler.is_limited {
+            self.limited.remove(&handler.name);
+            return;
+        }
+        let calm_s = self.limited.entry(handler.name.clone()).or_default();
+        let is_over = handler.overruns > 0 || handler.is_far_over;
+        *calm_s = if is_over { 0 } else { calm_s.saturating_add(1) };
+        let why = match now.is_g_core(handler.context) {
+            true => format!("{} is on a g-core", handler.name),
+            false if *calm_s >= self.rules.return_s => format!("it has been within its budget for {calm_s} s"),
+            false => return,
+        };
+        self.limited.remove(&handler.name);
+        now.decisions.push(Decision::Limit { handler: handler.name.clone(), ns_per_s: None, why });
+    }
+
+    /// What its policy says about a handler that is over its budget. `false`: nothing that is new.
+    fn answer_overrun<'a>(now: &mut Now<'a>, handler: &'a HandlerSample, why: String) -> bool {
+        if handler.policy == Overrun::Stop {
+            now.stop(handler, why);
+            return true;
+        }
+        if now.is_g_core(handler.context) {
+            // It holds only those that are there too.
+            return false;
+        }
+        if let Some(to) = now.g_core_for(handler) {
+            now.send(handler, to, handler.arriving.crossing(), &why);
+            return true;
+        }
+        if handler.is_limited {
+            return false;
+        }
+        let reason = match handler.place {
+            Place::Auto => "no g-core has room for it",
+            Place::Named(_) => "it is to be where it is",
+        };
+        let limit = Time(handler.budget_ns_per_s);
+        let why = format!("{why}, and {reason}: it gets the {limit} that its budget allows");
+        let ns_per_s = Some(handler.budget_ns_per_s);
+        now.decisions.push(Decision::Limit { handler: handler.name.clone(), ns_per_s, why });
+        true
     }
 
     fn offload(&mut self, now: &mut Now<'_>) {
@@ -310,11 +356,12 @@ impl Balance {
         }
     }
 
-    fn reclaim(&mut self, now: &mut Now<'_>, streams: &[&StreamSample]) {
+    fn reclaim(&mut self, now: &mut Now<'_>) {
         let at_work: BTreeMap<&str, &HandlerSample> =
             now.handlers.iter().map(|handler| (handler.name.as_str(), *handler)).collect();
         let rules = self.rules;
         let mut coming = Vec::new();
+        let late: Vec<bool> = (0..now.contexts.list().len()).map(|at| self.was_late(&now.contexts, at)).collect();
         self.trips.retain(|name, trip| {
             let Some(handler) = at_work.get(name.as_str()).filter(|handler| handler.place == Place::Auto) else {
                 return false;
@@ -332,9 +379,11 @@ impl Balance {
             if now.contexts.list()[handler.context].name != trip.away {
                 return false;
             }
-            // First the streams there are to be whole again.
-            let is_less = |stream: &&&StreamSample| stream.one_in > 1 || stream.is_degraded();
-            let is_whole = !streams.iter().filter(is_less).any(|stream| now.contexts.is_same_cpu(stream.context, home));
+            // First the handlers there are to be whole again.
+            let is_less = |other: &&&HandlerSample| {
+                other.rule.is_some_and(|rule| rule.is_applied) && now.contexts.is_same_cpu(other.context, home)
+            };
+            let is_whole = !late.get(home).copied().unwrap_or(false) && now.handlers.iter().find(is_less).is_none();
             let has_room = is_whole && now.has_room(handler, home, rules.return_percent);
             trip.for_s = if has_room { trip.for_s } else { 0 };
             let waits_s = rules.return_s.saturating_mul(1 << trip.times.saturating_sub(1).min(rules.doublings.min(31)));
@@ -354,83 +403,53 @@ impl Balance {
         }
     }
 
-    fn sample(&mut self, now: &mut Now<'_>, mut streams: Vec<&StreamSample>) {
-        self.headroom_streak_s.retain(|name, _| streams.iter().any(|stream| stream.name == *name));
-        streams.sort_by_key(|stream| (Reverse(stream.load.time_ns_per_s), &stream.name));
+    /// Where batches have waited too long, has the handler go by its own rule that gains most by it, of those at the context
+    /// and on its CPU.
+    fn degrade(&mut self, now: &mut Now<'_>) {
         for at in 0..now.contexts.list().len() {
             let name = now.contexts.list()[at].name.clone();
-            let near = self.contexts.get(&name).map_or(0, |watched| watched.near);
-            if !self.is_lasting(near) || now.contexts.excess_with(at, self.rules.sample_percent) == Load::default() {
+            let late = self.contexts.get(&name).map_or(0, |watched| watched.late);
+            if !self.is_lasting(late) || late & 1 == 0 {
                 continue;
             }
-            let before = now.decisions.len();
-            let degraded = self.degrade(now, at, &streams);
-            for stream in streams.iter().filter(|stream| !degraded.contains(&stream.name.as_str())) {
-                let doubled = stream.one_in.max(1).saturating_mul(2);
-                let is_there = now.contexts.is_same_cpu(at, stream.context);
-                let excess = now.contexts.excess(at);
-                let helps = is_there && excess.min(half(stream.load)) != Load::default();
-                if helps && doubled <= stream.one_in_most {
-                    now.contexts.release(stream.context, half(stream.load));
-                    let why = format!("{name} has {} more to do than it should", too_much(excess));
-                    now.decisions.push(Decision::Sample { stream: stream.name.clone(), one_in: doubled, why });
-                    self.headroom_streak_s.remove(&stream.name);
-                }
-            }
-            if now.decisions.len() > before {
-                self.forget(&now.contexts, at);
-            }
-        }
-        streams.reverse();
-        let is_less = |stream: &&&StreamSample| stream.one_in > 1 || stream.is_degraded();
-        streams.iter().filter(is_less).for_each(|stream| self.let_through(now, stream));
-    }
-
-    /// Has those handlers of a context, and of those on its CPU, go by their own rules that gain something by it. Their streams.
-    fn degrade<'a>(&mut self, now: &mut Now<'_>, at: usize, streams: &[&'a StreamSample]) -> Vec<&'a str> {
-        let mut degraded = Vec::new();
-        let name = now.contexts.list()[at].name.clone();
-        for stream in streams {
-            let Some(rule) = stream.rule.filter(|rule| !rule.is_applied) else { continue };
-            let (excess, gain) = (now.contexts.excess(at), stream.load - rule.otherwise);
-            if now.contexts.is_same_cpu(at, stream.context) && excess.min(gain) != Load::default() {
-                now.contexts.release(stream.context, gain);
-                let why = format!("{name} has {} more to do than it should", too_much(excess));
-                now.decisions.push(Decision::Degrade { stream: stream.name.clone(), applies: true, why });
-                self.headroom_streak_s.remove(&stream.name);
-                degraded.push(stream.name.as_str());
-            }
-        }
-        degraded
-    }
-
-    /// Twice as much of a stream, or else its handler as it was meant, if there has been room for it.
-    fn let_through(&mut self, now: &mut Now<'_>, stream: &StreamSample) {
-        let extra = self.rules.return_percent;
-        let more = match stream.rule {
-            Some(rule) if stream.one_in <= 1 => rule.otherwise - stream.load,
-            _ => stream.load,
-        };
-        let has_room = more.is_within(now.headroom(stream.context, extra));
-        let headroom_streak_s = self.headroom_streak_s.entry(stream.name.clone()).or_default();
-        *headroom_streak_s = if has_room { headroom_streak_s.saturating_add(1) } else { 0 };
-        if *headroom_streak_s >= self.rules.return_s {
-            now.contexts.commit(stream.context, more);
-            let context = &now.contexts.list()[stream.context].name;
-            let why = format!("{context} has had room for more of it for {headroom_streak_s} s");
-            now.decisions.push(match stream.one_in {
-                2.. => Decision::Sample { stream: stream.name.clone(), one_in: stream.one_in / 2, why },
-                _ => Decision::Degrade { stream: stream.name.clone(), applies: false, why },
-            });
-            *headroom_streak_s = 0;
+            let gain = |handler: &HandlerSample| {
+                let rule = handler.rule.filter(|rule| !rule.is_applied)?;
+                let is_there = now.contexts.is_same_cpu(at, handler.context) && !now.is_decided(&handler.name);
+                Some(handler.need.load - rule.otherwise).filter(|gain| is_there && gain.time_ns_per_s > 0)
+            };
+            let best = now.handlers.iter().filter_map(|handler| Some((gain(handler)?, *handler)));
+            let best = best.max_by_key(|(gain, handler)| (gain.time_ns_per_s, Reverse(&handler.name)));
+            let Some((gain, handler)) = best else { continue };
+            let (over_s, of_s) = (self.rules.over_s, self.rules.of_s);
+            let why = format!("batches waited too long for {name} in {over_s} of the last {of_s} s");
+            now.contexts.release(handler.context, gain);
+            now.decisions.push(Decision::Degrade { handler: handler.name.clone(), applies: true, why });
+            self.headroom_streak_s.remove(&handler.name);
+            self.forget(&now.contexts, at);
         }
     }
-}
 
-impl StreamSample {
-    /// Whether its handler does with less, by its own rule.
-    fn is_degraded(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.is_applied)
+    /// Handlers are as they were meant again where there has been room for that, those that take least first.
+    fn restore(&mut self, now: &mut Now<'_>) {
+        let mut degraded: Vec<&HandlerSample> = now.handlers.clone();
+        degraded.retain(|handler| handler.rule.is_some_and(|rule| rule.is_applied));
+        degraded.sort_by_key(|handler| (handler.need.load.time_ns_per_s, Reverse(&handler.name)));
+        self.headroom_streak_s.retain(|name, _| degraded.iter().any(|handler| handler.name == *name));
+        for handler in degraded {
+            let Some(rule) = handler.rule else { continue };
+            let more = rule.otherwise - handler.need.load;
+            let has_room = more.is_within(now.headroom(handler.context, self.rules.return_percent))
+                && !self.was_late(&now.contexts, handler.context);
+            let streak_s = self.headroom_streak_s.entry(handler.name.clone()).or_default();
+            *streak_s = if has_room { streak_s.saturating_add(1) } else { 0 };
+            if *streak_s >= self.rules.return_s {
+                now.contexts.commit(handler.context, more);
+                let context = &now.contexts.list()[handler.context].name;
+                let why = format!("{context} has had room for it for {streak_s} s");
+                now.decisions.push(Decision::Degrade { handler: handler.name.clone(), applies: false, why });
+                *streak_s = 0;
+            }
+        }
     }
 }
 
@@ -545,37 +564,23 @@ impl<'a> Now<'a> {
         })
     }
 
-    /// What its policy says about a handler that is over its budget. `false`: nothing, since it is on a g-core, where it holds
-    /// only those that are there too.
-    fn stop_or_move(&mut self, handler: &'a HandlerSample, why: String) -> bool {
-        let is_g_core = |at: usize| self.contexts.list()[at].capacity.kind == Kind::GCore;
-        if handler.policy == Overrun::Move && is_g_core(handler.context) {
-            return false;
-        }
+    fn is_g_core(&self, at: usize) -> bool {
+        self.contexts.list().get(at).is_some_and(|context| context.capacity.kind == Kind::GCore)
+    }
+
+    /// A g-core that has room for a handler, which may go there.
+    fn g_core_for(&self, handler: &HandlerSample) -> Option<usize> {
         let crossing = handler.arriving.crossing();
-        let has_room = |at: &usize| {
-            is_g_core(*at)
-                && fit_within(&handler.need, crossing, &self.contexts.list()[*at], self.headroom(*at, 0)).is_ok()
-        };
-        let to = order(&self.contexts, None).into_iter().find(has_room).filter(|_| handler.policy == Overrun::Move);
-        if let Some(to) = to {
-            self.send(handler, to, crossing, &why);
-            return true;
-        }
-        let why = match handler.policy {
-            Overrun::Move => format!("{why}, and no g-core has room for it"),
-            Overrun::Stop => why,
-        };
+        let fits = |at: usize| fit_within(&handler.need, crossing, &self.contexts.list()[at], self.headroom(at, 0));
+        let mut order = order(&self.contexts, None).into_iter();
+        order.find(|at| handler.place == Place::Auto && self.is_g_core(*at) && fits(*at).is_ok())
+    }
+
+    fn stop(&mut self, handler: &'a HandlerSample, why: String) {
         self.contexts.release(handler.context, handler.need.committed(Load::default()));
         self.decisions.push(Decision::Stop { handler: handler.name.clone(), why });
         self.decided.push(&handler.name);
-        true
     }
-}
-
-fn half(load: Load) -> Load {
-    let Load { time_ns_per_s, buffers, bytes_per_s } = load;
-    Load { time_ns_per_s: time_ns_per_s / 2, buffers: buffers / 2, bytes_per_s: bytes_per_s / 2 }
 }
 
 /// The resource that is overloaded.

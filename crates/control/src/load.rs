@@ -25,9 +25,12 @@ pub const SLICE_NS: u64 = 200_000;
 /// What a batch costs that goes to another context: an entry of the ring, and the ring's two indices, each a cache line
 /// that the other core has just written.
 pub const CROSSING_NS_PER_BATCH: u64 = 150;
-/// What a batch costs a context to bring to a handler, besides what the handler does with it: it is put into a queue and taken
-/// out, counted, and its descriptor kept for the next. Some lines of memory that others have displaced.
+/// What a batch is expected to cost a context to bring to a handler, besides what the handler does with it: it is put into a
+/// queue and taken out, counted, and its descriptor kept for the next. Some lines of memory that others have displaced. Only
+/// estimates need it: what is measured at work has it in it.
 pub const HANDING_NS_PER_BATCH: u64 = 300;
+/// What is added to an estimate, in percent, until it is known what a handler takes at work.
+pub const ESTIMATE_MARGIN_PERCENT: u8 = 10;
 /// What each message of such a batch costs besides: its place in the list of record boundaries.
 pub const CROSSING_NS_PER_MESSAGE: u64 = 1;
 /// What each byte of it costs, in ps: it is read from another core's cache.
@@ -71,8 +74,8 @@ impl Cost {
     #[must_use]
     pub fn load(&self, rate_msgs_per_s: u64) -> Load {
         let rate = rate_msgs_per_s as f64;
-        let of_batch = HANDING_NS_PER_BATCH as f64 + at_least(0.0, self.ns_per_batch);
-        let time = self.batches_per_s(rate) * of_batch + rate * at_least(0.0, self.ns_per_message);
+        let of_batches = self.batches_per_s(rate) * at_least(0.0, self.ns_per_batch);
+        let time = of_batches + rate * at_least(0.0, self.ns_per_message);
         let second = CPU_NS_PER_S as f64;
         let of_step = at_least(0.0, self.ns_per_batch) + self.batch() * at_least(0.0, self.ns_per_message);
         let incoming = self.batches_per_s(rate) * (SLICE_NS as f64 + of_step) / second;
@@ -84,7 +87,7 @@ impl Cost {
         }
     }
 
-    /// The same on a processor that takes `times` times as long for all of it.
+    /// One that takes `times` times as long for all of it.
     #[must_use]
     pub fn slower(self, times: f64) -> Cost {
         Cost {
@@ -93,6 +96,18 @@ impl Cost {
             tail_ns_per_message: self.tail_ns_per_message * times,
             ..self
         }
+    }
+
+    /// What an estimate counts with where it is to be decided whether it fits: with [`ESTIMATE_MARGIN_PERCENT`] more.
+    #[must_use]
+    pub fn with_margin(self) -> Cost {
+        self.slower(1.0 + f64::from(ESTIMATE_MARGIN_PERCENT) / 100.0)
+    }
+
+    /// Time that a message takes with its part of a batch's, in ns.
+    #[must_use]
+    pub fn ns_of_message(&self) -> f64 {
+        at_least(0.0, self.ns_per_batch) / self.batch() + at_least(0.0, self.ns_per_message)
     }
 
     /// What reaches it at a rate.

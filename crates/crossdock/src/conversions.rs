@@ -95,7 +95,7 @@ fn keep(arguments: &AddConversion) -> Outcome {
     };
     let (from, to) = (format_named(from)?, format_named(to)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion };
-    let Changed { note } = Client::new(control.socket.as_deref())?.post("/v1/conversions", &kept)?;
+    let Changed { note } = Client::new(control)?.post("/v1/conversions", &kept)?;
     note.into_iter().for_each(out::say);
     Ok(())
 }
@@ -105,7 +105,7 @@ fn discard(arguments: &RemoveConversion) -> Outcome {
     let RemoveConversion { stream, from, to, control } = arguments;
     let (from, to) = (format_named(from)?, format_named(to)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion: String::new() };
-    let Changed { note } = Client::new(control.socket.as_deref())?.delete("/v1/conversions", &kept)?;
+    let Changed { note } = Client::new(control)?.delete("/v1/conversions", &kept)?;
     note.into_iter().for_each(out::say);
     Ok(())
 }

@@ -90,7 +90,7 @@ fn diff(arguments: &DiffFormats) -> Outcome {
 fn check(arguments: &CheckFormat) -> Outcome {
     let format = schema::read(&arguments.file)?.format.describe();
     let question = FormatCheck { stream: arguments.stream.clone(), format };
-    let Changed { note } = Client::new(arguments.control.socket.as_deref())?.post("/v1/check", &question)?;
+    let Changed { note } = Client::new(&arguments.control)?.post("/v1/check", &question)?;
     note.into_iter().for_each(out::say);
     Ok(())
 }
@@ -99,7 +99,7 @@ fn check(arguments: &CheckFormat) -> Outcome {
 fn set_policy(arguments: &SetPolicy) -> Outcome {
     let SetPolicy { stream, policy, control } = arguments;
     let request = StreamPolicy { stream: stream.clone(), policy: policy.to_string() };
-    let Changed { note } = Client::new(control.socket.as_deref())?.post("/v1/policy", &request)?;
+    let Changed { note } = Client::new(control)?.post("/v1/policy", &request)?;
     note.into_iter().for_each(out::say);
     Ok(())
 }

@@ -246,7 +246,7 @@ fn context_text(context: &ContextInfo) -> String {
 pub(crate) fn explain(arguments: &Explain) -> Outcome {
     let accept = arguments.accept.iter().map(|format| format_named(format)).collect::<Outcome<_>>()?;
     let question = ExplainRequest { sql: arguments.sql.clone(), accept };
-    let plan: ExplainInfo = Client::new(arguments.control.socket.as_deref())?.post("/v1/explain", &question)?;
+    let plan: ExplainInfo = Client::new(&arguments.control)?.post("/v1/explain", &question)?;
     if arguments.json {
         return out::print_json(&plan);
     }
@@ -297,7 +297,7 @@ fn explain_text(plan: &ExplainInfo) -> String {
 }
 
 pub(crate) fn client(arguments: &List) -> Outcome<Client> {
-    Client::new(arguments.control.socket.as_deref())
+    Client::new(&arguments.control)
 }
 
 pub(crate) fn objects(list: &[impl Serialize]) -> Outcome {

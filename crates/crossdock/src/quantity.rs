@@ -52,6 +52,16 @@ pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Time without progress, in ms: `500ms`, `10s`, `5m`.
+pub(crate) fn parse_stuck_after(text: &str) -> Result<u64, String> {
+    let wanted = "it is a time, such as 500ms, 10s or 5m";
+    let time = parse_duration(text).map_err(|_| wanted.to_owned())?;
+    match u64::try_from(time.as_millis()) {
+        Ok(ms @ 10..=86_400_000) => Ok(ms),
+        _ => Err(format!("{wanted}; from 10ms to 24h")),
+    }
+}
+
 /// What is kept for a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reserve {
@@ -189,6 +199,10 @@ mod tests {
     #[test]
     fn what_a_handler_needs_reads_as_people_write_it() {
         assert_eq!([parse_peak("2.5M"), parse_peak("0.5")], [Ok(2_500_000), Ok(1)]);
+        assert_eq!([parse_stuck_after("500ms"), parse_stuck_after("1m30s")], [Ok(500), Ok(90_000)]);
+        for text in ["5", "1ms", "25h", "-1s", ""] {
+            assert!(parse_stuck_after(text).is_err_and(|why| why.contains("10s")), "{text}");
+        }
         assert_eq!([parse_budget("800ns"), parse_budget("5us"), parse_budget("5µs")], [Ok(800), Ok(5000), Ok(5000)]);
         for text in ["5", "", "0ns", "11s", "us"] {
             assert!(parse_budget(text).is_err_and(|why| why.contains("5us")), "{text}");

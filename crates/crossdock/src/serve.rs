@@ -16,6 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::http::indented;
 use crate::http::server::Server;
 use crate::http::socket::{self, SocketFile};
+use crate::http::token::Token;
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
 use crate::systemd::{self, Passed};
@@ -49,6 +50,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     passed.check(arguments, &config)?;
     let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let streams = read_schemas(&config.stream, directory)?;
+    let token = config.control.token_file.as_ref().map(|path| Token::read(&directory.join(path))).transpose()?;
     start_log(config.log.level);
     let interrupt = Interrupt::install()?;
     interrupt.arm();
@@ -61,11 +63,13 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let context_config = config.of_context(directory);
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
-    let context = ContextHandle::start_with(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
+    let context = ContextHandle::prepare(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
     let context = context.map_err(|error| Failure::failed(error.to_string()))?;
     log(&context);
-    declare(&context, &streams, &config)?;
-    let server = Server::start(context.clone(), unix, tcp)?;
+    let refused = declare(&context, &streams, &config)?;
+    let server = Server::start(context.clone(), unix, tcp, token)?;
+    // Whatever reads a record is there before the first one is acknowledged.
+    context.open().map_err(|error| Failure::failed(error.to_string()))?;
     let attach = context.attach_addr();
     let udp = context.udp_info();
     tracing::info!(
@@ -82,6 +86,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         mailboxes = config.mailbox.len(),
         tasks = config.task.len(),
         handlers = config.handler.len(),
+        refused,
         kept = state_dir.as_deref().unwrap_or("as long as this daemon"),
         "serving"
     );
@@ -143,51 +148,68 @@ fn read_schemas(streams: &[StreamSection], directory: &Path) -> Outcome<Vec<(Str
     streams.iter().map(read).collect()
 }
 
-/// Makes what is to be there from the start.
-fn declare(context: &ContextHandle, streams: &[(String, Format)], config: &Config) -> Outcome {
-    let refused =
-        |what: String, why: String| Failure::usage(format!("the configured {what} cannot be declared: {why}"));
-    let done = |what: String, declared: Result<Result<(), String>, Stopped>| match declared {
+/// Makes what is to be there from the start. A section that is refused is reported, and the others are made; returns how
+/// many are refused.
+fn declare(context: &ContextHandle, streams: &[(String, Format)], config: &Config) -> Outcome<usize> {
+    let mut refused = 0;
+    let mut note = |what: String, declared: Result<Result<(), String>, Stopped>| match declared {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(why)) => Err(refused(what, why)),
-        Err(stopped) => Err(refused(what, stopped.to_string())),
+        Ok(Err(why)) => {
+            refused += 1;
+            tracing::warn!("the configured {what} cannot be declared: {why}");
+            Ok(())
+        }
+        Err(stopped) => Err(Failure::failed(stopped.to_string())),
     };
     for (name, format) in streams {
-        done(format!("stream `{name}`"), context.declare_stream(name, format))?;
+        note(format!("stream `{name}`"), context.declare_stream(name, format))?;
     }
     for mailbox in &config.mailbox {
         let declared = context.create_mailbox(&mailbox.name, mailbox.options());
-        done(format!("mailbox `{}`", mailbox.name), declared)?;
+        note(format!("mailbox `{}`", mailbox.name), declared)?;
     }
     for task in &config.task {
         let declared = context.create_task(&task.task, &task.mailbox, &task.arguments);
-        done(format!("task `{}` of mailbox `{}`", task.task, task.mailbox), declared)?;
+        note(format!("task `{}` of mailbox `{}`", task.task, task.mailbox), declared)?;
     }
-    deploy(context, config)
+    Ok(refused + deploy(context, config)?)
 }
 
-/// Deploys the configured handlers beside those that were kept.
-fn deploy(context: &ContextHandle, config: &Config) -> Outcome {
+/// Deploys the configured handlers beside those that were kept; returns how many are refused.
+fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
     if config.handler.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
+    let stopped = |stopped: Stopped| Failure::failed(stopped.to_string());
+    let manager = context.manager();
+    let kept = manager.specs().map_err(stopped)?;
     let wanted: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
-    let changed = context.manager().specs().and_then(|kept| {
-        // A change of the configuration is meant, so state that its new version cannot take is given up.
-        context.manager().change(ChangeRequest::All(merged(kept, wanted)), true)
-    });
-    match changed {
-        Ok(Ok(applied)) => {
-            applied.plan.notes.iter().for_each(|note| tracing::info!("{note}"));
-            Ok(())
-        }
-        Ok(Err(plan)) => Err(Failure::usage(format!(
-            "the configured handlers cannot be deployed, so none is:{}",
-            indented(&plan.refusals)
-        ))
-        .hint("mend their [[handler]] sections, or take them out and try `crossdock plan FILE` on the running daemon")),
-        Err(stopped) => Err(Failure::failed(stopped.to_string())),
+    // A change of the configuration is meant, so state that its new version cannot take is given up.
+    let all = manager.change(ChangeRequest::All(merged(kept.clone(), wanted.clone())), true).map_err(stopped)?;
+    if let Ok(applied) = all {
+        applied.plan.notes.iter().for_each(|note| tracing::info!("{note}"));
+        return Ok(0);
     }
+    // One that cannot be must not keep the others away.
+    let mut refused = 0;
+    for spec in wanted {
+        let name = spec.name.clone();
+        let is_kept = kept.iter().any(|kept| kept.name == name);
+        let change = if is_kept { ChangeRequest::Swap(spec) } else { ChangeRequest::Deploy(spec) };
+        match manager.change(change, true).map_err(stopped)? {
+            Ok(applied) => applied.plan.notes.iter().for_each(|note| tracing::info!("{note}")),
+            Err(plan) => {
+                refused += 1;
+                let instead = if is_kept { "; the kept handler of this name goes on" } else { "" };
+                tracing::warn!(
+                    "the configured handler `{name}` cannot be deployed{instead}:{} (mend its [[handler]] section, and try \
+                     `crossdock plan FILE`)",
+                    indented(&plan.refusals)
+                );
+            }
+        }
+    }
+    Ok(refused)
 }
 
 /// What was kept, but for what is configured under the same name, which wins.

@@ -25,6 +25,7 @@ pub use memory::{MemoryDevice, MemoryOptions};
 pub use poller::{Doorbell, Interest, Poller};
 pub use thread::{
     BackgroundThread, CpuTime, ThreadNumber, exclude_cpus, nap, pin_to_cpu, raise_priority, set_nice, take_short_turns,
+    thread_time_ns,
 };
 pub use udp::{UdpDevice, UdpInfo, UdpOptions};
 

@@ -187,6 +187,13 @@ impl CpuTime {
     }
 }
 
+/// The processor time that the calling thread has had, in ns: a system call of some 100 ns.
+#[must_use]
+pub fn thread_time_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// The number that the system gave a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadNumber(i32);

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crossdock_engine::{Effort, Handler, HandlerProgram, Natives, Sink, measure};
+use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, measure};
 use crossdock_format::{Format, RecordBuilder};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use fastrand::Rng;
@@ -47,7 +47,7 @@ fn main() {
         let in_batch = [1, 4, 20, 100, 1000][random.usize(0..5)];
         let began = Instant::now();
         let mut make = || program.make(&natives, &format).unwrap().handler;
-        let measured = measure(Effort::FULL, &mut make, None, &format, &sample, in_batch).unwrap();
+        let measured = measure(&mut make, &format, &sample, in_batch).unwrap();
         let took_ms = began.elapsed().as_secs_f64() * 1e3;
         let ran = run(&mut *make(), None, &format, &packets, in_batch);
         let mut other = neighbour.make(&natives, &format).unwrap().handler;

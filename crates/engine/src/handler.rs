@@ -55,15 +55,16 @@ pub trait Handler: Send {
     /// Works on the selected records of `batch`, which were checked where they came in. It may narrow the selection,
     /// and does so to what passed for [`Verdict::Forward`] and [`Verdict::HandOn`]; new records go to `out`, in order.
     ///
-    /// `batch.selection` is ignored: `selection` says which records this one of the batch's handlers sees.
+    /// `batch.selection` is ignored: `selection` says which records this one of the batch's handlers sees. Iterating over it, or
+    /// narrowing it, also shows that the handler gets on: on a g-core one that goes on to no further record for long is given up.
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict;
 
     /// What it has done so far.
     fn counters(&self) -> HandlerCounters;
 
-    /// Reads through what it runs with, so that this core has it at hand when the first batch comes: it was made on another.
-    /// Nothing changes.
-    fn warm(&self) {}
+    /// Reads through what it runs with, and writes what it writes as it is, so that this core has both at hand when the
+    /// first batch comes: it was made on another. Nothing changes.
+    fn warm(&mut self) {}
 
     /// What its state is, if it keeps any between batches: a name and a version of the layout, and what else the layout
     /// depends on, such as `tally/1 carrier char[2]`. The same before and after state was handed over.

@@ -5,6 +5,7 @@ use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{CompareOp, Constant, Expr, Like, Node};
 
 use crate::key::{self, Bounds, Load};
+use crate::warm::touch;
 
 /// Where a field's value is, and how to see that it is null.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +87,19 @@ impl Test {
 }
 
 impl Kernel {
+    /// Reads through what it compares with.
+    pub(crate) fn warm(&self) {
+        match self {
+            Kernel::OneOf { keys, .. } => touch(keys),
+            Kernel::Text { test: Test::OneOf { texts, .. }, .. } => texts.iter().for_each(|text| touch(text)),
+            Kernel::Text {
+                test: Test::Equal { text, .. } | Test::Compare { text, .. } | Test::StartsWith { text, .. },
+                ..
+            } => touch(text),
+            Kernel::Nothing | Kernel::Null { .. } | Kernel::Range { .. } => {}
+        }
+    }
+
     /// The kernel of a condition; `None` if it has no form that a kernel has.
     pub(crate) fn of(condition: &Expr, format: &Format) -> Option<Kernel> {
         // Fields that one load reads, and that hold what the expression compares.

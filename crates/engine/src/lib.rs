@@ -25,10 +25,11 @@ mod native;
 mod program;
 mod project;
 mod select;
+mod warm;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
 pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
-pub use measure::{Effort, Measured, Workplace, measure};
+pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
 pub use program::{HandlerForm, HandlerProgram, Made, MakeError, Parameters, Source};
 pub use select::{Form, SelectHandler, Step};

@@ -6,6 +6,7 @@ use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, Recor
 use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
 
 use crate::kernel::{Place, is_null, slot_text};
+use crate::warm::{own, touch};
 
 /// How new records of one format are made from records of another. They are built in a buffer that is used again.
 #[derive(Debug)]
@@ -114,12 +115,6 @@ impl Pieces {
     }
 }
 
-/// Reads some memory, a word of each cache line, so that this core has it.
-pub(crate) fn touch<T: Copy>(items: &[T]) {
-    const LINE_BYTES: usize = 64;
-    items.iter().step_by((LINE_BYTES / size_of::<T>().max(1)).max(1)).for_each(|item| _ = black_box(*item));
-}
-
 #[inline]
 fn copy_each<const N: usize>(pieces: &[(u32, u32)], record: &[u8], row: &mut [u8]) {
     for &(from, to) in pieces {
@@ -200,12 +195,12 @@ impl RowPlan {
         plan
     }
 
-    /// Reads through what it copies by.
-    pub(crate) fn warm(&self) {
+    /// Reads through what it copies by, and writes where it copies to.
+    pub(crate) fn warm(&mut self) {
         touch(&self.blank);
         self.pieces.warm();
         touch(&self.nullable);
-        touch(&self.row);
+        own(&mut self.row);
         self.variable.iter().for_each(|field| _ = black_box(matches!(field, Variable::Copied { .. })));
     }
 

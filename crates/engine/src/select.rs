@@ -1,15 +1,15 @@
 //! The handler of a query: WHERE narrows the selection, the select list makes new records.
 
 use std::fmt;
-use std::hint::black_box;
 
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{Interpreter, Program, Projection};
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, ParameterValues, Sink, Verdict};
-use crate::kernel::Records;
+use crate::kernel::{Kernel, Records};
 use crate::project::RowPlan;
+use crate::warm::{own, touch_fields};
 
 /// Runs one program over batches of the format that it was planned for.
 ///
@@ -142,10 +142,12 @@ impl Handler for SelectHandler {
         self.counters
     }
 
-    fn warm(&self) {
-        let Resolved { filter, rows, .. } = &self.resolved;
-        filter.conditions().iter().for_each(|condition| _ = black_box(condition.kernel.is_some()));
-        rows.iter().for_each(RowPlan::warm);
+    fn warm(&mut self) {
+        let Resolved { program, filter, rows } = &mut self.resolved;
+        touch_fields(&program.input);
+        filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
+        rows.iter_mut().for_each(RowPlan::warm);
+        own(std::slice::from_mut(&mut self.counters));
     }
 
     fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {

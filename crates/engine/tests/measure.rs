@@ -1,7 +1,7 @@
 //! The reports of a handler's costs that no clock decides.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
-use crossdock_engine::{Effort, Handler, HandlerProgram, Measured, Natives, measure};
+use crossdock_engine::{Handler, HandlerProgram, Measured, Natives, measure};
 use crossdock_format::{Format, RecordBuilder};
 
 fn format() -> Format {
@@ -23,7 +23,7 @@ fn maker(program: &HandlerProgram) -> impl FnMut() -> Box<dyn Handler> {
 }
 
 fn measured(program: &HandlerProgram, records: usize, in_batch: usize) -> Measured {
-    let found = measure(Effort::FULL, &mut maker(program), None, &format(), &sample(records), in_batch).unwrap();
+    let found = measure(&mut maker(program), &format(), &sample(records), in_batch).unwrap();
     assert_eq!(found.records, records as u64);
     assert!(found.batches > 0);
     for ns in [found.ns_per_batch, found.mean_ns, found.tail_ns, found.ns_of_batch(10.0)] {
@@ -63,10 +63,10 @@ fn a_slow_handler_is_run_a_few_times_only() {
 fn without_a_record_there_is_nothing_to_measure() {
     let pass = HandlerProgram::native("pass");
     for sample in [&[][..], &[1, 2, 3], &[0; 64]] {
-        assert_eq!(measure(Effort::FULL, &mut maker(&pass), None, &format(), sample, 10), None);
+        assert_eq!(measure(&mut maker(&pass), &format(), sample, 10), None);
     }
     // What stands before a record that is wrong is measured.
     let mut torn = sample(7);
     torn.extend([9; 13]);
-    assert_eq!(measure(Effort::FULL, &mut maker(&pass), None, &format(), &torn, 10).unwrap().records, 7);
+    assert_eq!(measure(&mut maker(&pass), &format(), &torn, 10).unwrap().records, 7);
 }

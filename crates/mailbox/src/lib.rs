@@ -45,5 +45,5 @@ pub use batch::{Batch, BatchFull, Slice, Span};
 pub use buffer::{Buffer, BufferId, BufferMut};
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
 pub use segment::HugePages;
-pub use selection::Selection;
+pub use selection::{Progress, Selection};
 pub use shared::{BellPage, ConditionAddress, Reason, SyncAddress, SyncPool};

@@ -1,5 +1,25 @@
 //! Which records of a batch are meant: all of them, or a list.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many records the user of a [`Selection`] has gone on to: its thread counts, any other reads.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// Records so far, over all batches.
+    pub fn records(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn step(&self) {
+        // One thread writes, so no locked instruction is needed.
+        self.0.store(self.records().wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
 /// Which records of a batch are meant, by their indices in rising order. A filter narrows it; a batch that passes whole
 /// stays "all" and costs no list. Cleared and used again, it allocates nothing.
 #[derive(Debug, Default)]
@@ -8,6 +28,8 @@ pub struct Selection {
     /// Whether `chosen` counts; else all of `total` are meant.
     listed: bool,
     chosen: Vec<u32>,
+    /// Counts the records that are gone on to, if that is watched.
+    progress: Option<Progress>,
 }
 
 impl Selection {
@@ -25,6 +47,11 @@ impl Selection {
         self.chosen.clear();
     }
 
+    /// Counts each record that [`Selection::narrow`] and [`Selection::iter`] go on to from here on.
+    pub fn watch(&mut self, progress: &Progress) {
+        self.progress = Some(progress.clone());
+    }
+
     /// Nothing of nothing, the list's memory kept.
     pub fn clear(&mut self) {
         self.select_all(0);
@@ -33,6 +60,20 @@ impl Selection {
     /// Keeps of the records meant those for which `keep` says so; it is asked in order, once for each.
     #[inline]
     pub fn narrow(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        match self.progress.take() {
+            None => self.keep(keep),
+            Some(progress) => {
+                self.keep(|index| {
+                    progress.step();
+                    keep(index)
+                });
+                self.progress = Some(progress);
+            }
+        }
+    }
+
+    #[inline]
+    fn keep(&mut self, mut keep: impl FnMut(usize) -> bool) {
         // Every index is written, and the answer only moves the place of the next one: what a filter says is hard to
         // predict, and a branch for each record would cost more than the write.
         let mut kept = 0;
@@ -84,16 +125,18 @@ impl Selection {
 
     /// The indices meant, rising.
     pub fn iter(&self) -> Chosen<'_> {
-        if self.listed { Chosen::Listed(self.chosen.iter()) } else { Chosen::All(0..self.total) }
+        let progress = self.progress.as_ref();
+        let indices = if self.listed { Indices::Listed(self.chosen.iter()) } else { Indices::All(0..self.total) };
+        Chosen { indices, progress }
     }
 }
 
 impl Clone for Selection {
     fn clone(&self) -> Selection {
-        Selection { total: self.total, listed: self.listed, chosen: self.chosen.clone() }
+        Selection { total: self.total, listed: self.listed, chosen: self.chosen.clone(), progress: None }
     }
 
-    /// Takes over what `from` means, in the memory that this one has.
+    /// Takes over what `from` means, in the memory that this one has; not what watches it.
     fn clone_from(&mut self, from: &Selection) {
         self.total = from.total;
         self.listed = from.listed;
@@ -111,7 +154,13 @@ impl<'a> IntoIterator for &'a Selection {
 
 /// The indices of a [`Selection`], rising.
 #[derive(Clone, Debug)]
-pub enum Chosen<'a> {
+pub struct Chosen<'a> {
+    indices: Indices<'a>,
+    progress: Option<&'a Progress>,
+}
+
+#[derive(Clone, Debug)]
+enum Indices<'a> {
     /// Every index.
     All(std::ops::Range<u32>),
     /// Those listed.
@@ -123,16 +172,19 @@ impl Iterator for Chosen<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        match self {
-            Chosen::All(range) => range.next().map(|index| index as usize),
-            Chosen::Listed(list) => list.next().map(|&index| index as usize),
+        if let Some(progress) = self.progress {
+            progress.step();
+        }
+        match &mut self.indices {
+            Indices::All(range) => range.next().map(|index| index as usize),
+            Indices::Listed(list) => list.next().map(|&index| index as usize),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        match self {
-            Chosen::All(range) => range.size_hint(),
-            Chosen::Listed(list) => list.size_hint(),
+        match &self.indices {
+            Indices::All(range) => range.size_hint(),
+            Indices::Listed(list) => list.size_hint(),
         }
     }
 }
@@ -151,6 +203,23 @@ mod tests {
         assert!(selection.is_all());
         assert!(selection.chosen.is_empty());
         assert_eq!(selection.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn each_record_that_is_gone_on_to_is_progress() {
+        let (progress, mut seen) = (Progress::default(), Vec::new());
+        let mut selection = Selection::all(4);
+        selection.watch(&progress);
+        selection.narrow(|index| {
+            seen.push(progress.records());
+            index > 0
+        });
+        assert_eq!(seen, [1, 2, 3, 4]);
+        let records: Vec<u64> = selection.iter().map(|_| progress.records()).collect();
+        assert_eq!(records, [5, 6, 7]);
+        let before = progress.records();
+        selection.clone().iter().for_each(drop);
+        assert_eq!(progress.records(), before, "a copy is not watched");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Conversions between the formats of a stream: offering them, taking them back, hearing which are wanted.
 
+use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::incoming::Incoming;
 use crate::link::NOBODY;
 use crate::settings::{Settings, setting_methods};
-use crate::shared::{Client, Inner, Interrupter};
+use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::{FormatName, Notice, Request};
@@ -83,28 +84,6 @@ impl ConverterWanted {
     }
 }
 
-/// Sends a request and waits for its answer, in the session that stands.
-fn ask(client: &mut Client, request: impl FnOnce(u32) -> Request) -> Result<(), Error> {
-    let (id, session) = {
-        let mut inner = client.shared.lock();
-        if let Some(fault) = inner.link.fault() {
-            return Err(fault);
-        }
-        if !inner.link.is_up() {
-            return Err(inner.link.lost());
-        }
-        let id = inner.link.request_id();
-        inner.link.ask(request(id));
-        (id, inner.link.session())
-    };
-    let answer = client.wait(None, |inner| match inner.link.answer(id) {
-        Some(answer) => Some(answer.map(drop)),
-        None if !inner.link.is_up() || inner.link.session() != session => Some(Err(inner.link.lost())),
-        None => None,
-    })?;
-    answer.unwrap_or_else(|| Err(Error::Malformed("no answer came".to_owned())))
-}
-
 /// Registers a conversion of this session's, or keeps one. This session's is registered again in every session that follows.
 pub(crate) fn register(
     client: &mut Client,
@@ -121,7 +100,7 @@ pub(crate) fn register(
         conversion: conversion.to_string(),
         kept,
     };
-    ask(client, request)?;
+    client.ask(|_, id| request(id))?;
     if !kept {
         let mut inner = client.shared.lock();
         forget(&mut inner, stream, (from, to));
@@ -141,7 +120,7 @@ pub(crate) fn unregister(
         forget(&mut client.shared.lock(), stream, (from, to));
     }
     let (stream, from, to) = (stream.to_owned(), from.name(), to.name());
-    ask(client, |id| Request::UnregisterConversion { id, stream, from, to, kept })
+    client.ask(|_, id| Request::UnregisterConversion { id, stream, from, to, kept }).map(drop)
 }
 
 /// No session that follows registers this conversion.
@@ -158,7 +137,7 @@ fn forget(inner: &mut Inner, stream: &str, between: (&FormatRef, &FormatRef)) {
 /// Has the daemon tell which conversions a stream's subscribers lack, in this session and in all that follow.
 pub(crate) fn listen(client: &mut Client, stream: &str) -> Result<(), Error> {
     let request = |id| Request::ListenForConverters { id, stream: stream.to_owned() };
-    ask(client, request)?;
+    client.ask(|_, id| request(id))?;
     client.shared.lock().link.again(request(NOBODY));
     Ok(())
 }
@@ -199,8 +178,7 @@ impl ConverterBuilder {
     /// Nobody answers, or the daemon refuses the stream's name.
     pub fn connect(self) -> Result<Converter, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a converter needs a stream"))?;
-        let mut client = Client::new(self.settings)?;
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let mut client = Client::connect(self.settings)?;
         listen(&mut client, &stream)?;
         Ok(Converter { client, stream })
     }

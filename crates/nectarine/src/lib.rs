@@ -80,6 +80,7 @@
 struct Readme;
 
 mod carrier;
+mod client;
 mod conversions;
 mod error;
 mod incoming;
@@ -88,12 +89,14 @@ mod link;
 mod node;
 mod outgoing;
 mod packing;
+mod post;
 mod publisher;
 mod settings;
 mod shared;
 mod subscriber;
 mod watch;
 
+pub use client::Interrupter;
 pub use conversions::{Converter, ConverterBuilder, ConverterWanted, FormatRef};
 pub use crossdock_format::convert::Conversion;
 pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWord, Wait};
@@ -103,5 +106,4 @@ pub use error::Error;
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use settings::Transport;
-pub use shared::Interrupter;
 pub use subscriber::{Event, Records, Subscriber, SubscriberBuilder};

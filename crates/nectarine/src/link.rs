@@ -166,6 +166,18 @@ impl Link {
         self.state == State::Up
     }
 
+    /// Nothing, if a session stands.
+    ///
+    /// # Errors
+    /// The link has ended, or its session is lost.
+    pub(crate) fn check_up(&self) -> Result<(), Error> {
+        match self.fault() {
+            Some(fault) => Err(fault),
+            None if !self.is_up() => Err(self.lost()),
+            None => Ok(()),
+        }
+    }
+
     /// Which session stands, or stood last: they are counted from 1.
     pub(crate) fn session(&self) -> u64 {
         self.sessions

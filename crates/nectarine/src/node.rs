@@ -1,35 +1,29 @@
 //! Mailboxes and tasks on a named node, local or remote (Nectar paper, sections 3.3 and 3.5): one interface, whichever way the
 //! messages go.
 
+mod carried;
 mod local;
-mod post;
+mod open_side;
 mod reader;
 mod remote;
+mod session;
 mod writer;
 
 pub use reader::{Message, Reader, ReaderOptions};
 pub use writer::{Put, Writer, WriterOptions};
 
+use crate::client::{Client, Interrupter};
 use crate::error::Error;
-use crate::incoming::{Answer, Opened};
-use crate::link::NOBODY;
+use crate::post::{AHEAD, Post};
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Interrupter, Shared};
+use carried::Carried;
 use crossdock_mailbox::client::{Attachment, Condition, SyncWord, Wait};
 use crossdock_mailbox::{ConditionAddress, SyncAddress};
 use crossdock_transport::{Implementation, Request, Side};
-use local::{LocalReader, LocalWriter};
-use post::{AHEAD, Place};
-use reader::ReaderSide;
+use local::{Local, LocalReader, LocalWriter};
 use remote::{RemoteReader, RemoteWriter};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
-use writer::WriterSide;
-
-pub(crate) use post::Post;
-
-/// How long a dropped node tries to get rid of what was put.
-const FAREWELL: Duration = Duration::from_millis(250);
+use session::NodeSession;
+use std::sync::Arc;
 
 /// Sets up a [`Node`].
 #[derive(Clone, Debug)]
@@ -45,14 +39,9 @@ impl NodeBuilder {
     /// # Errors
     /// Nobody answers, or the daemon lets nobody in.
     pub fn connect(self) -> Result<Node, Error> {
-        let mut client = Client::new(self.settings.clone())?;
+        let client = Client::connect(self.settings.clone())?;
         client.shared.lock().post = Some(Post::default());
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
-        let interrupter = client.interrupter();
-        let shared = Arc::clone(&client.shared);
-        let client = Mutex::new(client);
-        let core = Core { settings: self.settings, shared, client, interrupter, name: OnceLock::new() };
-        Ok(Node { core: Arc::new(core) })
+        Ok(Node { session: Arc::new(NodeSession::new(self.settings, client)) })
     }
 }
 
@@ -74,18 +63,7 @@ pub struct MailboxOptions {
 /// mailboxes went with the daemon.
 #[derive(Clone)]
 pub struct Node {
-    core: Arc<Core>,
-}
-
-/// What the clones of a node share.
-struct Core {
-    settings: Settings,
-    shared: Arc<Shared>,
-    /// For requests; one waits at a time.
-    client: Mutex<Client>,
-    interrupter: Interrupter,
-    /// The node's name, once it was asked for.
-    name: OnceLock<String>,
+    session: Arc<NodeSession>,
 }
 
 impl Node {
@@ -108,11 +86,11 @@ impl Node {
     /// # Errors
     /// The connection was lost.
     pub fn name(&self) -> Result<&str, Error> {
-        if let Some(name) = self.core.name.get() {
+        if let Some(name) = self.session.name.get() {
             return Ok(name);
         }
-        let (_, name) = self.core.find("")?;
-        Ok(self.core.name.get_or_init(|| name))
+        let (_, name) = self.session.find("")?;
+        Ok(self.session.name.get_or_init(|| name))
     }
 
     /// Another node, by its name, as this one's daemon knows it; this node for its own name.
@@ -123,16 +101,16 @@ impl Node {
         if name.is_empty() || name == self.name()? {
             return Ok(self.clone());
         }
-        let (addr, name) = self.core.find(name)?;
+        let (addr, name) = self.session.find(name)?;
         // How this node was to be reached says nothing of another one, but that packets were wanted.
-        let transport = match self.core.settings.transport {
+        let transport = match self.session.settings.transport {
             Transport::Shm => Transport::Auto,
             transport => transport,
         };
-        let settings = Settings { addr, transport, ..self.core.settings.clone() };
+        let settings = Settings { addr, transport, ..self.session.settings.clone() };
         let node = NodeBuilder { settings }.connect()?;
         // Another name for the same node would be its daemon's to say; this one is what it was asked for by.
-        node.core.name.get_or_init(|| name);
+        node.session.name.get_or_init(|| name);
         Ok(node)
     }
 
@@ -143,7 +121,7 @@ impl Node {
     pub fn create_mailbox(&self, name: &str, options: MailboxOptions) -> Result<(), Error> {
         let MailboxOptions { implementation, bound_messages, bound_bytes } = options;
         let name = name.to_owned();
-        self.core.ask(|id| Request::CreateMailbox { id, name, implementation, bound_messages, bound_bytes })?;
+        self.session.ask(|id| Request::CreateMailbox { id, name, implementation, bound_messages, bound_bytes })?;
         Ok(())
     }
 
@@ -153,7 +131,7 @@ impl Node {
     /// There is none of that name.
     pub fn delete_mailbox(&self, name: &str) -> Result<(), Error> {
         let name = name.to_owned();
-        self.core.ask(|id| Request::DeleteMailbox { id, name })?;
+        self.session.ask(|id| Request::DeleteMailbox { id, name })?;
         Ok(())
     }
 
@@ -170,7 +148,7 @@ impl Node {
     ) -> Result<(), Error> {
         let (task, mailbox) = (task.to_owned(), mailbox.to_owned());
         let arguments = arguments.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        self.core.ask(|id| Request::CreateTask { id, task, mailbox, arguments })?;
+        self.session.ask(|id| Request::CreateTask { id, task, mailbox, arguments })?;
         Ok(())
     }
 
@@ -180,7 +158,7 @@ impl Node {
     /// There is none.
     pub fn end_task(&self, mailbox: &str) -> Result<(), Error> {
         let mailbox = mailbox.to_owned();
-        self.core.ask(|id| Request::EndTask { id, mailbox })?;
+        self.session.ask(|id| Request::EndTask { id, mailbox })?;
         Ok(())
     }
 
@@ -198,14 +176,14 @@ impl Node {
     /// As [`Node::writer`].
     pub fn writer_with(&self, mailbox: &str, options: WriterOptions) -> Result<Writer, Error> {
         let WriterOptions { message_bytes, ahead } = options;
-        let (place, opened, attachment) = self.core.open(mailbox, Side::Write, message_bytes, ahead)?;
-        let core = self.core.clone();
+        let (side, opened, attachment) = self.session.open(mailbox, Side::Write, message_bytes, ahead)?;
+        let session = self.session.clone();
         Ok(Writer(match attachment {
             Some(attachment) => {
                 let writer = attachment.writer(opened.number, opened.port)?;
-                WriterSide::Local(LocalWriter { writer, side: local::Side::new(core, place) })
+                Carried::Memory(LocalWriter { writer, open: Local::new(session, side) })
             }
-            None => WriterSide::Remote(RemoteWriter::new(core, place)?),
+            None => Carried::Packets(RemoteWriter::new(session, side)?),
         }))
     }
 
@@ -223,14 +201,14 @@ impl Node {
     /// As [`Node::reader`].
     pub fn reader_with(&self, mailbox: &str, options: ReaderOptions) -> Result<Reader, Error> {
         let ahead = options.ahead.unwrap_or(AHEAD).max(1);
-        let (place, opened, attachment) = self.core.open(mailbox, Side::Read, None, Some(ahead))?;
-        let core = self.core.clone();
+        let (side, opened, attachment) = self.session.open(mailbox, Side::Read, None, Some(ahead))?;
+        let session = self.session.clone();
         Ok(Reader(match attachment {
             Some(attachment) => {
                 let reader = attachment.reader(opened.number, opened.port)?;
-                ReaderSide::Local(LocalReader { reader, side: local::Side::new(core, place) })
+                Carried::Memory(LocalReader { reader, open: Local::new(session, side) })
             }
-            None => ReaderSide::Remote(RemoteReader::new(core, place)?),
+            None => Carried::Packets(RemoteReader::new(session, side)?),
         }))
     }
 
@@ -239,7 +217,7 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; all syncs are in use; the connection is gone.
     pub fn sync(&self) -> Result<SyncWord, Error> {
-        Ok(self.core.attachment("syncs")?.alloc_sync()?)
+        Ok(self.session.attachment("syncs")?.alloc_sync()?)
     }
 
     /// Writes a sync, of this process or of another one of its protection domain.
@@ -247,7 +225,7 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; the connection is gone.
     pub fn write_sync(&self, address: SyncAddress, value: u64) -> Result<(), Error> {
-        Ok(self.core.attachment("syncs")?.write_sync(address, value)?)
+        Ok(self.session.attachment("syncs")?.write_sync(address, value)?)
     }
 
     /// Allocates a host condition (Nectar paper, section 3.2): a value that each signal changes, to be polled or waited for.
@@ -255,7 +233,7 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; all conditions are in use; the connection is gone.
     pub fn condition(&self) -> Result<Condition, Error> {
-        Ok(self.core.attachment("host conditions")?.condition()?)
+        Ok(self.session.attachment("host conditions")?.condition()?)
     }
 
     /// Signals a host condition, of this process or of another one of its protection domain.
@@ -263,7 +241,7 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; the connection is gone.
     pub fn signal(&self, address: ConditionAddress) -> Result<(), Error> {
-        Ok(self.core.attachment("host conditions")?.signal(address)?)
+        Ok(self.session.attachment("host conditions")?.signal(address)?)
     }
 
     /// The small remote call (Nectar paper, section 3.2): calls a procedure of the daemon's core, and waits for its result.
@@ -271,7 +249,7 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; the connection is gone.
     pub fn call(&self, procedure: u16, argument: u64) -> Result<u64, Error> {
-        Ok(self.core.attachment("calls of a core")?.call(procedure, argument, Wait::Block)?)
+        Ok(self.session.attachment("calls of a core")?.call(procedure, argument, Wait::Block)?)
     }
 
     /// Serves the core's calls into this process, each in turn, by a thread of its own: `serve` is given procedure and argument,
@@ -280,7 +258,7 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; they are served already; the connection is gone.
     pub fn on_upcall(&self, serve: impl FnMut(u16, u64) -> u64 + Send + 'static) -> Result<(), Error> {
-        Ok(self.core.attachment("upcalls")?.on_upcall(serve)?)
+        Ok(self.session.attachment("upcalls")?.on_upcall(serve)?)
     }
 
     /// What this node's session shares with the daemon, for what is not shown here, such as a descriptor for an event loop of the
@@ -290,140 +268,27 @@ impl Node {
     /// # Errors
     /// The node is reached by packets; the connection is gone.
     pub fn attachment(&self) -> Result<Attachment, Error> {
-        self.core.attachment("attachments")
+        self.session.attachment("attachments")
     }
 
     /// The way that its messages go now: [`Transport::Shm`] or [`Transport::Udp`].
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.core.shared.lock().link.transport()
+        self.session.shared.lock().link.transport()
     }
 
     /// Makes a request that waits ([`Node::create_mailbox`] and its like) return, from another thread.
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
-        self.core.interrupter.clone()
-    }
-}
-
-impl Core {
-    fn client(&self) -> MutexGuard<'_, Client> {
-        // Half-done after a panic is at most a request whose answer nobody waits for.
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks, and waits for the answer; waits for the connection first, if it was lost.
-    fn ask(&self, request: impl FnOnce(u32) -> Request) -> Result<Answer, Error> {
-        self.ask_after(|_, id| request(id)).map(|(answer, _)| answer)
-    }
-
-    /// The same; `request` may read the session's state when it asks. Also returns the session in which it was
-    /// answered.
-    fn ask_after(&self, request: impl FnOnce(&mut Post, u32) -> Request) -> Result<(Answer, u64), Error> {
-        let mut client = self.client();
-        let up = client.wait(Some(self.settings.connect_timeout), |inner| inner.link.is_up().then_some(()))?;
-        let (id, session) = {
-            let mut inner = client.shared.lock();
-            if up.is_none() {
-                return Err(inner.link.lost());
-            }
-            let id = inner.link.request_id();
-            let request = match &mut inner.post {
-                Some(post) => request(post, id),
-                None => request(&mut Post::default(), id),
-            };
-            inner.link.ask(request);
-            (id, inner.link.session())
-        };
-        let answer = client.wait(None, |inner| match inner.link.answer(id) {
-            Some(answer) => Some(answer),
-            None if !inner.link.is_up() || inner.link.session() != session => Some(Err(inner.link.lost())),
-            None => None,
-        })?;
-        let answer = answer.ok_or_else(|| Error::Malformed("no answer came".to_owned()))??;
-        Ok((answer, session))
-    }
-
-    /// The attachment of the session that stands.
-    fn attachment(&self, what: &'static str) -> Result<Attachment, Error> {
-        let inner = self.shared.lock();
-        if let Some(fault) = inner.link.fault() {
-            return Err(fault);
-        }
-        if !inner.link.is_up() {
-            return Err(inner.link.lost());
-        }
-        let attachment = inner.link.attachment().cloned();
-        attachment.ok_or_else(|| Error::NotLocal { what, addr: self.settings.addr.clone() })
-    }
-
-    /// Opens a side of a mailbox; with the attachment, if its messages go by shared memory.
-    fn open(
-        &self,
-        mailbox: &str,
-        side: Side,
-        message_bytes: Option<u32>,
-        ahead: Option<u32>,
-    ) -> Result<(Place, Opened, Option<Attachment>), Error> {
-        let name = mailbox.to_owned();
-        let (answer, session) = self.ask_after(|post, id| {
-            if side == Side::Read {
-                post.expect(id, ahead.unwrap_or(AHEAD));
-            }
-            Request::OpenMailbox { id, name, side, message_bytes, ahead }
-        })?;
-        let Answer::Opened(opened) = answer else {
-            return Err(Error::Malformed("the daemon did not say what it opened".to_owned()));
-        };
-        let attachment = {
-            let inner = self.shared.lock();
-            if inner.link.session() != session || !inner.link.is_up() {
-                return Err(inner.link.lost());
-            }
-            inner.link.attachment().cloned()
-        };
-        if let Some(attachment) = &attachment {
-            let shared = Arc::downgrade(&self.shared);
-            attachment.on_unused(move |number| close(&shared, session, number));
-        }
-        Ok((Place { session, number: opened.number, mailbox: mailbox.to_owned() }, opened, attachment))
-    }
-
-    /// A node's address and name.
-    fn find(&self, name: &str) -> Result<(String, String), Error> {
-        let name = name.to_owned();
-        match self.ask(|id| Request::FindNode { id, name })? {
-            Answer::Node { address, name } => Ok((address, name)),
-            _ => Err(Error::Malformed("the daemon did not say where the node is".to_owned())),
-        }
-    }
-}
-
-/// Closes a side of a mailbox by shared memory, once nothing of it is in use any more.
-fn close(shared: &Weak<Shared>, session: u64, number: u16) {
-    let Some(shared) = shared.upgrade() else { return };
-    let mut inner = shared.lock();
-    if inner.link.session() == session {
-        inner.link.ask(Request::CloseMailbox { id: NOBODY, number });
-        inner.link.transmit();
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        let client = self.client.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if client.shared.lock().link.attachment().is_none() {
-            client.shared.lock().link.ask(Request::Terminate);
-        }
-        // Nobody is there to take an error any more.
-        let _ = client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
-        // An attachment lasts as long as messages of it are in the application's hands.
-        client.shared.lock().link.say_close();
+        self.session.interrupter.clone()
     }
 }
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("addr", &self.core.settings.addr).field("name", &self.core.name.get()).finish()
+        f.debug_struct("Node")
+            .field("addr", &self.session.settings.addr)
+            .field("name", &self.session.name.get())
+            .finish()
     }
 }

@@ -1,11 +1,12 @@
 //! Publishing a stream.
 
+use crate::client::{Client, Interrupter};
 use crate::conversions::{self, ConverterWanted, FormatRef};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::packing::Packing;
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Inner, Interrupter};
+use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
@@ -61,8 +62,7 @@ impl PublisherBuilder {
     pub fn connect(self) -> Result<Publisher, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
         let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
-        let mut client = Client::new(self.settings)?;
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let mut client = Client::connect(self.settings)?;
         let id = {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();

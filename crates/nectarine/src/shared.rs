@@ -3,21 +3,12 @@
 //! Lock, do, unlock; who waits, waits outside the lock. The lock is uncontended where one thread uses the link: the keeper takes
 //! it only when something is due that the application's thread did not do itself.
 
-use crate::error::Error;
-use crate::keeper::Keeper;
 use crate::link::Link;
-use crate::node::Post;
 use crate::packing::Packing;
-use crate::settings::Settings;
-use crate::watch::Watch;
-use crossdock_device::{Doorbell, Idle, Idler, nap};
-use crossdock_mailbox::client;
+use crate::post::Post;
+use crossdock_device::Doorbell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-/// The longest wait without a look at the clock, in ns.
-const LONGEST_WAIT_NS: u64 = 1_000_000_000;
 
 /// What the lock protects.
 pub(crate) struct Inner {
@@ -89,7 +80,13 @@ impl Inner {
         }
     }
 
-    fn woke(&mut self, own: &Arc<Waker>) {
+    /// A thread of the application is about to sleep.
+    pub(crate) fn sleeps(&mut self, own: &Arc<Waker>) {
+        self.asleep.push(Arc::clone(own));
+    }
+
+    /// It is awake.
+    pub(crate) fn woke(&mut self, own: &Arc<Waker>) {
         self.asleep.retain(|waker| !Arc::ptr_eq(waker, own));
     }
 }
@@ -100,6 +97,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(link: Link) -> Shared {
+        let (asleep, packing, post) = (Vec::new(), None, None);
+        let inner = Inner { link, packing, post, asleep, driven_ns: 0, keeper_ns: 0, closing: false };
+        Shared { inner: Mutex::new(inner) }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic while the lock was held has nothing half-done that drive does not mend: go on.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -112,178 +115,19 @@ pub(crate) struct Waker {
     bell: Doorbell,
 }
 
-/// Makes a call that waits return [`Error::Interrupted`], from another thread (a handler of Ctrl-C).
-#[derive(Clone)]
-pub struct Interrupter(Waiter);
-
-/// Who waits, and how.
-#[derive(Clone)]
-enum Waiter {
-    /// On a link.
-    Link(Arc<Waker>),
-    /// In shared memory, for a mailbox.
-    Memory(client::Interrupter),
-}
-
-impl Interrupter {
-    pub(crate) fn local(interrupter: client::Interrupter) -> Interrupter {
-        Interrupter(Waiter::Memory(interrupter))
+impl Waker {
+    pub(crate) fn new(bell: Doorbell) -> Waker {
+        Waker { interrupted: AtomicBool::new(false), bell }
     }
 
     /// Interrupts the call that waits now, or the next one that would.
-    pub fn interrupt(&self) {
-        match &self.0 {
-            Waiter::Link(waker) => {
-                waker.interrupted.store(true, Ordering::Release);
-                waker.bell.ring();
-            }
-            Waiter::Memory(interrupter) => interrupter.interrupt(),
-        }
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+        self.bell.ring();
     }
 
-    /// Takes back an interruption that no call has met: for who has seen otherwise why it was interrupted, and goes on to calls
-    /// that may wait, such as [`Publisher::finish`](crate::Publisher::finish).
-    pub fn withdraw(&self) {
-        match &self.0 {
-            Waiter::Link(waker) => waker.interrupted.store(false, Ordering::Release),
-            Waiter::Memory(interrupter) => interrupter.withdraw(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Interrupter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Interrupter").finish_non_exhaustive()
-    }
-}
-
-/// One thread's end of a link.
-pub(crate) struct Client {
-    pub(crate) shared: Arc<Shared>,
-    watch: Watch,
-    waker: Arc<Waker>,
-    keeper: Arc<Keeper>,
-}
-
-impl Client {
-    /// Makes a link and starts its keeper; connecting has begun.
-    pub(crate) fn new(settings: Settings) -> Result<Client, Error> {
-        let link = Link::new(settings)?;
-        let inner =
-            Inner { link, packing: None, post: None, asleep: Vec::new(), driven_ns: 0, keeper_ns: 0, closing: false };
-        let shared = Arc::new(Shared { inner: Mutex::new(inner) });
-        let keeper = Arc::new(Keeper::start(Arc::clone(&shared))?);
-        Client::with(shared, keeper)
-    }
-
-    fn with(shared: Arc<Shared>, keeper: Arc<Keeper>) -> Result<Client, Error> {
-        let watch = Watch::new()?;
-        let waker = Arc::new(Waker { interrupted: AtomicBool::new(false), bell: watch.doorbell() });
-        Ok(Client { shared, watch, waker, keeper })
-    }
-
-    /// Drives the link and waits until `done` has something, the time is over, or the link has ended.
-    pub(crate) fn wait<T>(
-        &mut self,
-        timeout: Option<Duration>,
-        mut done: impl FnMut(&mut Inner) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
-        let mut until_ns = None;
-        let mut receive = false;
-        let mut armed = false;
-        loop {
-            let mut inner = self.shared.lock();
-            inner.woke(&self.waker);
-            // The socket is read when the poller says so, which saves the system call that would find nothing.
-            if receive || inner.link.is_polled() {
-                inner.drive();
-            } else {
-                inner.drive_without_receiving();
-            }
-            let now_ns = inner.link.now_ns();
-            inner.driven_ns = now_ns;
-            inner.wake_others(&self.waker);
-            if let Some(result) = done(&mut inner) {
-                self.keeper.tick(&inner);
-                return Ok(Some(result));
-            }
-            if let Some(fault) = inner.link.fault() {
-                return Err(fault);
-            }
-            if self.waker.interrupted.swap(false, Ordering::AcqRel) {
-                self.keeper.tick(&inner);
-                return Err(Error::Interrupted);
-            }
-            let until_ns = *until_ns.get_or_insert_with(|| match timeout {
-                Some(timeout) => now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
-                None => u64::MAX,
-            });
-            if now_ns >= until_ns {
-                self.keeper.tick(&inner);
-                return Ok(None);
-            }
-            let idle = inner.link.idler.choose(now_ns);
-            receive = true;
-            match idle {
-                Idle::Nap => {
-                    drop(inner);
-                    nap(Idler::NAP);
-                }
-                // Others may need this core to send what is waited for.
-                Idle::Spin => {
-                    drop(inner);
-                    std::thread::yield_now();
-                }
-                // What came before it was armed wakes nobody: one more look.
-                Idle::Sleep if !std::mem::replace(&mut armed, true) && inner.link.arm() => {}
-                Idle::Sleep => {
-                    armed = false;
-                    let pause_ns = until_ns.min(inner.due_ns()).saturating_sub(now_ns).min(LONGEST_WAIT_NS);
-                    self.watch.watch(&inner.link);
-                    inner.asleep.push(Arc::clone(&self.waker));
-                    drop(inner);
-                    receive = self.watch.sleep(pause_ns);
-                    let link = &mut self.shared.lock().link;
-                    link.idler.slept(now_ns, link.now_ns(), receive);
-                }
-            }
-        }
-    }
-
-    /// What `done` has now, after a look at what has arrived; does not wait.
-    pub(crate) fn look<T>(&self, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
-        let mut inner = self.shared.lock();
-        let mut found = done(&mut inner);
-        if found.is_none() {
-            inner.drive();
-            found = done(&mut inner);
-        }
-        self.leave(&mut inner);
-        found
-    }
-
-    /// The application's thread has used the link and goes elsewhere.
-    pub(crate) fn leave(&self, inner: &mut Inner) {
-        inner.driven_ns = inner.link.now_ns();
-        inner.wake_others(&self.waker);
-        self.keeper.tick(inner);
-    }
-
-    /// Another thread's end of the same link.
-    ///
-    /// # Errors
-    /// The kernel has no more descriptors.
-    pub(crate) fn join(&self) -> Result<Client, Error> {
-        Client::with(Arc::clone(&self.shared), Arc::clone(&self.keeper))
-    }
-
-    /// Says that the application's thread has left something that will be due.
-    #[inline]
-    pub(crate) fn tick(&self, inner: &Inner) {
-        self.keeper.tick(inner);
-    }
-
-    pub(crate) fn interrupter(&self) -> Interrupter {
-        Interrupter(Waiter::Link(Arc::clone(&self.waker)))
+    /// Whether a call was interrupted since this was last asked: then it is met.
+    pub(crate) fn take_interrupted(&self) -> bool {
+        self.interrupted.swap(false, Ordering::AcqRel)
     }
 }

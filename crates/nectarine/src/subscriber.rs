@@ -1,11 +1,11 @@
 //! Receiving what a query selects.
 
+use crate::client::{Client, Interrupter};
 use crate::conversions::FormatRef;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Incoming};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
-use crate::shared::{Client, Interrupter};
 use crossdock_format::{Format, FormatId, Record};
 use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::{Notice, Request};
@@ -75,8 +75,7 @@ impl SubscriberBuilder {
     /// Nobody answers, or the daemon refuses the query; then the message says where and what is possible.
     pub fn connect(self) -> Result<Subscriber, Error> {
         let sql = self.sql.clone().ok_or(Error::Incomplete("a subscriber needs a query"))?;
-        let mut client = Client::new(self.settings.clone())?;
-        client.wait(None, |inner| inner.link.is_up().then_some(()))?;
+        let client = Client::connect(self.settings.clone())?;
         {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();

@@ -6,9 +6,10 @@
 //! core is mostly busy because of publishers that send as fast as their credit allows, and that a query only makes a
 //! little slower; without this share no query could join beside them.
 
+use crate::estimate::estimate;
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::Cost;
-use crossdock_engine::{Effort, Handler, SelectHandler, measure};
+use crossdock_engine::{Handler, SelectHandler};
 use crossdock_query::Program;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -100,7 +101,7 @@ impl Admission {
 pub(crate) struct Facts {
     /// Records of the stream, by format.
     pub(crate) samples: Vec<(u64, Vec<u8>)>,
-    /// The most records a second that came so far.
+    /// The highest rate of the last minute, in records a second.
     pub(crate) peak_msgs_per_s: u64,
     pub(crate) records_per_batch: f64,
     /// What the context had left when this was asked for, in ns per s.
@@ -135,15 +136,7 @@ impl QueryCostModel {
             }
         }
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
-        let in_batch = (facts.records_per_batch.round() as usize).max(1);
-        let measured = measure(Effort::BRIEF, &mut make, None, &program.input, sample, in_batch)?;
-        let cost = Cost {
-            ns_per_batch: measured.ns_per_batch,
-            ns_per_message: measured.mean_ns,
-            messages_per_batch: facts.records_per_batch,
-            sample_messages: measured.records,
-            ..Cost::default()
-        };
+        let cost = estimate(&mut make, &program.input, sample, facts.records_per_batch)?.with_margin();
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.retain(|_, known| known.at.elapsed() < FRESH);
         }

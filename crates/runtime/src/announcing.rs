@@ -5,9 +5,9 @@
 use crate::admission::QueryCostModel;
 use crate::context::Context;
 use crate::managers::handle::ControlRequest;
-use crate::peers::Publishing;
+use crate::net::peers::Publishing;
 use crate::planner::Panicked;
-use crate::requests::{fits_a_packet, refuse};
+use crate::refusal::{fits_a_packet, refuse};
 use crate::streams::{Sample, StreamFormat};
 use crate::subscriptions::Planned;
 use crossdock_format::Format;

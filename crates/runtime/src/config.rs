@@ -77,10 +77,12 @@ pub struct PlatformConfig {
     pub slice_us: u32,
     /// Bound of a queue between two contexts, in batches.
     pub queue_batches: u32,
-    /// A handler on a g-core that has not returned after so long is given up, and its context replaced; in ms.
+    /// A handler on a g-core that has gone on to no further record for so long is given up, and its context's thread
+    /// replaced, unless the handler has a limit of its own; in ms.
     pub stuck_after_ms: u32,
-    /// Share of a core's time from which on handlers that allow it are sampled; in %.
-    pub shed_at_percent: u32,
+    /// How long runnable batches may wait for a c-core before handlers that allow it are sampled; in µs. At a g-core a round
+    /// of its handlers is added.
+    pub shed_after_us: u32,
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     pub history_s: u32,
     /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the
@@ -187,7 +189,7 @@ impl Default for PlatformConfig {
             slice_us: 200,
             queue_batches: 256,
             stuck_after_ms: 1000,
-            shed_at_percent: 90,
+            shed_after_us: 250,
             history_s: 300,
             bandwidth_mbit_per_s: None,
             admit_subscriptions: true,

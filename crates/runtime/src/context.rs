@@ -6,34 +6,32 @@
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::Admission;
-use crate::attached::Attached;
-use crate::clock::Clock;
+use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
 use crate::handle::Command;
-use crate::late::Late;
 use crate::managers::handle::ControlRequest;
 use crate::morph::Morph;
-use crate::output::Payload;
-use crate::parked::PeerRef;
-use crate::peers::{Carrier, Peers};
+use crate::net::carrier::{Carrier, Wire};
+use crate::net::memory::Attached;
+use crate::net::payload::Payload;
+use crate::net::peers::{PeerRef, Peers, Publishing};
+use crate::net::sides::Remote;
 use crate::planner::Planner;
-use crate::remote::Remote;
 use crate::services::Services;
 use crate::streams::Streams;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::{Late, Subscription};
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
-use crossdock_mailbox::host::{Hold, HostInterface, Owner};
+use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Follows, Header, Kind, MAX_SUPER_BYTES};
+use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES};
 use slab::Slab;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
@@ -98,6 +96,21 @@ pub(crate) struct Parts {
     pub(crate) planner: Planner,
 }
 
+/// The parts of a context that a peer's carrier needs, beside all others.
+macro_rules! wire {
+    ($context:expr) => {
+        crate::net::carrier::Wire {
+            pool: &mut $context.pool,
+            host: &mut $context.host,
+            poller: &mut $context.poller,
+            device: &mut *$context.device,
+            counters: &mut $context.counters,
+            now_ns: $context.now_ns,
+        }
+    };
+}
+pub(crate) use wire;
+
 /// A context and everything it owns.
 pub(crate) struct Context {
     pub(crate) config: ContextConfig,
@@ -140,6 +153,10 @@ pub(crate) struct Context {
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
     commands: Receiver<Command>,
+    /// Whether it takes packets and clients: not before the kept handlers are restored.
+    is_open: bool,
+    /// Clients that came before that.
+    early: Vec<Command>,
     /// (deadline in ns, peer's key): one entry a session, at `armed_ns`; it may come up too early, never too late.
     pub(crate) timers: BTreeSet<(u64, usize)>,
     /// Buffers of the largest class.
@@ -203,6 +220,8 @@ impl Context {
             clock,
             poller,
             commands,
+            is_open: false,
+            early: Vec::new(),
             timers: BTreeSet::new(),
             large_buffers,
             idler,
@@ -212,15 +231,17 @@ impl Context {
 
     /// The loop, until a stop command or until its handles are gone.
     pub(crate) fn run(mut self) {
+        let mut turn_clock = TurnClock::start(self.clock.now_ns());
         loop {
             self.now_ns = self.clock.now_ns();
+            self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
             self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
             self.serve_late(false);
             self.resume_late();
             let (frames, taken) = (self.dock(), self.host.taken());
             let mut again = self.take_rings();
             self.look_after_stragglers();
-            self.take_answers();
+            self.services.take_answers(&mut wire!(self));
             self.serve_remote();
             again |= self.look_after_waiting();
             self.look_after_kept();
@@ -235,7 +256,7 @@ impl Context {
             again |= self.serve_handlers();
             self.host.collect_dropped();
             self.host.end_turn();
-            self.note_turn(frames > 0 || self.host.taken() != taken || again);
+            self.note_turn(frames > 0 || self.host.taken() != taken || again, &mut turn_clock);
             // A dock that was not full has nothing more now; should it have, the poller says so at once.
             if frames < FRAMES_A_TURN && !again && !self.morph.is_due {
                 self.idle();
@@ -244,8 +265,25 @@ impl Context {
         self.say_goodbye();
     }
 
+    /// Takes packets and clients from now on.
+    ///
+    /// # Errors
+    /// The kernel's: the socket cannot be watched.
+    pub(crate) fn open(&mut self) -> std::io::Result<()> {
+        if std::mem::replace(&mut self.is_open, true) {
+            return Ok(());
+        }
+        // Not before: packets that nobody takes would keep the context from sleeping.
+        self.device.as_fd().map_or(Ok(()), |fd| self.poller.add(fd, SOCKET))?;
+        std::mem::take(&mut self.early).into_iter().for_each(|command| self.answer(command));
+        Ok(())
+    }
+
     /// Takes the frames that have arrived.
     fn dock(&mut self) -> usize {
+        if !self.is_open {
+            return 0;
+        }
         let mut frames = std::mem::take(&mut self.scratch.frames);
         // An error here is the network's word on an earlier send; the device counts it and stays usable.
         let count = self.device.receive(&mut self.pool, &mut frames, FRAMES_A_TURN).unwrap_or(0);
@@ -312,7 +350,7 @@ impl Context {
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         for &key in &dirty {
-            if self.peers.get(key).is_some_and(|p| p.untaken_control_bytes(&self.host) > MAX_CONTROL_BYTES) {
+            if self.peers.get(key).is_some_and(|p| p.carrier().untaken_control_bytes(&self.host) > MAX_CONTROL_BYTES) {
                 let reason = format!("{MAX_CONTROL_BYTES} bytes of answers wait for you, and you take none");
                 self.remove_peer(key, "answers_not_taken", Some(Close { again: false, reason }));
             } else if !self.service_link(key) {
@@ -328,30 +366,9 @@ impl Context {
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let streams = &self.streams;
-        let blocked = |p: &crate::peers::Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
-        let blocked = peer.publishing.iter().any(blocked);
-        match &mut peer.carrier {
-            Carrier::Packets(_) if peer.is_paused => {}
-            Carrier::Packets(link) => {
-                link.session.receiver.control_consumed();
-                if !blocked {
-                    link.session.receiver.consumed_to(u64::MAX);
-                }
-            }
-            Carrier::Memory(attached) => {
-                let hold = match (attached.deferred.is_empty(), blocked) {
-                    (false, _) => Hold::All,
-                    (true, true) => Hold::Records,
-                    (true, false) => Hold::Nothing,
-                };
-                if std::mem::replace(&mut attached.hold, hold) != hold {
-                    self.host.hold(attached.client, hold);
-                }
-                if hold == Hold::Nothing {
-                    attached.held_packets = 0;
-                }
-            }
-        }
+        let is_blocked = |p: &Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
+        let is_blocked = peer.publishing.iter().any(is_blocked);
+        peer.carrier_mut().grant_credit(&mut wire!(self), is_blocked);
     }
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
@@ -360,20 +377,15 @@ impl Context {
         for subscription in peer.subscriptions.clone() {
             self.remove_subscription(subscription);
         }
-        let Some(peer) = self.peers.remove(key) else { return };
+        self.disarm(key);
+        let Some(mut peer) = self.peers.remove(key) else { return };
         self.close_all_remote(key);
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
         self.forget_asker(key);
         self.end_conversions(key);
-        match peer.carrier {
-            Carrier::Packets(link) => self.end_link(key, &link, close),
-            Carrier::Memory(attached) => {
-                self.counters.detach(why);
-                attached.end(&mut self.host, &mut self.poller, close);
-            }
-        }
+        peer.carrier_mut().end(&mut wire!(self), why, close);
         self.host.disown(Owner::Session(key as u32));
         self.tasks.prune(&self.host);
         self.tell_closed_sides();
@@ -392,10 +404,6 @@ impl Context {
         }
         if let Some(attached) = self.peers.attached_mut(key) {
             attached.leave(&mut self.host, &mut self.poller);
-        }
-        // What it did not take of its answers is no longer held against it.
-        if let Some(peer) = self.peers.get_mut(key) {
-            peer.control_bytes = 0;
         }
         self.tasks.prune(&self.host);
         self.tell_closed_sides();
@@ -429,6 +437,11 @@ impl Context {
         }
     }
 
+    /// The carrier of a peer's messages, with what it needs of the context.
+    pub(crate) fn carrier(&mut self, key: usize) -> Option<(&mut dyn Carrier, Wire<'_>)> {
+        Some((self.peers.get_mut(key)?.carrier_mut(), wire!(self)))
+    }
+
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
         self.tell_after(key, message, message.follows());
@@ -436,23 +449,10 @@ impl Context {
 
     /// The same, behind what it follows.
     pub(crate) fn tell_after(&mut self, key: usize, message: &ControlMessage, follows: Follows) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let payload = message.encode();
-        match &mut peer.carrier {
-            Carrier::Packets(link) => {
-                peer.control_bytes += payload.len() as u64;
-                Payload::Control(Rc::from(payload)).enqueue_control(&mut link.session, follows);
-            }
-            Carrier::Memory(attached) if attached.leaves => return,
-            Carrier::Memory(attached) => {
-                let header = Header { payload_bytes: payload.len() as u16, ..Header::new(Kind::Control, 0) };
-                let packet = [&header.to_bytes()[..], &payload].concat().into_boxed_slice();
-                peer.control_bytes += packet.len() as u64;
-                attached.send_control(&mut self.host, packet, follows);
-                if attached.is_late() {
-                    self.straggle(key);
-                }
-            }
+        let Some((carrier, mut wire)) = self.carrier(key) else { return };
+        carrier.send_control(&mut wire, &message.encode(), follows);
+        if carrier.is_behind() {
+            self.straggle(key);
         }
         self.peers.touch(key);
     }
@@ -463,6 +463,8 @@ impl Context {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                // There is one at most: the thread by which processes attach waits for the answer.
+                Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
                 Ok(command) => self.answer(command),
                 Err(TryRecvError::Empty) => break,
             }

@@ -1,18 +1,17 @@
 //! Classification and the service path: a frame becomes batches, a batch goes through the handlers of its stream's
 //! subscriptions to their outputs. The decoding of a message is done once, however many subscribe.
 
-use crate::context::Context;
+use crate::context::{Context, wire};
 use crate::counters::DropReason;
-use crate::drafts::DraftPacker;
 use crate::graph::run::{Outcome, process};
 use crate::managers::handle::ControlRequest;
 use crate::morph::Route;
-use crate::output::{Arrived, Packer, Payload};
-use crate::peers::{Carrier, Publishing};
+use crate::net::payload::{Arrived, Payload};
+use crate::net::peers::{Peer, Publishing};
+use crate::net::sink::SessionSink;
 use crate::streams::Stream;
 use crossdock_device::Frame;
-use crossdock_engine::{Handler, Sink};
-use crossdock_mailbox::{Batch, Buffer, Selection, Slice, Span};
+use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
@@ -20,9 +19,6 @@ use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice,
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// Bytes from which on a batch that passes whole leaves in its own buffer. The records of smaller batches are copied
-/// together with others, since a system call costs more than the copy.
-const WHOLE_BYTES: usize = 16 << 10;
 /// Shortest interval between two reports of dropped records to a subscriber, in ns.
 const TELL_INTERVAL_NS: u64 = 100_000_000;
 
@@ -252,62 +248,26 @@ impl Context {
     pub(crate) fn serve(&mut self, key: usize, batch: &Batch, stride: usize) -> bool {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
         let Some(peer) = self.peers.get_mut(subscription.peer) else { return false };
-        let (records, droppable) = (batch.len() as u64, subscription.is_droppable());
+        let (records, to) = (batch.len() as u64, subscription.recipient());
         subscription.records_in += records;
-        let was_open = subscription.opened_ns().is_some();
+        let was_open = subscription.output.opened_ns().is_some();
         let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
-        let Some((handler, output)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
+        let Some((handler, format)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
             self.counters.drop(DropReason::Unreadable, records);
             subscription.lose(records);
             return false;
         };
         let before = handler.counters().row_errors;
-        let (whole, taken, lost) = match &mut peer.carrier {
-            Carrier::Packets(link) => {
-                let mut packer = Packer {
-                    open: &mut subscription.open,
-                    pool: &mut self.pool,
-                    session: &mut link.session,
-                    counters: &mut self.counters,
-                    subscription: subscription.number,
-                    droppable,
-                    format: output,
-                    now_ns: self.now_ns,
-                    taken: 0,
-                    lost: 0,
-                };
-                let may_pass = batch.payload_bytes() >= WHOLE_BYTES && stride <= packer.session.packet_bytes();
-                let whole = run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, may_pass);
-                if whole == Some(true) {
-                    packer.flush();
-                }
-                (whole, packer.taken, packer.lost)
-            }
-            Carrier::Memory(attached) => {
-                let mut packer = DraftPacker {
-                    open: &mut subscription.draft,
-                    draft_bytes: &mut subscription.draft_bytes,
-                    attached,
-                    host: &mut self.host,
-                    counters: &mut self.counters,
-                    subscription: subscription.number,
-                    droppable,
-                    format: output,
-                    now_ns: self.now_ns,
-                    taken: 0,
-                    lost: 0,
-                };
-                let whole = run(&mut **handler, batch, &mut self.scratch.selection, &mut packer, true);
-                if whole == Some(true) {
-                    for (index, slice) in batch.slices.iter().enumerate() {
-                        packer.push_all(batch.slice(index), slice.records as u16);
-                    }
-                }
-                (whole.map(|_| false), packer.taken, packer.lost)
-            }
+        let mut sink = SessionSink::new(&mut subscription.output, peer.carrier_mut(), wire!(self), to, format);
+        self.scratch.selection.select_all(batch.len());
+        let whole = match process(&mut **handler, batch, &mut self.scratch.selection, &mut sink) {
+            Outcome::Whole => Some(sink.take_whole(batch, stride)),
+            Outcome::Made => Some(false),
+            Outcome::Panicked => None,
         };
+        let (taken, lost) = (sink.taken, sink.lost);
         let errors = if whole.is_some() { handler.counters().row_errors - before } else { 0 };
-        if !was_open && subscription.opened_ns().is_some() {
+        if !was_open && subscription.output.opened_ns().is_some() {
             self.scratch.opened.push(key);
         }
         self.note_served(key, taken, lost, errors);
@@ -357,9 +317,7 @@ impl Context {
         subscription.records_out += batch.len() as u64;
         self.counters.records_out += batch.len() as u64;
         self.counters.batches_whole += 1;
-        let droppable = subscription.is_droppable();
-        Payload::Whole { batch: Rc::clone(batch), stride, subscription: subscription.number, droppable }
-            .enqueue(&mut link.session);
+        Payload::Whole { batch: Rc::clone(batch), stride, to: subscription.recipient() }.enqueue(&mut link.session);
         self.peers.touch(subscription.peer);
     }
 
@@ -369,7 +327,7 @@ impl Context {
         let mut opened = std::mem::take(&mut self.scratch.opened);
         opened.retain(|&key| {
             let Some(subscription) = self.subscriptions.get(key) else { return false };
-            let Some(opened_ns) = subscription.opened_ns() else { return false };
+            let Some(opened_ns) = subscription.output.opened_ns() else { return false };
             if self.now_ns < opened_ns.saturating_add(linger_ns) {
                 return true;
             }
@@ -384,13 +342,18 @@ impl Context {
         !self.scratch.opened.is_empty()
     }
 
-    /// The open super-packet of a subscription joins its queue.
+    /// The open packet of a subscription joins its queue.
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let Some(open) = subscription.open.take() else { return self.flush_draft(key) };
-        let Some(link) = self.peers.link_mut(subscription.peer) else { return };
-        open.enqueue(&mut self.pool, &mut link.session, subscription.number, subscription.is_droppable());
-        self.peers.touch(subscription.peer);
+        let (peer, to) = (subscription.peer, subscription.recipient());
+        let Some(carrier) = self.peers.get_mut(peer).map(Peer::carrier_mut) else { return };
+        if !subscription.output.flush(carrier, &mut wire!(self), to) {
+            return;
+        }
+        if carrier.is_behind() {
+            self.straggle(peer);
+        }
+        self.peers.touch(peer);
     }
 
     /// Reports to a subscriber the records that it has lost since the last report.
@@ -398,7 +361,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
         let waits = self.now_ns < subscription.told_ns + TELL_INTERVAL_NS
-            || self.peers.get(subscription.peer).is_none_or(|p| p.untaken_control_bytes(&self.host) > 0);
+            || self.peers.get(subscription.peer).is_none_or(|p| p.carrier().untaken_control_bytes(&self.host) > 0);
         if subscription.untold == 0 || (waits && !now) {
             return;
         }
@@ -422,26 +385,6 @@ impl Context {
             self.workspace.spares.keep(batch);
         }
     }
-}
-
-/// Runs a handler over a batch, its results into `sink`; whether the batch is to leave whole instead, which `may_pass`
-/// allows. Nothing if the handler panicked.
-#[inline]
-fn run(
-    handler: &mut dyn Handler,
-    batch: &Batch,
-    selection: &mut Selection,
-    sink: &mut impl Sink,
-    may_pass: bool,
-) -> Option<bool> {
-    selection.select_all(batch.len());
-    match process(handler, batch, selection, sink) {
-        Outcome::Whole if may_pass => return Some(true),
-        Outcome::Whole => selection.iter().for_each(|index| sink.push(batch.record(index))),
-        Outcome::Made => {}
-        Outcome::Panicked => return None,
-    }
-    Some(false)
 }
 
 /// Counts a stream's records, and keeps a sample of them.
@@ -498,49 +441,5 @@ pub(crate) fn reason(error: PacketError) -> DropReason {
         PacketError::Kind(_) => DropReason::PacketKind,
         PacketError::Length { .. } => DropReason::PacketLength,
         PacketError::Payload(_) => DropReason::PacketPayload,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crossdock_engine::{HandlerCounters, Verdict};
-
-    /// Lets pass what it is made for, or panics.
-    struct Passing {
-        verdict: Option<Verdict>,
-    }
-
-    impl Handler for Passing {
-        fn process(&mut self, batch: &Batch, _: &mut Selection, out: &mut dyn Sink) -> Verdict {
-            let Some(verdict) = self.verdict else {
-                out.push(batch.record(0));
-                // Without what a panic prints.
-                std::panic::resume_unwind(Box::new("as the test wants"))
-            };
-            verdict
-        }
-
-        fn counters(&self) -> HandlerCounters {
-            HandlerCounters::default()
-        }
-    }
-
-    #[test]
-    fn a_query_that_panics_is_reported_and_ends_nothing_else() {
-        let mut pool = crossdock_mailbox::Pool::new(crossdock_mailbox::PoolConfig::default()).unwrap();
-        let mut batch = Batch::new();
-        batch.push_buffer(pool.alloc(16).unwrap().freeze()).unwrap();
-        batch.push_slice(Slice { buffer: 0, start: 0, len: 16, records: 2 }).unwrap();
-        batch.records.extend([0, 8].map(|start| Span { slice: 0, start, len: 8 }));
-        let ran = |verdict, may_pass| {
-            let mut sink: Vec<Vec<u8>> = Vec::new();
-            let ran = run(&mut Passing { verdict }, &batch, &mut Selection::default(), &mut sink, may_pass);
-            (ran, sink.len())
-        };
-        assert_eq!(ran(Some(Verdict::Forward), true), (Some(true), 0));
-        assert_eq!(ran(Some(Verdict::Forward), false), (Some(false), 2));
-        assert_eq!(ran(Some(Verdict::Drop), true), (Some(false), 0));
-        assert_eq!(ran(None, true), (None, 1));
     }
 }

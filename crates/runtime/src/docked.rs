@@ -2,9 +2,10 @@
 //! subscriptions. Also the managers' requests to this context other than changes of its table.
 
 use crate::announcing::Plans;
+use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::graph::Delivered;
-use crate::requests::{fits_a_packet, refuse};
+use crate::refusal::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
 
@@ -16,7 +17,7 @@ pub(crate) struct StreamFacts {
     pub(crate) name: String,
     /// Its formats, newest last, each with some of its latest records.
     pub(crate) formats: Vec<(Format, Vec<u8>)>,
-    /// The most records a second so far.
+    /// The highest rate of the last minute.
     pub(crate) peak_msgs_per_s: u64,
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
@@ -49,7 +50,7 @@ impl Context {
                 // Credit that was kept back goes out now: nothing else may come that would take it along.
                 self.service_peers();
             }
-            return more || changed || has_turned;
+            return more || changed || has_turned || self.graph.is_changing();
         }
         self.flush_opened(self.idler.is_heavy(self.now_ns));
         self.service_peers();
@@ -81,15 +82,18 @@ impl Context {
         any
     }
 
-    /// Counts a turn, and the time that it took if it was busy.
-    pub(crate) fn note_turn(&mut self, was_busy: bool) {
+    /// Counts a turn, and the processor time that it took if it was busy.
+    pub(crate) fn note_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
         self.counters.turns += 1;
         self.graph.gauges.turns.add(1);
+        let end_ns = self.clock.now_ns();
+        let (busy_ns, away_ns) = turn_clock.end(end_ns);
+        self.graph.note_away(end_ns, away_ns);
         if !was_busy {
             return;
         }
         self.counters.busy_turns += 1;
-        self.graph.gauges.busy_ns.add(self.clock.now_ns().saturating_sub(self.now_ns));
+        self.graph.gauges.busy_ns.add(busy_ns);
         let device = self.device.counters();
         self.graph.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if self.counters.busy_turns.is_multiple_of(256) {
@@ -139,7 +143,7 @@ impl Context {
             number: key as u32,
             name: stream.name.clone(),
             formats: stream.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
-            peak_msgs_per_s: stream.peak.msgs_per_s(),
+            peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
             records_in: stream.records_in,
             bytes_in: stream.bytes_in,
             batches_in: stream.batches_in,

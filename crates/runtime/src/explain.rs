@@ -3,18 +3,18 @@
 use crate::Overflow;
 use crate::announcing::Plans;
 use crate::context::Context;
+use crate::estimate::estimate;
 use crate::handle::{Command, ExplainError, KeptConversion};
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::managers::queries::handler_of;
-use crate::managers::workbench::{PAUSE, Workbench};
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::{Stream, StreamFormat};
 use crate::subscriptions::narrowed_to;
 use crossdock_control::conversions::Owner as ConversionOwner;
-use crossdock_engine::{Effort, Handler, SelectHandler, measure};
+use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::registry::Stream as RegisteredStream;
 use crossdock_format::{Format, FormatId, ReadCost};
 use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
@@ -82,6 +82,7 @@ impl Context {
                 }
             }
             Command::Run(work) => work(self),
+            Command::Open(to) => drop(to.send(self.open())),
             Command::Stop => {}
         }
     }
@@ -104,7 +105,7 @@ impl Context {
                 .unwrap_or_default()
                 .to_string(),
             made_by: stream.made_by.as_deref().map(str::to_owned),
-            peak_msgs_per_s: stream.peak.msgs_per_s(),
+            peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
             blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
         }
     }
@@ -157,7 +158,7 @@ impl Context {
                 records_out: s.records_out,
                 row_errors: s.row_errors,
                 dropped: s.dropped,
-                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.backlog_bytes(&self.host)),
+                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.carrier().backlog_bytes(&self.host)),
                 queue_bytes: self.queue_bytes,
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
@@ -257,8 +258,8 @@ impl Context {
             format,
             targets,
             sample,
-            records_per_batch: stream.records_per_batch().round() as usize,
-            rate_msgs_per_s: stream.peak.msgs_per_s(),
+            records_per_batch: stream.records_per_batch(),
+            rate_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
     }
@@ -288,7 +289,7 @@ pub(crate) struct Explained {
     /// The formats that are accepted; any when empty.
     pub(crate) targets: Vec<Format>,
     sample: Vec<u8>,
-    records_per_batch: usize,
+    records_per_batch: f64,
     rate_msgs_per_s: u64,
     headroom_ns_per_s: Option<u64>,
 }
@@ -336,14 +337,12 @@ impl Explained {
         }
         let format = program.input.clone();
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
-        if let Some(measured) =
-            measure(Effort::FULL, &mut make, Some(&mut Workbench::new(PAUSE)), &format, &sample, records_per_batch)
-        {
-            info.sample_records = measured.records;
-            let ns = measured.ns_of_batch(records_per_batch as f64) / records_per_batch as f64;
+        if let Some(cost) = estimate(&mut make, &format, &sample, records_per_batch) {
+            info.sample_records = cost.sample_messages;
+            let ns = cost.ns_of_message();
             info.ns_per_record = Some(ns);
             info.load_ns_per_s = Some((ns * rate_msgs_per_s as f64) as u64);
-            info.selectivity = Some(measured.out_records_per_record);
+            info.selectivity = Some(cost.messages_out_per_message);
         }
         info
     }

@@ -4,7 +4,7 @@ use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
 use crate::clock::Clock;
 use crate::config::{ContextConfig, PlatformConfig};
-use crate::context::{Context, Parts, SOCKET};
+use crate::context::{Context, Parts};
 use crate::explain::Explained;
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
@@ -83,6 +83,8 @@ pub(crate) enum Command {
     Detach(ClientKey),
     /// From the managers: something short to be done between two batches.
     Run(Box<dyn FnOnce(&mut Context) + Send>),
+    /// Takes packets and clients from now on.
+    Open(oneshot::Sender<io::Result<()>>),
     Stop,
 }
 
@@ -222,19 +224,23 @@ struct Shared {
 }
 
 impl ContextHandle {
-    /// Opens the socket, makes the buffers and starts the context's thread.
+    /// Opens the socket, makes the buffers and starts the context's thread; it takes packets when this returns.
     ///
     /// # Errors
     /// What could not be had, and what would mend it.
     pub fn start(config: ContextConfig) -> Result<ContextHandle, StartError> {
-        ContextHandle::start_with(config, PassedSockets::default())
+        let context = ContextHandle::prepare(config, PassedSockets::default())?;
+        context.open()?;
+        Ok(context)
     }
 
-    /// The same with sockets that are open already; each is used in place of the address that is configured for it.
+    /// The same without taking packets and clients before [`ContextHandle::open`]: they wait in their sockets while
+    /// handlers, streams and mailboxes are declared. A socket that is passed is used in place of the configured
+    /// address.
     ///
     /// # Errors
     /// What could not be had, and what would mend it.
-    pub fn start_with(mut config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
+    pub fn prepare(mut config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
         let system = |what| move |source| StartError::System { what, source };
         let (device, poller) = open(&config, passed.udp)?;
         let udp = device.info();
@@ -303,6 +309,17 @@ impl ContextHandle {
             complaints,
         };
         Ok(ContextHandle { shared: Arc::new(shared) })
+    }
+
+    /// Waits until the kept handlers are restored, then takes packets and clients: every record that is acknowledged
+    /// reaches the handlers of its stream.
+    ///
+    /// # Errors
+    /// The system's, or the context has stopped.
+    pub fn open(&self) -> Result<(), StartError> {
+        let system = |source| StartError::System { what: "the socket cannot be watched", source };
+        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask(Command::Open));
+        opened.map_err(|stopped| system(io::Error::other(stopped)))?.map_err(system)
     }
 
     /// The address it receives on.
@@ -577,7 +594,7 @@ fn attach(
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
-/// The socket, and what wakes the context when something comes to it.
+/// The socket, and the poller that watches it once the context takes packets.
 fn open(config: &ContextConfig, passed: Option<UdpSocket>) -> Result<(Box<UdpDevice>, Poller), StartError> {
     let addr = passed.as_ref().and_then(|passed| passed.local_addr().ok()).unwrap_or(config.listen);
     let device = match passed {
@@ -585,11 +602,7 @@ fn open(config: &ContextConfig, passed: Option<UdpSocket>) -> Result<(Box<UdpDev
         None => UdpDevice::bind(addr, udp_options(config)),
     };
     let device = device.map_err(|source| StartError::Bind { addr, source })?;
-    let opened = Poller::new().and_then(|mut poller| {
-        device.as_fd().map_or(Ok(()), |fd| poller.add(fd, SOCKET))?;
-        Ok(poller)
-    });
-    let poller = opened.map_err(|source| StartError::System { what: "epoll", source })?;
+    let poller = Poller::new().map_err(|source| StartError::System { what: "epoll", source })?;
     Ok((Box::new(device), poller))
 }
 

@@ -3,28 +3,16 @@
 
 use crate::context::{Context, SPARE_BUFFERS};
 use crate::morph::Route;
-use crate::peers::Carrier;
+use crate::subscriptions::Late;
 use crossdock_mailbox::Batch;
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice};
-use std::collections::VecDeque;
-
-/// A batch that some of its stream's subscriptions have still to see.
-pub(crate) struct Late {
-    batch: Batch,
-    stream: usize,
-    /// Their keys, in order.
-    subscriptions: VecDeque<usize>,
-    /// Publishers that the stream still has, if one stopped since: reported after the batch to the subscriptions that
-    /// wait.
-    end_pending: Option<u32>,
-}
 
 impl Context {
     /// Whether a subscription has to wait for buffers. Those of attached processes need none.
     #[inline]
     pub(crate) fn must_wait(&mut self, key: usize) -> bool {
         let peer = self.subscriptions.get(key).and_then(|subscription| self.peers.get(subscription.peer));
-        let needs_buffers = peer.is_some_and(|peer| matches!(peer.carrier, Carrier::Packets(_)));
+        let needs_buffers = peer.is_some_and(|peer| peer.carrier().takes_buffers());
         needs_buffers && !self.pool.has_free(MAX_SUPER_BYTES, (SPARE_BUFFERS / 2).min(self.large_buffers / 16))
     }
 

@@ -5,14 +5,13 @@
 //! handed on by reference, and its payload is neither read nor copied. For all other subscribers it is copied once,
 //! into a buffer of the context's own, and is then processed like a packet from the network.
 
-use crate::attached::{Attached, Label, Outgoing};
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::dispatch::reason;
-use crate::drafts::shrink;
 use crate::morph::Route;
-use crate::peers::Carrier;
-use crossdock_mailbox::host::{ClientKey, Hold, Message, Prepared, SESSION_GRANTS};
+use crate::net::carrier::Carrier;
+use crate::net::memory::Attached;
+use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind};
@@ -37,8 +36,11 @@ impl Context {
         let client = self.host.admit(prepared, self.now_ns).map_err(|error| error.to_string())?;
         match Attached::new(&self.host, client, &mut self.poller) {
             Ok(attached) => {
-                self.peers.insert_attached(attached);
-                self.host.limit_session(client, self.queue_bytes / 2);
+                let key = self.peers.insert_attached(attached);
+                let queue_bytes = self.queue_bytes;
+                if let Some((carrier, mut wire)) = self.carrier(key) {
+                    carrier.bound_queue(&mut wire, queue_bytes);
+                }
                 Ok(client)
             }
             Err(error) => {
@@ -103,20 +105,16 @@ impl Context {
 
     /// Records of a stream; gives the message back if the context has no buffers for it now.
     fn take_published(&mut self, key: usize, header: Header, message: Message) -> Option<Message> {
-        let found = self.peers.get(key).and_then(|peer| match &peer.carrier {
-            Carrier::Memory(attached) => {
-                let numbered =
-                    peer.publishing.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format);
-                numbered.map(|p| (attached.client, p.stream))
-            }
-            Carrier::Packets(_) => None,
-        });
-        let Some((client, stream)) = found else {
+        let publishing = self.peers.get(key).map(|peer| &peer.publishing);
+        let announced = publishing
+            .and_then(|all| all.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format));
+        let stream = announced.map(|p| p.stream);
+        let Some((client, stream)) = self.peers.attached(key).map(|attached| attached.client).zip(stream) else {
             self.counters.drop(DropReason::Unannounced, 1);
             self.host.free(message);
             return None;
         };
-        if self.is_beyond_grants(key) {
+        if self.peers.attached(key).is_some_and(Attached::is_beyond_grants) {
             self.counters.drop(DropReason::BeyondCredit, 1);
             self.host.free(message);
             let reason = "records were put into buffers that were granted for control".to_owned();
@@ -126,18 +124,11 @@ impl Context {
         self.idler.arrived(self.now_ns, message.len());
         let left = self.distribute(Published { peer: key, client, header, stream, message });
         if left.is_none()
-            && let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.hold != Hold::Nothing)
+            && let Some(attached) = self.peers.attached_mut(key)
         {
-            attached.held_packets += 1;
+            attached.note_taken();
         }
         left
-    }
-
-    /// Whether a client puts more records than it can have had buffers for when those were withheld: twice as many as are
-    /// granted ahead, since those that wait here count too.
-    fn is_beyond_grants(&mut self, key: usize) -> bool {
-        let attached = self.peers.attached_mut(key);
-        attached.is_some_and(|a| a.hold != Hold::Nothing && a.held_packets >= 2 * SESSION_GRANTS)
     }
 
     /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for
@@ -206,10 +197,8 @@ impl Context {
         if !takes_all || subscription.way(format) != Route::Direct {
             return false;
         }
-        match self.peers.get(subscription.peer).map(|peer| &peer.carrier) {
-            Some(Carrier::Memory(attached)) => self.host.share_domain(attached.client, publisher),
-            _ => false,
-        }
+        let subscriber = self.peers.attached(subscription.peer);
+        subscriber.is_some_and(|attached| self.host.share_domain(attached.client, publisher))
     }
 
     /// Hands a message on by reference.
@@ -222,13 +211,7 @@ impl Context {
         subscription.records_out += records;
         self.counters.records_out += records;
         self.counters.batches_whole += 1;
-        let label = Label {
-            subscription: subscription.number as u16,
-            records: header.records.into(),
-            droppable: subscription.is_droppable(),
-        };
-        let shared = self.host.share(message);
-        attached.send(&mut self.host, Outgoing::InPlace(shared, label));
+        attached.pass(&mut self.host, message, subscription.recipient(), header.records);
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to the handlers of the
@@ -268,13 +251,13 @@ impl Context {
         }
     }
 
-    /// Notes a peer that has to be served each turn until it has caught up.
-    pub(crate) fn straggle(&mut self, key: usize) {
-        if let Some(attached) = self.peers.attached_mut(key)
-            && !std::mem::replace(&mut attached.straggles, true)
-        {
+    /// Notes an attached peer that has to be served each turn until it has caught up. Whether the peer is one.
+    pub(crate) fn straggle(&mut self, key: usize) -> bool {
+        let Some(attached) = self.peers.attached_mut(key) else { return false };
+        if !std::mem::replace(&mut attached.straggles, true) {
             self.stragglers.push(key);
         }
+        true
     }
 
     /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that
@@ -313,36 +296,16 @@ impl Context {
             break;
         }
         let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
-        let has_left = |attached: &mut Attached| attached.leaves && attached.deferred.is_empty();
-        if !is_paused && self.peers.attached_mut(key).is_some_and(has_left) {
+        let has_left = |attached: &Attached| attached.leaves() && attached.deferred.is_empty();
+        if !is_paused && self.peers.attached(key).is_some_and(has_left) {
             self.remove_peer(key, "gone", None);
             return false;
         }
         self.grant_credit(key);
         self.check_peer_queue(key);
-        let Some(peer) = self.peers.get_mut(key) else { return false };
-        let full = peer.full;
-        match &mut peer.carrier {
-            Carrier::Memory(attached) if attached.straggles => {
-                attached.straggles = full || attached.is_late() || !attached.deferred.is_empty();
-                attached.straggles
-            }
-            _ => false,
-        }
-    }
-
-    /// Sends the open draft of an attached subscriber.
-    pub(crate) fn flush_draft(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let (peer, droppable) = (subscription.peer, subscription.is_droppable());
-        if let Some(open) = subscription.draft.take()
-            && let Some(attached) = self.peers.attached_mut(peer)
-        {
-            shrink(&mut subscription.draft_bytes, &open);
-            open.send(attached, &mut self.host, subscription.number, droppable);
-            if attached.is_late() {
-                self.straggle(peer);
-            }
-        }
+        let is_full = self.peers.get(key).is_some_and(|peer| peer.full);
+        let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.straggles) else { return false };
+        attached.straggles = is_full || attached.is_behind() || !attached.deferred.is_empty();
+        attached.straggles
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::context::Context;
 use crate::info::MailboxInfo;
-use crate::peers::Carrier;
-use crate::requests::refuse;
+use crate::refusal::refuse;
 use crate::tasks::TaskError;
 use crossdock_mailbox::host::{self, HostError, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
@@ -59,12 +58,7 @@ impl Context {
             }
             Request::OpenMailbox { id, name, side, message_bytes, ahead } => {
                 let options = PortOptions { message_bytes, ahead };
-                let opened = match self.peers.get(key).map(|peer| &peer.carrier) {
-                    Some(Carrier::Memory(_)) => self.open_attached(key, id, &name, side, options),
-                    Some(Carrier::Packets(_)) => self.open_remote(key, id, &name, side, ahead),
-                    None => return None,
-                };
-                return Some(match opened {
+                return Some(match self.open_mailbox(key, id, &name, side, options) {
                     Ok(reply) => reply.into(),
                     Err(refusal) => Reply::Refused { id, refusal }.into(),
                 });
@@ -96,11 +90,8 @@ impl Context {
 
     /// Whom the mailboxes that a peer makes go with.
     fn owner_of(&self, key: usize) -> Result<Owner, Refusal> {
-        match self.peers.get(key).map(|peer| &peer.carrier) {
-            Some(Carrier::Memory(attached)) => Ok(Owner::Client(attached.client.number())),
-            Some(Carrier::Packets(_)) => Ok(Owner::Session(key as u32)),
-            None => Err(refuse(RefusalCode::State, "the session has ended")),
-        }
+        let owner = self.peers.get(key).map(|peer| peer.carrier().owner(key));
+        owner.ok_or_else(|| refuse(RefusalCode::State, "the session has ended"))
     }
 
     fn create_mailbox(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<(), Refusal> {
@@ -114,7 +105,7 @@ impl Context {
         Ok(())
     }
 
-    fn open_attached(
+    fn open_mailbox(
         &mut self,
         key: usize,
         id: u32,
@@ -125,19 +116,20 @@ impl Context {
         if side == Side::Read {
             self.refuse_second_reader(name)?;
         }
-        let client = match self.peers.attached_mut(key) {
-            Some(attached) => attached.client,
-            None => return Err(refusal(&HostError::Gone)),
+        let ahead = options.ahead;
+        let Some((carrier, mut wire)) = self.carrier(key) else { return Err(refusal(&HostError::Gone)) };
+        let Some(opened) = carrier.open_port(&mut wire, name, side_of(side), options) else {
+            return self.open_remote(key, id, name, side, ahead);
         };
-        let opened = self.host.open(client, name, side_of(side), options).map_err(|error| refusal(&error))?;
+        let opened = opened.map_err(|error| refusal(&error))?;
         let implementation = implementation_of(opened.implementation);
         Ok(Reply::MailboxOpened { id, number: opened.number, port: opened.port, implementation, ahead: None })
     }
 
     fn close_mailbox(&mut self, key: usize, number: u16) -> Result<(), Refusal> {
         let not_open = || refuse(RefusalCode::State, format!("this session has no mailbox open under number {number}"));
-        let closed = match self.peers.attached_mut(key) {
-            Some(attached) => self.host.close(attached.client, number).is_ok(),
+        let closed = match self.carrier(key).and_then(|(carrier, mut wire)| carrier.close_port(&mut wire, number)) {
+            Some(closed) => closed,
             None => self.close_remote(key, number),
         };
         if closed { Ok(()) } else { Err(not_open()) }

@@ -1,41 +1,15 @@
 //! Packets that a peer sends while one of its requests is with the planner: they wait, in order, until the answer is
 //! there. So a session's requests take effect in the order in which they were sent, and so do its records.
 //!
-//! A session over packets can have at most its credit waiting, for data and for control, since neither is renewed meanwhile. An attached
-//! client's packets stay in its own memory, and it gets no new buffers.
+//! A session over packets can have at most its credit waiting, for data and for control: neither is renewed once a packet
+//! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::Context;
 use crate::dispatch::Data;
-use crossdock_mailbox::Buffer;
+use crate::net::payload::Parked;
+use crate::net::peers::PeerRef;
+use crossdock_transport::Kind;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{Header, Kind};
-
-/// Something that waits. What an attached client sends waits in its own list.
-#[derive(Debug)]
-pub(crate) enum Parked {
-    /// A run of packets, in order.
-    Packets {
-        /// The buffer that holds them.
-        buffer: Buffer,
-        /// The first one's header.
-        header: Header,
-        /// Their payloads.
-        spans: Vec<PayloadSpan>,
-        /// The distance from one to the next.
-        stride: usize,
-    },
-    /// The session's end, and why.
-    End(&'static str),
-}
-
-/// A peer as the planner knows it, which may have gone meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PeerRef {
-    /// Its key.
-    pub(crate) key: usize,
-    /// Distinguishes it from earlier and later peers with the same key.
-    pub(crate) serial: u64,
-}
 
 impl Context {
     /// From here on the peer's packets wait.
@@ -51,19 +25,18 @@ impl Context {
     }
 
     /// Whether a peer has gone and only records that it had put before remain; nothing can be sent to it any more.
-    pub(crate) fn leaves(&mut self, key: usize) -> bool {
-        self.peers.attached_mut(key).is_some_and(|attached| attached.leaves)
+    pub(crate) fn leaves(&self, key: usize) -> bool {
+        self.peers.get(key).is_some_and(|peer| peer.carrier().leaves())
     }
 
     /// Takes what a peer has sent since it was paused, up to the next request that pauses it.
     pub(crate) fn resume(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         peer.is_paused = false;
-        if self.peers.attached_mut(key).is_some() {
-            self.straggle(key);
+        if self.straggle(key) {
             return self.look_after_stragglers();
         }
-        while let Some(parked) = self.peers.get_mut(key).filter(|p| !p.is_paused).and_then(|p| p.parked.pop_front()) {
+        while let Some(parked) = self.next_parked(key) {
             match parked {
                 Parked::Packets { ref header, .. } if header.kind == Kind::Data && self.late.is_some() => {
                     return self.resume_later(key, parked);
@@ -78,11 +51,19 @@ impl Context {
         self.peers.touch(key);
     }
 
+    /// The next packets that wait of a session which is not paused.
+    fn next_parked(&mut self, key: usize) -> Option<Parked> {
+        if self.peers.get(key)?.is_paused {
+            return None;
+        }
+        self.peers.link_mut(key)?.parked.pop_front()
+    }
+
     /// A batch waits for buffers now: a peer that has more stays paused until it has them.
     #[cold]
     fn resume_later(&mut self, key: usize, parked: Parked) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        peer.parked.push_front(parked);
+        let Some(link) = self.peers.link_mut(key) else { return };
+        link.parked.push_front(parked);
         if let Some(peer) = self.pause(key) {
             self.unresumed.push(peer);
         }
@@ -102,18 +83,19 @@ impl Context {
 
     /// Packets of a peer that is paused wait behind those that wait already.
     pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let Some(link) = self.peers.link_mut(key) else { return };
         let Data { buffer, header, stride, .. } = data;
         let (buffer, spans) = (buffer.clone(), spans.to_vec());
-        peer.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
+        link.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
     }
 
     /// A session over packets has ended: at once, or behind what waits.
     pub(crate) fn end_session(&mut self, key: usize, why: &'static str) {
-        match self.peers.get_mut(key).filter(|peer| peer.is_paused) {
+        let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
+        match self.peers.link_mut(key).filter(|_| is_paused) {
             None => self.remove_peer(key, why, None),
-            Some(peer) if matches!(peer.parked.back(), Some(Parked::End(_))) => {}
-            Some(peer) => peer.parked.push_back(Parked::End(why)),
+            Some(link) if matches!(link.parked.back(), Some(Parked::End(_))) => {}
+            Some(link) => link.parked.push_back(Parked::End(why)),
         }
     }
 }

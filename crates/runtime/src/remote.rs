@@ -1,68 +1,21 @@
 //! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit,
 //! so that a full mailbox or a slow reader holds up nothing else of its session.
 
-use crate::context::{Context, SPARE_BUFFERS};
+use crate::context::{Context, SPARE_BUFFERS, wire};
 use crate::counters::DropReason;
 use crate::mailboxes::implementation_of;
-use crate::output::Payload;
-use crate::requests::refuse;
-use crossdock_mailbox::host::{HostInterface, Implementation, MailboxKey, Message};
+use crate::net::sides::{RemoteSide, Waiting};
+use crate::refusal::refuse;
+use crossdock_mailbox::host::{Implementation, MailboxKey};
 use crossdock_transport::control::{Refusal, RefusalCode, Side};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply};
+use crossdock_transport::{Notice, Reply};
 use std::collections::VecDeque;
 
 /// Sides of mailboxes that one session may have open.
 const MAX_SIDES: usize = 256;
 /// Messages that a remote writer may put ahead: the default, and the most. So many of 64 KiB may wait for memory.
 const AHEAD: (u32, u32) = (16, 64);
-
-/// One side of a mailbox that a session over packets has open.
-struct RemoteSide {
-    /// Key of its peer.
-    peer: usize,
-    /// The session's number for it.
-    number: u16,
-    mailbox: MailboxKey,
-    side: Side,
-    /// Of a writer: messages that it may put. Of a reader: messages that it takes, however many it says.
-    credit: u64,
-    /// Of a writer: the most that it may put ahead.
-    ahead: u64,
-    /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while
-    /// there is no buffer to send it in.
-    waiting: VecDeque<Waiting>,
-}
-
-/// A message that waits for memory.
-enum Waiting {
-    Put(Box<[u8]>),
-    Got(Message),
-}
-
-/// All sides that sessions over packets have open.
-#[derive(Default)]
-pub(crate) struct Remote {
-    sides: Vec<RemoteSide>,
-}
-
-impl Remote {
-    #[inline]
-    fn find(&mut self, peer: usize, number: u16) -> Option<&mut RemoteSide> {
-        self.sides.iter_mut().find(|side| side.peer == peer && side.number == number)
-    }
-}
-
-impl RemoteSide {
-    /// Ends it: a message that it had got and not sent goes with it.
-    fn end(self, host: &mut HostInterface) {
-        for waiting in self.waiting {
-            if let Waiting::Got(message) = waiting {
-                host.free(message);
-            }
-        }
-    }
-}
 
 impl Context {
     /// Opens a side of a mailbox for a session over packets.
@@ -170,7 +123,7 @@ impl Context {
         }
         side.credit -= 1;
         side.waiting.push_back(Waiting::Put(payload.into()));
-        serve_writer(side, &mut self.host);
+        side.serve_writer(&mut self.host);
         self.replenish_writers();
     }
 
@@ -182,7 +135,7 @@ impl Context {
         self.tell_closed_sides();
         for index in 0..self.remote.sides.len() {
             match self.remote.sides[index].side {
-                Side::Write => serve_writer(&mut self.remote.sides[index], &mut self.host),
+                Side::Write => self.remote.sides[index].serve_writer(&mut self.host),
                 Side::Read => self.serve_reader(index),
             }
         }
@@ -210,46 +163,30 @@ impl Context {
         let Some(side) = self.remote.sides.get_mut(index) else { return };
         let peer = side.peer;
         let Some(link) = self.peers.link_mut(peer) else { return };
+        let mut wire = wire!(self);
+        let spare = SPARE_BUFFERS.min(self.large_buffers / 4);
         let mut sent = false;
         while side.credit > 0 && link.session.sender.backlog_bytes() < self.config.queue_bytes {
             let message = match side.waiting.pop_front() {
                 Some(Waiting::Got(message)) => message,
-                _ => match self.host.get(side.mailbox) {
+                _ => match wire.host.get(side.mailbox) {
                     Some(message) => message,
                     None => break,
                 },
             };
-            let len = message.len();
-            if HEADER_BYTES + len > MAX_SUPER_BYTES {
-                self.counters.drop(DropReason::TooLong, 1);
-                self.host.free(message);
-                continue;
+            match link.send_message(&mut wire, message, side.number, spare) {
+                Ok(is_queued) => {
+                    side.credit -= u64::from(is_queued);
+                    sent |= is_queued;
+                }
+                Err(message) => {
+                    side.waiting.push_front(Waiting::Got(message));
+                    break;
+                }
             }
-            // A reader that takes nothing must not hold what acks arrive in.
-            let has_room = self.pool.has_free(MAX_SUPER_BYTES, SPARE_BUFFERS.min(self.large_buffers / 4));
-            let Some(mut buffer) = has_room.then(|| self.pool.alloc(len)).flatten() else {
-                side.waiting.push_front(Waiting::Got(message));
-                break;
-            };
-            self.host.read(&message, 0, &mut buffer[..len]);
-            self.host.free(message);
-            side.credit -= 1;
-            Payload::Message { buffer: buffer.freeze(), len, number: side.number.into() }.enqueue(&mut link.session);
-            sent = true;
         }
         if sent {
             self.peers.touch(peer);
         }
-    }
-}
-
-/// Puts what waits into the mailbox, as far as there is memory for it.
-fn serve_writer(side: &mut RemoteSide, host: &mut HostInterface) {
-    while let Some(Waiting::Put(bytes)) = side.waiting.front() {
-        let Ok(mut draft) = host.begin_put(side.mailbox, bytes.len()) else { return };
-        draft.copy_from_slice(bytes);
-        let len = bytes.len();
-        side.waiting.pop_front();
-        host.put(side.mailbox, draft.finish(len));
     }
 }

@@ -2,42 +2,26 @@
 
 use crate::Overflow;
 use crate::announcing::Announcement;
-use crate::context::Context;
+use crate::context::{Context, wire};
 use crate::counters::DropReason;
 use crate::managers::handle::ControlRequest;
 use crate::managers::queries::handler_of;
 use crate::morph::{keeping::Asker, requests::Between};
-use crate::peers::Carrier;
+use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
 use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, Follows, HEADER_BYTES, MAX_SUPER_BYTES, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Reply, Request};
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
 
-/// A refusal with its message.
-pub(crate) fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
-    Refusal { code, message: message.into() }
-}
-
 /// The owner of a conversion that a peer names.
 fn owner(peer: usize, kept: bool) -> Owner {
     if kept { Owner::Kept } else { Owner::Session(peer as u64) }
-}
-
-/// Whether records of a format can be in a packet.
-pub(crate) fn fits_a_packet(format: &Format) -> Result<(), Refusal> {
-    let (bytes, most) = (format.fixed_bytes(), MAX_SUPER_BYTES - HEADER_BYTES);
-    if bytes <= most {
-        return Ok(());
-    }
-    let id = format.id();
-    let message = format!("records of format {id} take {bytes} bytes at least; a packet holds {most}");
-    Err(refuse(RefusalCode::Format, message))
 }
 
 impl Context {
@@ -173,10 +157,9 @@ impl Context {
         let share = large_bytes / 4 / (self.subscriptions.len().max(1) as u64);
         let queue_bytes = self.config.queue_bytes.min(share);
         if queue_bytes != std::mem::replace(&mut self.queue_bytes, queue_bytes) {
-            for (_, peer) in self.peers.iter() {
-                if let Carrier::Memory(attached) = &peer.carrier {
-                    self.host.limit_session(attached.client, queue_bytes / 2);
-                }
+            let mut wire = wire!(self);
+            for (_, peer) in self.peers.iter_mut() {
+                peer.carrier_mut().bound_queue(&mut wire, queue_bytes);
             }
         }
     }
@@ -189,9 +172,7 @@ impl Context {
             // A publisher on packets gets no credit when it next sends some; an attached publisher has buffers withheld
             // from now on.
             for publisher in stream.publishers.clone() {
-                if self.peers.attached_mut(publisher).is_some() {
-                    self.grant_credit(publisher);
-                }
+                self.grant_credit(publisher);
             }
         }
     }
@@ -220,10 +201,13 @@ impl Context {
     /// After a batch: a subscription's queue is held to its bound by its policy.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
-        if self.peers.attached_mut(peer).is_some_and(|attached| attached.is_late()) {
+        let Some(there) = self.peers.get(peer) else { return };
+        let (carrier, is_full) = (there.carrier(), there.full);
+        let is_over = is_full || carrier.backlog_bytes(&self.host) > self.queue_bytes;
+        if carrier.is_behind() {
             self.straggle(peer);
         }
-        if self.peers.get(peer).is_some_and(|p| p.full || p.backlog_bytes(&self.host) > self.queue_bytes) {
+        if is_over {
             self.check_peer_queue(peer);
         }
         self.tell_dropped(key, false);
@@ -238,8 +222,8 @@ impl Context {
     fn check_peer_queue_with(&mut self, key: usize, more: u64) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let bound = self.queue_bytes.saturating_sub(more);
-        while peer.backlog_bytes(&self.host) > bound {
-            let Some((number, records)) = peer.drop_oldest(&mut self.host) else { break };
+        while peer.carrier().backlog_bytes(&self.host) > bound {
+            let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire!(self)) else { break };
             let hit = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.number == number);
             if let Some(subscription) = peer.subscriptions.iter().copied().find(hit)
                 && let Some(subscription) = self.subscriptions.get_mut(subscription)
@@ -249,7 +233,7 @@ impl Context {
             }
             self.counters.drop(DropReason::QueueFull, records);
         }
-        let backlog = peer.backlog_bytes(&self.host);
+        let backlog = peer.carrier().backlog_bytes(&self.host);
         let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
         if full == std::mem::replace(&mut peer.full, full) {
             return;

@@ -4,7 +4,8 @@
 //! then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
 //! [`FULL_TURN_NS`].
 
-use crate::context::{Context, SOCKET};
+use crate::context::{Context, SOCKET, wire};
+use crate::tasks::answer_call;
 use crossdock_mailbox::host::{Arrival, ClientKey};
 use crossdock_transport::handshake::Close;
 use std::time::Duration;
@@ -95,13 +96,15 @@ impl Context {
     #[inline]
     fn take_arrival(&mut self, arrival: Arrival) {
         match arrival {
-            Arrival::Upcall { mailbox, upcall, message } => self.run_task(mailbox, upcall, message),
+            Arrival::Upcall { mailbox, upcall, message } => {
+                self.tasks.run(wire!(self), &mut self.services, mailbox, upcall, message);
+            }
             Arrival::Session { client, message } => self.take_session(client, message),
             Arrival::Call { client, procedure, argument, result } => {
-                let value = self.answer_call(client, procedure, argument);
+                let value = answer_call(client, procedure, argument, self.now_ns);
                 self.host.write_sync(result, value);
             }
-            Arrival::Returned { ticket, value } => self.take_returned(ticket, value),
+            Arrival::Returned { ticket, value } => self.tasks.take_returned(&mut wire!(self), ticket, value),
             Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
         }
     }
@@ -136,7 +139,7 @@ impl Context {
         let mut ended = std::mem::take(&mut self.scratch.ended);
         // A failed wait (a signal) is a short one.
         for &key in self.poller.wait(Some(timeout)).unwrap_or_default() {
-            match crate::attached::watched(key) {
+            match crate::net::memory::watched(key) {
                 Some((number, true)) => ended.push(number),
                 Some((_, false)) => by_arrival = true,
                 None => by_arrival |= key == SOCKET,

@@ -7,8 +7,8 @@
 
 mod files;
 
-use crate::context::Context;
 use crate::counters::DropReason;
+use crate::net::carrier::Wire;
 use crossdock_device::Doorbell;
 use crossdock_mailbox::host::{HostInterface, MailboxKey, Message};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
@@ -201,24 +201,22 @@ impl Services {
 
     /// Wakes the thread if something was asked of it.
     #[inline]
-    pub(crate) fn end_turn(&mut self) {
+    fn end_turn(&mut self) {
         if std::mem::take(&mut self.asked) {
             self.thread.unpark();
         }
     }
-}
 
-impl Context {
-    /// Puts what the services answered where it was asked for.
-    pub(crate) fn take_answers(&mut self) {
-        self.services.end_turn();
-        while let Some(Answer { to, bytes, len }) = self.services.answers.pop() {
-            match self.host.begin_put(to, len) {
+    /// Puts the answers that came where they were asked for.
+    pub(crate) fn take_answers(&mut self, wire: &mut Wire<'_>) {
+        self.end_turn();
+        while let Some(Answer { to, bytes, len }) = self.answers.pop() {
+            match wire.host.begin_put(to, len) {
                 Ok(mut draft) => {
                     draft.copy_from_slice(&bytes[..len]);
-                    self.host.put(to, draft.finish(len));
+                    wire.host.put(to, draft.finish(len));
                 }
-                Err(_) => self.counters.drop(DropReason::NoBuffer, 1),
+                Err(_) => wire.counters.drop(DropReason::NoBuffer, 1),
             }
         }
     }

@@ -2,8 +2,7 @@
 
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::output::Payload;
-use crate::peers::Link;
+use crate::net::payload::Payload;
 use crossdock_device::Sent;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::session::SessionError;
@@ -72,7 +71,11 @@ impl Context {
                         self.recycle(batch);
                     }
                 }
-                Payload::Control(message) => self.peers.taken(key, message.len()),
+                Payload::Control(message) => {
+                    if let Some(link) = self.peers.link_mut(key) {
+                        link.control_taken(message.len());
+                    }
+                }
                 Payload::Packed { .. } | Payload::Message { .. } => {}
             }
         }
@@ -139,11 +142,10 @@ impl Context {
         }
     }
 
-    /// Removes a session whose peer was removed. If there is a reason, the peer is sent it.
-    pub(crate) fn end_link(&mut self, key: usize, link: &Link, close: Option<Close>) {
-        self.timers.remove(&(link.armed_ns, key));
-        if let Some(close) = close {
-            self.send_now(link.addr, &close.packet(link.session.peer_session()));
+    /// Takes out the timer of a session that ends.
+    pub(crate) fn disarm(&mut self, key: usize) {
+        if let Some(link) = self.peers.link_mut(key) {
+            self.timers.remove(&(link.armed_ns, key));
         }
     }
 }

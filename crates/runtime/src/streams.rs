@@ -69,30 +69,50 @@ impl Sample {
     }
 }
 
-/// The most records a second that came, over windows of 100 ms: what handlers have to keep up with.
+/// The highest rate of the last minute, over windows of 100 ms: what handlers have to keep up with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
     began_ns: u64,
     records: u64,
-    most: u64,
+    /// The most records of a window, for each twelfth of a minute, and which one that was since the start.
+    most: [(u64, u64); Peak::PARTS as usize],
 }
 
 impl Peak {
     /// The length of a window, in ns.
     const WINDOW_NS: u64 = 100_000_000;
+    /// A rate counts for this long, in ns: more than 11 and at most 12 parts.
+    const DECAY_NS: u64 = 60_000_000_000;
+    const PARTS: u64 = 12;
 
     #[inline]
     pub(crate) fn note(&mut self, records: u64, now_ns: u64) {
         if now_ns >= self.began_ns + Self::WINDOW_NS {
-            self.most = self.most.max(self.records);
-            (self.began_ns, self.records) = (now_ns, 0);
+            self.end_window(now_ns);
         }
         self.records += records;
     }
 
+    fn end_window(&mut self, now_ns: u64) {
+        let part = Self::part(self.began_ns);
+        if let Some((of, most)) = self.most.get_mut((part % Self::PARTS) as usize) {
+            *most = if *of == part { self.records.max(*most) } else { self.records };
+            *of = part;
+        }
+        (self.began_ns, self.records) = (now_ns, 0);
+    }
+
     /// In records a second.
-    pub(crate) fn msgs_per_s(&self) -> u64 {
-        self.most.max(self.records) * (1_000_000_000 / Self::WINDOW_NS)
+    pub(crate) fn msgs_per_s(&self, now_ns: u64) -> u64 {
+        let now = Self::part(now_ns);
+        let counts = |of: u64| now.saturating_sub(of) < Self::PARTS;
+        let ended = self.most.iter().filter(|(of, _)| counts(*of)).map(|(_, most)| *most);
+        let present = if counts(Self::part(self.began_ns)) { self.records } else { 0 };
+        ended.fold(present, u64::max) * (1_000_000_000 / Self::WINDOW_NS)
+    }
+
+    fn part(ns: u64) -> u64 {
+        ns / (Self::DECAY_NS / Self::PARTS)
     }
 }
 
@@ -223,6 +243,28 @@ mod tests {
 
     use super::*;
     use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
+
+    #[test]
+    fn a_peak_is_the_highest_rate_of_the_last_minute() {
+        const MS: u64 = 1_000_000;
+        let mut peak = Peak::default();
+        assert_eq!(peak.msgs_per_s(0), 0);
+        // A burst of 50 ms, then a tenth of it for two minutes.
+        (0..50).for_each(|ms| peak.note(100, ms * MS));
+        assert_eq!(peak.msgs_per_s(49 * MS), 50_000);
+        let mut seen = Vec::new();
+        for ms in 100..120_000 {
+            peak.note(5, ms * MS);
+            seen.push(peak.msgs_per_s(ms * MS));
+        }
+        let lasted_ms = seen.iter().filter(|rate| **rate == 50_000).count() + 100;
+        assert!((55_000..=60_000).contains(&lasted_ms), "{lasted_ms}");
+        assert!(seen.iter().skip(60_000).all(|rate| (5000..=5050).contains(rate)));
+        // It goes with the records, also where none come any more.
+        assert_eq!(peak.msgs_per_s(181_000 * MS), 0);
+        peak.note(7, 200_000 * MS);
+        assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
+    }
 
     #[test]
     fn a_sample_is_some_records_each_of_the_latest_batches() {

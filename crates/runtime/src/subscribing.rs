@@ -8,17 +8,15 @@ use crate::context::Context;
 use crate::managers::handle::ControlRequest;
 use crate::managers::queries::{Query, handler_of};
 use crate::morph::Accept;
-use crate::parked::PeerRef;
+use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
-use crate::requests::refuse;
+use crate::refusal::refuse;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{FormatName, Reply, Unreadable};
 
-/// Subscription numbers that fit into the descriptors of shared memory; 0 stands there for no subscription.
-const LOCAL_NUMBERS: std::ops::RangeInclusive<u32> = 1..=(1 << 15) - 1;
 /// Formats that one subscription accepts at most.
 const MAX_ACCEPTED: usize = 16;
 
@@ -165,7 +163,7 @@ impl Context {
             }
         };
         let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
-        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
         if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::IO_CONTEXT) {
             return Ok(Outcome::NoTime(figures));
         }
@@ -176,7 +174,7 @@ impl Context {
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
     fn query_facts(&self, name: &str) -> Option<Facts> {
         let stream = self.streams.find(name).and_then(|key| self.streams.get(key))?;
-        let peak_msgs_per_s = stream.peak.msgs_per_s();
+        let peak_msgs_per_s = stream.peak.msgs_per_s(self.now_ns);
         if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
             return None;
         }
@@ -265,9 +263,10 @@ impl Context {
             return Err(refuse(RefusalCode::Limit, message));
         }
         let Some(peer) = self.peers.get(key) else { return Ok(()) };
-        if peer.link().is_none() && !LOCAL_NUMBERS.contains(&number) {
-            let message =
-                format!("subscription number {number}: over shared memory they go from 1 to {}", LOCAL_NUMBERS.end());
+        let numbers = peer.carrier().subscription_numbers();
+        if !numbers.contains(&number) {
+            let (first, last) = numbers.into_inner();
+            let message = format!("subscription number {number}: in this session they go from {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
         if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
@@ -315,7 +314,7 @@ impl Context {
         let overflow = coming.wish.overflow.unwrap_or(self.config.overflow);
         let (id, number, select) = (self.next_subscription, coming.wish.number, coming.select.clone());
         let mut subscription = Subscription::new(id, peer, number, stream_key, select, overflow);
-        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s());
+        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
         if !coming.wish.accept.is_empty() {

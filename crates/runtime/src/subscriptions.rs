@@ -1,13 +1,15 @@
 //! Subscriptions: a query, its handler for each format of its stream, and where its records go.
 
-use crate::drafts::OpenDraft;
 use crate::morph::{Accept, Route};
-use crate::output::Open;
+use crate::net::carrier::Recipient;
+use crate::net::sink::Output;
 use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::Format;
+use crossdock_mailbox::Batch;
 use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
+use std::collections::VecDeque;
 
 /// The service path's entry for one format of the stream: {handler, state, output}. The output queue is the session's.
 pub(crate) struct Entry {
@@ -88,12 +90,8 @@ pub(crate) struct Subscription {
     pub(crate) entries: Vec<Entry>,
     /// The formats that it accepts, where it says so; there are entries for these only.
     pub(crate) accept: Option<Box<Accept>>,
-    /// The super-packet that is being filled for it, where it speaks by packets.
-    pub(crate) open: Option<Open>,
-    /// The same where it is attached.
-    pub(crate) draft: Option<OpenDraft>,
-    /// Size of the next draft, in bytes.
-    pub(crate) draft_bytes: usize,
+    /// The packet that is being filled for it.
+    pub(crate) output: Output,
     pub(crate) records_in: u64,
     pub(crate) records_out: u64,
     pub(crate) row_errors: u64,
@@ -101,6 +99,17 @@ pub(crate) struct Subscription {
     /// Records dropped that were not yet reported to the subscriber.
     pub(crate) untold: u64,
     pub(crate) told_ns: u64,
+}
+
+/// A batch that some of its stream's subscriptions have still to see.
+pub(crate) struct Late {
+    pub(crate) batch: Batch,
+    pub(crate) stream: usize,
+    /// Their keys, in order.
+    pub(crate) subscriptions: VecDeque<usize>,
+    /// Publishers that the stream still has, if one stopped since: reported after the batch to the subscriptions that
+    /// wait.
+    pub(crate) end_pending: Option<u32>,
 }
 
 impl Subscription {
@@ -125,9 +134,7 @@ impl Subscription {
             awaiting: None,
             entries: Vec::new(),
             accept: None,
-            open: None,
-            draft: None,
-            draft_bytes: 0,
+            output: Output::default(),
             records_in: 0,
             records_out: 0,
             row_errors: 0,
@@ -154,18 +161,15 @@ impl Subscription {
         }
     }
 
-    /// When what is open for it was opened, if something is.
-    #[inline]
-    pub(crate) fn opened_ns(&self) -> Option<u64> {
-        match &self.open {
-            Some(open) => Some(open.opened_ns),
-            None => self.draft.as_ref().map(|draft| draft.opened_ns),
-        }
+    /// Whether its records may be dropped when its queue is full.
+    fn is_droppable(&self) -> bool {
+        self.overflow == Overflow::DropOldest
     }
 
-    /// Whether its records may be dropped when its queue is full.
-    pub(crate) fn is_droppable(&self) -> bool {
-        self.overflow == Overflow::DropOldest
+    /// The recipient of its records, as its peer's carrier knows it.
+    #[inline]
+    pub(crate) fn recipient(&self) -> Recipient {
+        Recipient { subscription: self.number, droppable: self.is_droppable() }
     }
 
     /// The formats of the records that may leave, the newest last.

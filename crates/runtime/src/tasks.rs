@@ -6,8 +6,8 @@
 
 mod builtin;
 
-use crate::context::Context;
 use crate::counters::{Counters, DropReason};
+use crate::net::carrier::Wire;
 use crate::services::{Service, Services};
 use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
 use crossdock_mailbox::{ConditionAddress, Pool, Reason, SyncAddress};
@@ -307,47 +307,45 @@ impl Tasks {
     pub(crate) fn prune(&mut self, host: &HostInterface) {
         self.running.retain(|_, running| host.name_of(running.mailbox).is_some());
     }
-}
 
-impl Context {
     /// Runs a mailbox's task for one message.
     #[inline]
-    pub(crate) fn run_task(&mut self, mailbox: MailboxKey, upcall: u32, message: Message) {
-        let Tasks { running, awaited, .. } = &mut self.tasks;
-        let Some(running) = running.get_mut(upcall as usize) else { return self.host.free(message) };
-        let mut core = Core {
-            host: &mut self.host,
-            pool: &mut self.pool,
-            services: &mut self.services,
-            awaited,
-            counters: &mut self.counters,
-            mailbox,
-            client: running.client,
-        };
+    pub(crate) fn run(
+        &mut self,
+        wire: Wire<'_>,
+        services: &mut Services,
+        mailbox: MailboxKey,
+        upcall: u32,
+        message: Message,
+    ) {
+        let Tasks { running, awaited, .. } = self;
+        let Wire { host, pool, counters, .. } = wire;
+        let Some(running) = running.get_mut(upcall as usize) else { return host.free(message) };
+        let mut core = Core { host, pool, services, awaited, counters, mailbox, client: running.client };
         running.task.upcall(&mut core, message);
     }
 
     /// A client's procedure has returned, or never will (`None`).
-    pub(crate) fn take_returned(&mut self, ticket: u64, value: Option<u64>) {
-        let Some(awaited) = self.tasks.awaited.try_remove(ticket as usize) else { return };
+    pub(crate) fn take_returned(&mut self, wire: &mut Wire<'_>, ticket: u64, value: Option<u64>) {
+        let Some(awaited) = self.awaited.try_remove(ticket as usize) else { return };
         let (Some(reply), Some(value)) = (awaited.reply, value) else { return };
-        match self.host.begin_put(reply, size_of::<u64>()) {
+        match wire.host.begin_put(reply, size_of::<u64>()) {
             Ok(mut draft) => {
                 draft.copy_from_slice(&value.to_le_bytes());
-                self.host.put(reply, draft.finish(size_of::<u64>()));
+                wire.host.put(reply, draft.finish(size_of::<u64>()));
             }
-            Err(_) => self.counters.drop(DropReason::NoBuffer, 1),
+            Err(_) => wire.counters.drop(DropReason::NoBuffer, 1),
         }
     }
+}
 
-    /// Answers a small remote call of a client.
-    pub(crate) fn answer_call(&self, client: ClientKey, procedure: u16, argument: u64) -> u64 {
-        match procedure {
-            procedure::ECHO => argument,
-            procedure::OWN_NUMBER => client.number().into(),
-            procedure::UPTIME_NS => self.now_ns,
-            _ => procedure::UNKNOWN,
-        }
+/// Answers a small remote call of a client.
+pub(crate) fn answer_call(client: ClientKey, procedure: u16, argument: u64, now_ns: u64) -> u64 {
+    match procedure {
+        procedure::ECHO => argument,
+        procedure::OWN_NUMBER => client.number().into(),
+        procedure::UPTIME_NS => now_ns,
+        _ => procedure::UNKNOWN,
     }
 }
 

@@ -102,8 +102,8 @@ impl State {
             parameters: info.parameters,
             reads: info.reads,
             makes: info.makes,
+            why: info.why.filter(|_| info.status != "running"),
             status: info.status,
-            why: info.why,
             context: info.context,
             is_fixed: info.is_fixed,
             state: info.state,
@@ -116,8 +116,9 @@ impl State {
         });
         let streams = context.streams().unwrap().into_iter().map(|info| (info.name, info.made_by, info.formats));
         let events = manager.events(0).unwrap();
-        // Refusals themselves, and what managers measure by the way.
-        let is_change = |event: &EventInfo| !["refused", "measured"].contains(&event.kind.as_str());
+        // Refusals themselves, and what managers measure and limit by the way.
+        let by_the_way = ["refused", "measured", "over_budget", "restored"];
+        let is_change = |event: &EventInfo| !by_the_way.contains(&event.kind.as_str());
         State {
             specs,
             handlers: handlers.collect(),

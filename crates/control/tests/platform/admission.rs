@@ -115,7 +115,9 @@ fn who_keeps_up_with_a_line_is_communication_centric() {
     assert_eq!(Class::of(&cost(67.0, 67.0, 8.0)), Class::Communication);
     assert_eq!(Class::of(&cost(68.0, 68.0, 8.0)), Class::Computation);
     assert_eq!(Class::of(&cost(800.0, 800.0, 1000.0)), Class::Communication);
-    assert_eq!(Class::of(&Cost { ns_per_batch: 200.0, ..cost(800.0, 800.0, 1000.0) }), Class::Computation);
+    assert_eq!(Class::of(&Cost { ns_per_batch: 500.0, ..cost(800.0, 800.0, 1000.0) }), Class::Computation);
+    let brought = Cost { ns_per_batch: 300.0, messages_per_batch: 1.0, ..cost(67.0, 67.0, 8.0) };
+    assert_eq!(Class::of(&brought), Class::Communication, "what it takes to bring a batch is the context's");
     assert_eq!(Class::of(&Cost { bytes_out_per_message: 2000.0, ..cost(1600.0, 1600.0, 10.0) }), Class::Communication);
     assert_eq!(Class::of(&cost(5.0, 2001.0, 100.0)), Class::Computation, "a step longer than a slice");
     assert_eq!(Class::of(&cost(f64::NAN, 1.0, 100.0)), Class::Computation);

@@ -2,7 +2,7 @@
 
 use crate::random::{self, MS, time};
 use crossdock_control::admission::{Class, Need, Place};
-use crossdock_control::balance::{Balance, Decision, HandlerSample, Overrun, RuleSecond, Rules, Sample, StreamSample};
+use crossdock_control::balance::{Balance, Decision, HandlerSample, Overrun, RuleSecond, Rules, Sample};
 use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -10,15 +10,13 @@ use std::collections::BTreeMap;
 
 const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 1_000_000, bytes_per_s: 0 };
 
-/// A platform whose handlers take what they are said to take, and what it costs to take their input over where it comes from
-/// another context.
+/// A platform whose handlers take what they are said to take, or what they take by their rules, and what it costs to take their
+/// input over where it comes from another context. Batches wait too long for a context with more to do than there is time.
 struct World {
     contexts: Contexts,
     handlers: Vec<HandlerSample>,
     /// Where each one's input comes from.
     inputs: BTreeMap<String, usize>,
-    /// With what they would take if all of their messages were let through.
-    streams: Vec<StreamSample>,
     balance: Balance,
     second: u32,
 }
@@ -40,33 +38,33 @@ fn handler(name: &str, ms: u64, class: Class) -> HandlerSample {
         arriving: Flow::default(),
         leaving: Flow::default(),
         overruns: 0,
+        is_far_over: false,
+        is_limited: false,
         policy: Overrun::Move,
+        budget_ns_per_s: 50 * MS,
+        rule: None,
     }
 }
 
-fn stream(name: &str, ms: u64, one_in_most: u32) -> StreamSample {
-    StreamSample { name: name.to_owned(), context: 0, load: time(ms), one_in: 1, one_in_most, rule: None }
-}
-
-/// One whose handler's own rule makes its messages take less.
-fn ruled(name: &str, ms: u64, degraded_ms: u64, one_in_most: u32) -> StreamSample {
+/// One that stays where it is, and takes less by its own rule.
+fn ruled(name: &str, ms: u64, degraded_ms: u64) -> HandlerSample {
     let rule = Some(RuleSecond { is_applied: false, otherwise: time(degraded_ms) });
-    StreamSample { rule, ..stream(name, ms, one_in_most) }
+    HandlerSample { place: Place::Named("c-core-0".to_owned()), rule, ..handler(name, ms, Class::Communication) }
 }
 
 impl World {
-    fn new(contexts: Contexts, handlers: Vec<HandlerSample>, streams: Vec<StreamSample>) -> World {
+    fn new(contexts: Contexts, handlers: Vec<HandlerSample>) -> World {
         let inputs = handlers.iter().map(|handler| (handler.name.clone(), handler.context)).collect();
-        World { contexts, handlers, inputs, streams, balance: Balance::new(Rules::default()), second: 0 }
+        World { contexts, handlers, inputs, balance: Balance::new(Rules::default()), second: 0 }
     }
 
     /// One second passes, and what is decided is done.
     fn pass(&mut self) -> Vec<Decision> {
-        let mut contexts = self.contexts.clone();
-        let streams: Vec<StreamSample> = self.streams.iter().map(sampled).collect();
-        streams.iter().for_each(|stream| contexts.commit(stream.context, stream.load));
         let handlers: Vec<HandlerSample> = self.handlers.iter().map(|handler| self.measured(handler)).collect();
-        let second = Sample { contexts: &contexts, handlers: &handlers, streams: &streams };
+        let committed = self.committed();
+        let is_late = |at: usize| committed.excess_with(at, 0).time_ns_per_s > 0;
+        let late: Vec<bool> = (0..committed.list().len()).map(is_late).collect();
+        let second = Sample { contexts: &self.contexts, handlers: &handlers, late: &late };
         let decisions = self.balance.second(&second);
         self.second += 1;
         for decision in &decisions {
@@ -76,12 +74,14 @@ impl World {
                     assert_eq!(self.contexts.list()[self.handlers[at].context].name, *from);
                     self.handlers[at].context = self.contexts.find(to).unwrap();
                 }
-                Decision::Sample { stream, one_in, .. } => {
-                    self.streams.iter_mut().find(|s| s.name == *stream).unwrap().one_in = *one_in;
+                Decision::Limit { handler, ns_per_s, .. } => {
+                    let at = self.find(handler);
+                    assert_ne!(self.handlers[at].is_limited, ns_per_s.is_some());
+                    self.handlers[at].is_limited = ns_per_s.is_some();
                 }
-                Decision::Degrade { stream, applies, .. } => {
-                    let stream = self.streams.iter_mut().find(|s| s.name == *stream).unwrap();
-                    let rule = stream.rule.as_mut().expect("one that it has");
+                Decision::Degrade { handler, applies, .. } => {
+                    let at = self.find(handler);
+                    let rule = self.handlers[at].rule.as_mut().expect("one that it has");
                     assert_ne!(rule.is_applied, *applies);
                     rule.is_applied = *applies;
                 }
@@ -107,6 +107,9 @@ impl World {
 
     fn measured(&self, handler: &HandlerSample) -> HandlerSample {
         let mut measured = handler.clone();
+        if let Some(rule) = measured.rule.as_mut().filter(|rule| rule.is_applied) {
+            std::mem::swap(&mut rule.otherwise, &mut measured.need.load);
+        }
         if self.inputs[&handler.name] != handler.context {
             measured.need.load = measured.need.load + handler.arriving.crossing();
         }
@@ -117,33 +120,17 @@ impl World {
         let mut contexts = self.contexts.clone();
         let measured = self.handlers.iter().map(|handler| self.measured(handler));
         measured.for_each(|handler| contexts.commit(handler.context, handler.need.committed(Load::default())));
-        self.streams.iter().map(sampled).for_each(|stream| contexts.commit(stream.context, stream.load));
         contexts
-    }
-}
-
-/// A stream as it is measured: the world has what it takes whole, and what it takes by its handler's rule.
-fn sampled(stream: &StreamSample) -> StreamSample {
-    let part = u64::from(stream.one_in.max(1));
-    let of = |load: Load| Load { time_ns_per_s: load.time_ns_per_s / part, ..load };
-    match stream.rule {
-        Some(rule) if rule.is_applied => {
-            let otherwise = of(stream.load);
-            StreamSample { load: of(rule.otherwise), rule: Some(RuleSecond { otherwise, ..rule }), ..stream.clone() }
-        }
-        rule => {
-            let rule = rule.map(|rule| RuleSecond { otherwise: of(rule.otherwise), ..rule });
-            StreamSample { load: of(stream.load), rule, ..stream.clone() }
-        }
     }
 }
 
 fn short(decision: &Decision) -> String {
     match decision {
         Decision::Move { handler, to, .. } => format!("{handler} to {to}"),
-        Decision::Sample { stream, one_in, .. } => format!("{stream} one in {one_in}"),
-        Decision::Degrade { stream, applies: true, .. } => format!("{stream} by its rule"),
-        Decision::Degrade { stream, .. } => format!("{stream} whole"),
+        Decision::Limit { handler, ns_per_s: Some(ns), .. } => format!("{handler} limited to {} ms", ns / MS),
+        Decision::Limit { handler, .. } => format!("{handler} not limited"),
+        Decision::Degrade { handler, applies: true, .. } => format!("{handler} by its rule"),
+        Decision::Degrade { handler, .. } => format!("{handler} whole"),
         Decision::Stop { handler, .. } => format!("stop {handler}"),
     }
 }
@@ -162,7 +149,7 @@ fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
         handler("d", 210, Class::Computation),
         HandlerSample { place: Place::Named("c-core-0".to_owned()), ..handler("e", 100, Class::Computation) },
     ];
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     // 660 of 500: 160 too much.
     assert_eq!(world.pass(), []);
     assert_eq!(world.pass(), []);
@@ -185,11 +172,8 @@ fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
 
 #[test]
 fn a_dip_of_the_load_is_not_over_and_a_peak_is_not_lasting() {
-    let mut world = World::new(
-        platform(&[("c-core-0", 500), ("g-core-0", 800)]),
-        vec![handler("a", 0, Class::default())],
-        Vec::new(),
-    );
+    let mut world =
+        World::new(platform(&[("c-core-0", 500), ("g-core-0", 800)]), vec![handler("a", 0, Class::default())]);
     for ms in [501, 501, 499, 500, 500, 501, 501, 500, 500, 500, 501, 0, 501, 0, 0, 501] {
         world.handlers[0].need.load = time(ms);
         assert_eq!(world.pass(), [], "{ms}");
@@ -204,7 +188,7 @@ fn a_dip_of_the_load_is_not_over_and_a_peak_is_not_lasting() {
 fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
     // With 15 percent more than the margin there is room for 450 in all.
     world.handlers[1].need.load = time(151);
@@ -249,7 +233,7 @@ fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
             ..handler("c", 0, Class::Communication)
         },
     ];
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(3), [at(2, "a to c-core-1")]);
     world.handlers[2].need.load = time(301);
     assert_eq!(world.pass_for(3), [at(5, "a to g-core-0")]);
@@ -261,7 +245,7 @@ fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
 fn who_was_put_elsewhere_by_others_is_theirs() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800), ("g-core-1", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
     world.handlers[0].context = 2;
     world.handlers[1].need.load = time(0);
@@ -271,7 +255,7 @@ fn who_was_put_elsewhere_by_others_is_theirs() {
 #[test]
 fn a_move_that_was_not_made_is_decided_again() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
-    let mut world = World::new(contexts, vec![handler("a", 700, Class::Computation)], Vec::new());
+    let mut world = World::new(contexts, vec![handler("a", 700, Class::Computation)]);
     for _ in 0..4 {
         assert_eq!(world.pass_for(2), []);
         assert_eq!(world.pass().len(), 1);
@@ -288,7 +272,7 @@ fn contexts_of_one_cpu_lose_their_headroom_together() {
         handler("a", 500, Class::Communication),
         HandlerSample { context: 1, ..handler("b", 400, Class::Computation) },
     ];
-    let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
+    let mut world = World::new(Contexts::new(list).unwrap(), handlers);
     assert_eq!(world.pass_for(100), [at(2, "b to c-core-1")]);
 }
 
@@ -302,7 +286,7 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
         handler("b", 151, Class::Communication),
         HandlerSample { context: 1, ..handler("c", 1, Class::Computation) },
     ];
-    let mut world = World::new(Contexts::new(list).unwrap(), handlers, Vec::new());
+    let mut world = World::new(Contexts::new(list).unwrap(), handlers);
     // What c takes on the same CPU is not the overload.
     assert_eq!(world.pass_for(100), [at(2, "a to g-core-0")]);
 }
@@ -311,11 +295,11 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
 fn who_leaves_goes_to_where_it_need_not_leave_again() {
     let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 400)]);
     let handlers = vec![handler("a", 400, Class::Communication), handler("b", 210, Class::Computation)];
-    let mut world = World::new(contexts, handlers.clone(), Vec::new());
+    let mut world = World::new(contexts, handlers.clone());
     assert_eq!(world.pass_for(10), [at(2, "b to g-core-0")]);
     // Where that cannot be, its margin is enough.
     let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 300)]);
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(10), [at(2, "b to c-core-1")]);
 }
 
@@ -327,7 +311,7 @@ fn of_several_that_could_come_back_those_do_that_have_room_together() {
         handler("b", 300, Class::Computation),
         handler("c", 600, Class::Communication),
     ];
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(3), [at(2, "a to g-core-0"), at(2, "b to g-core-0")]);
     world.handlers[2].need.load = time(0);
     assert_eq!(world.pass_for(200), [at(32, "b to c-core-0")]);
@@ -340,14 +324,14 @@ fn who_has_something_reserved_stays_if_another_can_go() {
     reserved.need.reserve = time(200);
     let handlers = vec![reserved, HandlerSample { arriving: SOME, ..handler("b", 200, Class::Communication) }];
     // 100 are taken of the 200 that are reserved, and all of them count.
-    assert_eq!(World::new(contexts, handlers, Vec::new()).pass_for(100), [at(2, "b to g-core-0")]);
+    assert_eq!(World::new(contexts, handlers).pass_for(100), [at(2, "b to g-core-0")]);
 }
 
 #[test]
 fn who_went_for_its_overruns_does_not_come_back() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
-    let mut world = World::new(contexts, handlers, Vec::new());
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
     world.handlers[1].need.load = time(0);
     assert_eq!(world.pass_for(40), [at(32, "a to c-core-0")]);
@@ -358,108 +342,92 @@ fn who_went_for_its_overruns_does_not_come_back() {
 }
 
 #[test]
-fn of_several_streams_those_are_let_through_that_have_room_together() {
-    let sampled = |name| StreamSample { one_in: 2, ..stream(name, 400, 2) };
-    let mut world = World::new(platform(&[("c-core-0", 800)]), Vec::new(), vec![sampled("x"), sampled("y")]);
-    assert_eq!(world.pass_for(200), [at(29, "y one in 1")]);
-}
-
-#[test]
-fn streams_are_whole_again_before_handlers_come_back() {
-    let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
-    let handlers = vec![handler("a", 300, Class::Computation)];
-    let mut world = World::new(contexts, handlers, vec![stream("some", 700, 8)]);
-    assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
-    world.streams[0].load = time(4000);
-    // One step at a time, each shown to be too little.
-    let steps = [at(5, "some one in 2"), at(8, "some one in 4"), at(11, "some one in 8")];
-    assert_eq!(world.pass_for(20), steps);
-    world.streams[0].load = time(160);
-    let back = [at(52, "some one in 4"), at(82, "some one in 2"), at(112, "some one in 1"), at(142, "a to c-core-0")];
-    assert_eq!(world.pass_for(200), back);
-}
-
-#[test]
-fn streams_that_allow_it_are_sampled_before_anything_is_dropped() {
+fn where_batches_wait_handlers_go_by_their_rules_one_after_the_other() {
     let contexts = platform(&[("c-core-0", 800)]);
-    let streams = vec![stream("all", 300, 1), stream("some", 500, 4), stream("few", 200, 2)];
-    let mut world = World::new(contexts, Vec::new(), streams);
-    assert_eq!(world.pass_for(2), []);
-    // 1000 of 800: half of the largest that allows it is enough.
-    let decided = world.pass();
-    let Decision::Sample { stream, one_in, why } = &decided[0] else { panic!("{decided:?}") };
-    assert_eq!((decided.len(), stream.as_str(), *one_in), (1, "some", 2));
-    assert_eq!(why, "c-core-0 has 200 ms/s more to do than it should");
-    assert_eq!(world.pass_for(100), [], "750 is too much to come back from, and too little to go on");
-    world.streams[0].load = time(700);
-    assert_eq!(world.pass_for(10), [at(105, "some one in 4"), at(105, "few one in 2")]);
-    world.streams[0].load = time(900);
-    assert_eq!(world.pass_for(20), [], "they allow no more");
-    world.streams[0].load = time(0);
-    assert_eq!(world.pass_for(100), [at(162, "few one in 1"), at(162, "some one in 2")]);
-    // 700 would be within the margin, but too near to it.
-    world.streams[2].load = time(150);
-    assert_eq!(world.pass_for(100), [at(262, "some one in 1")]);
-}
-
-#[test]
-fn a_handlers_own_rule_comes_before_sampling_and_goes_after_it() {
-    let contexts = platform(&[("c-core-0", 800)]);
-    let streams = vec![ruled("own", 400, 300, 4), ruled("useless", 300, 300, 1), stream("some", 300, 2)];
-    let mut world = World::new(contexts, Vec::new(), streams);
-    // 1000 of 800. What gains nothing by its rule is left alone; sampling comes when the rule has shown not to be enough.
+    let handlers = vec![ruled("some", 300, 200), ruled("own", 500, 300), ruled("useless", 300, 300)];
+    let mut world = World::new(contexts, handlers);
+    // 1100 of 1000: the one that gains most by it.
     assert_eq!(world.pass_for(2), []);
     let decided = world.pass();
-    let why = "c-core-0 has 200 ms/s more to do than it should".to_owned();
-    assert_eq!(decided[0], Decision::Degrade { stream: "own".to_owned(), applies: true, why });
-    assert_eq!(decided.iter().map(short).collect::<Vec<_>>(), ["own by its rule", "some one in 2"]);
-    assert_eq!(world.pass_for(100), [], "750 is too much to come back from, and too little to go on");
-    world.streams[1].load = time(600);
-    world.streams[1].rule = None;
-    assert_eq!(world.pass_for(10), [at(105, "own one in 2")], "no further than one in 2, and one by its rule already");
-    (world.streams[1].load, world.streams[2].load) = (time(0), time(200));
-    let back = [at(142, "some one in 1"), at(142, "own one in 1"), at(172, "own whole")];
-    assert_eq!(world.pass_for(200), back);
+    let why = "batches waited too long for c-core-0 in 3 of the last 5 s".to_owned();
+    assert_eq!(decided, [Decision::Degrade { handler: "own".to_owned(), applies: true, why }]);
+    assert_eq!(world.pass_for(100), [], "900: none waits, and there is too little room to come back");
+    let useless = world.find("useless");
+    world.handlers[useless] = ruled("useless", 600, 600);
+    assert_eq!(world.pass_for(100), [at(105, "some by its rule")], "what gains nothing by its rule is left alone");
+    world.handlers[useless].need.load = time(150);
+    // 650 of 1000, of which 35 percent are to be left; first the one that takes least, then the one that fits with it.
+    assert_eq!(world.pass_for(100), [], "100 more would be too many");
+    world.handlers[useless].need.load = time(40);
+    assert_eq!(world.pass_for(100), [at(332, "some whole")], "and 200 more with that one");
+    world.handlers[useless].need.load = time(0);
+    let own = world.find("own");
+    world.handlers[own].need.load = time(340);
+    assert_eq!(world.pass_for(100), [at(432, "own whole")]);
+}
+
+#[test]
+fn batches_that_wait_now_and_then_are_no_overload() {
+    let contexts = platform(&[("c-core-0", 800)]);
+    let mut world = World::new(contexts, vec![ruled("own", 400, 100)]);
+    for second in 0..100 {
+        world.handlers[0].need.load = time(if second % 5 < 2 { 1200 } else { 300 });
+        assert_eq!(world.pass(), []);
+    }
 }
 
 #[test]
 fn no_handler_comes_back_to_where_another_goes_by_its_rule() {
     let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
-    let handlers = vec![handler("a", 300, Class::Computation)];
-    let mut world = World::new(contexts, handlers, vec![ruled("own", 700, 600, 1)]);
+    let handlers = vec![handler("a", 300, Class::Computation), ruled("own", 700, 600)];
+    let mut world = World::new(contexts, handlers);
     assert_eq!(world.pass_for(3), [at(2, "a to g-core-0")]);
-    world.streams[0].load = time(1000);
+    let own = world.find("own");
+    world.handlers[own].need.load = time(1001);
     assert_eq!(world.pass_for(20), [at(5, "own by its rule")]);
-    world.streams[0].load = time(200);
-    world.streams[0].rule = Some(RuleSecond { is_applied: true, otherwise: time(100) });
-    assert_eq!(world.pass_for(200), [at(52, "own whole"), at(82, "a to c-core-0")]);
+    world.handlers[own].need.load = time(200);
+    world.handlers[own].rule = Some(RuleSecond { is_applied: true, otherwise: time(100) });
+    let back = world.pass_for(200);
+    assert_eq!(back, [at(52, "own whole"), at(82, "a to c-core-0")]);
 }
 
 #[test]
-fn moving_comes_before_sampling() {
+fn moving_comes_before_doing_with_less() {
     let contexts = platform(&[("c-core-0", 800), ("g-core-0", 800)]);
     let world = |ms| {
-        let handlers = vec![handler("a", ms, Class::Computation)];
-        World::new(contexts.clone(), handlers, vec![stream("some", 600, 2)]).pass_for(10)
+        World::new(contexts.clone(), vec![handler("a", ms, Class::Computation), ruled("own", 601, 300)]).pass_for(10)
     };
     assert_eq!(world(400), [at(2, "a to g-core-0")]);
-    assert_eq!(world(900), [at(2, "some one in 2")], "there is no room for it anywhere");
+    assert_eq!(world(900), [at(2, "own by its rule")], "there is no room for it anywhere");
 }
 
 #[test]
-fn who_is_over_its_budget_goes_to_a_g_core_or_stops() {
+fn who_is_over_its_budget_goes_to_a_g_core_or_stops_or_stays_under_a_limit() {
     let over = |policy, context, free| {
         let contexts = platform(&[("c-core-0", 800), ("c-core-1", 800), ("g-core-0", free)]);
         let handlers = vec![HandlerSample { overruns: 1, policy, context, ..handler("a", 100, Class::default()) }];
-        World::new(contexts, handlers, Vec::new())
+        World::new(contexts, handlers)
     };
     assert_eq!(over(Overrun::Move, 0, 100).pass_for(200), [at(2, "a to g-core-0")]);
     assert_eq!(over(Overrun::Move, 2, 100).pass_for(200), []);
     assert_eq!(over(Overrun::Stop, 2, 100).pass_for(200), [at(2, "stop a")]);
     let mut no_room = over(Overrun::Move, 0, 99);
     assert_eq!(no_room.pass_for(2), []);
-    let why = "a was over its budget 3 times in the last 5 s, and no g-core has room for it".to_owned();
-    assert_eq!(no_room.pass(), [Decision::Stop { handler: "a".to_owned(), why }]);
+    let why = "a was over its budget 3 times in the last 5 s, and no g-core has room for it: it gets the 50 ms/s that its \
+               budget allows";
+    let limited = Decision::Limit { handler: "a".to_owned(), ns_per_s: Some(50 * MS), why: why.to_owned() };
+    assert_eq!(no_room.pass(), [limited]);
+    assert_eq!(no_room.pass_for(200), [], "it is counted, and stays");
+    // Until it has kept to its budget for a while, or there is a place for it.
+    no_room.handlers[0].overruns = 0;
+    assert_eq!(no_room.pass_for(200), [at(232, "a not limited")]);
+    no_room.handlers[0].overruns = 3;
+    assert_eq!(no_room.pass_for(10), [at(403, "a limited to 50 ms")]);
+    no_room.handlers[0].need.load = time(99);
+    assert_eq!(no_room.pass_for(10), [at(413, "a to g-core-0"), at(414, "a not limited")]);
+    let mut fixed = over(Overrun::Move, 0, 100);
+    fixed.handlers[0].place = Place::Named("c-core-0".to_owned());
+    assert_eq!(fixed.pass_for(200), [at(2, "a limited to 50 ms")]);
     // Now and then is not too often.
     let mut seldom = over(Overrun::Stop, 0, 100);
     for second in 0..100 {
@@ -468,6 +436,15 @@ fn who_is_over_its_budget_goes_to_a_g_core_or_stops() {
     }
     seldom.handlers[0].overruns = 3;
     assert_eq!(seldom.pass().len(), 1);
+}
+
+#[test]
+fn what_takes_far_more_than_it_was_admitted_with_is_answered_at_once() {
+    for (free, expected) in [(100, "a to g-core-0"), (99, "a limited to 50 ms")] {
+        let contexts = platform(&[("c-core-0", 800), ("g-core-0", free)]);
+        let handlers = vec![HandlerSample { is_far_over: true, ..handler("a", 100, Class::default()) }];
+        assert_eq!(World::new(contexts, handlers).pass_for(1), [at(0, expected)]);
+    }
 }
 
 fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSample> {
@@ -482,33 +459,27 @@ fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSample> {
 /// Handlers on three c-cores and two g-cores, or all on the first.
 fn world(all_on: Option<usize>) -> impl Strategy<Value = World> {
     let free = prop::collection::vec(300..800u64, 5);
-    let rule = prop::option::of(0..=100u64);
-    let streams = prop::collection::vec((0..300u64, 0..5usize, 0..4u32, rule), 0..3);
-    (free, prop::collection::vec(any_handler(5), 0..10), streams).prop_map(move |(free, handlers, streams)| {
+    let rules = prop::collection::vec((0..300u64, 0..5usize, 0..=100u64), 0..3);
+    (free, prop::collection::vec(any_handler(5), 0..10), rules).prop_map(move |(free, handlers, with_rules)| {
         let names = ["c-core-0", "c-core-1", "c-core-2", "g-core-0", "g-core-1"];
         let contexts = platform(&names.into_iter().zip(free).collect::<Vec<_>>());
         let named = |(number, handler): (usize, HandlerSample)| {
             let context = all_on.unwrap_or(handler.context);
             HandlerSample { name: format!("h{number}"), context, ..handler }
         };
-        let handlers = handlers.into_iter().enumerate().map(named).collect();
-        type Stream = (u64, usize, u32, Option<u64>);
-        let stream = |(number, (ms, context, doublings, percent)): (usize, Stream)| StreamSample {
-            context: all_on.unwrap_or(context),
-            rule: percent.map(|part| RuleSecond { is_applied: false, otherwise: time(ms * part / 100) }),
-            ..stream(&format!("s{number}"), ms, 1 << doublings)
+        let with_rule = |(number, (ms, context, percent)): (usize, (u64, usize, u64))| {
+            let context = all_on.unwrap_or(context);
+            let place = Place::Named(names[context].to_owned());
+            HandlerSample { context, place, ..ruled(&format!("s{number}"), ms, ms * percent / 100) }
         };
-        World::new(contexts, handlers, streams.into_iter().enumerate().map(stream).collect())
+        let with_rules = with_rules.into_iter().enumerate().map(with_rule);
+        World::new(contexts, handlers.into_iter().enumerate().map(named).chain(with_rules).collect())
     })
 }
 
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World")
-            .field("contexts", &self.contexts.list())
-            .field("handlers", &self.handlers)
-            .field("streams", &self.streams)
-            .finish()
+        f.debug_struct("World").field("contexts", &self.contexts.list()).field("handlers", &self.handlers).finish()
     }
 }
 
@@ -529,15 +500,13 @@ proptest! {
                 log.push((world.second, decision.clone()));
                 match decision {
                     Decision::Move { handler, .. } => *moves.entry(handler).or_default() += 1,
-                    Decision::Sample { stream, .. } => *moves.entry(format!("{stream} sampled")).or_default() += 1,
-                    Decision::Degrade { stream, .. } => *moves.entry(format!("{stream} degraded")).or_default() += 1,
-                    Decision::Stop { .. } => prop_assert!(false, "nobody is over its budget"),
+                    Decision::Degrade { handler, .. } => *moves.entry(format!("{handler} degraded")).or_default() += 1,
+                    Decision::Limit { .. } | Decision::Stop { .. } => prop_assert!(false, "nobody is over its budget"),
                 }
             }
         }
         for (name, times) in moves {
-            let most = if name.ends_with("sampled") { 3 } else { 1 };
-            prop_assert!(times <= most, "{name} {times} times: {log:#?}");
+            prop_assert!(times <= 1, "{name} {times} times: {log:#?}");
         }
         // Who could still go has nowhere to go to.
         let committed = world.committed();
@@ -583,8 +552,8 @@ proptest! {
         for handler in &mut world.handlers {
             handler.need.reserve = Load::default();
             handler.need.load.time_ns_per_s /= 20;
+            handler.rule = None;
         }
-        world.streams.clear();
         let loads: Vec<Need> = world.handlers.iter().map(|handler| handler.need).collect();
         prop_assert!((0..5).all(|at| world.committed().excess(at) == Load::default()));
         for (which, percent) in parts {
@@ -602,7 +571,7 @@ proptest! {
     fn between_the_margins_nothing_comes_back(period in 1..30u32, low in 0..400u64, high in 151..300u64) {
         let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
         let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
-        let mut world = World::new(contexts, handlers, Vec::new());
+        let mut world = World::new(contexts, handlers);
         prop_assert_eq!(world.pass_for(3).len(), 1);
         for second in 0..600 {
             world.handlers[1].need.load = time(if second % period == 0 { high } else { low.min(high) });

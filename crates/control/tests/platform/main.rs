@@ -9,3 +9,4 @@ mod placement;
 mod plan;
 mod plans;
 mod random;
+mod work;

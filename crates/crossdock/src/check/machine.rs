@@ -206,7 +206,7 @@ fn running(control: &Path) -> Option<SocketAddr> {
     if !fs::metadata(control).is_ok_and(|found| found.file_type().is_socket()) {
         return None;
     }
-    let health: Health = Client::new(Some(control)).ok()?.get("/v1/health").ok()?;
+    let health: Health = Client::of_socket(control).get("/v1/health").ok()?;
     health.address.parse().ok()
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use crossdock_runtime::{OnFault, OverBudget, WhenFull};
 
 use super::{Control, List};
-use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve};
+use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve, parse_stuck_after};
 
 /// `crossdock handler`.
 #[derive(Debug, Args)]
@@ -89,7 +89,8 @@ pub(crate) struct HandlerArguments {
     /// Context to run the handler on [default: the context where it fits best]
     #[arg(long, value_name = "CONTEXT")]
     pub(crate) place: Option<String>,
-    /// Highest rate of incoming records, per second, such as 2.5k or 1M [default: the highest rate seen within 100 ms]
+    /// Highest rate of incoming records, per second, such as 2.5k or 1M [default: the highest rate within
+    /// 100 ms of the last minute]
     #[arg(long, value_name = "N", value_parser = parse_peak)]
     pub(crate) peak: Option<u64>,
     /// Core time, buffers and bandwidth reserved for the handler, such as 50ms/s or '50ms/s, 64 buffers, 12MB/s'
@@ -106,19 +107,23 @@ pub(crate) struct HandlerArguments {
     /// and count them [default: block]
     #[arg(long, value_name = "POLICY", value_parser = words([("block", WhenFull::Block), ("drop", WhenFull::Drop)]))]
     pub(crate) when_full: Option<WhenFull>,
-    /// Value of a parameter while the load of the handler's core is near the core's limit; may be given several times.
-    /// It applies before any record is left out
+    /// Value of a parameter while the handler's core is overloaded; may be given several times. It applies before any
+    /// record is left out
     #[arg(long = "overload-param", value_name = "NAME=VALUE", value_parser = parse_parameter)]
     pub(crate) overload_parameters: Vec<(String, String)>,
-    /// Allow sampling while the handler's core is near its limit, or while batches wait too long for a c-core: at least
-    /// one record in N is processed [default: 1, no sampling]
+    /// Allow sampling while batches wait too long for the handler's core: at least one record in N is processed
+    /// [default: 1, no sampling]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_sampling: Option<u32>,
-    /// Longest processing time per record, such as 5us [default: ten times the measured time]
+    /// Most processor time per record, such as 5us [default: ten times the measured time]
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
-    /// What happens when the handler repeatedly exceeds its budget: move it to a g-core, unless --place is given, or
-    /// stop it [default: move]
+    /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is given up
+    /// with its batch [default: 1s, or `stuck_after_ms` under [platform] of the daemon's configuration]
+    #[arg(long, value_name = "TIME", value_parser = parse_stuck_after)]
+    pub(crate) stuck_after: Option<u64>,
+    /// What happens when the handler repeatedly exceeds its budget: move it to a g-core (it stays with no more time than
+    /// its budget allows where none has room or --place is given), or stop it [default: move]
     #[arg(long, value_name = "POLICY", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]
     pub(crate) over_budget: Option<OverBudget>,
     /// What happens when the handler panics or does not return: restart it with new state, or stop it

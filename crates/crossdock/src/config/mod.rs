@@ -19,7 +19,7 @@ pub(crate) use self::context::ContextSection;
 pub(crate) use self::host::{AttachSection, HostSection, MailboxSection, NodeSection, ServicesSection, TaskSection};
 pub(crate) use self::morph::MorphSection;
 pub(crate) use self::platform::{HandlerSection, PlatformSection};
-use self::values::{auto_or_path, off_or_loopback};
+use self::values::{auto_or_path, off_or_loopback, off_or_path};
 use crate::failure::{Failure, Outcome};
 
 /// The example, which documents every key; its defaults are the program's, which a test sees to.
@@ -70,6 +70,9 @@ pub(crate) struct ControlSection {
     /// The loopback TCP address of the HTTP API, if it has one.
     #[serde(deserialize_with = "off_or_loopback")]
     pub(crate) http: Option<SocketAddr>,
+    /// The file with the token for changes over TCP, if these may be; relative to the configuration's directory.
+    #[serde(deserialize_with = "off_or_path")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// `[log]`.
@@ -270,6 +273,8 @@ mod tests {
             ("[control]\nhttp = \"0.0.0.0:80\"", ":2:8: ", "loopback"),
             ("[control]\nhttp = \"there\"", ":2:8: ", "127.0.0.1:7441"),
             ("[control]\nsocket = \"\"", ":2:10: ", "path"),
+            ("[control]\ntoken_file = \"\"", ":2:14: ", "\"off\" or a path"),
+            ("[[handler]]\nname = \"a\"\nstuck_after = \"2\"", ":3:15: ", "500ms"),
             ("[host]\nmax_clients = 5000", ":2:15: ", "from 1 to 4096"),
             ("[host]\nshared_bytes = 5_000_000_000", ":2:16: ", "from 1048576 to 4292870144"),
             ("[host]\nmax_message_bytes = 33554432", ":2:21: ", "to 16777216"),
@@ -393,7 +398,7 @@ mod tests {
                     [[platform.context]]\nkind = \"g-core\"\nname = \"slow\"\n\
                     [[handler]]\nname = \"late\"\nsql = \"SELECT * FROM A WHERE dep_delay > $limit\"\noutput_stream = \"A.late\"\n\
                     parameters = { limit = 15, word = \"x\", share = 0.5, on = true }\nplace = \"slow\"\npeak = \"2M\"\n\
-                    reserve = \"50ms/s, 8 buffers\"\nreserve_path_rate = \"1k\"\noverload_parameters = { limit = 60 }\nweight = 2\nwhen_full = \"drop\"\nmax_sampling = 8\nbudget = \"5us\"\n\
+                    reserve = \"50ms/s, 8 buffers\"\nreserve_path_rate = \"1k\"\noverload_parameters = { limit = 60 }\nweight = 2\nwhen_full = \"drop\"\nmax_sampling = 8\nbudget = \"5us\"\nstuck_after = \"1m\"\n\
                     over_budget = \"stop\"\non_fault = \"stop\"\n[[handler]]\nname = \"n\"\nnative = \"count\"\ninput_streams = [\"A\"]\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
         let platform = config.of_context(Path::new("")).platform;
@@ -411,6 +416,7 @@ mod tests {
         assert_eq!((spec.reserve_buffers, spec.reserve_path_msgs_per_s), (Some(8), Some(1000)));
         assert_eq!(&*spec.overload_parameters["limit"], "60");
         assert_eq!((spec.weight, spec.max_sampling, spec.budget_ns), (Some(2), Some(8), Some(5000)));
+        assert_eq!(spec.stuck_after_ms, Some(60_000));
         assert_eq!(
             (spec.when_full, spec.over_budget, spec.on_fault),
             (WhenFull::Drop, OverBudget::Stop, OnFault::Stop)

@@ -6,7 +6,7 @@ use crossdock_runtime::{ContextKind, ContextSpec, HandlerSpec, OnFault, OverBudg
 use serde::Deserialize;
 
 use super::values::{in_words, name, none_or_cpu, none_or_mbit, none_or_nice, perhaps_within, scalars, within};
-use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve};
+use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve, parse_stuck_after};
 
 /// `[platform]`: the settings of [`PlatformConfig`], under the same names.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -20,8 +20,8 @@ pub(crate) struct PlatformSection {
     queue_batches: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 86_400_000>")]
     stuck_after_ms: u32,
-    #[serde(deserialize_with = "within::<_, u32, 10, 100>")]
-    shed_at_percent: u32,
+    #[serde(deserialize_with = "within::<_, u32, 10, 10_000_000>")]
+    shed_after_us: u32,
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     history_s: u32,
     #[serde(deserialize_with = "none_or_mbit")]
@@ -64,7 +64,7 @@ impl Default for PlatformSection {
             slice_us: defaults.slice_us,
             queue_batches: defaults.queue_batches,
             stuck_after_ms: defaults.stuck_after_ms,
-            shed_at_percent: defaults.shed_at_percent,
+            shed_after_us: defaults.shed_after_us,
             history_s: defaults.history_s,
             bandwidth_mbit_per_s: defaults.bandwidth_mbit_per_s,
             admit_subscriptions: defaults.admit_subscriptions,
@@ -89,7 +89,7 @@ impl PlatformSection {
             slice_us: self.slice_us,
             queue_batches: self.queue_batches,
             stuck_after_ms: self.stuck_after_ms,
-            shed_at_percent: self.shed_at_percent,
+            shed_after_us: self.shed_after_us,
             history_s: self.history_s,
             bandwidth_mbit_per_s: self.bandwidth_mbit_per_s,
             admit_subscriptions: self.admit_subscriptions,
@@ -136,6 +136,8 @@ pub(crate) struct HandlerSection {
     max_sampling: Option<u32>,
     #[serde(default, deserialize_with = "budget")]
     budget: Option<u64>,
+    #[serde(default, deserialize_with = "stuck_after")]
+    stuck_after: Option<u64>,
     #[serde(default)]
     over_budget: OverBudget,
     #[serde(default)]
@@ -152,6 +154,10 @@ fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Reserve,
 
 fn budget<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     in_words(deserializer, parse_budget).map(Some)
+}
+
+fn stuck_after<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_stuck_after).map(Some)
 }
 
 impl HandlerSection {
@@ -176,6 +182,7 @@ impl HandlerSection {
             overload_parameters: self.overload_parameters.clone(),
             max_sampling: self.max_sampling,
             budget_ns: self.budget,
+            stuck_after_ms: self.stuck_after,
             over_budget: self.over_budget,
             on_fault: self.on_fault,
         }

@@ -96,7 +96,7 @@ pub(super) fn off_or_loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Res
     })?;
     if !address.ip().is_loopback() {
         return Err(de::Error::custom(format!(
-            "{} is not a loopback address: whoever can connect may change what runs, so the API is not offered to the network",
+            "{} is not a loopback address: the API is neither encrypted nor closed to readers, so it is not offered to the network",
             address.ip()
         )));
     }

@@ -70,7 +70,7 @@ fn deploy(wanted: &HandlerArguments) -> Outcome {
 }
 
 fn swap(wanted: &HandlerArguments) -> Outcome {
-    let client = Client::new(wanted.how.control.socket.as_deref())?;
+    let client = Client::new(&wanted.how.control)?;
     let Wanted { handlers } = client.get("/v1/wanted")?;
     let names: Vec<String> = handlers.iter().map(|spec| spec.name.clone()).collect();
     let Some(now) = handlers.into_iter().find(|spec| spec.name == wanted.name) else {
@@ -104,7 +104,7 @@ fn path_of(name: &str) -> String {
 fn change(how: &How, method: Method, path: &str, what: &impl serde::Serialize) -> Outcome {
     let How { dry_run, discard_state, json, control } = how;
     let path = format!("{path}?dry_run={dry_run}&discard_state={discard_state}");
-    let answer = Client::new(control.socket.as_deref())?.change(method, &path, what)?;
+    let answer = Client::new(control)?.change(method, &path, what)?;
     report(&answer, *json, "leave out --dry-run to make it so")
 }
 
@@ -123,7 +123,7 @@ fn come_to(arguments: &Apply, dry_run: bool) -> Outcome<ChangeAnswer> {
     let Apply { file, keep, discard_state, control, .. } = arguments;
     let config = Config::read(file)?;
     let mut handlers: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
-    let client = Client::new(control.socket.as_deref())?;
+    let client = Client::new(control)?;
     if *keep {
         let Wanted { handlers: kept } = client.get("/v1/wanted")?;
         handlers = serve::merged(kept, handlers);

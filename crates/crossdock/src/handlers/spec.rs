@@ -42,6 +42,7 @@ pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerS
     spec.overload_parameters.extend(parameters(&given.overload_parameters)?);
     spec.max_sampling = given.max_sampling.or(spec.max_sampling);
     spec.budget_ns = given.budget.or(spec.budget_ns);
+    spec.stuck_after_ms = given.stuck_after.or(spec.stuck_after_ms);
     spec.over_budget = given.over_budget.unwrap_or(spec.over_budget);
     spec.on_fault = given.on_fault.unwrap_or(spec.on_fault);
     Ok(spec)
@@ -76,7 +77,7 @@ mod tests {
         of(HandlerSpec { name: "late".into(), ..HandlerSpec::default() }, &given(words)).unwrap_or_default()
     }
 
-    const ALL: [&str; 30] = [
+    const ALL: [&str; 31] = [
         "deploy",
         "late",
         "SELECT * FROM A WHERE d > $m AND e < $n",
@@ -103,6 +104,7 @@ mod tests {
         "--max-sampling",
         "8",
         "--budget=5us",
+        "--stuck-after=1m",
         "--over-budget=stop",
         "--on-fault=stop",
         "--input-stream",
@@ -120,6 +122,7 @@ mod tests {
         assert_eq!((spec.reserve_buffers, spec.reserve_bytes_per_s), (Some(64), Some(12_000_000)));
         assert_eq!((spec.reserve_path_msgs_per_s, &*spec.overload_parameters["m"]), (Some(2_000_000), "60"));
         assert_eq!((spec.weight, spec.max_sampling, spec.budget_ns), (Some(3), Some(8), Some(5000)));
+        assert_eq!(spec.stuck_after_ms, Some(60_000));
         assert_eq!(
             (spec.when_full, spec.over_budget, spec.on_fault),
             (WhenFull::Drop, OverBudget::Stop, OnFault::Stop)

@@ -1,20 +1,26 @@
-//! The command line's side: one request over the control socket.
+//! The command line's side: one request over the control socket, or over TCP.
 
+use std::fmt::{self, Display};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 
+use super::token::Token;
 use super::{ChangeAnswer, ErrorBody, socket};
+use crate::cli::Control;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Interrupt;
 
@@ -25,22 +31,50 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest answer that is read: the lists of a daemon with all its tables full.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// The daemon behind a control socket.
+/// A daemon's API.
+#[derive(Clone)]
 pub(crate) struct Client {
-    path: PathBuf,
+    at: At,
+}
+
+/// Where it is.
+#[derive(Clone)]
+enum At {
+    /// A control socket.
+    Socket(PathBuf),
+    /// An address, and the token for changes.
+    Tcp(SocketAddr, Option<Token>),
+}
+
+impl Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Socket(path) => path.display().fmt(f),
+            At::Tcp(address, _) => address.fmt(f),
+        }
+    }
 }
 
 impl Client {
-    /// The daemon at this socket, or at the usual one.
-    pub(crate) fn new(path: Option<&Path>) -> Outcome<Client> {
-        let Some(path) = path else {
-            let path = socket::path_of_daemon();
-            if path != Path::new(socket::OF_SERVICE) {
-                refuse_impostor(&path)?;
-            }
-            return Ok(Client { path });
-        };
-        Ok(Client { path: path.to_owned() })
+    /// The daemon that a command line names, or the usual one.
+    pub(crate) fn new(control: &Control) -> Outcome<Client> {
+        if let Some(address) = control.http {
+            let token = control.token_file.as_deref().map(Token::read).transpose()?;
+            return Ok(Client { at: At::Tcp(address, token) });
+        }
+        if let Some(path) = &control.socket {
+            return Ok(Client::of_socket(path));
+        }
+        let path = socket::path_of_daemon();
+        if path != Path::new(socket::OF_SERVICE) {
+            refuse_impostor(&path)?;
+        }
+        Ok(Client::of_socket(&path))
+    }
+
+    /// The daemon at this socket.
+    pub(crate) fn of_socket(path: &Path) -> Client {
+        Client { at: At::Socket(path.to_owned()) }
     }
 
     /// Reads a list.
@@ -71,7 +105,7 @@ impl Client {
         line: impl FnMut(&[u8]) -> Outcome + Send + 'static,
     ) -> Outcome {
         let runtime = self.runtime()?;
-        let client = Client { path: self.path.clone() };
+        let client = self.clone();
         let path = path.to_owned();
         let task = runtime.spawn(async move { client.lines(&path, line).await });
         let aborter = task.abort_handle();
@@ -155,40 +189,62 @@ impl Client {
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Outcome<Response<Incoming>> {
-        let stream = UnixStream::connect(&self.path).await.map_err(|error| self.unreachable(&error))?;
-        let broken = |error: &dyn std::fmt::Display| self.broken(&error.to_string());
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
-        tokio::spawn(connection);
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, "localhost")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .map_err(|error| broken(&error))?;
+            .header(header::CONTENT_TYPE, "application/json");
+        match &self.at {
+            At::Socket(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| self.unreachable(&error))?;
+                self.send_over(stream, request, body).await
+            }
+            At::Tcp(address, token) => {
+                if let Some(token) = token.as_ref().and_then(Token::header) {
+                    request = request.header(header::AUTHORIZATION, token);
+                }
+                let stream = TcpStream::connect(address).await.map_err(|error| self.unreachable(&error))?;
+                self.send_over(stream, request, body).await
+            }
+        }
+    }
+
+    async fn send_over<S>(&self, stream: S, request: Builder, body: Bytes) -> Outcome<Response<Incoming>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let broken = |error: &dyn Display| self.broken(&error.to_string());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+        tokio::spawn(connection);
+        let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
         sender.send_request(request).await.map_err(|error| broken(&error))
     }
 
     fn unreachable(&self, error: &io::Error) -> Failure {
-        let path = self.path.display();
+        let at = &self.at;
+        let is_service = matches!(at, At::Socket(path) if path == Path::new(socket::OF_SERVICE));
         match error.kind() {
+            io::ErrorKind::ConnectionRefused if matches!(at, At::Tcp(..)) => {
+                Failure::failed(format!("no daemon answers at {at}"))
+                    .hint("set `http` under [control] of its configuration to this address, or name its control socket with --socket")
+            }
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                Failure::failed(format!("no daemon is running at {path}"))
+                Failure::failed(format!("no daemon is running at {at}"))
                     .hint("start one with `crossdock serve`, or name its control socket with --socket")
             }
-            io::ErrorKind::PermissionDenied if self.path == Path::new(socket::OF_SERVICE) => {
-                Failure::failed(format!("you may not use the daemon at {path}"))
+            io::ErrorKind::PermissionDenied if is_service => {
+                Failure::failed(format!("you may not use the daemon at {at}"))
                     .hint("it is for the group `crossdock`: `sudo usermod -aG crossdock \"$USER\"`, and log in again")
             }
-            io::ErrorKind::PermissionDenied => Failure::failed(format!("you may not use the daemon at {path}"))
+            io::ErrorKind::PermissionDenied => Failure::failed(format!("you may not use the daemon at {at}"))
                 .hint("its control socket is for the user who started it"),
             _ => self.broken(&error.to_string()),
         }
     }
 
     fn broken(&self, why: &str) -> Failure {
-        Failure::failed(format!("the daemon at {} cannot be asked: {why}", self.path.display()))
+        Failure::failed(format!("the daemon at {} cannot be asked: {why}", self.at))
     }
 }
 

@@ -365,7 +365,9 @@ impl Exposition {
             ("publishers", "Publishers that have announced it", |of| of.publishers.into()),
             ("publishers_blocked", "Publishers that are held back now", |of| of.blocked.into()),
             ("subscriptions", "Subscriptions to it", |of| of.subscriptions.into()),
-            ("peak_records_per_second", "The most records a second, over any 100 ms", |of| of.peak_msgs_per_s),
+            ("peak_records_per_second", "The most records a second, over any 100 ms of the last minute", |of| {
+                of.peak_msgs_per_s
+            }),
         ];
         for (name, help, value) in gauges {
             families.gauge(&format!("crossdock_stream_{name}"), help, NO_UNIT, rows(value))?;

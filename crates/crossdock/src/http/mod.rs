@@ -1,4 +1,5 @@
-//! The HTTP API: the daemon's lists and what is deployed on it as JSON, on a Unix socket and, if configured, on loopback TCP.
+//! The HTTP API: the daemon's lists and what is deployed on it as JSON, on a Unix socket and, if configured, on loopback TCP,
+//! where a change takes a token.
 //!
 //! `GET /v1/openapi.json` describes all of it; module `routes` has the list that this is made of. Here are the bodies, which
 //! the daemon writes and the command line reads. `GET /metrics` is for Prometheus.
@@ -7,12 +8,14 @@
 //! `text`, which is the message with the place in the query shown, as the command line prints it, and a refused change `plan`.
 
 pub(crate) mod client;
+mod connections;
 mod follow;
 mod metrics;
 mod process;
 mod routes;
 pub(crate) mod server;
 pub(crate) mod socket;
+pub(crate) mod token;
 
 use std::collections::BTreeMap;
 

@@ -3,28 +3,25 @@
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::Next;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use axum::serve::Listener;
 use crossdock_runtime::ContextHandle;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
-use super::routes::{error, routes};
+use super::connections;
+use super::routes::{MOST_CHANGES, error, routes};
+use super::token::Token;
 use crate::failure::{Failure, Outcome};
 
-/// Connections served at a time: more than any number of terminals and scripts needs; the next wait in the backlog.
-const MAX_CONNECTIONS: usize = 64;
-/// Requests that wait for the context at a time, each in a thread of its own.
-const MAX_WAITING: usize = 4;
+/// Requests that wait for the context at a time, each in a thread of its own: lists, which are answered soon, beside
+/// changes, which may take long.
+pub(super) const MOST_WAITING: usize = 12 + MOST_CHANGES;
 /// How long the end waits for requests that are being answered.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -35,8 +32,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a Unix socket and perhaps on TCP. The address is the context's, for `health`.
-    pub(crate) fn start(context: ContextHandle, unix: UnixListener, tcp: Option<TcpListener>) -> Outcome<Server> {
+    /// Serves on a Unix socket and perhaps on TCP, where a change takes the token.
+    pub(crate) fn start(
+        context: ContextHandle,
+        unix: UnixListener,
+        tcp: Option<TcpListener>,
+        token: Option<Token>,
+    ) -> Outcome<Server> {
         let refused = |error: io::Error| Failure::failed(format!("cannot start the HTTP API: {error}"));
         unix.set_nonblocking(true).map_err(refused)?;
         if let Some(tcp) = &tcp {
@@ -45,13 +47,13 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(MAX_WAITING)
+            .max_blocking_threads(MOST_WAITING)
             .build()
             .map_err(refused)?;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             // Errors end the API, not the daemon; they are logged.
-            if let Err(error) = runtime.block_on(serve(context, unix, tcp, stopped)) {
+            if let Err(error) = runtime.block_on(serve(context, unix, tcp.map(|tcp| (tcp, token)), stopped)) {
                 tracing::error!(%error, "the HTTP API has ended");
             }
             runtime.shutdown_timeout(GOODBYE);
@@ -75,23 +77,21 @@ impl Drop for Server {
 async fn serve(
     context: ContextHandle,
     unix: UnixListener,
-    tcp: Option<TcpListener>,
+    tcp: Option<(TcpListener, Option<Token>)>,
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let unix = Bounded { listener: tokio::net::UnixListener::from_std(unix)?, places: places.clone() };
+    let unix = tokio::net::UnixListener::from_std(unix)?;
     // A socket file is guarded by its mode; a TCP port by nothing but what the request says of itself.
-    let routes = routes(context).layer(axum::middleware::from_fn(log));
-    let over_unix = axum::serve(unix, routes.clone()).into_future();
+    let routes = routes(context).layer(from_fn(log));
     let over_tcp = match tcp {
-        Some(tcp) => {
-            let tcp = Bounded { listener: tokio::net::TcpListener::from_std(tcp)?, places };
-            let routes = routes.layer(axum::middleware::from_fn(refuse_foreign_pages));
-            Some(tokio::spawn(axum::serve(tcp, routes).into_future()))
+        Some((tcp, token)) => {
+            let tcp = tokio::net::TcpListener::from_std(tcp)?;
+            let routes = routes.clone().layer(from_fn_with_state(token.map(Arc::new), refuse_changes));
+            Some(tokio::spawn(connections::serve(tcp, routes.layer(from_fn(refuse_foreign_pages)))))
         }
         None => None,
     };
-    let over_unix = tokio::spawn(over_unix);
+    let over_unix = tokio::spawn(connections::serve(unix, routes));
     let _ = stopped.await;
     over_unix.abort();
     if let Some(over_tcp) = over_tcp {
@@ -105,6 +105,34 @@ async fn log(request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
     tracing::debug!(%method, path, status = response.status().as_u16(), "http");
+    response
+}
+
+/// Anybody on this machine can connect over TCP: who changes something has to say the token.
+async fn refuse_changes(State(token): State<Option<Arc<Token>>>, request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let Some(token) = token else {
+        let hint = "use the control socket; or set `token_file` under [control] of the daemon's configuration, and send that \
+                    token as `Authorization: Bearer TOKEN` (`crossdock --help`: --token-file)";
+        return error(
+            StatusCode::FORBIDDEN,
+            "over TCP this API only answers GET: no token is configured".to_owned(),
+            hint,
+        );
+    };
+    if token.is_in(request.headers()) {
+        return next.run(request).await;
+    }
+    let message = match request.headers().contains_key(header::AUTHORIZATION) {
+        true => "the request's token is not the daemon's",
+        false => "over TCP a request other than GET needs a token",
+    };
+    let hint = "send the token that `token_file` under [control] of the daemon's configuration holds, as \
+                `Authorization: Bearer TOKEN`; commands take it from the file that --token-file names";
+    let mut response = error(StatusCode::UNAUTHORIZED, message.to_owned(), hint);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 
@@ -133,55 +161,6 @@ fn is_loopback_name(host: &str) -> bool {
         None => host.split_once(':').map_or(host, |(name, _)| name),
     };
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
-}
-
-/// A listener that takes at most as many connections at a time as `places` has permits, over all listeners that share
-/// it.
-struct Bounded<L> {
-    listener: L,
-    places: Arc<Semaphore>,
-}
-
-impl<L: Listener> Listener for Bounded<L> {
-    type Io = Placed<L::Io>;
-    type Addr = L::Addr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        // The semaphore is never closed; if it were, connections would go on being taken.
-        let place = self.places.clone().acquire_owned().await.ok();
-        let (io, address) = self.listener.accept().await;
-        (Placed { io, _place: place }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection, and its place among those that are served.
-struct Placed<S> {
-    io: S,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const SCREEN: (u16, u16) = (80, 24);
 
 /// Runs it until the user has enough.
 pub(crate) fn run(arguments: &Top) -> Outcome {
-    let mut daemon = Daemon { client: Client::new(arguments.control.socket.as_deref())?, seen: 0 };
+    let mut daemon = Daemon { client: Client::new(&arguments.control)?, seen: 0 };
     if arguments.once {
         return once(&mut daemon);
     }

@@ -1,6 +1,10 @@
 //! The HTTP API, as any HTTP client meets it.
 
+use std::fs::Permissions;
+use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 
 use crate::place::{Daemon, Place, exchange, get, post, word_after};
 
@@ -57,22 +61,102 @@ fn what_goes_wrong_is_json_too() {
     }
 }
 
-#[test]
-fn over_tcp_only_loopback_by_its_own_name_is_answered() {
+/// A place with a daemon that serves TCP too, perhaps with a token in the file `token`; and the TCP address.
+fn with_tcp(token: Option<&str>) -> (Place, Daemon, String) {
     let place = Place::new();
-    let config = "[context]\nlisten = \"127.0.0.1:0\"\n[control]\nhttp = \"127.0.0.1:0\"\n";
+    let mut config = "[context]\nlisten = \"127.0.0.1:0\"\n[control]\nhttp = \"127.0.0.1:0\"\n".to_owned();
+    if let Some(token) = token {
+        std::fs::set_permissions(place.write("token", token), Permissions::from_mode(0o600)).unwrap();
+        config += "token_file = \"token\"\n";
+    }
     place.write("crossdock.toml", config);
     let daemon = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let address = word_after(&daemon.line, "http=").to_owned();
+    (place, daemon, address)
+}
+
+/// A request with one more header.
+fn with_header(request: &str, header: &str) -> String {
+    request.replace("Connection:", &format!("{header}\r\nConnection:"))
+}
+
+const TOKEN: &str = "a-token-of-these-tests";
+
+#[test]
+fn over_tcp_only_loopback_by_its_own_name_is_answered() {
+    let (_place, _daemon, address) = with_tcp(Some(TOKEN));
     let ask = |request: &str| exchange(&mut TcpStream::connect(&address).unwrap(), request);
     assert_eq!(ask(&get("/v1/health")).0, 200);
     let foreign = get("/v1/streams").replace("Host: localhost", "Host: pages.example");
     let (status, body) = ask(&foreign);
     assert_eq!((status, body["error"]["message"].as_str().map(|m| m.contains("pages.example"))), (403, Some(true)));
     // A page of elsewhere may send to loopback by its own name, and then says where it is from.
-    let request = post("/v1/plan", r#"{"all":[]}"#);
-    let from = |origin: &str| request.replace("Connection:", &format!("Origin: {origin}\r\nConnection:"));
+    let request = with_header(&post("/v1/plan", r#"{"all":[]}"#), &format!("Authorization: Bearer {TOKEN}"));
     for (origin, wanted) in [("http://localhost:3000", 200), ("https://pages.example", 403), ("null", 403)] {
-        assert_eq!(ask(&from(origin)).0, wanted, "{origin}");
+        assert_eq!(ask(&with_header(&request, &format!("Origin: {origin}"))).0, wanted, "{origin}");
     }
+}
+
+#[test]
+fn over_tcp_a_change_takes_the_token() {
+    let change = post("/v1/plan", r#"{"all":[]}"#);
+    let ask = |address: &str, request: &str| {
+        let (status, body) = exchange(&mut TcpStream::connect(address).unwrap(), request);
+        (status, body["error"]["hint"].as_str().unwrap_or_default().to_owned())
+    };
+    let (place, _daemon, address) = with_tcp(None);
+    assert_eq!(ask(&address, &get("/v1/streams")).0, 200);
+    let said = format!("Authorization: Bearer {TOKEN}");
+    for request in [&change, &with_header(&change, &said)] {
+        let (status, hint) = ask(&address, request);
+        assert!(status == 403 && hint.contains("set `token_file` under [control]"), "{status} {hint}");
+    }
+    assert_eq!(place.http(&change).0, 200, "the socket's mode guards it");
+    place.run(["handlers", "--http", &address]).with_code(0);
+    let deploy = ["handler", "deploy", "h", "SELECT * FROM A", "--http", &address];
+    place.run(deploy).with_code(1).saying(&["token_file"]);
+
+    let (place, _daemon, address) = with_tcp(Some(TOKEN));
+    let deploy = ["handler", "deploy", "h", "SELECT * FROM A", "--http", &address];
+    assert_eq!(ask(&address, &get("/v1/events")).0, 200);
+    for request in [&change, &with_header(&change, "Authorization: Bearer another-token-than-that")] {
+        let (status, hint) = ask(&address, request);
+        assert!(status == 401 && hint.contains("--token-file"), "{status} {hint}");
+    }
+    assert_eq!(ask(&address, &with_header(&change, &said)).0, 200);
+    place.run(deploy).with_code(1).saying(&["needs a token", "--token-file"]);
+    place.run(deploy.into_iter().chain(["--token-file", "token"])).with_code(0);
+    assert_eq!(place.list("handlers").len(), 1);
+}
+
+#[test]
+fn a_token_that_everybody_may_read_is_refused() {
+    let place = Place::new();
+    std::fs::set_permissions(place.write("token", TOKEN), Permissions::from_mode(0o644)).unwrap();
+    place.write("crossdock.toml", "[control]\ntoken_file = \"token\"\n");
+    let said = ["every user of this machine", "chmod 600 token"];
+    place.run(["serve", "--config", "crossdock.toml", "--listen", "127.0.0.1:0"]).with_code(2).saying(&said);
+    let asked = ["handlers", "--http", "127.0.0.1:1", "--token-file", "token"];
+    place.run(asked).with_code(2).saying(&said);
+    place.run(["handlers", "--http", "10.0.0.1:7441"]).with_code(2).saying(&["loopback"]);
+}
+
+#[test]
+fn silent_connections_shut_nobody_out() {
+    let (place, _daemon, address) = with_tcp(None);
+    // Who says nothing, half of a head, or half of a body.
+    let halves =
+        ["", "GET /v1/health HTTP/1.1\r\nHost: loc", "POST /v1/plan HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"];
+    let mut over_unix: Vec<UnixStream> = Vec::new();
+    let mut over_tcp: Vec<TcpStream> = Vec::new();
+    for number in 0..70 {
+        over_unix.push(UnixStream::connect(place.socket()).unwrap());
+        over_tcp.push(TcpStream::connect(&address).unwrap());
+        let half = halves[number % halves.len()].as_bytes();
+        over_unix[number].write_all(half).unwrap();
+        over_tcp[number].write_all(half).unwrap();
+    }
+    place.run(["streams"]).with_code(0);
+    place.run(["streams", "--http", &address]).with_code(0);
+    assert_eq!((over_unix.len(), over_tcp.len()), (70, 70), "they are still open here");
 }

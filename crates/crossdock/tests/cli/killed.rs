@@ -1,12 +1,84 @@
 //! A daemon that is killed in the middle of a change comes back with the old state or the new one.
 
 use crate::place::{Daemon, Place, with_body};
+use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value as FieldValue};
+use crossdock_nectarine::{Error, Publisher, Transport};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CONFIG: &str = "[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = \"kept\"\n";
+
+/// A publisher's records after the kill are taken once the handlers are there to read them.
+#[test]
+fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
+    let place = Place::new();
+    // The same address again, for the publisher to come back to.
+    let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    place.write("crossdock.toml", CONFIG.replace("127.0.0.1:0", &address));
+    let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
+    let first = start();
+    let format = Format::natural([FieldSpec::new("number", FieldType::U64)]).unwrap();
+    let (is_killed, is_over, flushed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let publish = |is_over: &AtomicBool| {
+        let mut row = RecordBuilder::new(&format);
+        while !is_over.load(Ordering::Acquire) {
+            let connected =
+                Publisher::builder(&address).transport(Transport::Udp).stream("A").format(&format).connect();
+            let Ok(mut publisher) = connected else { continue };
+            // Until the daemon is gone.
+            let mut round = || -> Result<(), Error> {
+                for number in 0..500 {
+                    row.clear();
+                    row.set(0, FieldValue::Uint(number)).unwrap();
+                    publisher.publish(row.finish().unwrap())?;
+                }
+                publisher.flush()
+            };
+            while !is_over.load(Ordering::Acquire) && round().is_ok() {
+                flushed.fetch_add(500, Ordering::AcqRel);
+            }
+        }
+    };
+    let wait_for = |more: u64| {
+        let wanted = flushed.load(Ordering::Acquire) + more;
+        while flushed.load(Ordering::Acquire) < wanted {
+            std::thread::yield_now();
+        }
+    };
+    let _second = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| publish(&is_killed));
+        wait_for(500);
+        let handlers = (0..12).map(|number| {
+            json!({ "name": format!("h{number}"), "peak_msgs_per_s": 1000,
+            "sql": format!("SELECT * FROM A WHERE number > {number}") })
+        });
+        let wanted = json!({ "handlers": handlers.collect::<Vec<_>>() });
+        let (status, answer) = place.http(&with_body("PUT", "/v1/wanted", &wanted.to_string()));
+        assert_eq!(status, 200, "{answer}");
+        wait_for(5000);
+        first.process.signal(Signal::KILL);
+        first.process.end();
+        is_killed.store(true, Ordering::Release);
+        publisher.join().unwrap();
+        // They ask again and again while the daemon starts.
+        let publishers = [(); 3].map(|()| scope.spawn(|| publish(&is_over)));
+        let second = start();
+        wait_for(50_000);
+        is_over.store(true, Ordering::Release);
+        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+        second
+    });
+    let stream = place.list("streams").remove(0);
+    assert_eq!(stream["records_unclaimed"], 0, "{stream}");
+    // Those that were acknowledged are on their way.
+    place.wait_for("handlers", |handlers| {
+        handlers.len() == 12 && handlers.iter().all(|handler| handler["records_in"] == stream["records_in"])
+    });
+}
 
 /// Three handlers of a state, each of which tells by its parameter and by what it reads which state that is.
 fn state(number: u32) -> Value {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post, with_body};
+use crate::place::{Daemon, FLIGHTS_CSV, Place, Process, get, post, with_body, word_after};
 
 /// The API's document, and what validates a body against one of its schemas.
 struct Document(Value);
@@ -300,8 +300,40 @@ fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
     place.run(["plan", "wrong.toml"]).with_code(1).saying(&["it cannot be, so nothing changes", "nowhere"]);
     place.run(["apply", "wrong.toml"]).with_code(1).saying(&["refused", "nowhere"]);
     assert_eq!(names(&place), ["late", "latest"]);
-    let started = place.run(["serve", "--config", "wrong.toml", "--listen", "127.0.0.1:0", "--socket", "other.sock"]);
-    started.with_code(2).saying(&["cannot be deployed", "nowhere"]);
+}
+
+#[test]
+fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
+    let good = "[[handler]]\nname = \"good\"\nsql = \"SELECT * FROM A\"\n";
+    let kept = "[[handler]]\nname = \"kept\"\nsql = \"SELECT flight FROM A\"\n";
+    let state = "[morph]\nstate_dir = \"kept\"\n";
+    let (place, daemon) = Place::with_configured_daemon(&format!("{state}{kept}"));
+    assert_eq!(word_after(&daemon.line, "refused="), "0");
+    daemon.process.signal(Signal::KILL);
+    daemon.process.end();
+
+    let config = std::fs::read_to_string(place.path("crossdock.toml")).unwrap();
+    let wrong = "[[handler]]\nname = \"wrong\"\nsql = \"SELECT nothing FROM A\"\n";
+    let sections = format!("{}place = \"nowhere\"\n{wrong}{good}", config);
+    let tasks = "[[mailbox]]\nname = \"m\"\n[[task]]\ntask = \"no_such_task\"\nmailbox = \"m\"\n";
+    place.write("crossdock.toml", sections + tasks);
+    let process = Process::spawn(&mut place.command(["serve", "--config", "crossdock.toml"]));
+    let line = |words: &'static str| process.stderr_line(move |line| line.contains(words));
+    assert!(line("cannot be declared").contains("task `no_such_task`"));
+    assert!(
+        line("cannot be deployed").contains("handler `kept` cannot be deployed; the kept handler of this name goes on")
+    );
+    line("nowhere");
+    assert!(line("cannot be deployed").contains("handler `wrong`"));
+    assert_eq!(word_after(&line(" serving "), "refused="), "3");
+    let handlers = place.list("handlers");
+    let names: Vec<&Value> = handlers.iter().map(|of| &of["name"]).collect();
+    assert_eq!(names, ["good", "kept"]);
+    assert!(handlers.iter().all(|of| of["status"] == "running"), "{handlers:?}");
+    let refused = |of: &str| {
+        place.list("events").iter().any(|event| event["kind"] == "refused" && event["text"].to_string().contains(of))
+    };
+    assert!(refused("nowhere") && refused("nothing"));
 }
 
 #[test]

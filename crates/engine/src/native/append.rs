@@ -4,6 +4,7 @@ use crossdock_format::{FieldType, Format};
 use crossdock_query::{EvalError, Interpreter, Output, Projection};
 
 use crate::project::RowPlan;
+use crate::warm::{touch, touch_fields};
 
 /// Makes copies of records with further fields of 8 bytes that are never null.
 pub(super) struct Append {
@@ -44,8 +45,10 @@ impl Append {
         &self.output
     }
 
-    /// Reads through what it copies by.
-    pub(super) fn warm(&self) {
+    /// Reads through what it copies by, and writes where it copies to.
+    pub(super) fn warm(&mut self) {
+        touch_fields(&self.input);
+        touch(&self.places);
         self.plan.warm();
     }
 

@@ -8,7 +8,7 @@ use crossdock_format::{FieldType, Format, Record, Value};
 
 use super::tally::MAX_KEYS;
 use crate::handler::HandlerState;
-use crate::project::touch;
+use crate::warm::touch;
 
 /// What a key is known by: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
 /// nobody can look for such keys without the table's secret. So an entry has one size, however long the values are.

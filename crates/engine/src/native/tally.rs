@@ -9,6 +9,7 @@ use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crate::kernel::Records;
 use crate::program::MakeError;
+use crate::warm::{own, touch, touch_fields};
 
 /// The most keys that a handler keeps something for. Each takes 64 to 72 bytes, so this is some 70 MB; there is room for a power of two.
 pub const MAX_KEYS: u64 = 1 << 20;
@@ -148,9 +149,12 @@ impl Handler for Tally {
         self.counters
     }
 
-    fn warm(&self) {
+    fn warm(&mut self) {
+        touch_fields(&self.input);
+        touch(&self.key);
         self.append.warm();
         self.kept.warm();
+        own(std::slice::from_mut(&mut self.counters));
     }
 
     fn state_kind(&self) -> Option<&str> {

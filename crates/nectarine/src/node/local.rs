@@ -1,49 +1,47 @@
 //! The sides of a mailbox whose messages go by shared memory: the host interface's own, in this interface's words.
 
-use super::Core;
-use super::post::Place;
+use super::carried::Carried;
+use super::open_side::OpenSide;
+use super::session::NodeSession;
+use crate::client::Interrupter;
 use crate::error::Error;
 use crossdock_mailbox::client::{self, MailboxError, Message, Put, Wait};
 use std::sync::Arc;
 
 /// What both sides keep beside the side itself.
-pub(super) struct Side {
-    core: Arc<Core>,
-    place: Place,
+pub(super) struct Local {
+    session: Arc<NodeSession>,
+    side: OpenSide,
 }
 
-impl Side {
-    pub(super) fn new(core: Arc<Core>, place: Place) -> Side {
-        Side { core, place }
-    }
-
-    pub(super) fn mailbox(&self) -> &str {
-        &self.place.mailbox
+impl Local {
+    pub(super) fn new(session: Arc<NodeSession>, side: OpenSide) -> Local {
+        Local { session, side }
     }
 
     /// Whether messages can be handed from one to the other within the attachment.
-    fn is_with(&self, other: &Side) -> bool {
-        Arc::ptr_eq(&self.core, &other.core) && self.place.session == other.place.session
+    fn is_with(&self, other: &Local) -> bool {
+        Arc::ptr_eq(&self.session, &other.session) && self.side.session == other.side.session
     }
 
     #[cold]
     fn error(&self, error: MailboxError) -> Error {
         match error {
             MailboxError::Gone { reason, again: true } => {
-                Error::Lost { addr: self.core.settings.addr.clone(), reason: reason.to_string() }
+                Error::Lost { addr: self.session.settings.addr.clone(), reason: reason.to_string() }
             }
             MailboxError::Closed { reason } => {
-                Error::MailboxClosed { mailbox: self.place.mailbox.clone(), reason: reason.to_string() }
+                Error::MailboxClosed { mailbox: self.side.mailbox.clone(), reason: reason.to_string() }
             }
             other => other.into(),
         }
     }
 
-    /// The next message; none when the time is over.
+    /// What came of a call that waits; none when the time is over.
     #[inline]
-    fn unless_late<T>(&self, result: Result<T, MailboxError>) -> Result<Option<T>, Error> {
+    fn unless_late<T, P>(&self, result: Result<T, MailboxError>) -> Result<Option<Carried<T, P>>, Error> {
         match result {
-            Ok(found) => Ok(Some(found)),
+            Ok(found) => Ok(Some(Carried::Memory(found))),
             Err(MailboxError::TimedOut) => Ok(None),
             Err(error) => Err(self.error(error)),
         }
@@ -53,53 +51,76 @@ impl Side {
 /// The writing side.
 pub(super) struct LocalWriter {
     pub(super) writer: client::Writer,
-    pub(super) side: Side,
+    pub(super) open: Local,
 }
 
 impl LocalWriter {
-    #[inline]
-    pub(super) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Option<Put>, Error> {
-        let put = self.writer.begin_put(bytes, wait);
-        self.side.unless_late(put)
+    pub(super) fn mailbox(&self) -> &str {
+        &self.open.side.mailbox
+    }
+
+    pub(super) fn interrupter(&self) -> Interrupter {
+        Interrupter::local(self.writer.interrupter())
     }
 
     #[inline]
-    pub(super) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, Error> {
-        self.writer.try_begin_put(bytes).map_err(|error| self.side.error(error))
+    pub(super) fn begin_put<P>(&mut self, bytes: usize, wait: Wait) -> Result<Option<Carried<Put, P>>, Error> {
+        let put = self.writer.begin_put(bytes, wait);
+        self.open.unless_late(put)
+    }
+
+    #[inline]
+    pub(super) fn try_begin_put<P>(&mut self, bytes: usize) -> Result<Option<Carried<Put, P>>, Error> {
+        let put = self.writer.try_begin_put(bytes).map_err(|error| self.open.error(error))?;
+        Ok(put.map(Carried::Memory))
     }
 
     #[inline]
     pub(super) fn end_put(&mut self, put: Put) -> Result<(), Error> {
-        self.writer.end_put(put).map_err(|error| self.side.error(error))
+        self.writer.end_put(put).map_err(|error| self.open.error(error))
+    }
+
+    /// The daemon has it at once.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
 /// The reading side.
 pub(super) struct LocalReader {
     pub(super) reader: client::Reader,
-    pub(super) side: Side,
+    pub(super) open: Local,
 }
 
 impl LocalReader {
-    #[inline]
-    pub(super) fn begin_get(&mut self, wait: Wait) -> Result<Option<Message>, Error> {
-        let message = self.reader.begin_get(wait);
-        self.side.unless_late(message)
+    pub(super) fn mailbox(&self) -> &str {
+        &self.open.side.mailbox
+    }
+
+    pub(super) fn interrupter(&self) -> Interrupter {
+        Interrupter::local(self.reader.interrupter())
     }
 
     #[inline]
-    pub(super) fn try_begin_get(&mut self) -> Result<Option<Message>, Error> {
-        self.reader.try_begin_get().map_err(|error| self.side.error(error))
+    pub(super) fn begin_get<P>(&mut self, wait: Wait) -> Result<Option<Carried<Message, P>>, Error> {
+        let message = self.reader.begin_get(wait);
+        self.open.unless_late(message)
+    }
+
+    #[inline]
+    pub(super) fn try_begin_get<P>(&mut self) -> Result<Option<Carried<Message, P>>, Error> {
+        let message = self.reader.try_begin_get().map_err(|error| self.open.error(error))?;
+        Ok(message.map(Carried::Memory))
     }
 
     /// Whether `enqueue` to that writer's mailbox moves a message without a copy.
     #[inline]
     pub(super) fn can_enqueue(&self, to: &LocalWriter) -> bool {
-        self.side.is_with(&to.side)
+        self.open.is_with(&to.open)
     }
 
     #[inline]
     pub(super) fn enqueue(&mut self, message: Message, to: &LocalWriter) -> Result<(), Error> {
-        self.reader.enqueue(message, to.side.place.number).map_err(|error| self.side.error(error))
+        self.reader.enqueue(message, to.open.side.number).map_err(|error| self.open.error(error))
     }
 }

@@ -1,10 +1,11 @@
 //! Reading from a mailbox of a node.
 
+use super::carried::{Carried, carried};
 use super::local::LocalReader;
 use super::remote::{RemoteMessage, RemoteReader};
-use super::writer::{Writer, WriterSide};
+use super::writer::Writer;
+use crate::client::Interrupter;
 use crate::error::Error;
-use crate::shared::Interrupter;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::Deref;
 use std::time::Duration;
@@ -21,13 +22,7 @@ pub struct ReaderOptions {
 ///
 /// A message is begun, read in place, and ended; several may be begun before one is ended. A message that is not ended counts
 /// towards the mailbox's bound.
-pub struct Reader(pub(super) ReaderSide);
-
-/// The way that its messages come.
-pub(super) enum ReaderSide {
-    Local(LocalReader),
-    Remote(RemoteReader),
-}
+pub struct Reader(pub(super) Carried<LocalReader, RemoteReader>);
 
 impl Reader {
     /// The next message. Waits while there is none.
@@ -55,10 +50,7 @@ impl Reader {
     /// As there.
     #[inline]
     pub fn begin_get_by(&mut self, wait: Wait) -> Result<Option<Message>, Error> {
-        Ok(match &mut self.0 {
-            ReaderSide::Local(reader) => reader.begin_get(wait)?.map(Message::local),
-            ReaderSide::Remote(reader) => reader.begin_get(wait)?.map(Message::remote),
-        })
+        Ok(carried!(&mut self.0, reader => reader.begin_get(wait)?).map(Message))
     }
 
     /// The next message, if one is there.
@@ -67,16 +59,13 @@ impl Reader {
     /// As [`Reader::begin_get`].
     #[inline]
     pub fn try_begin_get(&mut self) -> Result<Option<Message>, Error> {
-        Ok(match &mut self.0 {
-            ReaderSide::Local(reader) => reader.try_begin_get()?.map(Message::local),
-            ReaderSide::Remote(reader) => reader.try_begin_get()?.map(Message::remote),
-        })
+        Ok(carried!(&mut self.0, reader => reader.try_begin_get()?).map(Message))
     }
 
     /// Ends a message: its memory is given back. The same as dropping it, but quicker.
     #[inline]
     pub fn end_get(&mut self, message: Message) {
-        if let (ReaderSide::Local(reader), MessageSide::Local(message)) = (&mut self.0, message.0) {
+        if let (Carried::Memory(reader), Carried::Memory(message)) = (&mut self.0, message.0) {
             reader.reader.end_get(message);
         }
     }
@@ -92,7 +81,7 @@ impl Reader {
     #[inline]
     pub fn enqueue(&mut self, message: Message, to: &mut Writer) -> Result<(), Error> {
         match (&mut self.0, message.0, &mut to.0) {
-            (ReaderSide::Local(reader), MessageSide::Local(message), WriterSide::Local(writer))
+            (Carried::Memory(reader), Carried::Memory(message), Carried::Memory(writer))
                 if reader.can_enqueue(writer) =>
             {
                 reader.enqueue(message, writer)
@@ -104,19 +93,13 @@ impl Reader {
     /// The mailbox's name.
     #[must_use]
     pub fn mailbox(&self) -> &str {
-        match &self.0 {
-            ReaderSide::Local(reader) => reader.side.mailbox(),
-            ReaderSide::Remote(reader) => reader.mailbox(),
-        }
+        carried!(&self.0, reader => reader.mailbox())
     }
 
     /// Makes a waiting call of this reader return, from another thread.
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
-        match &self.0 {
-            ReaderSide::Local(reader) => Interrupter::local(reader.reader.interrupter()),
-            ReaderSide::Remote(reader) => reader.client().interrupter(),
-        }
+        carried!(&self.0, reader => reader.interrupter())
     }
 }
 
@@ -127,24 +110,9 @@ impl std::fmt::Debug for Reader {
 }
 
 /// A message that is being read, in place, less what [`Message::adjust`] left out. Dropping it ends it, from any thread.
-pub struct Message(MessageSide);
-
-/// Where its bytes are.
-enum MessageSide {
-    Local(client::Message),
-    Remote(RemoteMessage),
-}
+pub struct Message(Carried<client::Message, RemoteMessage>);
 
 impl Message {
-    #[inline]
-    fn local(message: client::Message) -> Message {
-        Message(MessageSide::Local(message))
-    }
-
-    fn remote(message: RemoteMessage) -> Message {
-        Message(MessageSide::Remote(message))
-    }
-
     /// Leaves out `prefix` bytes at the start and `suffix` at the end, without copying: for this reader, and for who gets the
     /// message next when it is enqueued.
     ///
@@ -152,10 +120,7 @@ impl Message {
     /// The message has not as many; it stays as it is.
     #[inline]
     pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
-        match &mut self.0 {
-            MessageSide::Local(message) => Ok(message.adjust(prefix, suffix)?),
-            MessageSide::Remote(message) => message.adjust(prefix, suffix),
-        }
+        carried!(&mut self.0, message => Ok(message.adjust(prefix, suffix)?))
     }
 }
 
@@ -164,10 +129,7 @@ impl Deref for Message {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            MessageSide::Local(message) => message,
-            MessageSide::Remote(message) => message.bytes(),
-        }
+        carried!(&self.0, message => message)
     }
 }
 

@@ -1,40 +1,42 @@
 //! The sides of a mailbox whose messages go by packets.
 
-use super::Core;
-use super::post::Place;
+use super::carried::Carried;
+use super::open_side::OpenSide;
+use super::session::NodeSession;
+use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::outgoing::Outgoing;
-use crate::shared::{Client, Shared};
+use crate::shared::Shared;
 use crossdock_mailbox::client::Wait;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A side of a mailbox, with an end of the link of its own: so the sides may be used by different threads.
 struct Open {
     client: Client,
-    place: Place,
+    side: OpenSide,
     /// The session lasts as long as any of its sides.
-    _core: Arc<Core>,
+    _session: Arc<NodeSession>,
 }
 
 impl Open {
-    fn new(core: Arc<Core>, place: Place) -> Result<Open, Error> {
-        let client = core.client().join()?;
-        Ok(Open { client, place, _core: core })
+    fn new(session: Arc<NodeSession>, side: OpenSide) -> Result<Open, Error> {
+        let client = session.client().join()?;
+        Ok(Open { client, side, _session: session })
     }
 
     /// Where a message belongs.
     fn home(&self) -> Home {
-        Home { shared: Arc::clone(&self.client.shared), place: self.place.clone() }
+        Home { shared: Arc::clone(&self.client.shared), side: self.side.clone() }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         let mut inner = self.client.shared.lock();
-        self.place.close(&mut inner);
+        self.side.close(&mut inner);
         self.client.tick(&inner);
     }
 }
@@ -42,7 +44,7 @@ impl Drop for Open {
 /// Where a message belongs.
 struct Home {
     shared: Arc<Shared>,
-    place: Place,
+    side: OpenSide,
 }
 
 /// A message's bytes, less what [`Bytes::adjust`] left out.
@@ -86,30 +88,30 @@ impl Bytes {
 pub(super) struct RemoteWriter(Open);
 
 impl RemoteWriter {
-    pub(super) fn new(core: Arc<Core>, place: Place) -> Result<RemoteWriter, Error> {
-        Open::new(core, place).map(RemoteWriter)
+    pub(super) fn new(session: Arc<NodeSession>, side: OpenSide) -> Result<RemoteWriter, Error> {
+        Open::new(session, side).map(RemoteWriter)
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.0.client
+    pub(super) fn interrupter(&self) -> Interrupter {
+        self.0.client.interrupter()
     }
 
     pub(super) fn mailbox(&self) -> &str {
-        &self.0.place.mailbox
+        &self.0.side.mailbox
     }
 
     /// `None` when the time is over.
-    pub(super) fn begin_put(&mut self, bytes: usize, wait: Wait) -> Result<Option<RemotePut>, Error> {
+    pub(super) fn begin_put<M>(&mut self, bytes: usize, wait: Wait) -> Result<Option<Carried<M, RemotePut>>, Error> {
         check_length(bytes)?;
-        let Open { client, place, .. } = &mut self.0;
-        let may_put = client.wait(timeout(wait), |inner| place.may_put(inner))?.transpose()?;
-        Ok(may_put.map(|()| self.new_put(bytes)))
+        let Open { client, side, .. } = &mut self.0;
+        let may_put = client.wait(timeout(wait), |inner| side.may_put(inner))?.transpose()?;
+        Ok(may_put.map(|()| Carried::Packets(self.new_put(bytes))))
     }
 
-    pub(super) fn try_begin_put(&mut self, bytes: usize) -> Result<Option<RemotePut>, Error> {
+    pub(super) fn try_begin_put<M>(&mut self, bytes: usize) -> Result<Option<Carried<M, RemotePut>>, Error> {
         check_length(bytes)?;
-        let may_put = self.0.client.look(|inner| self.0.place.may_put(inner)).transpose()?;
-        Ok(may_put.map(|()| self.new_put(bytes)))
+        let may_put = self.0.client.look(|inner| self.0.side.may_put(inner)).transpose()?;
+        Ok(may_put.map(|()| Carried::Packets(self.new_put(bytes))))
     }
 
     fn new_put(&self, bytes: usize) -> RemotePut {
@@ -117,15 +119,15 @@ impl RemoteWriter {
     }
 
     pub(super) fn end_put(&mut self, mut put: RemotePut) -> Result<(), Error> {
-        let Open { client, place, .. } = &self.0;
-        let is_own = |home: &mut Home| Arc::ptr_eq(&home.shared, &client.shared) && home.place.is_same(place);
+        let Open { client, side, .. } = &self.0;
+        let is_own = |home: &mut Home| Arc::ptr_eq(&home.shared, &client.shared) && home.side.is_same(side);
         if put.home.take_if(is_own).is_none() {
             return Err(Error::Foreign);
         }
         let bytes = std::mem::replace(&mut put.bytes, Bytes::new(Vec::new())).into_vec();
         let mut inner = client.shared.lock();
-        place.check(&mut inner)?;
-        inner.link.enqueue(Outgoing::message(place.number, bytes));
+        side.check(&mut inner)?;
+        inner.link.enqueue(Outgoing::message(side.number, bytes));
         inner.link.transmit();
         client.leave(&mut inner);
         Ok(())
@@ -133,8 +135,8 @@ impl RemoteWriter {
 
     /// Waits until the daemon has all that was put.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        let Open { client, place, .. } = &mut self.0;
-        let settled = client.wait(None, |inner| match place.check(inner) {
+        let Open { client, side, .. } = &mut self.0;
+        let settled = client.wait(None, |inner| match side.check(inner) {
             Ok(()) => inner.link.is_settled().then_some(Ok(())),
             Err(error) => Some(Err(error)),
         });
@@ -162,15 +164,21 @@ pub(super) struct RemotePut {
     home: Option<Home>,
 }
 
-impl RemotePut {
-    pub(super) fn bytes(&self) -> &[u8] {
+impl Deref for RemotePut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         self.bytes.get()
     }
+}
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+impl DerefMut for RemotePut {
+    fn deref_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut()
     }
+}
 
+impl RemotePut {
     pub(super) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
         self.bytes.adjust(prefix, suffix)
     }
@@ -178,8 +186,8 @@ impl RemotePut {
 
 impl Drop for RemotePut {
     fn drop(&mut self) {
-        if let Some(Home { shared, place }) = self.home.take() {
-            place.not_put(&mut shared.lock());
+        if let Some(Home { shared, side }) = self.home.take() {
+            side.not_put(&mut shared.lock());
         }
     }
 }
@@ -188,28 +196,28 @@ impl Drop for RemotePut {
 pub(super) struct RemoteReader(Open);
 
 impl RemoteReader {
-    pub(super) fn new(core: Arc<Core>, place: Place) -> Result<RemoteReader, Error> {
-        Open::new(core, place).map(RemoteReader)
+    pub(super) fn new(session: Arc<NodeSession>, side: OpenSide) -> Result<RemoteReader, Error> {
+        Open::new(session, side).map(RemoteReader)
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.0.client
+    pub(super) fn interrupter(&self) -> Interrupter {
+        self.0.client.interrupter()
     }
 
     pub(super) fn mailbox(&self) -> &str {
-        &self.0.place.mailbox
+        &self.0.side.mailbox
     }
 
     /// `None` when the time is over.
-    pub(super) fn begin_get(&mut self, wait: Wait) -> Result<Option<RemoteMessage>, Error> {
-        let Open { client, place, .. } = &mut self.0;
-        let message = client.wait(timeout(wait), |inner| place.get(inner))?.transpose()?;
-        Ok(message.map(|bytes| self.message(bytes)))
+    pub(super) fn begin_get<M>(&mut self, wait: Wait) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
+        let Open { client, side, .. } = &mut self.0;
+        let message = client.wait(timeout(wait), |inner| side.get(inner))?.transpose()?;
+        Ok(message.map(|bytes| Carried::Packets(self.message(bytes))))
     }
 
-    pub(super) fn try_begin_get(&mut self) -> Result<Option<RemoteMessage>, Error> {
-        let message = self.0.client.look(|inner| self.0.place.get(inner)).transpose()?;
-        Ok(message.map(|bytes| self.message(bytes)))
+    pub(super) fn try_begin_get<M>(&mut self) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
+        let message = self.0.client.look(|inner| self.0.side.get(inner)).transpose()?;
+        Ok(message.map(|bytes| Carried::Packets(self.message(bytes))))
     }
 
     fn message(&self, bytes: Vec<u8>) -> RemoteMessage {
@@ -223,11 +231,15 @@ pub(super) struct RemoteMessage {
     home: Home,
 }
 
-impl RemoteMessage {
-    pub(super) fn bytes(&self) -> &[u8] {
+impl Deref for RemoteMessage {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         self.bytes.get()
     }
+}
 
+impl RemoteMessage {
     pub(super) fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
         self.bytes.adjust(prefix, suffix)
     }
@@ -235,8 +247,8 @@ impl RemoteMessage {
 
 impl Drop for RemoteMessage {
     fn drop(&mut self) {
-        let Home { shared, place } = &self.home;
-        place.ended(&mut shared.lock());
+        let Home { shared, side } = &self.home;
+        side.ended(&mut shared.lock());
     }
 }
 

@@ -1,9 +1,10 @@
 //! Writing into a mailbox of a node.
 
+use super::carried::{Carried, carried};
 use super::local::LocalWriter;
 use super::remote::{RemotePut, RemoteWriter};
+use crate::client::Interrupter;
 use crate::error::Error;
-use crate::shared::Interrupter;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -23,13 +24,7 @@ pub struct WriterOptions {
 /// A message is begun, filled in place, and ended; several may be begun before one is ended, and they are read in the order
 /// in which they were ended. By shared memory the place is the one in which the reader reads. Over packets it is memory of this
 /// process, and a message is at most one packet long (65,472 bytes).
-pub struct Writer(pub(super) WriterSide);
-
-/// The way that its messages go.
-pub(super) enum WriterSide {
-    Local(LocalWriter),
-    Remote(RemoteWriter),
-}
+pub struct Writer(pub(super) Carried<LocalWriter, RemoteWriter>);
 
 impl Writer {
     /// Begins a message of `bytes` bytes. Waits while the mailbox is full, or all that this process may hold is in use.
@@ -57,10 +52,7 @@ impl Writer {
     /// As there.
     #[inline]
     pub fn begin_put_by(&mut self, bytes: usize, wait: Wait) -> Result<Option<Put>, Error> {
-        Ok(match &mut self.0 {
-            WriterSide::Local(writer) => writer.begin_put(bytes, wait)?.map(Put::local),
-            WriterSide::Remote(writer) => writer.begin_put(bytes, wait)?.map(Put::remote),
-        })
+        Ok(carried!(&mut self.0, writer => writer.begin_put(bytes, wait)?).map(Put))
     }
 
     /// [`Writer::begin_put`] that waits for nobody: `None` if it would have to.
@@ -69,10 +61,7 @@ impl Writer {
     /// As there.
     #[inline]
     pub fn try_begin_put(&mut self, bytes: usize) -> Result<Option<Put>, Error> {
-        Ok(match &mut self.0 {
-            WriterSide::Local(writer) => writer.try_begin_put(bytes)?.map(Put::local),
-            WriterSide::Remote(writer) => writer.try_begin_put(bytes)?.map(Put::remote),
-        })
+        Ok(carried!(&mut self.0, writer => writer.try_begin_put(bytes)?).map(Put))
     }
 
     /// Ends a message: it is in the mailbox, or on its way there, behind those that were ended before. Never waits.
@@ -82,8 +71,8 @@ impl Writer {
     #[inline]
     pub fn end_put(&mut self, put: Put) -> Result<(), Error> {
         match (&mut self.0, put.0) {
-            (WriterSide::Local(writer), PutSide::Local(put)) => writer.end_put(put),
-            (WriterSide::Remote(writer), PutSide::Remote(put)) => writer.end_put(put),
+            (Carried::Memory(writer), Carried::Memory(put)) => writer.end_put(put),
+            (Carried::Packets(writer), Carried::Packets(put)) => writer.end_put(put),
             _ => Err(Error::Foreign),
         }
     }
@@ -103,28 +92,19 @@ impl Writer {
     /// # Errors
     /// The mailbox or the connection is gone, or the call was interrupted.
     pub fn flush(&mut self) -> Result<(), Error> {
-        match &mut self.0 {
-            WriterSide::Local(_) => Ok(()),
-            WriterSide::Remote(writer) => writer.flush(),
-        }
+        carried!(&mut self.0, writer => writer.flush())
     }
 
     /// The mailbox's name.
     #[must_use]
     pub fn mailbox(&self) -> &str {
-        match &self.0 {
-            WriterSide::Local(writer) => writer.side.mailbox(),
-            WriterSide::Remote(writer) => writer.mailbox(),
-        }
+        carried!(&self.0, writer => writer.mailbox())
     }
 
     /// Makes a waiting call of this writer return, from another thread.
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
-        match &self.0 {
-            WriterSide::Local(writer) => Interrupter::local(writer.writer.interrupter()),
-            WriterSide::Remote(writer) => writer.client().interrupter(),
-        }
+        carried!(&self.0, writer => writer.interrupter())
     }
 }
 
@@ -136,34 +116,16 @@ impl std::fmt::Debug for Writer {
 
 /// A message that is being written, in place: as many bytes as were asked for, less what [`Put::adjust`] left out. What they
 /// hold at first is not said. Dropping it gives it back; nothing is put then.
-pub struct Put(PutSide);
-
-/// Where its bytes are.
-enum PutSide {
-    Local(client::Put),
-    Remote(RemotePut),
-}
+pub struct Put(Carried<client::Put, RemotePut>);
 
 impl Put {
-    #[inline]
-    fn local(put: client::Put) -> Put {
-        Put(PutSide::Local(put))
-    }
-
-    fn remote(put: RemotePut) -> Put {
-        Put(PutSide::Remote(put))
-    }
-
     /// Leaves out `prefix` bytes at the start and `suffix` at the end, without copying.
     ///
     /// # Errors
     /// The message has not as many; it stays as it is.
     #[inline]
     pub fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
-        match &mut self.0 {
-            PutSide::Local(put) => Ok(put.adjust(prefix, suffix)?),
-            PutSide::Remote(put) => put.adjust(prefix, suffix),
-        }
+        carried!(&mut self.0, put => Ok(put.adjust(prefix, suffix)?))
     }
 }
 
@@ -172,20 +134,14 @@ impl Deref for Put {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            PutSide::Local(put) => put,
-            PutSide::Remote(put) => put.bytes(),
-        }
+        carried!(&self.0, put => put)
     }
 }
 
 impl DerefMut for Put {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.0 {
-            PutSide::Local(put) => put,
-            PutSide::Remote(put) => put.bytes_mut(),
-        }
+        carried!(&mut self.0, put => put)
     }
 }
 

@@ -14,6 +14,8 @@ use crate::graph::serve::Graph;
 use crate::graph::{ContextIndex, NodeId};
 use crossdock_engine::{Handler, ParameterValues};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
+use std::collections::VecDeque;
+use std::hint::black_box;
 
 /// Orders that may be under way to one context.
 const ORDERS: usize = 64;
@@ -29,12 +31,55 @@ pub(crate) struct Part {
     pub(crate) nodes: Nodes,
     /// What becomes of nodes that are here.
     pub(crate) changes: Vec<(NodeId, Then)>,
-    pub(crate) ports: Vec<PortChange>,
+    pub(crate) ports: PortChanges,
+    /// Nodes and streams whose markers are awaited, once it is committed.
+    pub(crate) awaited_nodes: Vec<NodeId>,
+    pub(crate) awaited_ports: Vec<u32>,
     /// After the commit: the nodes that left, with what waits for them.
     pub(crate) gone: Nodes,
-    /// After the commit: the instances that were replaced, and the states that could not be handed over.
-    pub(crate) replaced: Vec<Instance>,
+    /// After the commit: what nodes and ports were changed by, with what was replaced.
+    done: Vec<Then>,
+    done_ports: PortChanges,
     pub(crate) lost_states: u32,
+}
+
+/// Changes of ports, in boxes for the same reason as [`Nodes`].
+pub(crate) type PortChanges = Vec<Box<PortChange>>;
+
+impl Part {
+    /// Makes room for all that is put in on the core, where nothing should be allocated.
+    pub(crate) fn reserve(&mut self) {
+        self.awaited_nodes = Vec::with_capacity(self.changes.len());
+        self.awaited_ports = Vec::with_capacity(self.ports.len());
+        self.gone = Vec::with_capacity(self.changes.len());
+        self.done = Vec::with_capacity(self.changes.len());
+        self.done_ports = Vec::with_capacity(self.ports.len());
+    }
+
+    fn is_complete(&self) -> bool {
+        self.awaited_nodes.is_empty() && self.awaited_ports.is_empty()
+    }
+
+    /// Reads through a piece of it, so that this core has that at hand when it takes effect; whether there is one.
+    fn warm(&mut self, piece: usize) -> bool {
+        if let Some(port) = self.ports.get(piece) {
+            black_box((port.stream, port.is_delivered, port.readers.len(), port.ended_feeds.len()));
+            black_box((port.readers.first().copied(), port.marked_readers.first().copied()));
+            black_box((port.marked_edges.first().copied(), port.marked_feeds.first().copied()));
+            return true;
+        }
+        let new = self.nodes.iter_mut().flat_map(|node| &mut node.instances);
+        let staying = self.changes.iter_mut().filter_map(|(_, then)| match then {
+            Then::Stay { instances, reads, .. } => {
+                black_box(reads.first().copied());
+                instances.as_deref_mut()
+            }
+            Then::Leave | Then::End => None,
+        });
+        let mut handlers = new.chain(staying.flatten()).filter_map(|instance| instance.handler.as_deref_mut());
+        let handler = handlers.nth(piece - self.ports.len());
+        handler.map(Handler::warm).is_some()
+    }
 }
 
 /// Something small that takes effect between two batches, for one node.
@@ -99,8 +144,21 @@ pub(crate) struct Orders {
     reports: Producer<(u64, Report)>,
     /// An order that was fetched from the other core's memory, and takes effect in the next turn.
     fetched: Option<(u64, Order)>,
+    /// What is done next, one step a turn.
+    steps: VecDeque<Step>,
     #[expect(clippy::vec_box, reason = "a part came in its box, and goes back in it")]
     prepared: Vec<Box<Part>>,
+}
+
+/// One step of a change, which is all that a turn does of it: each takes memory, or code, that this core has not at hand.
+#[derive(Debug)]
+enum Step {
+    /// Reads through a piece of a part that has come.
+    Warm { number: u64, part: Box<Part>, piece: usize },
+    /// A change that is in place takes effect, where no marker has to be awaited.
+    TakeEffect(u64),
+    /// Complete changes are reported.
+    Report,
 }
 
 /// The sender's side.
@@ -113,7 +171,16 @@ pub(crate) struct Control {
 /// Both sides of a context's signal queue.
 pub(crate) fn signal_queue() -> (Orders, Control) {
     let ((orders, taken), (reports, returned)) = (ring(ORDERS), ring(2 * ORDERS));
-    (Orders { orders: taken, reports, fetched: None, prepared: Vec::new() }, Control { orders, reports: returned })
+    (
+        Orders {
+            orders: taken,
+            reports,
+            fetched: None,
+            steps: VecDeque::with_capacity(ORDERS),
+            prepared: Vec::with_capacity(ORDERS),
+        },
+        Control { orders, reports: returned },
+    )
 }
 
 /// A change that is being carried out.
@@ -122,10 +189,6 @@ pub(crate) struct Commit {
     /// The order's number, for the report.
     number: u64,
     part: Box<Part>,
-    /// Nodes that wait for their markers.
-    nodes: Vec<NodeId>,
-    /// Ports that wait for markers.
-    ports: Vec<u32>,
 }
 
 impl Graph {
@@ -133,16 +196,27 @@ impl Graph {
     /// over memory that another core wrote last, so no batch waits for several.
     #[inline]
     pub(crate) fn take_orders(&mut self, ws: &mut Workspace) -> bool {
-        // Batches that are under way are first brought to their ends.
-        if !self.ready.is_empty() {
-            return false;
+        if !self.is_changing() {
+            self.orders.fetched = self.orders.orders.pop();
+            return self.orders.fetched.is_some();
         }
-        if let Some((number, order)) = self.orders.fetched.take() {
-            self.carry_out(number, order, ws);
-            return true;
+        // Batches that are on their way go before the markers.
+        while let Some((id, mut batch)) = self.ready.pop_front() {
+            batch.since_ns = self.now_ns;
+            self.enqueue(id, batch, ws);
         }
-        self.orders.fetched = self.orders.orders.pop();
-        self.orders.fetched.is_some()
+        if let Some(step) = self.orders.steps.pop_front() {
+            self.take_step(step);
+        } else if let Some((number, order)) = self.orders.fetched.take() {
+            self.carry_out(number, order);
+        }
+        true
+    }
+
+    /// Whether more of what was ordered can be done at once.
+    #[inline]
+    pub(crate) fn is_changing(&self) -> bool {
+        !self.orders.steps.is_empty() || self.orders.fetched.is_some()
     }
 
     fn report(&mut self, number: u64, report: Report) {
@@ -151,25 +225,15 @@ impl Graph {
         debug_assert!(sent.is_ok(), "a report has a place");
     }
 
-    fn carry_out(&mut self, number: u64, order: Order, ws: &mut Workspace) {
+    fn carry_out(&mut self, number: u64, order: Order) {
         match order {
-            Order::Prepare(part) => {
-                let new = part.nodes.iter().flat_map(|node| &node.instances);
-                let staying = part.changes.iter().filter_map(|(_, then)| match then {
-                    Then::Stay { instances, .. } => instances.as_deref(),
-                    Then::Leave | Then::End => None,
-                });
-                let handlers = new.chain(staying.flatten()).filter_map(|instance| instance.handler.as_deref());
-                handlers.for_each(Handler::warm);
-                self.orders.prepared.push(part);
-                self.report(number, Report::Prepared);
-            }
+            Order::Prepare(part) => self.orders.steps.push_back(Step::Warm { number, part, piece: 0 }),
             Order::Cancel(change) => {
                 let part = self.prepared(change);
                 self.report(number, Report::Cancelled { _part: part });
             }
             Order::Commit(change) => match self.prepared(change) {
-                Some(part) => self.commit(number, part, ws),
+                Some(part) => self.commit(number, part),
                 None => self.report(number, Report::Cancelled { _part: None }),
             },
             Order::Force(change) => {
@@ -198,14 +262,11 @@ impl Graph {
         Some(self.orders.prepared.swap_remove(at))
     }
 
-    /// Carries out a part: at once where no marker has to be awaited, else as the markers come.
-    fn commit(&mut self, number: u64, mut part: Box<Part>, ws: &mut Workspace) {
+    /// Puts a part in place: what it makes of nodes and ports waits there for its markers.
+    fn commit(&mut self, number: u64, mut part: Box<Part>) {
         let change = part.change;
-        for node in std::mem::take(&mut part.nodes) {
-            self.add(node);
-        }
-        let mut nodes = Vec::new();
-        for (id, then) in std::mem::take(&mut part.changes) {
+        part.nodes.drain(..).for_each(|node| self.add(node));
+        for (id, then) in part.changes.drain(..) {
             let Some(node) = self.node_mut(id) else {
                 debug_assert!(false, "a changed node is here");
                 continue;
@@ -221,25 +282,57 @@ impl Graph {
                     }
                 }
             }
-            node.change = Some(NodeChange { change, then });
-            nodes.push(id);
+            node.plan(change, then);
+            part.awaited_nodes.push(id);
         }
-        let changes = std::mem::take(&mut part.ports);
-        let ports = changes.iter().map(|port| port.stream).collect();
-        self.commits.push(Commit { number, part, nodes: nodes.clone(), ports });
-        for port in changes {
+        for port in part.ports.drain(..) {
             let stream = port.stream;
+            part.awaited_ports.push(stream);
             self.open_port(stream);
             if let Some(there) = self.port_mut(stream) {
-                there.next = Some(Box::new(port));
+                there.next = Some(port);
             }
-            self.check_port(stream, ws);
         }
-        // One that reads nothing, or cannot run, does not get to its markers by itself.
-        for id in nodes {
-            self.check_node(id, ws);
+        self.commits.push(Commit { number, part });
+        self.orders.steps.push_back(Step::TakeEffect(change));
+    }
+
+    fn take_step(&mut self, step: Step) {
+        match step {
+            Step::Warm { number, mut part, piece } => match part.warm(piece) {
+                true => self.orders.steps.push_front(Step::Warm { number, part, piece: piece + 1 }),
+                false => {
+                    self.orders.prepared.push(part);
+                    self.report(number, Report::Prepared);
+                }
+            },
+            Step::TakeEffect(change) => self.take_effect(change),
+            Step::Report => self.complete(),
         }
-        self.complete();
+    }
+
+    /// Ports change whose streams begin here; nodes that read nothing, or cannot run, do not get to their markers by
+    /// themselves.
+    fn take_effect(&mut self, change: u64) {
+        // From the last to the first: one that changes takes itself, and others that follow from it, off the list.
+        let awaited = |part: &mut Part| (part.awaited_ports.len(), part.awaited_nodes.len());
+        let (ports, nodes) = self.committed(change).map_or((0, 0), awaited);
+        for at in (0..ports).rev() {
+            if let Some(stream) = self.committed(change).and_then(|part| part.awaited_ports.get(at).copied()) {
+                self.check_port(stream);
+            }
+        }
+        for at in (0..nodes).rev() {
+            if let Some(id) = self.committed(change).and_then(|part| part.awaited_nodes.get(at).copied()) {
+                self.check_node(id);
+            }
+        }
+    }
+
+    /// A change that is being carried out.
+    fn committed(&mut self, change: u64) -> Option<&mut Part> {
+        let commit = self.commits.iter_mut().find(|commit| commit.part.change == change)?;
+        Some(&mut commit.part)
     }
 
     /// Puts a node in.
@@ -257,13 +350,22 @@ impl Graph {
         }
     }
 
+    fn is_port_due(&self, stream: u32) -> bool {
+        let Some((port, next)) = self.port(stream).and_then(|port| Some((port, port.next.as_deref()?))) else {
+            return false;
+        };
+        next.is_due(port) && !self.awaits_maker(next)
+    }
+
+    /// Whether the node here that makes a stream has not become yet what it is to be.
+    pub(super) fn awaits_maker(&self, next: &PortChange) -> bool {
+        let change = |id| Some(self.node(id)?.change.as_ref()?.change);
+        next.after.and_then(change) == Some(next.change)
+    }
+
     /// Changes a port if all of its markers have come, and the node that makes its stream has become what it is to be.
-    pub(super) fn check_port(&mut self, stream: u32, ws: &mut Workspace) {
-        let Some(port) = self.port(stream) else { return };
-        let Some(next) = &port.next else { return };
-        let awaits =
-            |id: NodeId| self.node(id).is_some_and(|node| node.change.as_ref().map(|c| c.change) == Some(next.change));
-        if !next.is_due(port) || next.after.is_some_and(awaits) {
+    pub(super) fn check_port(&mut self, stream: u32) {
+        if !self.is_port_due(stream) {
             return;
         }
         let Some(mut port) = self.lift_port(stream) else { return };
@@ -291,36 +393,46 @@ impl Graph {
             self.put_port_back(stream, port);
             self.await_room(stream);
         }
-        for commit in self.commits.iter_mut().filter(|commit| commit.part.change == next.change) {
-            commit.ports.retain(|port| *port != stream);
-        }
-        for id in std::mem::take(&mut next.marked_readers) {
-            if let Some(input) = self.node_mut(id).and_then(|node| node.input(stream)) {
-                input.queue.push_back(Item::Marker(next.change));
-                input.is_marked = true;
+        let change = next.change;
+        for id in &next.marked_readers {
+            if let Some(input) = self.node_mut(*id).and_then(|node| node.input(stream)) {
+                input.mark(change);
             }
-            self.check_node(id, ws);
         }
-        self.complete();
+        for id in &next.marked_readers {
+            self.check_node(*id);
+        }
+        if let Some(part) = self.committed(change) {
+            part.awaited_ports.retain(|port| *port != stream);
+            part.done_ports.push(next);
+        }
+        self.note_complete(change);
     }
 
     /// A node has come to the marker of a change in one of its inputs.
-    pub(super) fn take_marker(&mut self, id: NodeId, input: usize, change: u64, ws: &mut Workspace) {
+    pub(super) fn take_marker(&mut self, id: NodeId, input: usize, change: u64) {
         let Some(node) = self.node_mut(id) else { return };
         // Of a change that it no longer waits for, it means nothing.
         if node.change.as_ref().is_some_and(|pending| pending.change == change) {
             if let Some(input) = node.inputs.get_mut(input) {
                 input.is_held = true;
             }
-            self.check_node(id, ws);
+            self.check_node(id);
         }
     }
 
-    /// Changes a node if it is at the markers of all its inputs. One that cannot run becomes what it is to be as soon as
-    /// the markers are in its queues, and takes along what is before them.
-    pub(super) fn check_node(&mut self, id: NodeId, ws: &mut Workspace) {
-        let Some(node) = self.node(id) else { return };
-        let Some(NodeChange { then, .. }) = &node.change else { return };
+    /// Changes a node, if it is due.
+    pub(super) fn check_node(&mut self, id: NodeId) {
+        if self.is_due(id) {
+            self.switch(id);
+        }
+    }
+
+    /// Whether a node is at the markers of all its inputs. One that cannot run becomes what it is to be as soon as the
+    /// markers are in its queues, and takes along what is before them.
+    fn is_due(&mut self, id: NodeId) -> bool {
+        let Some(node) = self.node(id) else { return false };
+        let Some(NodeChange { then, .. }) = &node.change else { return false };
         let is_at_markers = node.inputs.iter().all(|input| input.is_held && input.is_marked);
         let may_be_early = match then {
             Then::Stay { instances: Some(instances), .. } => {
@@ -334,13 +446,11 @@ impl Graph {
         };
         let is_early = node.is_marked() && may_be_early;
         let waits = !node.spill.is_empty() || node.awaits_instance();
-        if is_at_markers || (is_early && (waits || self.lacks_room(id))) {
-            self.switch(id, ws);
-        }
+        is_at_markers || (is_early && (waits || self.lacks_room(id)))
     }
 
     /// A node becomes what its change makes of it, and its stream goes on with a marker.
-    fn switch(&mut self, id: NodeId, ws: &mut Workspace) {
+    fn switch(&mut self, id: NodeId) {
         let Some(mut node) = self.lift(id) else { return };
         let Some(NodeChange { change, then }) = node.change.take() else { return self.set_node(node) };
         let makes = node.makes;
@@ -349,50 +459,53 @@ impl Graph {
             input.queue.retain(|item| !is_marker(item));
             (input.is_held, input.is_marked) = (false, false);
         }
-        let commit = self.commits.iter_mut().find(|commit| commit.part.change == change);
-        debug_assert!(commit.is_some(), "a node's change is being carried out");
-        let (mut gone, mut replaced, mut lost) = (None, Vec::new(), 0);
-        match then {
+        let (mut then, mut gone, mut lost) = (then, None, 0);
+        match &mut then {
             Then::Leave | Then::End => {
                 self.here.retain(|here| *here != id);
                 self.next = 0;
                 gone = Some(node);
             }
             Then::Stay { instances, keeps_state, policy, reads } => {
-                if let Some(mut instances) = instances {
-                    lost = node.exchange(&mut instances, keeps_state);
-                    replaced = instances;
+                if let Some(instances) = instances {
+                    lost = node.exchange(instances, *keeps_state);
                 }
-                node.policy = policy;
+                node.policy = *policy;
                 node.inputs.retain(|input| reads.contains(&input.stream));
                 if let Some(place) = self.nodes.get_mut(id.0 as usize) {
                     *place = Some(node);
                 }
             }
         }
-        if let Some(commit) = commit {
-            commit.nodes.retain(|node| *node != id);
-            commit.part.gone.extend(gone);
-            commit.part.replaced.append(&mut replaced);
-            commit.part.lost_states += lost;
+        let part = self.committed(change);
+        debug_assert!(part.is_some(), "a node's change is being carried out");
+        if let Some(part) = part {
+            part.awaited_nodes.retain(|node| *node != id);
+            part.gone.extend(gone);
+            part.done.push(then);
+            part.lost_states += lost;
         }
-        self.check_port(makes, ws);
-        self.complete();
+        self.check_port(makes);
+        self.note_complete(change);
+    }
+
+    fn note_complete(&mut self, change: u64) {
+        if self.committed(change).is_some_and(|part| part.is_complete()) {
+            self.orders.steps.push_back(Step::Report);
+        }
     }
 
     /// Reports the changes that are complete here.
     fn complete(&mut self) {
-        let is_complete = |commit: &mut Commit| commit.nodes.is_empty() && commit.ports.is_empty();
-        let complete: Vec<Commit> = self.commits.extract_if(.., is_complete).collect();
-        for Commit { number, part, .. } in complete {
+        while let Some(at) = self.commits.iter().position(|commit| commit.part.is_complete()) {
+            let Commit { number, part } = self.commits.swap_remove(at);
             self.report(number, Report::Committed(part));
         }
     }
 
     /// Nodes that end with a change drop what comes before their markers.
     fn force(&mut self, change: u64) {
-        let waits = self.commits.iter().find(|commit| commit.part.change == change);
-        for id in waits.map(|commit| commit.nodes.clone()).unwrap_or_default() {
+        for id in self.committed(change).map(|part| part.awaited_nodes.clone()).unwrap_or_default() {
             let Some(node) = self.node_mut(id) else { continue };
             if node.change.as_ref().is_some_and(|pending| matches!(pending.then, Then::End)) {
                 node.condition = Condition::Ending;

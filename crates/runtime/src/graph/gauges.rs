@@ -62,7 +62,7 @@ pub(crate) struct NodeGauges {
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,
     pub(crate) row_errors: Gauge,
-    /// Of the timed batches: records, and ns.
+    /// Of the batches whose processor time was measured: records, number, and ns.
     pub(crate) timed_records: Gauge,
     pub(crate) timed_batches: Gauge,
     pub(crate) timed_ns: Gauge,
@@ -70,8 +70,10 @@ pub(crate) struct NodeGauges {
     pub(crate) overruns: Gauge,
     /// Panics, and batches from which it did not return.
     pub(crate) faults: Gauge,
-    /// Batches that its context sampled more strongly than its policy's `one_in`, since the context was behind.
+    /// Batches of which records were left out, since the context was behind.
     pub(crate) thinned: Gauge,
+    /// One record in so many is let through, as of its last batch.
+    pub(crate) one_in: Gauge,
     /// Batches that wait for it.
     pub(crate) queued: Gauge,
     dropped: [Gauge; LOSSES.len()],
@@ -93,6 +95,7 @@ impl Default for NodeGauges {
             overruns: Gauge::default(),
             faults: Gauge::default(),
             thinned: Gauge::default(),
+            one_in: Gauge::default(),
             queued: Gauge::default(),
             dropped: std::array::from_fn(|_| Gauge::default()),
             times: std::array::from_fn(|_| Gauge::default()),
@@ -170,12 +173,14 @@ fn upper_end_ns(bucket: usize) -> u64 {
 pub(crate) struct ContextGauges {
     pub(crate) turns: Gauge,
     pub(crate) sleeps: Gauge,
-    /// Time in which it worked, in ns.
+    /// Processor time in which it worked, in ns.
     pub(crate) busy_ns: Gauge,
     /// The part of it that went into handlers, as far as it was measured or can be estimated from that, in ns.
     pub(crate) handler_ns: Gauge,
     /// Batches that its nodes took.
     pub(crate) batches: Gauge,
+    /// Batches that had waited for it too long.
+    pub(crate) late: Gauge,
     pub(crate) records_in: Gauge,
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,
@@ -186,6 +191,8 @@ pub(crate) struct ContextGauges {
     pub(crate) replaced: Gauge,
     /// One more than the node whose handler runs now; 0: none.
     pub(crate) running: Gauge,
+    /// How long that node's handler may be without progress, in ns; 0: as long as any.
+    pub(crate) stuck_after_ns: Gauge,
     /// Its thread, as the system numbers it.
     pub(crate) thread: Gauge,
     /// 1 while its thread sleeps until something comes.

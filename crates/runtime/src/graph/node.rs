@@ -11,6 +11,11 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// How long a node may go on without a break when it has not used its limit before, in ns of the limit.
+const BURST_NS: u64 = 10_000_000;
+/// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
+const MOST_USED_NS: u64 = 10_000_000_000;
+
 /// The entry for one format.
 pub(crate) struct Instance {
     /// The format of the records that come in, by id.
@@ -35,8 +40,10 @@ pub(crate) struct SchedulingPolicy {
     pub(crate) weight: u32,
     /// Time that it may take for a record, in ns.
     pub(crate) budget_ns: u64,
-    /// One record in `one_in` is let through.
-    pub(crate) one_in: u32,
+    /// How long it may be without progress from record to record, in ns; 0: as long as any.
+    pub(crate) stuck_after_ns: u64,
+    /// Time that it may take in all, in ns a second; it waits where it has had that.
+    pub(crate) limit_ns_per_s: u64,
     /// While its context is behind, sampling may go down to one record in `max_sampling`.
     pub(crate) max_sampling: u32,
     /// Whether batches that find no room in its queue are dropped.
@@ -47,7 +54,15 @@ pub(crate) struct SchedulingPolicy {
 
 impl Default for SchedulingPolicy {
     fn default() -> SchedulingPolicy {
-        SchedulingPolicy { weight: 1, budget_ns: u64::MAX, one_in: 1, max_sampling: 1, drops: false, restarts: false }
+        SchedulingPolicy {
+            weight: 1,
+            budget_ns: u64::MAX,
+            stuck_after_ns: 0,
+            limit_ns_per_s: u64::MAX,
+            max_sampling: 1,
+            drops: false,
+            restarts: false,
+        }
     }
 }
 
@@ -112,6 +127,16 @@ impl Input {
         Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, has_ended: false }
     }
 
+    /// The marker of a change comes, behind what waits. With nothing before it, it is reached.
+    pub(crate) fn mark(&mut self, change: u64) {
+        self.is_marked = true;
+        if self.queue.is_empty() {
+            self.is_held = true;
+        } else {
+            self.queue.push_back(Item::Marker(change));
+        }
+    }
+
     fn drain(&mut self) -> u64 {
         let done = std::mem::take(&mut self.done) as u64;
         self.queue.drain(..).map(|item| item.records()).sum::<u64>().saturating_sub(done)
@@ -168,13 +193,17 @@ pub(crate) struct Node {
     /// When it was last found that it could not be served for a reason other than its context's other work, in ns.
     pub(crate) stalled_ns: u64,
     pub(crate) gauges: Arc<NodeGauges>,
-    /// Its handler's time for a record, as last measured, in ns.
+    /// Its time for a record, as last measured, in ns.
     pub(crate) ns_per_record: f32,
+    /// Until when its limit is used up, in ns of the contexts' clock.
+    pub(crate) used_until_ns: u64,
     /// Bytes that it makes of a record, as last seen; more counts at once, less only by and by. Not known before it has
     /// run.
     pub(crate) out_bytes_per_record: Option<f32>,
     /// Batches until the next timed one.
     pub(crate) until_timed: u32,
+    /// Whether the last measured batch took longer than expected.
+    pub(crate) may_be_long: bool,
     /// Which input is served next.
     next_input: usize,
 }
@@ -194,8 +223,10 @@ impl Node {
             stalled_ns: 0,
             gauges: Arc::default(),
             ns_per_record: 0.0,
+            used_until_ns: 0,
             out_bytes_per_record: None,
             until_timed: 0,
+            may_be_long: false,
             next_input: 0,
         }
     }
@@ -280,6 +311,21 @@ impl Node {
         });
     }
 
+    /// Has taken this much time of its context: of its limit that is a longer time, from `now_ns` on or from when the limit
+    /// is used up; up to [`BURST_NS`] that it did not use before count.
+    #[inline]
+    pub(crate) fn use_up(&mut self, took_ns: u64, now_ns: u64) {
+        let limit = self.policy.limit_ns_per_s.max(1);
+        let ns = (u128::from(took_ns) * 1_000_000_000 / u128::from(limit)).min(u128::from(MOST_USED_NS));
+        self.used_until_ns = self.used_until_ns.max(now_ns.saturating_sub(BURST_NS)) + ns as u64;
+    }
+
+    /// Whether it has used up what its limit allows it.
+    #[inline]
+    pub(crate) fn is_over_limit(&self, now_ns: u64) -> bool {
+        self.policy.limit_ns_per_s < u64::MAX && self.used_until_ns > now_ns
+    }
+
     /// Whether a batch waits for the instance of its format.
     pub(crate) fn awaits_instance(&self) -> bool {
         let fronts = self.inputs.iter().filter(|input| !input.is_held).filter_map(|input| input.queue.front());
@@ -303,8 +349,18 @@ impl Node {
     /// dropped.
     #[cold]
     pub(crate) fn note_fault(&mut self) {
-        self.condition = if self.policy.restarts { Condition::Restarting } else { Condition::Failed };
+        let ends = self.change.as_ref().is_some_and(|change| matches!(change.then, Then::End));
+        self.condition = if self.policy.restarts && !ends { Condition::Restarting } else { Condition::Failed };
         self.gauges.faults.add(1);
+    }
+
+    /// It changes when it has come to the markers of a change.
+    pub(crate) fn plan(&mut self, change: u64, then: Then) {
+        if matches!(then, Then::End) && self.condition == Condition::Restarting {
+            // Nobody restarts what ends.
+            self.condition = Condition::Failed;
+        }
+        self.change = Some(NodeChange { change, then });
     }
 
     /// Exchanges its instances for new ones; the old ones are in `instances` then. Returns the number of states that were

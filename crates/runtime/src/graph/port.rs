@@ -46,6 +46,12 @@ impl Port {
         self.readers.is_empty() && self.edges.is_empty() && !self.is_delivered
     }
 
+    /// Whether a node here that makes the stream has to wait until the port has changed: it waits for markers, or nothing
+    /// made the stream here before.
+    pub(crate) fn awaits_change(&self, next: &PortChange) -> bool {
+        !next.is_due(self) || !self.feeds.is_empty() || self.is_unread()
+    }
+
     /// Whether nothing leads to it or from it.
     pub(crate) fn is_unused(&self) -> bool {
         self.is_unread() && self.feeds.is_empty() && self.next.is_none()

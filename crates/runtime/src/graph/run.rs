@@ -7,22 +7,30 @@ use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Node, Spill};
 use crate::graph::serve::{Graph, Next};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
+use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// One batch in `TIMED_EVERY` is timed, and every batch of at least `TIMED_RECORDS` records.
-const TIMED_EVERY: u32 = 8;
+/// What one batch in `MEASURED_EVERY` takes is measured, and every batch that is expected to take at least `LONG_NS`. Of the
+/// long ones it is the processor time; the others are hardly ever interrupted, and a system call would take as long as they.
+const MEASURED_EVERY: u32 = 8;
+const LONG_NS: f32 = 100_000.0;
+/// For the context's slice, the handler is also timed for every batch of at least `TIMED_RECORDS` records.
 const TIMED_RECORDS: usize = 64;
 /// The cost of serving a batch beside its handler, in ns; for the slice, which need not be exact.
 const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
 /// The weight of a new measurement in the mean.
 pub(super) const NEWER: f32 = 0.25;
-/// Time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
+/// Processor time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
 const GRACE_NS: f32 = 20_000.0;
 /// Records with which a node begins, as long as it is not known what it makes of one.
 const FIRST_RECORDS: usize = 1;
+/// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
+const LONGEST_RUN_NS: f32 = 50_000_000.0;
+/// Steps after which the longest one counts for about a third.
+const STEPS: u64 = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
 
@@ -50,7 +58,31 @@ pub(crate) struct Job {
     /// The batches that its output has room for.
     room: usize,
     is_timed: bool,
+    /// When it was begun, if what it takes is measured.
+    began: Option<Began>,
     row_errors: u64,
+}
+
+/// When a job was begun.
+struct Began {
+    at: Instant,
+    /// The thread's processor time then, where it may take long.
+    thread_ns: Option<u64>,
+}
+
+impl Began {
+    fn now(is_long: bool) -> Began {
+        Began { at: Instant::now(), thread_ns: is_long.then(thread_time_ns) }
+    }
+
+    /// The processor time since, in ns, without the `clock_ns` that asking for it takes; `None` if that is not known, since
+    /// it took longer than was expected: others may have had the processor.
+    fn took_ns(&self, clock_ns: u64) -> Option<u64> {
+        match self.thread_ns {
+            Some(began_ns) => Some(thread_time_ns().saturating_sub(began_ns).saturating_sub(clock_ns)),
+            None => Some(self.at.elapsed().as_nanos() as u64).filter(|ns| (*ns as f32) < LONG_NS),
+        }
+    }
 }
 
 impl Job {
@@ -83,9 +115,9 @@ impl Job {
 }
 
 impl Graph {
-    /// The next thing to do. Ends and markers are seen to on the way; with `sheds` the context is one whose batches
-    /// should not wait long.
-    pub(crate) fn next_job(&mut self, sheds: bool, ws: &mut Workspace) -> Option<Job> {
+    /// The next thing to do. Ends and markers are seen to on the way; with `is_long` the context is one where handlers
+    /// may take long, so that to wait for one round of them is ordinary.
+    pub(crate) fn next_job(&mut self, is_long: bool, ws: &mut Workspace) -> Option<Job> {
         loop {
             if let Some((id, mut batch)) = self.ready.pop_front() {
                 let stream = batch.stream;
@@ -98,7 +130,7 @@ impl Graph {
                 };
                 match at {
                     Some(at) if is_open(self, at) && !self.is_stalled(id, ws) => {
-                        if let Some(job) = self.begin(id, at, batch, 0, ws) {
+                        if let Some(job) = self.begin(id, (at, batch, 0), is_long, ws) {
                             return Some(job);
                         }
                     }
@@ -116,12 +148,12 @@ impl Graph {
             };
             match item {
                 Item::End => self.end(id, input),
-                Item::Marker(change) => self.take_marker(id, input, change, ws),
+                Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Batch(batch) => {
-                    if sheds {
-                        self.shedder.takes(self.now_ns, batch.since_ns, self.stalled_ns(id));
-                    }
-                    if let Some(job) = self.begin(id, input, batch, done, ws) {
+                    let round_ns = if is_long { self.step_ns * self.here.len() as u64 } else { 0 };
+                    let waited = (batch.since_ns, self.stalled_ns(id), round_ns);
+                    self.gauges.late.add(u64::from(self.shedder.takes(self.now_ns, waited)));
+                    if let Some(job) = self.begin(id, (input, batch, done), is_long, ws) {
                         return Some(job);
                     }
                 }
@@ -139,8 +171,15 @@ impl Graph {
         }
     }
 
-    /// Takes out what is needed to run a node on a batch, or on the part of it that its output has room for.
-    fn begin(&mut self, id: NodeId, input: usize, batch: Batch, done: usize, ws: &mut Workspace) -> Option<Job> {
+    /// Takes out what is needed to run a node on a batch of an input, or on the part of it that its output has room
+    /// for; where handlers may take long, also on no more than what is done soon.
+    fn begin(
+        &mut self,
+        id: NodeId,
+        (input, batch, done): (usize, Batch, usize),
+        is_long: bool,
+        ws: &mut Workspace,
+    ) -> Option<Job> {
         let (one_in, room) = (self.shedder.one_in(), self.room(self.node(id)?.makes).min(MOST_MADE));
         let mut node = self.lift(id)?;
         node.note_batch(input);
@@ -154,6 +193,7 @@ impl Graph {
             _ => node.instance(batch.format).and_then(|instance| instance.handler.take()),
         };
         let upto = match handler.is_some() {
+            true if is_long => portion(&node, &batch, done, room, ws).min(done.saturating_add(soon_done(&node))),
             true => portion(&node, &batch, done, room, ws),
             false => batch.len(),
         };
@@ -165,10 +205,13 @@ impl Graph {
             return None;
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
-        let is_timed = times_this(&mut node, upto - done);
+        self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
+        let began = begun(&mut node, upto - done);
+        let is_timed = began.is_some() || upto - done >= TIMED_RECORDS;
         self.gauges.running.set(u64::from(id.0) + 1);
         self.set_node(node);
-        Some(Job { node: id, batch, part: (done, upto), left_out, handler, input, room, is_timed, row_errors: 0 })
+        let (part, row_errors) = ((done, upto), 0);
+        Some(Job { node: id, batch, part, left_out, handler, input, room, is_timed, began, row_errors })
     }
 
     fn note_arrival(&self, node: &Node, batch: &Batch, (from, upto): (usize, usize)) {
@@ -187,7 +230,7 @@ impl Graph {
     /// Takes in the outcome of a job; returns about how long it took, in ns.
     pub(crate) fn finish(&mut self, job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
         self.gauges.running.set(0);
-        let Job { node: id, batch, part, left_out, handler, input, row_errors, .. } = job;
+        let Job { node: id, batch, part, left_out, handler, input, row_errors, began, .. } = job;
         let Some(mut node) = self.lift(id) else {
             ws.discard();
             ws.spares.keep(batch);
@@ -211,14 +254,20 @@ impl Graph {
             instance.handler = Some(handler);
         }
         node.gauges.row_errors.add(row_errors);
-        if ns.is_some() {
-            note_time(&mut node, records, took);
-        }
-        self.gauges.handler_ns.add(took as u64 + HANDING_NS_PER_BATCH);
         if left_out > 0 {
             node.gauges.lose(Loss::Sampled, left_out);
         }
         self.settle(&mut node, (batch, part, input), outcome == Outcome::Whole, output, ws);
+        let measured_ns = began.as_ref().and_then(|began| began.took_ns(self.clock_ns));
+        // One that took longer than was expected is measured again, in processor time.
+        node.may_be_long = began.is_some() && measured_ns.is_none();
+        measured_ns.into_iter().for_each(|ns| note_time(&mut node, records, ns));
+        let took_ns = measured_ns.unwrap_or((node.ns_per_record * records as f32) as u64);
+        self.gauges.handler_ns.add(took_ns);
+        self.step_ns = took_ns.max(self.step_ns - self.step_ns / STEPS);
+        if node.policy.limit_ns_per_s < u64::MAX {
+            node.use_up(took_ns, self.now_ns);
+        }
         self.set_node(node);
         took + BATCH_NS
     }
@@ -343,44 +392,48 @@ fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Worksp
     done + some.clamp(1, records)
 }
 
-/// Selects the records of a batch's part that a node's handler sees: all, or one in `n`. `n` is the node's own sampling,
-/// or that of a context that is behind (one in `behind`), as far as the node's policy allows it. Returns how many are
-/// left out.
+/// Records that a node has done within the longest time of a run, one at least.
+#[inline]
+fn soon_done(node: &Node) -> usize {
+    ((LONGEST_RUN_NS / node.ns_per_record.max(1.0)) as usize).max(1)
+}
+
+/// Selects the records of a batch's part that a node's handler sees: all, or one in `n` where the context is behind, as far
+/// as the node's policy allows it. Returns how many are left out.
 #[inline]
 fn choose(node: &mut Node, behind: u32, part: (usize, usize), records: usize, selection: &mut Selection) -> u64 {
     selection.select_all(records);
     if part != (0, records) {
         selection.narrow(|index| (part.0..part.1).contains(&index));
     }
-    let one_in = node.policy.one_in.max(behind.min(node.policy.max_sampling));
+    let one_in = behind.min(node.policy.max_sampling).max(1);
+    node.gauges.one_in.set(one_in.into());
     if one_in <= 1 {
         return 0;
     }
     let (from, wanted) = (node.sampled_from as usize, selection.len());
     selection.narrow(|index| (from + index - part.0).is_multiple_of(one_in as usize));
     node.sampled_from = ((from + wanted) % one_in as usize) as u32;
-    if one_in > node.policy.one_in {
-        node.gauges.thinned.add(1);
-    }
+    node.gauges.thinned.add(1);
     (wanted - selection.len()) as u64
 }
 
-/// Whether this batch is timed.
+/// Whether what this batch takes is measured: when it is begun, then.
 #[inline]
-fn times_this(node: &mut Node, records: usize) -> bool {
-    if records >= TIMED_RECORDS {
-        return true;
-    }
-    let times = node.until_timed == 0;
-    node.until_timed = if times { TIMED_EVERY - 1 } else { node.until_timed - 1 };
-    times
+fn begun(node: &mut Node, records: usize) -> Option<Began> {
+    let is_long = node.may_be_long || node.ns_per_record * records as f32 >= LONG_NS;
+    let is_due = node.until_timed == 0;
+    // More often at first, when it is not known yet.
+    let before_next = || node.gauges.timed_batches.get().min(u64::from(MEASURED_EVERY) - 1) as u32;
+    node.until_timed = if is_due { before_next() } else { node.until_timed - 1 };
+    (is_due || is_long).then(|| Began::now(is_long))
 }
 
-fn note_time(node: &mut Node, records: u64, ns: f32) {
-    node.gauges.time(records, ns as u64);
-    let per_record = ns / records.max(1) as f32;
+fn note_time(node: &mut Node, records: u64, ns: u64) {
+    node.gauges.time(records, ns);
+    let per_record = ns as f32 / records.max(1) as f32;
     node.ns_per_record += NEWER * (per_record - node.ns_per_record);
-    if ns > node.policy.budget_ns as f32 * records as f32 + GRACE_NS {
+    if ns as f32 > node.policy.budget_ns as f32 * records as f32 + GRACE_NS {
         node.gauges.overruns.add(1);
     }
 }

@@ -13,7 +13,7 @@ use crate::graph::node::{Condition, Node};
 use crate::graph::port::Port;
 use crate::graph::shed::LoadShedder;
 use crate::graph::{ContextIndex, MAX_CONTEXTS, NodeId};
-use crossdock_device::Doorbell;
+use crossdock_device::{Doorbell, thread_time_ns};
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -98,6 +98,10 @@ pub(crate) struct Graph {
     /// The approximate time, in ns of the clock of all contexts.
     pub(super) now_ns: u64,
     pub(super) shedder: LoadShedder,
+    /// About how long the longest of the last runs took, in ns.
+    pub(super) step_ns: u64,
+    /// What reading the thread's processor time takes of it, in ns.
+    pub(super) clock_ns: u64,
     /// Batches that may wait in each queue here.
     limit: usize,
 }
@@ -130,6 +134,8 @@ impl Graph {
             short_ns: 0,
             now_ns: 0,
             shedder: LoadShedder::default(),
+            step_ns: 0,
+            clock_ns: clock_ns(),
             limit: QUEUE_BATCHES,
         }
     }
@@ -172,7 +178,8 @@ impl Graph {
 
     /// Holds publishers back where there is no room for more.
     fn check_publishers(&mut self, stream: u32) {
-        if self.room(stream) > 0 {
+        // A port that is about to change says so in a moment.
+        if self.room(stream) > 0 || self.port(stream).is_some_and(|port| port.next.is_some()) {
             return;
         }
         if let Some(port) = self.port_mut(stream)
@@ -208,8 +215,8 @@ impl Graph {
             let is_held = port.is_held || self.holds_deliveries;
             room = room.min(if is_held { 0 } else { DELIVERED_BATCHES.saturating_sub(delivered) });
         }
-        if port.next.as_ref().is_some_and(|next| next.after.is_none()) {
-            // What is made here comes after what the markers are awaited for.
+        if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next) && port.awaits_change(next)) {
+            // What is made here from now on comes after the marker.
             room = 0;
         }
         self.put_port_back(stream, port);
@@ -315,7 +322,7 @@ impl Graph {
                     }
                 }
                 Item::End => self.deliver_end(stream),
-                Item::Marker(_) => self.check_port(stream, ws),
+                Item::Marker(_) => self.check_port(stream),
             }
         }
     }
@@ -385,6 +392,20 @@ impl Graph {
         });
     }
 
+    /// The context's thread was away for so long until now, asleep or without a processor: what waited meanwhile did not
+    /// wait for its other work.
+    #[inline]
+    pub(crate) fn note_away(&mut self, now_ns: u64, away_ns: u64) {
+        if away_ns > 0 {
+            self.shedder.away(now_ns, away_ns);
+        }
+    }
+
+    /// Batches may wait for this context for so long, in ns, before it sheds load.
+    pub(crate) fn shed_after(&mut self, ns: u64) {
+        self.shedder = LoadShedder::new(ns);
+    }
+
     /// A turn begins, at `now_ns`.
     pub(crate) fn begin_turn(&mut self, now_ns: u64, ws: &mut Workspace) {
         self.now_ns = now_ns;
@@ -399,7 +420,7 @@ impl Graph {
         let is_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
         while !self.ready.is_empty() || !is_over(spent, !self.delivered.is_empty()) {
             self.now_ns = now_ns + spent as u64;
-            let Some(mut job) = self.next_job(true, ws) else { break };
+            let Some(mut job) = self.next_job(false, ws) else { break };
             let ran = job.run(ws);
             spent += self.finish(job, ran, ws);
         }
@@ -456,7 +477,7 @@ impl Graph {
             let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
             self.is_stalled |= has_work;
             if changes {
-                self.check_node(id, ws);
+                self.check_node(id);
             }
             return None;
         }
@@ -467,7 +488,7 @@ impl Graph {
         let node = self.node_mut(id)?;
         let Some((input, item, done)) = node.take_next() else {
             if node.change.is_some() {
-                self.check_node(id, ws);
+                self.check_node(id);
             }
             return None;
         };
@@ -500,7 +521,7 @@ impl Graph {
         match node.condition {
             Condition::Failed | Condition::Ending => false,
             Condition::Restarting | Condition::Waiting => true,
-            Condition::Running => self.room(makes) == 0,
+            Condition::Running => node.is_over_limit(self.now_ns) || self.room(makes) == 0,
         }
     }
 
@@ -617,6 +638,17 @@ impl Graph {
             *place = Some(port);
         }
     }
+}
+
+/// What reading a thread's processor time takes of it, in ns: the least of some readings.
+fn clock_ns() -> u64 {
+    (0..64)
+        .map(|_| {
+            let before = thread_time_ns();
+            thread_time_ns().saturating_sub(before)
+        })
+        .min()
+        .unwrap_or(0)
 }
 
 const _: () = assert!(MAX_CONTEXTS <= u64::BITS as usize, "contexts that were rung for are bits of a word");

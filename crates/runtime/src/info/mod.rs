@@ -39,7 +39,7 @@ pub struct StreamInfo {
     /// The handler that makes it; none where publishers do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<String>,
-    /// Records a second at the most, over any 100 ms so far.
+    /// Records a second at the most, over any 100 ms of the last minute.
     #[serde(default)]
     pub peak_msgs_per_s: u64,
 }
@@ -383,7 +383,7 @@ pub struct ExplainInfo {
     pub ns_per_record: Option<f64>,
     /// Share of the sample that passes, 0 to 1; absent without one.
     pub selectivity: Option<f64>,
-    /// The most records a second that the stream has brought, which it has to keep up with.
+    /// The most records a second that the stream brought in the last minute, which it has to keep up with.
     #[serde(default)]
     pub rate_msgs_per_s: u64,
     /// What it would take at that rate, in ns a second; absent without a sample.

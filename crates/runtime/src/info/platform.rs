@@ -48,7 +48,7 @@ pub struct HandlerInfo {
     pub state: Option<String>,
     /// Its entry for each format that it reads.
     pub inputs: Vec<HandlerInputInfo>,
-    /// Its estimated load when it was admitted, at the stream's peak rate.
+    /// Its estimated load at the stream's peak rate, without a margin: what it was admitted with.
     pub predicted: LoadInfo,
     /// Its reservation, if any: its own, or that of the paths that it lies on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,11 +69,11 @@ pub struct HandlerInfo {
     pub dropped: Vec<(String, u64)>,
     /// Records a second that came in, in the last second.
     pub rate_msgs_per_s: u64,
-    /// Time for a record, in ns: the mean of those measured in the last second.
+    /// Processor time for a record, in ns: the mean of those measured in the last second.
     pub ns_per_record: f64,
     /// Time for a record that 99 of 100 stay below, in ns, since it was deployed.
     pub p99_ns_per_record: u64,
-    /// Batches that took longer than its budget.
+    /// Batches that took more processor time than its budget.
     pub overruns: u64,
     /// Times that it panicked or did not return.
     pub faults: u64,
@@ -81,9 +81,9 @@ pub struct HandlerInfo {
     pub queued: u64,
     /// The bound on them.
     pub queue_bound: u64,
-    /// One record in `sampled` is let through now, since its core is near its limit; 1: all.
+    /// One record in `sampled` is let through now, since batches wait too long for its core; 1: all.
     pub sampled: u32,
-    /// Values that some of its parameters have now in the place of their own, since its core is near its limit.
+    /// Values that some of its parameters have now in the place of their own, since its core is overloaded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub degraded: BTreeMap<String, String>,
     /// Times that it was replaced, re-parameterised or moved.
@@ -122,7 +122,7 @@ pub struct HandlerContextInfo {
     pub shares: Vec<String>,
     /// Handlers there.
     pub handlers: Vec<String>,
-    /// Share of the last second in which it worked, 0 to 1.
+    /// Share of the last second in which it worked, by processor time, 0 to 1.
     pub busy_share: f64,
     /// Time that it has, in ns a second.
     pub capacity_ns_per_s: u64,

@@ -1,19 +1,17 @@
 //! The control manager's own actions, once a second: it moves handlers off a c-core that has lost its headroom, and
-//! back; samples streams that allow it; moves or stops handlers that exceed their budget; and measures costs that were
-//! only estimated.
+//! back; has handlers at an overloaded context go by their overload rules; moves, limits or stops handlers that exceed
+//! their budget.
 
 use crate::admission::{ALWAYS_PERCENT, Room};
 use crate::docked::StreamFacts;
 use crate::graph::gauges::Loss;
 use crate::handle::Stopped;
 use crate::managers::Managers;
-use crate::managers::deployed::{Deployed, KnownStream, Status, need, program};
-use crate::managers::paths::{PathNode, reserves};
+use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
 use crossdock_control::admission::{Need, Place};
-use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample, StreamSample};
-use crossdock_control::figures::{Rate, Time};
+use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample};
 use crossdock_control::load::{Contexts, Load};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,27 +70,6 @@ impl Managers {
         }
     }
 
-    /// Recomputes what handlers need at the rates that their streams have reached by now, and at least their present
-    /// load.
-    pub(crate) fn recompute(&mut self) {
-        let names: BTreeSet<String> =
-            self.handlers.values().flat_map(|there| &there.reads).map(|(stream, _)| stream.clone()).collect();
-        let Ok(streams) = self.known_streams(names) else { return };
-        for there in self.handlers.values_mut().filter(|there| !there.entries.is_empty()) {
-            there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
-        }
-        self.reserve_paths();
-    }
-
-    /// Reserves for handlers what the paths need that they lie on.
-    fn reserve_paths(&mut self) {
-        let reserves =
-            reserves(&self.handlers.iter().map(|(name, there)| (name.as_str(), PathNode::of(there))).collect());
-        for (name, there) in &mut self.handlers {
-            there.need.reserve = there.spec.reserve().max(reserves.get(name).copied().unwrap_or_default());
-        }
-    }
-
     /// Reports to the context with the device the time that it has left for subscriptions' queries. Returns the
     /// admitted load of these queries at that time, in ns per s.
     pub(crate) fn tell_room(&mut self) -> u64 {
@@ -127,7 +104,8 @@ impl Managers {
     /// Evaluates the last second, and carries out the changes that it requires.
     pub(crate) fn balance(&mut self) {
         let Ok(contexts) = Contexts::new(self.context_list()) else { return };
-        let (mut handlers, mut streams) = (Vec::new(), Vec::new());
+        let late = self.late();
+        let mut handlers = Vec::new();
         for (name, there) in &mut self.handlers {
             let Some(node) = self.overlay.node(there.node) else { continue };
             let rates = self.monitor.handler(name);
@@ -136,9 +114,8 @@ impl Managers {
             let seen = std::mem::replace(&mut there.overruns_seen, overruns);
             let timed_seen = std::mem::replace(&mut there.timed_seen, timed);
             let (over, of) = (overruns.saturating_sub(seen), timed.saturating_sub(timed_seen));
-            // A few overruns come from another process on the core. A handler with a fixed context stays there.
-            let is_over = over * OVER_OF >= of.max(1)
-                && (there.spec.place.is_none() || there.spec.over_budget == OverBudget::Stop);
+            // A few overruns are interrupts and page faults.
+            let is_over = over * OVER_OF >= of.max(1);
             if matches!(there.status, Status::Failed(_)) {
                 continue;
             }
@@ -148,7 +125,8 @@ impl Managers {
                 bytes_per_s: rates.bytes_out_per_s,
             };
             let (context, need) = (usize::from(node.at.0), Need { load, ..there.need });
-            let cost = there.entries.first().map(|entry| entry.cost).unwrap_or_default();
+            let capacity_ns_per_s = contexts.list().get(context).map_or(0, |there| there.capacity.most.time_ns_per_s);
+            let cost = there.costs.first().copied().unwrap_or_default();
             handlers.push(HandlerSample {
                 name: name.clone(),
                 context,
@@ -157,18 +135,17 @@ impl Managers {
                 arriving: cost.arriving(rates.msgs_in_per_s),
                 leaving: cost.leaving(rates.msgs_in_per_s),
                 overruns: if is_over { over as u32 } else { 0 },
+                is_far_over: there.is_far_over,
+                is_limited: there.limit_ns_per_s.is_some(),
                 policy: match there.spec.over_budget {
                     OverBudget::Move => Overrun::Move,
                     OverBudget::Stop => Overrun::Stop,
                 },
+                budget_ns_per_s: there.budget_ns_per_s(capacity_ns_per_s),
+                rule: rule::second(there, load, rates.msgs_in_per_s),
             });
-            let (one_in, one_in_most) = (there.one_in, there.spec.max_sampling.unwrap_or(1));
-            let rule = rule::second(there, load, rates.msgs_in_per_s);
-            if one_in_most > 1 || rule.is_some() {
-                streams.push(StreamSample { name: name.clone(), context, load, one_in, one_in_most, rule });
-            }
         }
-        let second = Sample { contexts: &contexts, handlers: &handlers, streams: &streams };
+        let second = Sample { contexts: &contexts, handlers: &handlers, late: &late };
         for decision in self.balance.second(&second) {
             if let Err(why) = self.decide(decision) {
                 self.events.note("undone", Default::default(), why);
@@ -176,10 +153,17 @@ impl Managers {
         }
     }
 
+    /// For each context whether runnable batches have waited too long for it in the last second.
+    fn late(&mut self) -> Vec<bool> {
+        let now: Vec<u64> = self.overlay.ports.iter().map(|port| port.gauges.late.get()).collect();
+        let before = std::mem::replace(&mut self.late_before, now.clone());
+        now.into_iter().zip(before.into_iter().chain(std::iter::repeat(0))).map(|(now, before)| now > before).collect()
+    }
+
     fn decide(&mut self, decision: Decision) -> Result<(), String> {
         let (Decision::Move { handler, .. }
-        | Decision::Sample { stream: handler, .. }
-        | Decision::Degrade { stream: handler, .. }
+        | Decision::Limit { handler, .. }
+        | Decision::Degrade { handler, .. }
         | Decision::Stop { handler, .. }) = &decision;
         let placed = self.handlers.get(handler).and_then(|there| self.overlay.node(there.node));
         if placed.is_some_and(|placed| self.watch.lost(placed.at).is_some()) {
@@ -190,21 +174,17 @@ impl Managers {
                 Some(to) => self.move_handler(&handler, to, &why),
                 None => Ok(()),
             },
-            Decision::Sample { stream: handler, one_in, why } => {
+            Decision::Limit { handler, ns_per_s, why } => {
                 let Some(there) = self.handlers.get_mut(&handler) else { return Ok(()) };
-                there.one_in = one_in;
-                let node = there.node;
-                let Some(mut policy) = self.overlay.node(node).map(|placed| placed.policy) else { return Ok(()) };
-                policy.one_in = one_in;
-                self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
-                let (kind, what) = match one_in {
-                    1 => ("restored", "all of its records are let through again".to_owned()),
-                    some => ("degraded", format!("one of {some} of its records is let through")),
-                };
-                self.note(kind, &handler, format!("{what}: {why}"));
+                there.limit_ns_per_s = ns_per_s;
+                self.set_policy(&handler);
+                match ns_per_s {
+                    Some(_) => self.note("over_budget", &handler, why),
+                    None => self.note("restored", &handler, format!("it is not limited any more: {why}")),
+                }
                 Ok(())
             }
-            Decision::Degrade { stream: handler, applies, why } => {
+            Decision::Degrade { handler, applies, why } => {
                 self.degrade(&handler, applies, &why);
                 Ok(())
             }
@@ -220,46 +200,6 @@ impl Managers {
                 );
                 Ok(())
             }
-        }
-    }
-
-    /// Measures handlers on real records that were let in when there were none.
-    pub(crate) fn measure_provisional(&mut self) {
-        let is_due = |there: &&Deployed| {
-            there.need.is_provisional
-                && !there.entries.is_empty()
-                && self.overlay.node(there.node).is_some_and(|node| node.gauges.records_in.get() > 0)
-        };
-        let due: Vec<String> = self.handlers.values().filter(is_due).map(|there| there.spec.name.clone()).collect();
-        for name in due {
-            self.measure_again(&name);
-        }
-    }
-
-    fn measure_again(&mut self, name: &str) {
-        let Some(there) = self.handlers.get(name) else { return };
-        let Ok(program) = program(&there.spec) else { return };
-        let names = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
-        let Ok(streams) = self.known_streams(names) else { return };
-        let Some(there) = self.handlers.get_mut(name) else { return };
-        for entry in &mut there.entries {
-            let Some(stream) = streams.get(&entry.stream) else { continue };
-            let sample = stream.formats.iter().find(|(format, _)| *format == entry.input);
-            let Some((format, sample)) = sample.filter(|(_, sample)| !sample.is_empty()) else { continue };
-            let workshop = &mut self.workshop;
-            let batch = stream.records_per_batch;
-            if let Ok(outcome) = workshop.scales.measure(&program, &workshop.natives, format, sample, batch) {
-                (entry.cost, entry.made) = (outcome.cost, outcome.made);
-            }
-        }
-        there.need = need(&there.entries, &there.spec, &streams, there.is_metered);
-        there.rule_costs = None;
-        self.reserve_paths();
-        let Some(there) = self.handlers.get(name) else { return };
-        if !there.need.is_provisional {
-            let (load, rate) = (there.need.load, there.need.rate_msgs_per_s);
-            let text = format!("measured on records of its streams: {} at {}", Time(load.time_ns_per_s), Rate(rate));
-            self.note("measured", name, text);
         }
     }
 }

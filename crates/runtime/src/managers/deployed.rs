@@ -9,7 +9,8 @@ use crate::managers::measure::CostModel;
 use crate::managers::rule::RuleCosts;
 use crate::managers::spec::HandlerSpec;
 use crossdock_control::admission::{Class, Need};
-use crossdock_control::load::{Cost, Flow};
+use crossdock_control::load::{Cost, Flow, Load};
+use crossdock_control::work::{AtWork, Worked};
 use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Made, Natives, Parameters, Source};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
@@ -57,6 +58,7 @@ pub(crate) struct Entry {
     pub(crate) form: Option<HandlerForm>,
     /// Why it does not fit.
     pub(crate) why: Option<String>,
+    /// Its estimate.
     pub(crate) cost: Cost,
     pub(crate) parameters: Option<Parameters>,
     pub(crate) state: Option<String>,
@@ -115,16 +117,6 @@ pub(crate) fn outputs(entries: &[Entry]) -> Vec<Format> {
     outputs
 }
 
-/// The load of entries at their streams' rates.
-pub(crate) fn need(
-    entries: &[Entry],
-    spec: &HandlerSpec,
-    streams: &BTreeMap<String, KnownStream>,
-    is_metered: bool,
-) -> Need {
-    need_of(entries.iter().map(|entry| (entry, &entry.cost)), spec, streams, is_metered)
-}
-
 /// The load of entries with these costs. The most expensive format of a stream is counted with the stream's whole rate,
 /// since the rate of each format is not known.
 pub(crate) fn need_of<'a>(
@@ -168,11 +160,33 @@ pub(crate) fn dearest<'a>(entries: impl Iterator<Item = (&'a Entry, &'a Cost)>) 
     dearest
 }
 
-/// The output of entries at the rates that their load is computed for.
-pub(crate) fn leaving(entries: &[Entry], need: &Need) -> Flow {
-    let flows =
-        entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.cost.leaving(need.rate_msgs_per_s));
+/// The output of entries with these costs at the rates that their load is computed for.
+pub(crate) fn leaving(entries: &[Entry], costs: &[Cost], need: &Need) -> Flow {
+    let made = entries.iter().zip(costs).filter(|(entry, _)| entry.output.is_some());
+    let flows = made.map(|(_, cost)| cost.leaving(need.rate_msgs_per_s));
     flows.max_by_key(|flow| flow.bytes_per_s).unwrap_or_default()
+}
+
+/// What entries are estimated at, each with its part of the messages: what is known of that are the rates of streams.
+pub(crate) fn estimates(entries: &[Entry], streams: &BTreeMap<String, KnownStream>) -> Vec<(Cost, f64)> {
+    let fits = |entry: &&Entry| entry.output.is_some();
+    let part = |entry: &Entry| {
+        let of_stream = entries.iter().filter(fits).filter(|other| other.stream == entry.stream).count();
+        let rate = streams.get(&entry.stream).map_or(0, |stream| stream.peak_msgs_per_s);
+        if fits(&entry) { rate as f64 / of_stream.max(1) as f64 } else { 0.0 }
+    };
+    entries.iter().map(|entry| (entry.cost, part(entry))).collect()
+}
+
+/// The highest of the entries' costs for a record, in ns.
+pub(crate) fn dearest_ns(entries: &[Entry], costs: &[Cost]) -> f64 {
+    let fitting = entries.iter().zip(costs).filter(|(entry, _)| entry.output.is_some());
+    fitting.map(|(_, cost)| cost.ns_of_message().max(cost.tail_ns_per_message)).fold(0.0, f64::max)
+}
+
+/// What entries count with before they have worked: their estimates with a margin.
+pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
+    entries.iter().map(|entry| entry.cost.with_margin()).collect()
 }
 
 /// Makes a handler. A panic in a user's own kind is caught, so that it does not end the managers.
@@ -322,8 +336,22 @@ pub(crate) struct Deployed {
     /// The streams that it reads: names and numbers.
     pub(crate) reads: Vec<(String, u32)>,
     pub(crate) entries: Vec<Entry>,
+    /// What the entries count with: their estimates with a margin, and then what they take at work.
+    pub(crate) costs: Vec<Cost>,
     pub(crate) is_metered: bool,
+    /// What it counts with, by these costs.
     pub(crate) need: Need,
+    /// The estimate of its load at the rates that its streams have now.
+    pub(crate) predicted: Load,
+    /// What it takes at work, and its counters when that was last computed.
+    pub(crate) work: AtWork,
+    pub(crate) worked: Worked,
+    /// The time that it may take on probation, in ns a second.
+    pub(crate) probation_ns_per_s: u64,
+    /// Whether it takes far more than it was admitted with.
+    pub(crate) is_far_over: bool,
+    /// The time that it may take because it went over its budget, in ns a second, if it did.
+    pub(crate) limit_ns_per_s: Option<u64>,
     pub(crate) status: Status,
     /// Times that it was replaced, re-parameterised or moved.
     pub(crate) changes: u64,
@@ -332,9 +360,7 @@ pub(crate) struct Deployed {
     pub(crate) overruns_seen: u64,
     pub(crate) timed_seen: u64,
     pub(crate) fault_times_s: Vec<u64>,
-    /// One record in `one_in` is let through now.
-    pub(crate) one_in: u32,
-    /// Whether its context sheds more of its records at times.
+    /// Whether its context sheds some of its records at times.
     pub(crate) thinning: Thinning,
     /// Whether its overload rule is applied now.
     pub(crate) is_degraded: bool,
@@ -361,16 +387,22 @@ impl Deployed {
             version: 1,
             node,
             makes,
+            costs: with_margin(&compiled.entries),
             entries: compiled.entries,
             is_metered: compiled.is_metered,
             need,
+            predicted: need.load,
+            work: AtWork::default(),
+            worked: Worked::default(),
+            probation_ns_per_s: u64::MAX,
+            is_far_over: false,
+            limit_ns_per_s: None,
             status,
             changes: 0,
             faults_seen: 0,
             overruns_seen: 0,
             timed_seen: 0,
             fault_times_s: Vec::new(),
-            one_in: 1,
             thinning: Thinning::default(),
             is_degraded: false,
             rule_costs: None,

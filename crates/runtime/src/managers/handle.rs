@@ -71,6 +71,8 @@ pub(crate) enum ControlRequest {
         kind: Box<NativeKind>,
         to: oneshot::Sender<()>,
     },
+    /// Answered once the kept handlers are restored.
+    Restored(oneshot::Sender<()>),
     Stop,
 }
 
@@ -164,6 +166,14 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn add_native(&self, kind: NativeKind) -> Result<(), Stopped> {
         self.ask(|to| ControlRequest::AddNative { kind: Box::new(kind), to })
+    }
+
+    /// Waits until the kept handlers are restored, as far as they can be.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn wait_restored(&self) -> Result<(), Stopped> {
+        self.ask(ControlRequest::Restored)
     }
 
     /// Stops the managers.

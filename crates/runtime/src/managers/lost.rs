@@ -8,20 +8,18 @@ use crate::managers::watch::Lost;
 use std::collections::BTreeSet;
 
 impl Managers {
-    /// Why nothing can be changed now, if a change is unfinished.
-    pub(super) fn unfinished(&self) -> Option<String> {
-        let name = self.watch.name(self.overlay.unanswered()?);
-        Some(format!(
-            "context {name} does not answer: the change that waits for it is finished when it does, and no other is made until \
-             then (if it never does, restart the daemon: what was wanted is kept)"
-        ))
+    /// That a change is finished when a context answers.
+    pub(super) fn unfinished(&self, at: ContextIndex) -> String {
+        let name = self.watch.name(at);
+        format!(
+            "context {name} does not answer: the change that waits for it is finished when it does, and until then none is made \
+             in which it takes part (if it never does, restart the daemon: what was wanted is kept)"
+        )
     }
 
-    /// Goes on with a change that waits for a context.
+    /// Goes on with changes that wait for contexts.
     pub(super) fn resume(&mut self) {
-        let Some(at) = self.overlay.unanswered() else { return };
-        let Managers { overlay, watch, .. } = self;
-        if overlay.resume(&mut super::Patience { watch, since: std::time::Instant::now() }) {
+        for at in self.overlay.resume() {
             let name = self.watch.name(at).to_owned();
             let text = "it answers again, and the change that waited for it is finished";
             self.events.note("answered", About { handler: None, context: Some(&name) }, text);

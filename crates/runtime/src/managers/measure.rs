@@ -1,35 +1,31 @@
-//! Measures a handler's cost on records of its stream before it is admitted, and collects the records that it makes.
+//! Estimates a handler's cost on records of its stream before it is admitted, and collects the records that it makes.
 
+use crate::estimate::estimate;
 use crate::graph::run::{self, process};
 use crate::managers::watch::MAX_ABANDONED;
-use crate::managers::workbench::{PAUSE, Workbench};
 use crossdock_control::load::Cost;
-use crossdock_device::BackgroundThread;
-use crossdock_engine::{Effort, Handler, HandlerProgram, Natives, Sink, Verdict};
+use crossdock_device::{BackgroundThread, thread_time_ns};
+use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Lifetime of a measurement, for the same program on the same format in batches of about the same length: the contents
+/// Lifetime of an estimate, for the same program on the same format in batches of about the same length: the contents
 /// of the records may change.
 const FRESH: Duration = Duration::from_secs(10);
-/// A measurement also expires when the records' mean length has changed by more than this part of it.
+/// An estimate also expires when the records' mean length has changed by more than this part of it.
 const CHANGED: f64 = 0.25;
-/// Measurements that are remembered.
+/// Estimates that are remembered.
 const MAX_REMEMBERED: usize = 1024;
-/// Measurements for which the processor's pace is remembered.
-const PACES: usize = 31;
-/// A measurement whose pace differs from the usual one by more than this part is repeated where that matters, with
-/// `SURE_TRIES` tries at most: a handler that waits for its own results is slowed down less than the workbench is.
-const PACE_PART: f64 = 0.15;
-const SURE_TRIES: usize = 3;
-/// Bytes of a handler's output that are kept, as a sample for the handlers that read it.
+/// Bytes of a handler's output that are kept, as a sample for the handlers that read it, and the processor time
+/// that a handler gets for that, in ns.
 const MADE_BYTES: usize = 16 << 10;
+const MADE_WITHIN_NS: u64 = 5_000_000;
 
-/// The result of measuring a handler.
+/// The estimate of a handler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) cost: Cost,
@@ -37,64 +33,26 @@ pub(crate) struct Outcome {
     pub(crate) made: Vec<u8>,
 }
 
-/// The key of a measurement: a program, a format, and the number of records in a batch, rounded to a power of two.
+/// The key of an estimate: a program, a format, and the number of records in a batch, rounded to a power of two.
 type Weighing = (String, FormatId, u32);
 
-/// The required certainty of a measurement, and thereby its duration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Care {
-    /// For a swap: the caller waits for it, and the headroom of the context is known from the handler that is replaced.
-    Soonest,
-    #[default]
-    Usual,
-    /// Over a tenth of a second: the admission and the placement of a handler depend on it.
-    Surest,
-}
-
-/// The processor's pace in the last measurements: the time of the same work, in ns. Other load on the host slows it
-/// down by up to half, at times for seconds; a handler's cost is reported for the usual pace.
-#[derive(Debug, Default)]
-struct Paces(VecDeque<f64>);
-
-impl Paces {
-    /// Takes in a pace; returns the factor that converts times measured at this pace to the usual one.
-    fn usual_by(&mut self, ns: f64) -> f64 {
-        if self.0.len() == PACES {
-            self.0.pop_front();
-        }
-        self.0.push_back(ns);
-        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted[(sorted.len() - 1) / 2] / ns
-    }
-}
-
-/// Measures handlers, and keeps the results for a while: a handler that is swapped repeatedly need not be measured each
+/// Estimates handlers, and keeps the results for a while: a handler that is swapped repeatedly need not be run each
 /// time.
 #[derive(Debug)]
 pub(crate) struct CostModel {
-    remembered: BTreeMap<Weighing, (Outcome, Instant, Care)>,
+    remembered: BTreeMap<Weighing, (Outcome, Instant)>,
     /// How long a handler may take for the sample.
     patience: Duration,
-    /// The care of the present measurement.
-    pub(crate) care: Care,
-    paces: Paces,
     /// Threads that were left behind.
     left: Vec<JoinHandle<()>>,
 }
 
 impl CostModel {
     pub(crate) fn new(patience: Duration) -> CostModel {
-        CostModel {
-            remembered: BTreeMap::new(),
-            patience,
-            care: Care::default(),
-            paces: Paces::default(),
-            left: Vec::new(),
-        }
+        CostModel { remembered: BTreeMap::new(), patience, left: Vec::new() }
     }
 
-    /// The cost of a program for records of a format, measured on a sample; made-up records are used if it is empty.
+    /// The cost of a program for records of a format, estimated on a sample; made-up records are used if it is empty.
     ///
     /// # Errors
     /// It panicked, or did not return.
@@ -107,9 +65,8 @@ impl CostModel {
         records_per_batch: f64,
     ) -> Result<Outcome, String> {
         let key = (format!("{program:?}"), format.id(), records_per_batch.max(1.0).log2().round() as u32);
-        if let Some((outcome, at, care)) = self.remembered.get(&key)
+        if let Some((outcome, at)) = self.remembered.get(&key)
             && at.elapsed() < FRESH
-            && *care >= self.care
             && outcome.cost.is_provisional == sample.is_empty()
             && (sample.is_empty() || is_alike(outcome.cost.bytes_in_per_message, mean_bytes(format, sample)))
         {
@@ -122,44 +79,19 @@ impl CostModel {
             sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
             records_per_batch,
             is_provisional: sample.is_empty(),
-            effort: if self.care == Care::Soonest { Effort::SHORT } else { Effort::FULL },
-            pause: match self.care {
-                Care::Surest if !sample.is_empty() => PAUSE.min(self.patience / 50),
-                _ => Duration::ZERO,
-            },
         };
-        let outcome = self.at_usual_pace(&weighed)?;
+        let outcome = self.aside(weighed)?;
         if self.remembered.len() >= MAX_REMEMBERED {
-            self.remembered.retain(|_, (_, at, _)| at.elapsed() < FRESH);
+            self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
         }
         if self.remembered.len() < MAX_REMEMBERED {
-            self.remembered.insert(key, (outcome.clone(), Instant::now(), self.care));
+            self.remembered.insert(key, (outcome.clone(), Instant::now()));
         }
         Ok(outcome)
     }
 
-    /// Measures, and measures again if the processor was far from its usual pace and that matters. The measurement
-    /// nearest to the usual pace counts.
-    fn at_usual_pace(&mut self, weighed: &Weighed) -> Result<Outcome, String> {
-        let tries = if self.care == Care::Surest { SURE_TRIES } else { 1 };
-        let (mut nearest, mut usual_by) = (None, f64::INFINITY);
-        for _ in 0..tries {
-            let (outcome, pace_ns) = self.aside(weighed.clone())?;
-            let by = pace_ns.map_or(1.0, |ns| self.paces.usual_by(ns));
-            if (by - 1.0).abs() < (usual_by - 1.0).abs() {
-                (nearest, usual_by) = (Some(outcome), by);
-            }
-            if (usual_by - 1.0).abs() <= PACE_PART {
-                break;
-            }
-        }
-        let mut outcome = nearest.unwrap_or_default();
-        outcome.cost = outcome.cost.slower(usual_by);
-        Ok(outcome)
-    }
-
-    /// Measures on a thread of its own, which gives way to contexts and is left behind if it does not come back.
-    fn aside(&mut self, weighed: Weighed) -> Result<(Outcome, Option<f64>), String> {
+    /// Runs it on a thread of its own, which gives way to contexts and is left behind if it does not come back.
+    fn aside(&mut self, weighed: Weighed) -> Result<Outcome, String> {
         self.left.retain(|thread| !thread.is_finished());
         if self.left.len() >= MAX_ABANDONED {
             return Err(format!(
@@ -234,14 +166,10 @@ struct Weighed {
     sample: Vec<u8>,
     records_per_batch: f64,
     is_provisional: bool,
-    effort: Effort,
-    /// How long it rests between its rounds.
-    pause: Duration,
 }
 
 impl Weighed {
-    /// With the pace at which it ran, if that is known.
-    fn run(&self) -> (Outcome, Option<f64>) {
+    fn run(&self) -> Outcome {
         let unknown = Cost {
             messages_per_batch: self.records_per_batch,
             messages_out_per_message: 1.0,
@@ -250,33 +178,17 @@ impl Weighed {
         };
         let handler = || self.program.make(&self.natives, &self.format).map(|made| made.handler);
         let (Some(batch), Ok(mut first)) = (batch(&self.format, &self.sample), handler()) else {
-            return (Outcome { cost: unknown, made: Vec::new() }, None);
+            return Outcome { cost: unknown, made: Vec::new() };
         };
         let made = made_of(&mut *first, &batch);
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
-        let in_batch = (self.records_per_batch.round() as usize).max(1);
-        let measured = crossdock_engine::measure(
-            self.effort,
-            &mut again,
-            Some(&mut Workbench::new(self.pause)),
-            &self.format,
-            &self.sample,
-            in_batch,
-        );
-        let Some(measured) = measured else { return (Outcome { cost: unknown, made }, None) };
-        let cost = Cost {
-            ns_per_batch: measured.ns_per_batch,
-            ns_per_message: measured.mean_ns,
-            tail_ns_per_message: measured.tail_ns,
-            messages_out_per_message: measured.out_records_per_record,
-            bytes_out_per_message: measured.out_bytes_per_record,
-            bytes_in_per_message: self.sample.len() as f64 / batch.len().max(1) as f64,
-            messages_per_batch: self.records_per_batch,
-            sample_messages: if self.is_provisional { 0 } else { measured.records },
-            is_provisional: self.is_provisional,
-        };
-        (Outcome { cost, made }, Some(measured.elsewhere_ns).filter(|ns| *ns > 0.0))
+        let cost = estimate(&mut again, &self.format, &self.sample, self.records_per_batch);
+        let Some(mut cost) = cost else { return Outcome { cost: unknown, made } };
+        if self.is_provisional {
+            (cost.is_provisional, cost.sample_messages) = (true, 0);
+        }
+        Outcome { cost, made }
     }
 }
 
@@ -305,15 +217,22 @@ impl Sink for Gathered {
     }
 }
 
-/// The records that a handler makes of a batch.
+/// The records that a handler makes of a batch, run piece by piece for a while: of a slow one a few are enough.
 fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
-    let mut selection = Selection::all(batch.len());
+    let began_ns = thread_time_ns();
+    let is_over = || thread_time_ns() - began_ns > MADE_WITHIN_NS;
     let mut gathered = Gathered::default();
-    match process(handler, batch, &mut selection, &mut gathered) {
-        run::Outcome::Whole => selection.iter().for_each(|index| gathered.push(batch.record(index))),
-        run::Outcome::Made => {}
-        // The measurement ends with it.
-        run::Outcome::Panicked => std::panic::resume_unwind(Box::new("a handler that is measured")),
+    let (mut from, mut piece) = (0, 1);
+    while from < batch.len() && gathered.0.len() < MADE_BYTES && !is_over() {
+        let mut selection = Selection::all(batch.len());
+        selection.narrow(|index| (from..from + piece).contains(&index));
+        match process(handler, batch, &mut selection, &mut gathered) {
+            run::Outcome::Whole => selection.iter().for_each(|index| gathered.push(batch.record(index))),
+            run::Outcome::Made => {}
+            // The measurement ends with it.
+            run::Outcome::Panicked => std::panic::resume_unwind(Box::new("a handler that is measured")),
+        }
+        (from, piece) = (from + piece, piece * 2);
     }
     gathered.0
 }
@@ -396,17 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_at_another_pace_is_told_for_the_usual_one() {
-        let mut paces = Paces::default();
-        assert_eq!(paces.usual_by(100.0), 1.0, "no other is known");
-        for _ in 0..PACES {
-            assert!((0.99..1.01).contains(&paces.usual_by(101.0)));
-        }
-        assert_eq!(paces.usual_by(202.0), 0.5, "slowed down");
-        for _ in 0..PACES / 2 {
-            paces.usual_by(202.0);
-        }
-        assert_eq!(paces.usual_by(202.0), 1.0, "it is the usual one now");
+    fn of_a_slow_handler_a_few_records_are_run() {
+        let mut scales = CostModel::new(Duration::from_secs(60));
+        let format = Format::parse_schema("n i64").unwrap();
+        let record = made_up(&format);
+        let sample = record.repeat((48 << 10) / record.len());
+        let program = HandlerProgram::native("work").with("ns", "1000000");
+        let outcome = scales.measure(&program, &Natives::built_in(), &format, &sample, 1000.0).unwrap();
+        assert!(outcome.cost.ns_per_message > 100_000.0, "{outcome:?}");
+        let records = outcome.made.len() / record.len();
+        assert!((1..200).contains(&records), "{records}");
+        // All of what a fast one makes is there, up to the bound.
+        let pass = HandlerProgram::native("pass");
+        let made = scales.measure(&pass, &Natives::built_in(), &format, &sample, 1000.0).unwrap().made;
+        assert_eq!(made.len(), MADE_BYTES / record.len() * record.len());
     }
 
     #[test]
@@ -426,10 +348,10 @@ mod tests {
         let (program, natives) = (HandlerProgram::native("pass"), Natives::built_in());
         let mut counts = [(100, 8.0), (110, 10.0), (100, 64.0), (400, 8.0), (110, 8.0)]
             .map(|(len, batch)| {
-                let before = scales.remembered.values().map(|(_, at, _)| *at).collect::<Vec<_>>();
+                let before = scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>();
                 scales.measure(&program, &natives, &format, &sample(len), batch).unwrap();
                 // Whether it was measured.
-                scales.remembered.values().map(|(_, at, _)| *at).collect::<Vec<_>>() != before
+                scales.remembered.values().map(|(_, at)| *at).collect::<Vec<_>>() != before
             })
             .into_iter();
         let mut is_measured = || counts.next().unwrap();

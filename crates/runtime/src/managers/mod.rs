@@ -20,7 +20,7 @@ pub(crate) mod spec;
 mod tell;
 pub(crate) mod view;
 pub(crate) mod watch;
-pub(crate) mod workbench;
+mod work;
 
 use crate::config::PlatformConfig;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
@@ -28,7 +28,7 @@ use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
 use crate::managers::handle::ControlRequest;
 use crate::managers::keep::Kept;
-use crate::managers::measure::{Care, CostModel};
+use crate::managers::measure::CostModel;
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
@@ -76,6 +76,8 @@ pub(crate) struct Managers {
     balance: Balance,
     /// The admitted load of subscriptions' queries a second ago, in ns per s.
     admitted_before: u64,
+    /// For each context the number of batches that had waited too long for it, a second ago.
+    late_before: Vec<u64>,
     /// The last second that was evaluated as a whole.
     last_s: u64,
     events: Events,
@@ -101,7 +103,6 @@ impl Managers {
         let Parts { dock, overlay, watch, natives, config, kept, views } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let scales = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
-        let rules = Rules { sample_percent: 100u32.saturating_sub(config.shed_at_percent) as u8, ..Rules::default() };
         Managers {
             dock,
             overlay,
@@ -114,8 +115,9 @@ impl Managers {
             queries: BTreeSet::new(),
             unrestored: Vec::new(),
             monitor,
-            balance: Balance::new(rules),
+            balance: Balance::new(Rules::default()),
             admitted_before: 0,
+            late_before: Vec::new(),
             last_s: 0,
             events,
             views,
@@ -179,14 +181,14 @@ impl Managers {
             ControlRequest::QueryFailed(text) => {
                 self.events.note("failed", About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) }, text);
             }
+            // Requests are taken once that is done.
+            ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Stop => {}
         }
     }
 
     /// Reads the platform's counters, restarts failed handlers, and balances once a second.
     fn tick(&mut self) {
-        // All requests wait for a measurement made here.
-        self.workshop.scales.care = Care::Usual;
         self.watch.look();
         self.resume();
         self.monitor.take(&self.overlay, &self.handlers, self.started.elapsed());
@@ -196,12 +198,9 @@ impl Managers {
             self.last_s = now_s;
             let contexts = self.contexts();
             self.monitor.keep_second(now_s, |at| contexts.headroom(at).time_ns_per_s);
-            self.measure_provisional();
             self.measure_rules();
-            self.recompute();
-            if self.overlay.unanswered().is_none() {
-                self.balance();
-            }
+            self.note_work();
+            self.balance();
             self.note_thinned();
             self.admitted_before = self.tell_room();
             self.publish_snapshot();
@@ -238,10 +237,9 @@ impl Managers {
     /// If a context does not answer, the change is finished when it does, and no result is returned now.
     fn on_overlay<T: Default>(&mut self, work: impl FnOnce(&mut Overlay, Wait<'_>) -> Result<T, Unanswered>) -> T {
         let Managers { overlay, watch, .. } = self;
-        let was_finished = overlay.unanswered().is_none();
         let done = work(overlay, &mut Patience { watch, since: Instant::now() });
-        if let (Err(Unanswered(at)), true) = (&done, was_finished) {
-            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished().unwrap_or_default());
+        if let Err(Unanswered(at)) = &done {
+            let (name, text) = (self.watch.name(*at).to_owned(), self.unfinished(*at));
             self.events.note("unanswered", About { handler: None, context: Some(&name) }, text);
         }
         done.unwrap_or_default()

@@ -5,7 +5,6 @@ use crate::graph::gauges::NodeGauges;
 use crate::info::{HistoryInfo, MomentInfo};
 use crate::managers::deployed::Deployed;
 use crate::platform::overlay::Overlay;
-use crossdock_control::load::HANDING_NS_PER_BATCH;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +18,6 @@ struct Reading {
     at_ns: u64,
     busy_ns: u64,
     handler_ns: u64,
-    batches_in: u64,
     records_in: u64,
     records_out: u64,
     bytes_in: u64,
@@ -35,7 +33,7 @@ struct Reading {
 /// Its rates over about the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
-    /// Time in which it worked, in ns a second.
+    /// Processor time in which it worked, in ns a second.
     pub(crate) busy_ns_per_s: u64,
     /// The same that went into deployed handlers, and into bringing batches to them.
     pub(crate) handler_ns_per_s: u64,
@@ -70,17 +68,12 @@ impl Track {
         };
         let timed = last.timed_records.saturating_sub(first.timed_records);
         let timed_ns = last.timed_ns.saturating_sub(first.timed_ns);
-        let handing_ns = rate(|reading| reading.batches_in) * HANDING_NS_PER_BATCH;
         Rates {
-            // Of a handler: what was timed in this second, or else ever, stands for all.
+            // Of a handler: what was measured in this second, or else ever, stands for all.
             busy_ns_per_s: match (timed, last.timed_records) {
                 (0, 0) => rate(|reading| reading.busy_ns),
-                (0, ever) => {
-                    handing_ns + (rate(|reading| reading.records_in) as f64 * last.timed_ns as f64 / ever as f64) as u64
-                }
-                (timed, _) => {
-                    handing_ns + (rate(|reading| reading.records_in) as f64 * timed_ns as f64 / timed as f64) as u64
-                }
+                (0, ever) => (rate(|reading| reading.records_in) as f64 * last.timed_ns as f64 / ever as f64) as u64,
+                (timed, _) => (rate(|reading| reading.records_in) as f64 * timed_ns as f64 / timed as f64) as u64,
             },
             handler_ns_per_s: rate(|reading| reading.handler_ns),
             msgs_in_per_s: rate(|reading| reading.records_in),
@@ -176,7 +169,6 @@ impl Monitor {
             let records_in = gauges.records_in.get();
             let reading = Reading {
                 at_ns,
-                batches_in: gauges.batches_in.get(),
                 records_in,
                 records_out: gauges.records_out.get(),
                 bytes_in: gauges.bytes_in.get(),

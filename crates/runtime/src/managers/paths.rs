@@ -24,7 +24,7 @@ impl<'a> PathNode<'a> {
         PathNode {
             reads: there.reads.iter().map(|(stream, _)| stream.as_str()).collect(),
             makes: there.spec.derived(),
-            entries: there.entries.iter().map(|entry| (entry, &entry.cost)).collect(),
+            entries: there.entries.iter().zip(&there.costs).collect(),
             path_msgs_per_s: there.spec.reserve_path_msgs_per_s,
         }
     }

@@ -80,6 +80,12 @@ pub(crate) struct RuleCosts {
 }
 
 impl RuleCosts {
+    /// Whether less is taken by the rule.
+    pub(crate) fn saves(&self) -> bool {
+        let [with, without] = [&self.degraded, &self.whole].map(|costs| dearest(costs).load(SOME_RATE).time_ns_per_s);
+        with < without
+    }
+
     /// Whether there is a cost for each of `entries` entries, and no newer measurement is due.
     fn holds(&self, entries: usize, now_s: u64) -> bool {
         self.degraded.len() == entries && self.again_s.is_none_or(|again_s| now_s < again_s)
@@ -107,9 +113,9 @@ impl Managers {
             // A rule that cannot be measured counts as saving nothing.
             let of_entries = || there.entries.iter().map(|entry| entry.cost).collect::<Vec<Cost>>();
             let (whole, degraded) = measured.unwrap_or_else(|_| (of_entries(), of_entries()));
-            let [with, without] = [&degraded, &whole].map(|costs| dearest(costs).load(SOME_RATE).time_ns_per_s);
-            let again_s = (with >= without && refused.is_none()).then_some(now_s + AGAIN_S);
-            there.rule_costs = Some(RuleCosts { whole, degraded, again_s });
+            let mut costs = RuleCosts { whole, degraded, again_s: None };
+            costs.again_s = (!costs.saves() && refused.is_none()).then_some(now_s + AGAIN_S);
+            there.rule_costs = Some(costs);
             if let Some(why) = refused {
                 self.note("failed", &name, format!("its `overload_parameters` are not used: {why}"));
             }
@@ -120,14 +126,10 @@ impl Managers {
     pub(crate) fn degrade(&mut self, name: &str, applies: bool, why: &str) {
         let Some(there) = self.handlers.get_mut(name) else { return };
         there.is_degraded = applies;
-        let (node, text) = (there.node, parameters_text(&there.spec.overload_parameters));
-        let max_sampling = if applies { there.spec.max_sampling.unwrap_or(1) } else { there.one_in };
+        let text = parameters_text(&there.spec.overload_parameters);
         self.hold_to_rule(name);
         // Sampling comes after it.
-        if let Some(mut policy) = self.overlay.node(node).map(|placed| placed.policy) {
-            policy.max_sampling = max_sampling;
-            self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
-        }
+        self.set_policy(name);
         match applies {
             true => self.note("degraded", name, format!("its `overload_parameters` apply, {text}: {why}")),
             false => self.note("restored", name, format!("its parameters have their own values again: {why}")),

@@ -29,7 +29,7 @@ pub struct HandlerSpec {
     /// The context where it is to run; where it fits best when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// The most records a second that its streams bring; the most that was seen when absent.
+    /// The most records a second that its streams bring; the highest rate of the last minute when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_msgs_per_s: Option<u64>,
     /// Time that is kept for it whether it uses it or not, in ns a second.
@@ -50,17 +50,20 @@ pub struct HandlerSpec {
     pub weight: Option<u32>,
     /// What happens when its input queue is full.
     pub when_full: WhenFull,
-    /// Parameter values that apply while the load of its core is near the core's limit, before any record is left out.
-    /// The values in `parameters` apply again when the core has room.
+    /// Parameter values that apply while its core is overloaded, before any record is left out. The values in `parameters` apply again when the core has room.
     #[serde(alias = "degrade", skip_serializing_if = "BTreeMap::is_empty")]
     pub overload_parameters: BTreeMap<String, String>,
-    /// The handler may be sampled while its core is near its limit, or while batches wait too long for a c-core: at
-    /// least one record in `max_sampling` is processed. 1 or absent: all records are processed.
+    /// The handler may be sampled while runnable batches wait too long for its core: at least one record in
+    /// `max_sampling` is processed. 1 or absent: all records are processed.
     #[serde(alias = "may_sample", skip_serializing_if = "Option::is_none")]
     pub max_sampling: Option<u32>,
-    /// The longest time that it may take for a record, in ns; ten times what it was measured to take when absent.
+    /// The processor time that it may take for a record, in ns; ten times what it was measured to take when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
+    /// How long it may work on a g-core without going on to its next record, in ms, before it is given up with its
+    /// batch; the platform's value when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_after_ms: Option<u64>,
     /// What happens when it goes over its budget again and again.
     pub over_budget: OverBudget,
     /// What happens when it panics or does not return.
@@ -84,7 +87,8 @@ pub enum WhenFull {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
-    /// It moves to a g-core, if it is on a c-core and one has room; else it stays and is counted.
+    /// It moves to a g-core, if it is on a c-core and one has room; else it stays and is counted, on a c-core with no
+    /// more time than its budget allows.
     #[default]
     Move,
     /// It is stopped.
@@ -113,6 +117,7 @@ impl HandlerSpec {
             ("weight", self.weight.map(u64::from), 1000),
             ("max_sampling", self.max_sampling.map(u64::from), 1 << 20),
             ("budget_ns", self.budget_ns, 60_000_000_000),
+            ("stuck_after_ms", self.stuck_after_ms, 86_400_000),
             ("peak_msgs_per_s", self.peak_msgs_per_s, 1_000_000_000_000),
             ("reserve_buffers", self.reserve_buffers, 1 << 32),
             ("reserve_bytes_per_s", self.reserve_bytes_per_s, 1_000_000_000_000),

@@ -9,6 +9,7 @@ use crate::managers::deployed::{Deployed, Entry, Status};
 use crate::managers::monitor::Rates;
 use crate::managers::view::View;
 use crossdock_control::admission::Class;
+use crossdock_control::figures::Time;
 use crossdock_control::load::Load;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Managers {
         let spec = &handler.spec;
         let placed = self.overlay.node(handler.node);
         let (status, why) = match &handler.status {
-            Status::Running => ("running", None),
+            Status::Running => ("running", handler.limit_ns_per_s.map(limited_text)),
             Status::Waiting(why) => ("waiting", Some(why.clone())),
             Status::Failed(why) => ("failed", Some(why.clone())),
         };
@@ -62,10 +63,10 @@ impl Managers {
             },
             state: handler.entries.iter().find_map(|entry| entry.state.clone()),
             inputs: handler.entries.iter().map(input_info).collect(),
-            predicted: load_info(handler.need.load),
+            predicted: load_info(handler.predicted),
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             queue_bound: u64::from(self.config.queue_batches),
-            sampled: handler.one_in,
+            sampled: 1,
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
             changes: handler.changes,
             ..HandlerInfo::default()
@@ -128,6 +129,7 @@ pub(super) fn read_handler(info: &mut HandlerInfo, gauges: Option<&NodeGauges>, 
     info.p99_ns_per_record = gauges.quantile_ns(0.99);
     (info.overruns, info.faults) = (gauges.overruns.get(), gauges.faults.get());
     info.queued = gauges.queued.get();
+    info.sampled = gauges.one_in.get().max(1) as u32;
 }
 
 /// Reads off a context's figures.
@@ -138,6 +140,10 @@ pub(super) fn read_context(info: &mut HandlerContextInfo, gauges: &ContextGauges
     (info.bytes_in_per_s, info.bytes_out_per_s) = (rates.bytes_in_per_s, rates.bytes_out_per_s);
     info.network_bytes_per_s = rates.network_bytes_per_s;
     (info.turns, info.sleeps, info.replaced) = (gauges.turns.get(), gauges.sleeps.get(), gauges.replaced.get());
+}
+
+fn limited_text(ns_per_s: u64) -> String {
+    format!("it went over its budget: it gets {}", Time(ns_per_s))
 }
 
 fn class_name(class: Class) -> &'static str {

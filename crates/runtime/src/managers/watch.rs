@@ -20,6 +20,10 @@ pub(super) const MAX_ABANDONED: usize = 16;
 pub(crate) struct GivenUp {
     pub(crate) node: NodeId,
     pub(crate) context: ContextIndex,
+    /// How long it may be without progress.
+    pub(crate) stuck_after: Duration,
+    /// Records of its batch that are lost.
+    pub(crate) records: u64,
 }
 
 /// Why a context does not answer.
@@ -36,6 +40,8 @@ pub(crate) enum Lost {
 struct Seen {
     /// The turn that it was in.
     turns: u64,
+    /// Records that its handlers had gone on to.
+    records: u64,
     /// The time that its thread has had in it since it was first seen there.
     own: Option<CpuTime>,
     had: Duration,
@@ -43,7 +49,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// How much time its thread has had in this turn: others may leave it no processor for a while.
+    /// How much time its thread has had without progress: others may leave it no processor for a while.
     fn look(&mut self, gauges: &ContextGauges) -> Duration {
         match &mut self.own {
             Some(own) => self.had += own.since_last(),
@@ -60,6 +66,7 @@ impl Seen {
 pub(crate) struct Watch {
     pub(crate) seats: Vec<Seat>,
     threads: Threads,
+    /// How long a handler may be without progress that has no setting of its own.
     stuck_after: Duration,
     seen: Vec<Seen>,
     /// Handlers that were given up since the last check.
@@ -89,19 +96,29 @@ impl Watch {
         waited < self.stuck_after + PATIENCE
     }
 
-    /// Finds the contexts that do not come back from a step. A g-core that is in a handler is given another thread; any
-    /// other context is lost until it comes back. The context with the device is not checked: without it there are no
-    /// requests and no reports.
+    /// How long the handler that runs in a context may be without progress.
+    fn limit(&self, gauges: &ContextGauges) -> Duration {
+        match gauges.stuck_after_ns.get() {
+            own if own > 0 && gauges.running.get() > 0 => Duration::from_nanos(own),
+            _ => self.stuck_after,
+        }
+    }
+
+    /// Finds the contexts that do not come back from a step, or on a g-core from a record. A g-core that is in a handler
+    /// is given another thread; any other context is lost until it comes back. The context with the device is not
+    /// checked: without it there are no requests and no reports.
     pub(crate) fn look(&mut self) {
         for at in 1..self.seats.len() {
-            let (gauges, seen) = (&self.seats[at].gauges, &mut self.seen[at]);
-            let turns = gauges.turns.get();
+            let gauges = &self.seats[at].gauges;
+            let (turns, limit) = (gauges.turns.get(), self.limit(gauges));
+            let records = self.seats[at].g_core.as_ref().map_or(0, |core| core.records_begun());
+            let seen = &mut self.seen[at];
             if self.threads.has_ended(at) {
                 self.set_lost(at, Some(Lost::Ended));
-            } else if turns != seen.turns || gauges.asleep.get() > 0 {
-                *seen = Seen { turns, lost: seen.lost, ..Seen::default() };
+            } else if (turns, records) != (seen.turns, seen.records) || gauges.asleep.get() > 0 {
+                *seen = Seen { turns, records, lost: seen.lost, ..Seen::default() };
                 self.set_lost(at, None);
-            } else if seen.look(gauges) >= self.stuck_after && !self.replace(at) {
+            } else if seen.look(gauges) >= limit && !self.replace(at, limit) {
                 let node = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(NodeId);
                 self.set_lost(at, Some(Lost::Stuck(node)));
             }
@@ -109,13 +126,13 @@ impl Watch {
     }
 
     /// Gives a g-core that is in a handler another thread, if it may be; whether it need not be looked at for a while.
-    fn replace(&mut self, at: usize) -> bool {
+    fn replace(&mut self, at: usize, stuck_after: Duration) -> bool {
         let Some(core) = self.seats[at].g_core.clone() else { return false };
         if core.gauges().running.get() == 0 || self.threads.in_handlers() >= MAX_ABANDONED {
             return false;
         }
-        let Some(node) = core.take_over() else { return false };
-        self.given_up.push(GivenUp { node, context: ContextIndex(at as u8) });
+        let Some((node, records)) = core.take_over() else { return false };
+        self.given_up.push(GivenUp { node, context: ContextIndex(at as u8), stuck_after, records });
         (self.seen[at].own, self.seen[at].had) = (None, Duration::ZERO);
         // That of the one that is left behind does not count against the one that takes its place.
         self.seats[at].gauges.thread.set(0);

@@ -3,7 +3,7 @@
 use crate::announcing::Plans;
 use crate::context::Context;
 use crate::morph::requests::Between;
-use crate::requests::refuse;
+use crate::refusal::refuse;
 use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_format::convert::Conversion;

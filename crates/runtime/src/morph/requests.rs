@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::morph::compile::Compiled;
-use crate::requests::{fits_a_packet, refuse};
+use crate::refusal::{fits_a_packet, refuse};
 use crossdock_control::conversions::{MAX_CONVERSIONS, Owner, Refused};
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Refusal, RefusalCode};

@@ -5,7 +5,7 @@ use crate::morph::chain::ChainRun;
 use crate::morph::compile::{Part, fuse};
 use crate::morph::narrow::narrow;
 use crate::morph::{Accept, Route};
-use crate::requests::refuse;
+use crate::refusal::refuse;
 use crossdock_control::conversions::Chain;
 use crossdock_format::convert::{Plan, Rules};
 use crossdock_format::{Format, FormatId};

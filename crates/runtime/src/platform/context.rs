@@ -1,12 +1,13 @@
 //! The loops of contexts that have no device: c-cores, which are polled, several on one thread if they share a CPU; and
 //! g-cores, each with a thread that can be replaced.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, TurnClock};
 use crate::graph::build::Workspace;
 use crate::graph::gauges::ContextGauges;
 use crate::graph::{Graph, NodeId};
 use crate::platform::start::pool;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice};
+use crossdock_mailbox::Progress;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -153,12 +154,23 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
     let slice_ns = settings.slice_us.saturating_mul(1000);
     let mut idler = Idler::new(u64::from(settings.spin_us) * 1000);
     let mut turns = 0u64;
+    let mut turn_clock = TurnClock::start(clock.now_ns());
+    let mut now_ns = clock.now_ns();
     while !stop.load(Ordering::Acquire) {
-        let mut worked = false;
+        let (mut worked, before_ns) = (false, turn_clock.begin(now_ns));
+        graphs.iter_mut().for_each(|(graph, _)| graph.note_away(now_ns, before_ns));
+        let mut away = 0;
         for (graph, ws) in &mut graphs {
-            worked |= graph.take_turn(clock, slice_ns, ws);
+            let has_worked = graph.take_turn(now_ns, slice_ns, ws);
+            now_ns = clock.now_ns();
+            let (busy_ns, away_ns) = turn_clock.end(now_ns);
+            if has_worked {
+                graph.gauges.busy_ns.add(busy_ns);
+            }
+            worked |= has_worked;
+            away += away_ns;
         }
-        let now_ns = clock.now_ns();
+        graphs.iter_mut().for_each(|(graph, _)| graph.note_away(now_ns, away));
         turns += 1;
         if turns.is_multiple_of(NOTED_TURNS) {
             graphs.iter_mut().for_each(|(graph, ws)| graph.note_queues(ws));
@@ -166,6 +178,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
         if worked {
             // Close enough for a spin; no nap, since the context that feeds this one has napped already.
             idler.arrived(now_ns, 0);
+            now_ns = clock.now_ns();
             continue;
         }
         match idler.choose(now_ns) {
@@ -184,22 +197,18 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
                 idler.slept(now_ns, clock.now_ns(), by_arrival);
             }
         }
+        now_ns = clock.now_ns();
     }
 }
 
 impl Graph {
-    /// One turn: the changes that came, then work for a slice. Whether there was any.
-    pub(crate) fn take_turn(&mut self, clock: Clock, slice_ns: u32, ws: &mut Workspace) -> bool {
+    /// One turn, from `now_ns` on: the changes that came, then work for a slice. Whether there was any.
+    pub(crate) fn take_turn(&mut self, now_ns: u64, slice_ns: u32, ws: &mut Workspace) -> bool {
         let changed = self.take_orders(ws);
         let before = self.gauges.records_in.get();
-        let start_ns = clock.now_ns();
-        let more = self.serve(slice_ns, start_ns, ws);
+        let more = self.serve(slice_ns, now_ns, ws);
         self.gauges.turns.add(1);
-        let worked = more || changed || self.gauges.records_in.get() != before;
-        if worked {
-            self.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
-        }
-        worked
+        more || changed || self.is_changing() || self.gauges.records_in.get() != before
     }
 }
 
@@ -215,6 +224,8 @@ pub(crate) struct GCore {
     /// The number of the thread that has it, in the order in which its threads were started.
     generation: AtomicU64,
     gauges: Arc<ContextGauges>,
+    /// The records that the handlers of that thread go on to.
+    progress: Mutex<Progress>,
     seat: Mutex<Seat>,
 }
 
@@ -236,7 +247,16 @@ impl GCore {
         let doorbell = poller.doorbell();
         let (gauges, index) = (Arc::clone(&graph.gauges), usize::from(graph.index.0));
         let seat = Mutex::new(Seat { graph, poller, out: None });
-        Arc::new(GCore { name, index, settings, doorbell, generation: AtomicU64::new(0), gauges, seat })
+        Arc::new(GCore {
+            name,
+            index,
+            settings,
+            doorbell,
+            generation: AtomicU64::new(0),
+            gauges,
+            progress: Mutex::default(),
+            seat,
+        })
     }
 
     /// Its gauges.
@@ -244,22 +264,31 @@ impl GCore {
         &self.gauges
     }
 
+    /// How many records the handlers of its thread have gone on to.
+    pub(crate) fn records_begun(&self) -> u64 {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).records()
+    }
+
     fn start(self: &Arc<GCore>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+        // A thread that is left behind may still come to its next record.
+        let progress = Progress::default();
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress.clone();
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         let core = Arc::clone(self);
         let mut ws = Workspace::new(pool()?);
         let run = move || {
             core.settings.settle();
-            core.run(generation, &stop, &mut ws);
+            core.run(generation, &stop, &progress, &mut ws);
         };
         std::thread::Builder::new().name(self.name.clone()).spawn(run)
     }
 
     /// The one visible loop of a g-core: changes, then batch after batch.
-    fn run(&self, generation: u64, stop: &AtomicBool, ws: &mut Workspace) {
+    fn run(&self, generation: u64, stop: &AtomicBool, progress: &Progress, ws: &mut Workspace) {
         let clock = self.settings.clock;
         self.gauges.thread.set(ThreadNumber::of_this_thread().into());
         let mut turns = 0u64;
+        let mut turn_clock = TurnClock::start(clock.now_ns());
         while !stop.load(Ordering::Acquire) {
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
             if self.generation.load(Ordering::Acquire) != generation {
@@ -267,6 +296,7 @@ impl GCore {
             }
             let seat = &mut *guard;
             let start_ns = clock.now_ns();
+            seat.graph.note_away(start_ns, turn_clock.begin(start_ns));
             // A batch may take long here, so none comes between a change's steps.
             let mut changed = false;
             while seat.graph.take_orders(ws) {
@@ -275,17 +305,18 @@ impl GCore {
             seat.graph.begin_turn(start_ns, ws);
             seat.graph.gauges.turns.add(1);
             turns += 1;
-            // Handlers may take long here, and to wait for one is ordinary: the balance sees whether a g-core is near its
-            // limit.
-            let Some(mut job) = seat.graph.next_job(false, ws) else {
+            // Handlers may take long here, and to wait for one of each is ordinary.
+            let Some(mut job) = seat.graph.next_job(true, ws) else {
                 seat.graph.ring();
-                if !changed {
+                turn_clock.end(clock.now_ns());
+                if !changed && !seat.graph.is_changing() {
                     seat.sleep(ws);
                 }
                 continue;
             };
             seat.out = Some((job.node, job.records(), job.records_after()));
             drop(guard);
+            ws.selection.watch(progress);
             let ran = job.run(ws);
             let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
             if self.generation.load(Ordering::Acquire) != generation {
@@ -296,23 +327,26 @@ impl GCore {
             seat.out = None;
             seat.graph.finish(job, ran, ws);
             seat.graph.ring();
-            seat.graph.gauges.busy_ns.add(clock.now_ns().saturating_sub(start_ns));
+            let end_ns = clock.now_ns();
+            let (busy_ns, away_ns) = turn_clock.end(end_ns);
+            seat.graph.gauges.busy_ns.add(busy_ns);
+            seat.graph.note_away(end_ns, away_ns);
             if turns.is_multiple_of(64) {
                 seat.graph.note_queues(ws);
             }
         }
     }
 
-    /// Takes the graph from a thread that is in a handler, which is given up with its batch: the node. `None` if it has
-    /// just come back. The next thread is to be started then.
-    pub(crate) fn take_over(&self) -> Option<NodeId> {
+    /// Takes the graph from a thread that is in a handler, which is given up with its batch: the node, and the records
+    /// that are lost. `None` if it has just come back. The next thread is to be started then.
+    pub(crate) fn take_over(&self) -> Option<(NodeId, u64)> {
         // The thread has it only between two batches.
         let mut seat = self.seat.try_lock().ok()?;
         let (node, records, after) = seat.out.take()?;
         self.generation.fetch_add(1, Ordering::AcqRel);
         seat.graph.give_up(node, records, after);
         seat.graph.gauges.replaced.add(1);
-        Some(node)
+        Some((node, records + after))
     }
 }
 

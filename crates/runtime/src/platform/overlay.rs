@@ -136,6 +136,9 @@ pub(crate) struct Changed {
 #[derive(Debug)]
 struct Committing {
     change: u64,
+    /// The streams and nodes that it is about.
+    streams: BTreeSet<u32>,
+    nodes: BTreeSet<NodeId>,
     /// The orders that are not reported on yet.
     awaited: Vec<(ContextIndex, u64)>,
     /// Nodes that are passed on: where to, and whether their state is kept.
@@ -165,7 +168,8 @@ pub(crate) struct Overlay {
     /// Batches that may wait in each queue now.
     limit: usize,
     numbers: u64,
-    committing: Option<Committing>,
+    /// Changes that wait for contexts.
+    unfinished: Vec<Committing>,
 }
 
 /// A stream as a change begins or ends with it.
@@ -209,13 +213,14 @@ impl Overlay {
             queued_buffers,
             limit: queue_batches,
             numbers: 0,
-            committing: None,
+            unfinished: Vec::new(),
         }
     }
 
     /// A number for a new node, other than those of nodes that are to be added with it.
     pub(crate) fn next_id(&self, besides: &[NodeId]) -> NodeId {
-        let is_free = |id: &NodeId| !self.nodes.contains_key(id) && !besides.contains(id);
+        let is_leaving = |id: &NodeId| self.unfinished.iter().any(|change| change.nodes.contains(id));
+        let is_free = |id: &NodeId| !self.nodes.contains_key(id) && !besides.contains(id) && !is_leaving(id);
         (0..).map(NodeId).find(is_free).unwrap_or(NodeId(u32::MAX))
     }
 
@@ -225,14 +230,36 @@ impl Overlay {
     }
 
     /// The context for which an unfinished change waits, if there is one.
+    #[cfg(test)]
     pub(crate) fn unanswered(&self) -> Option<ContextIndex> {
-        let committing = self.committing.as_ref()?;
-        committing.awaited.first().map(|(at, _)| *at).or_else(|| committing.unsent.first().map(|(at, _)| *at))
+        self.unfinished.first().map(Committing::awaits)
     }
 
-    /// Goes on with an unfinished change, as far as contexts answer by now. Whether it is finished.
-    pub(crate) fn resume(&mut self, wait: Wait<'_>) -> bool {
-        self.committing.is_none() || self.complete(wait).is_ok()
+    /// Goes on with unfinished changes, as far as contexts have answered by now. The contexts for which changes waited that
+    /// are finished.
+    pub(crate) fn resume(&mut self) -> Vec<ContextIndex> {
+        let mut answered = Vec::new();
+        for mut change in std::mem::take(&mut self.unfinished) {
+            let at = change.awaits();
+            match self.step(&mut change) {
+                true => answered.push(at),
+                false => self.unfinished.push(change),
+            }
+        }
+        answered
+    }
+
+    /// The context for which a change would wait: one that takes part in it has not finished another, or it is about what
+    /// another is still changing.
+    fn hindrance(&self, after: &After, parts: &BTreeMap<ContextIndex, Part>) -> Option<ContextIndex> {
+        let streams = self.streams_of(after);
+        self.unfinished.iter().find_map(|change| {
+            let contexts = change.awaited.iter().map(|(at, _)| at).chain(change.unsent.iter().map(|(at, _)| at));
+            let shares =
+                !change.streams.is_disjoint(&streams) || after.nodes.keys().any(|id| change.nodes.contains(id));
+            let at = contexts.copied().find(|at| parts.contains_key(at));
+            at.or_else(|| shares.then(|| change.awaits()))
+        })
     }
 
     /// Changes the graph as a whole: all edits take effect, or none.
@@ -240,14 +267,8 @@ impl Overlay {
     /// # Errors
     /// A context did not answer, or there are too few buffers for the queues.
     pub(crate) fn change(&mut self, edits: Vec<Edit>, wait: Wait<'_>) -> Result<Changed, NotChanged> {
-        if let Some(at) = self.unanswered() {
-            return Err(NotChanged::Unanswered { at, is_begun: false });
-        }
-        // Nothing is awaited now: these are of orders that were no longer waited for.
-        for port in &mut self.ports {
-            port.take_reports();
-            port.reports.clear();
-        }
+        self.resume();
+        self.forget_reports();
         let after = self.after(&edits);
         let queues = self.queues_after(&after);
         let limit = self.limit_for(queues)?;
@@ -255,14 +276,17 @@ impl Overlay {
         let change = self.numbers;
         let mut parts = self.ports_of(change, &after, limit);
         let moves = self.add_nodes(edits, &after, &mut parts);
+        if let Some(at) = self.hindrance(&after, &parts) {
+            return Err(NotChanged::Unanswered { at, is_begun: false });
+        }
         let numbers = self.prepare(change, parts, wait)?;
+        let (streams, nodes) = (self.streams_of(&after), after.nodes.keys().copied().collect());
         self.take_over(after, queues);
-        let (awaited, unsent) = (Vec::new(), Vec::new());
-        let mut committing = Committing { change, awaited, moves, unsent, changed: Changed::default(), polls: 0 };
-        committing.unsent.extend(numbers.iter().map(|at| (*at, Order::Commit(change))));
-        self.committing = Some(committing);
-        let changed = self.complete(wait);
-        self.limit_queues(limit, wait);
+        let unsent = numbers.iter().map(|at| (*at, Order::Commit(change))).collect();
+        let (awaited, changed, polls) = (Vec::new(), Changed::default(), 0);
+        let changed =
+            self.complete(Committing { change, streams, nodes, awaited, moves, unsent, changed, polls }, wait);
+        self.limit_queues(limit);
         changed
     }
 
@@ -407,7 +431,7 @@ impl Overlay {
                     && port.readers == old.readers_at(at)
                     && port.is_delivered == delivered;
                 if !is_same {
-                    parts.entry(at).or_default().ports.push(port);
+                    parts.entry(at).or_default().ports.push(Box::new(port));
                 }
             }
         }
@@ -486,6 +510,7 @@ impl Overlay {
         wait.begin();
         for (at, mut part) in parts {
             part.change = change;
+            part.reserve();
             self.numbers += 1;
             match self.ask(at, Order::Prepare(Box::new(part)), wait) {
                 true => sent.push((at, self.numbers)),
@@ -564,30 +589,27 @@ impl Overlay {
         self.queues = queues;
     }
 
-    /// Waits until the change that is under way is complete.
-    fn complete(&mut self, wait: Wait<'_>) -> Result<Changed, NotChanged> {
+    /// Waits until a change is complete.
+    fn complete(&mut self, mut committing: Committing, wait: Wait<'_>) -> Result<Changed, NotChanged> {
         wait.begin();
-        loop {
-            if let Some(changed) = self.step() {
-                return Ok(changed);
+        while !self.step(&mut committing) {
+            committing.polls += 1;
+            if committing.polls == PATIENT_POLLS {
+                let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
+                let change = committing.change;
+                committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
             }
             if !wait.wait() {
-                let at = self.unanswered().unwrap_or(PUBLISHED_AT);
+                let at = committing.awaits();
+                self.unfinished.push(committing);
                 return Err(NotChanged::Unanswered { at, is_begun: true });
             }
         }
+        Ok(committing.changed)
     }
 
-    /// Takes what contexts have reported on the change that is under way, and passes nodes on. What came of it, when it
-    /// is complete.
-    fn step(&mut self) -> Option<Changed> {
-        let mut committing = self.committing.take()?;
-        committing.polls += 1;
-        if committing.polls == PATIENT_POLLS {
-            let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
-            let change = committing.change;
-            committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
-        }
+    /// Takes what contexts have reported on a change, and passes nodes on. Whether it is complete.
+    fn step(&mut self, committing: &mut Committing) -> bool {
         for (at, number) in std::mem::take(&mut committing.awaited) {
             match self.report(at, number) {
                 Some(report) => committing.take(report),
@@ -603,20 +625,26 @@ impl Overlay {
                 Err(order) => committing.unsent.push((at, order)),
             }
         }
-        if committing.awaited.is_empty() && committing.unsent.is_empty() {
-            return Some(committing.changed);
-        }
-        self.committing = Some(committing);
-        None
+        committing.awaited.is_empty() && committing.unsent.is_empty()
     }
 
-    /// Tells the contexts how many batches may wait in each queue.
-    fn limit_queues(&mut self, limit: usize, wait: Wait<'_>) {
+    /// Forgets reports on orders that nobody waits for.
+    fn forget_reports(&mut self) {
+        let is_awaited =
+            |number| self.unfinished.iter().any(|c| c.awaited.iter().any(|(_, awaited)| *awaited == number));
+        for port in &mut self.ports {
+            port.take_reports();
+            port.reports.retain(|(number, _)| is_awaited(*number));
+        }
+    }
+
+    /// Tells the contexts how many batches may wait in each queue. One that has no place for the order gets it with the next
+    /// change.
+    fn limit_queues(&mut self, limit: usize) {
         self.limit = limit;
         for at in 0..self.ports.len() {
-            if self.ports[at].limit != limit {
+            if self.ports[at].limit != limit && self.post(ContextIndex(at as u8), vec![Op::Limit(limit)]) {
                 self.ports[at].limit = limit;
-                let _ = self.now(ContextIndex(at as u8), vec![Op::Limit(limit)], wait);
             }
         }
     }
@@ -679,30 +707,35 @@ impl Overlay {
         Ok(done.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 }).sum())
     }
 
-    /// Sets a node's scheduling policy.
-    ///
-    /// # Errors
-    /// A context did not answer.
-    pub(crate) fn set_policy(
-        &mut self,
-        node: NodeId,
-        policy: SchedulingPolicy,
-        wait: Wait<'_>,
-    ) -> Result<(), Unanswered> {
-        let Some(placed) = self.nodes.get_mut(&node) else { return Ok(()) };
-        let (before, at, reads) = (std::mem::replace(&mut placed.policy, policy), placed.at, placed.reads.clone());
-        self.now(at, vec![Op::Policy { node, policy }], wait)?;
+    /// Has a context do something small when it next looks, without a wait; whether there was a place for the order.
+    fn post(&mut self, at: ContextIndex, ops: Vec<Op>) -> bool {
+        self.forget_reports();
+        self.numbers += 1;
+        let number = self.numbers;
+        let port = self.ports.get_mut(usize::from(at.0));
+        port.is_some_and(|port| port.send(number, Order::Now(ops)).is_ok())
+    }
+
+    /// Sets a node's scheduling policy, which its context takes up when it next looks. Whether that was sent: a context
+    /// that does not answer has no place for many.
+    pub(crate) fn set_policy(&mut self, node: NodeId, policy: SchedulingPolicy) -> bool {
+        let Some(placed) = self.nodes.get(&node) else { return false };
+        let (before, at, reads) = (placed.policy, placed.at, placed.reads.clone());
+        if !self.post(at, vec![Op::Policy { node, policy }]) {
+            return false;
+        }
+        self.nodes.entry(node).and_modify(|placed| placed.policy = policy);
         if before.drops == policy.drops {
-            return Ok(());
+            return true;
         }
         for stream in reads {
             let view = self.view(stream, None);
             if view.edges().contains(&at) {
                 let overflow = self.overflow(&view, at, &After::default());
-                self.now(view.producer, vec![Op::Overflow { stream, to: at, overflow }], wait)?;
+                self.post(view.producer, vec![Op::Overflow { stream, to: at, overflow }]);
             }
         }
-        Ok(())
+        true
     }
 
     /// Makes a node drop and count its input, until it is swapped.
@@ -726,6 +759,12 @@ impl Overlay {
 }
 
 impl Committing {
+    /// A context that has not done its part.
+    fn awaits(&self) -> ContextIndex {
+        let unsent = self.unsent.first().map(|(at, _)| *at);
+        self.awaited.first().map(|(at, _)| *at).or(unsent).unwrap_or(PUBLISHED_AT)
+    }
+
     /// Takes a report: nodes that left a context go on at another, or are dropped.
     fn take(&mut self, report: Report) {
         match report {

@@ -9,7 +9,6 @@ use crate::graph::{ContextIndex, Delivered, Graph, NodeId};
 use crate::platform::context::{LoopSettings, Threads};
 use crate::platform::overlay::{Changed, Edit, Overlay, Port, Waiting};
 use crate::platform::start::pool;
-pub use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::Poller;
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;

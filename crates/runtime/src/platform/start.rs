@@ -84,7 +84,8 @@ pub(crate) fn start(
     let (mut graphs, mut ports, mut own) = (Vec::new(), Vec::new(), usize::MAX);
     for (at, seat) in seats.iter_mut().enumerate() {
         let (orders, control) = signal_queue();
-        let graph = Graph::new(ContextIndex(at as u8), orders, doorbells.clone());
+        let mut graph = Graph::new(ContextIndex(at as u8), orders, doorbells.clone());
+        graph.shed_after(u64::from(config.shed_after_us) * 1000);
         let ws = Workspace::new(pool()?);
         own = own.min(ws.large_buffers);
         (seat.buffers, seat.gauges) = (ws.buffers(), Arc::clone(&graph.gauges));

@@ -142,8 +142,112 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     assert_eq!(info.faults, 1);
     let contexts = context.manager().contexts().unwrap();
     assert_eq!((contexts[1].name.as_str(), contexts[1].replaced), ("g-core-0", 1));
-    assert!(context.manager().events(0).unwrap().iter().any(|event| event.kind == "replaced"));
+    let events = context.manager().events(0).unwrap();
+    let replaced = events.iter().find(|event| event.kind == "replaced").unwrap();
+    assert_eq!((replaced.handler.as_deref(), replaced.context.as_deref()), (Some("bad"), Some("g-core-0")));
+    // What comes later is lost to a handler that has failed; this is the batch that it did not return from.
+    let records: u64 = replaced.text.split("with the ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(
+        replaced.text.contains("for 200ms (`stuck_after`)") && (1..=info.dropped[0].1).contains(&records),
+        "{replaced:?}"
+    );
     LET_GO.store(true, Ordering::Release);
+    context.stop();
+}
+
+/// Long computing is what g-cores are for: it counts whether a handler goes on to its next record.
+#[test]
+fn a_handler_of_1_ms_a_record_is_not_stuck_however_long_its_batch_takes() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 50);
+    let compute: fn(u64) = |_| {
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+    };
+    context.manager().add_native(each("slow", compute)).unwrap();
+    let mut publisher = connect(&addr);
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec {
+            place: Some("g-core-0".into()),
+            peak_msgs_per_s: Some(100),
+            ..native("slow", "slow", "N", &[])
+        }),
+    );
+    let mut reader = Subscriber::builder(&addr).sql("SELECT number FROM slow").connect().unwrap();
+    let reader = std::thread::spawn(move || collect(&mut reader));
+    publish(&mut publisher, 0, 1500);
+    publisher.finish().unwrap();
+    assert_eq!(reader.join().unwrap(), (0..1500).collect::<Vec<_>>());
+    let info = until(&context, "slow", |info| info.records_out == 1500);
+    assert_eq!((info.status.as_str(), info.faults, info.dropped.len()), ("running", 0, 0), "{info:?}");
+    assert_eq!(context.manager().contexts().unwrap()[1].replaced, 0);
+    context.stop();
+}
+
+/// Does some work on each record.
+struct Each {
+    work: fn(u64),
+    counters: HandlerCounters,
+}
+
+impl Handler for Each {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        self.counters.records_in += selection.len() as u64;
+        for index in &*selection {
+            (self.work)(u64::from_le_bytes(batch.record(index)[8..16].try_into().unwrap()));
+        }
+        self.counters.passed += selection.len() as u64;
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+}
+
+fn each(name: &str, work: fn(u64)) -> NativeKind {
+    NativeKind::new(name, "works on each record", &[], move |format, _| {
+        Ok((Box::new(Each { work, counters: HandlerCounters::default() }), format.clone()))
+    })
+}
+
+static LET_GO_PATIENT: AtomicBool = AtomicBool::new(false);
+static LET_GO_HASTY: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn how_long_a_handler_may_stay_at_a_record_is_its_own_setting() {
+    let (context, addr) = start(|config| config.platform.stuck_after_ms = 30_000);
+    fn stay(number: u64, let_go: &AtomicBool) {
+        // Where it is measured it comes back.
+        let is_at_work = std::thread::current().name().is_some_and(|name| name.starts_with("g-core"));
+        while is_at_work && number == 0 && !let_go.load(Ordering::Acquire) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+    let kinds: [(&str, fn(u64)); 2] =
+        [("patient", |number| stay(number, &LET_GO_PATIENT)), ("hasty", |number| stay(number, &LET_GO_HASTY))];
+    for (name, work) in kinds {
+        context.manager().add_native(each(name, work)).unwrap();
+    }
+    let deploy = |name: &str, place: &str, stuck_after_ms: Option<u64>| {
+        let spec = HandlerSpec { place: Some(place.into()), stuck_after_ms, ..native(name, name, "N", &[]) };
+        change(&context, ChangeRequest::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..spec }));
+    };
+    deploy("patient", "g-core-0", None);
+    deploy("hasty", "g-core-1", Some(100));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    // Both stay at the record from about the same time on.
+    until(&context, "hasty", |info| info.status == "failed");
+    let patients = until(&context, "patient", |info| info.records_in == 1);
+    assert_eq!((patients.status.as_str(), patients.faults), ("running", 0));
+    let replaced = |at: usize| context.manager().contexts().unwrap()[at].replaced;
+    assert_eq!((replaced(1), replaced(3)), (0, 1));
+    [&LET_GO_PATIENT, &LET_GO_HASTY].iter().for_each(|let_go| let_go.store(true, Ordering::Release));
+    until(&context, "patient", |info| info.records_out + info.dropped.iter().map(|lost| lost.1).sum::<u64>() == 1);
     context.stop();
 }
 

@@ -5,13 +5,16 @@
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::info::HandlerInfo;
-use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec};
+use crossdock_runtime::{
+    ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec, PassedSockets,
+};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+mod budgets;
 mod faults;
 mod resources;
 
@@ -49,6 +52,31 @@ fn publish(publisher: &mut Publisher, from: u64, to: u64) {
 
 fn connect(addr: &str) -> Publisher {
     Publisher::builder(addr).stream("N").format(&numbers()).connect().unwrap()
+}
+
+#[test]
+fn no_packet_is_taken_before_the_context_is_opened() {
+    let config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    let context = ContextHandle::prepare(config, PassedSockets::default()).unwrap();
+    let addr = context.local_addr().to_string();
+    let publishers = WAYS.map(|way| {
+        let addr = addr.clone();
+        std::thread::spawn(move || {
+            let mut publisher =
+                Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+            publish(&mut publisher, 0, 1000);
+            publisher.finish().unwrap();
+        })
+    });
+    // Longer than a publisher takes to connect.
+    change(&context, ChangeRequest::Deploy(sql("all", "SELECT * FROM N")));
+    assert!(context.streams().unwrap().iter().all(|stream| stream.publishers == 0 && stream.records_in == 0));
+    assert_eq!(context.clients().unwrap().len(), 0);
+    context.open().unwrap();
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    let info = until(&context, "all", |info| info.records_in == 2000);
+    assert_eq!((info.records_out, context.streams().unwrap()[0].records_unclaimed), (2000, 0));
+    context.stop();
 }
 
 /// The first field of all records up to the stream's end.

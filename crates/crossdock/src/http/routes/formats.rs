@@ -9,7 +9,7 @@ use crossdock_format::Format;
 use crossdock_format::registry::Policy;
 use crossdock_runtime::{ContextHandle, KeptConversion};
 
-use super::{answer, ask, changed, error, lasting, read_body};
+use super::{answer, ask, ask_long, changed, error, lasting, read_body};
 use crate::http::{Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy};
 
 /// What a conversion looks like.
@@ -70,7 +70,7 @@ pub(super) async fn keep_conversion(
         Err(response) => return *response,
     };
     let note = lasting(&context);
-    changed(ask(context, move |context| context.keep_conversion(&kept)).await, note)
+    changed(ask_long(context, move |context| context.keep_conversion(&kept)).await, note)
 }
 
 /// Takes out a conversion that is kept; its text may be left out
@@ -90,7 +90,7 @@ pub(super) async fn discard_conversion(
         Ok(kept) => kept,
         Err(response) => return *response,
     };
-    changed(ask(context, move |context| context.discard_conversion(&kept)).await, None)
+    changed(ask_long(context, move |context| context.discard_conversion(&kept)).await, None)
 }
 
 /// Says whether a format could be a stream's next version, by the stream's policy
@@ -116,7 +116,7 @@ pub(super) async fn check_format(
         Ok(format) => format,
         Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is none: {why}"), wanted),
     };
-    changed(ask(context, move |context| context.check_format(&stream, &format)).await, None)
+    changed(ask_long(context, move |context| context.check_format(&stream, &format)).await, None)
 }
 
 /// Sets how a stream's format may change from its next version on
@@ -139,5 +139,5 @@ pub(super) async fn set_policy(State(context): State<ContextHandle>, body: Resul
         Err(why) => return error(StatusCode::BAD_REQUEST, format!("`{policy}`: {why}"), wanted),
     };
     let note = lasting(&context);
-    changed(ask(context, move |context| context.set_policy(&stream, policy)).await, note)
+    changed(ask_long(context, move |context| context.set_policy(&stream, policy)).await, note)
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use crossdock_runtime::info::ExplainInfo;
 use crossdock_runtime::{ContextHandle, ExplainError};
 
-use super::{answer, ask, error, query_error, read_body};
+use super::{answer, ask, ask_long, error, query_error, read_body};
 use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Mailboxes, Streams, Subscriptions};
 use crate::version;
 
@@ -107,7 +107,7 @@ pub(super) async fn explain(State(context): State<ContextHandle>, body: Result<B
         Ok(request) => request,
         Err(response) => return *response,
     };
-    match ask(context, move |context| context.explain(&request.sql, &request.accept)).await {
+    match ask_long(context, move |context| context.explain(&request.sql, &request.accept)).await {
         Ok(Ok(plan)) => answer(Ok(plan)),
         Ok(Err(ExplainError::Query(refusal))) => query_error(&refusal),
         Ok(Err(ExplainError::Format(why))) => {

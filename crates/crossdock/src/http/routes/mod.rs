@@ -14,24 +14,33 @@ use crossdock_query::QueryError;
 use crossdock_runtime::{ContextHandle, Stopped};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use utoipa::OpenApi;
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+use utoipa::Modify;
+use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::PathItem;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{ApiError, Changed, ErrorBody};
 
 /// Longest body of a request: a query of any length that a person writes, or some hundred handlers.
-const MAX_BODY_BYTES: usize = 256 << 10;
+pub(super) const MAX_BODY_BYTES: usize = 256 << 10;
+
+/// Changes, and other requests that may take long, that are worked on at a time; others wait, and take no thread from lists.
+pub(super) const MOST_CHANGES: usize = 4;
+static CHANGES: Semaphore = Semaphore::const_new(MOST_CHANGES);
 
 /// What stands at the document's head.
-#[derive(OpenApi)]
+#[derive(utoipa::OpenApi)]
 #[openapi(
     info(
         title = "Crossdock",
         description = "The daemon's lists, and what is deployed on it. It is served on a Unix socket and, if configured, on \
-                       loopback TCP. Whatever goes wrong is answered by an `ErrorBody` with a fitting status."
+                       loopback TCP, where any request but GET takes a token. Whatever goes wrong is answered by an `ErrorBody` with a fitting status."
     ),
+    modifiers(&Tokens),
     tags(
         (name = "lists", description = "What is there"),
         (name = "formats", description = "Formats of streams, and conversions between them"),
@@ -41,9 +50,24 @@ const MAX_BODY_BYTES: usize = 256 << 10;
 )]
 struct Head;
 
+/// The name of the token in the document.
+const TOKEN: &str = "token";
+
+/// Describes the token.
+struct Tokens;
+
+impl Modify for Tokens {
+    fn modify(&self, document: &mut OpenApi) {
+        let description = "The content of `token_file` under [control] of the daemon's configuration. It is needed over TCP for \
+                           any request but GET, and never on the Unix socket.";
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
+        document.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
+    }
+}
+
 /// The routes, each with its description.
 fn described() -> OpenApiRouter<ContextHandle> {
-    OpenApiRouter::with_openapi(Head::openapi())
+    OpenApiRouter::with_openapi(<Head as utoipa::OpenApi>::openapi())
         .routes(routes!(lists::health))
         .routes(routes!(lists::streams))
         .routes(routes!(lists::subscriptions))
@@ -67,9 +91,23 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(openapi))
 }
 
+/// The routes, and the document that describes them.
+fn parts() -> (Router<ContextHandle>, OpenApi) {
+    let (router, mut document) = described().split_for_parts();
+    for item in document.paths.paths.values_mut() {
+        let PathItem { post, put, patch, delete, .. } = item;
+        for operation in [post, put, patch, delete].into_iter().flatten() {
+            // None on the Unix socket.
+            let none = SecurityRequirement::default();
+            operation.security = Some(vec![none, SecurityRequirement::new(TOKEN, [""; 0])]);
+        }
+    }
+    (router, document)
+}
+
 /// Every route of the API.
 pub(super) fn routes(context: ContextHandle) -> Router {
-    let (router, document) = described().split_for_parts();
+    let (router, document) = parts();
     let paths: Vec<(String, String)> =
         document.paths.paths.into_iter().map(|(path, item)| (path, methods_of(&item).join(" or "))).collect();
     let known: Vec<&str> = paths.iter().map(|(path, _)| path.as_str()).collect();
@@ -96,7 +134,7 @@ pub(super) fn routes(context: ContextHandle) -> Router {
     )
 )]
 async fn openapi() -> Response {
-    respond(StatusCode::OK, &described().split_for_parts().1)
+    respond(StatusCode::OK, &parts().1)
 }
 
 /// The methods that a path takes.
@@ -129,8 +167,26 @@ where
     T: Send + 'static,
     F: FnOnce(&ContextHandle) -> Result<T, Stopped> + Send + 'static,
 {
-    let answered = tokio::task::spawn_blocking(move || question(&context)).await;
-    match answered {
+    answered(tokio::task::spawn_blocking(move || question(&context)).await)
+}
+
+/// The same of a question whose answer may take long, such as a change: it waits for its turn without a thread.
+pub(super) async fn ask_long<T, F>(context: ContextHandle, question: F) -> Result<T, Response>
+where
+    T: Send + 'static,
+    F: FnOnce(&ContextHandle) -> Result<T, Stopped> + Send + 'static,
+{
+    // Never closed. It lasts until the answer, also if the client goes before.
+    let turn = CHANGES.acquire().await;
+    let question = move || {
+        let _turn = turn;
+        question(&context)
+    };
+    answered(tokio::task::spawn_blocking(question).await)
+}
+
+fn answered<T>(answer: Result<Result<T, Stopped>, JoinError>) -> Result<T, Response> {
+    match answer {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(stopped)) => {
             Err(error(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string(), "the daemon is ending; start it again"))
@@ -198,6 +254,13 @@ fn respond(status: StatusCode, value: &impl Serialize) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::server::MOST_WAITING;
+    use crossdock_runtime::ContextConfig;
+    use std::sync::mpsc::Receiver;
+    use std::sync::{Arc, Mutex};
+
+    /// What has not come after this long does not come at all.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
     #[test]
     fn a_path_is_named_by_its_pattern() {
@@ -209,8 +272,40 @@ mod tests {
     }
 
     #[test]
+    fn changes_that_take_long_leave_lists_their_threads() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(MOST_WAITING)
+            .build()
+            .unwrap();
+        let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let context = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
+        let (let_go, waits) = std::sync::mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let change = |waits: Arc<Mutex<Receiver<()>>>| {
+            tokio::spawn(ask_long(context.clone(), move |_| {
+                let _ = waits.lock().map(|waits| waits.recv());
+                Ok(())
+            }))
+        };
+        runtime.block_on(async {
+            let changes: Vec<_> = (0..2 * MOST_WAITING).map(|_| change(Arc::clone(&waits))).collect();
+            // They have their turn before this one.
+            tokio::task::yield_now().await;
+            let list = ask(context.clone(), |context| context.streams());
+            assert!(tokio::time::timeout(PATIENCE, list).await.is_ok_and(|list| list.is_ok()));
+            assert!(changes.iter().all(|change| !change.is_finished()));
+            drop(let_go);
+            for change in changes {
+                change.await.unwrap().unwrap();
+            }
+        });
+        context.stop();
+    }
+
+    #[test]
     fn every_operation_of_the_document_is_described_and_has_an_answer_and_an_error() {
-        let document = serde_json::to_value(described().split_for_parts().1).unwrap();
+        let document = serde_json::to_value(parts().1).unwrap();
         assert!(document["openapi"].as_str().is_some_and(|version| version.starts_with("3.1")));
         let paths = document["paths"].as_object().unwrap();
         for (path, item) in paths {
@@ -219,8 +314,11 @@ mod tests {
                 assert!(!said.is_empty() && operation["tags"][0].is_string(), "{method} {path}");
                 let responses = operation["responses"].as_object().unwrap();
                 assert!(responses.contains_key("200") && responses.contains_key("default"), "{method} {path}");
+                let security = serde_json::json!([{}, { "token": [] }]);
+                assert_eq!(operation.get("security"), (method != "get").then_some(&security), "{method} {path}");
             }
         }
+        assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
         // A schema that is referred to and not there would leave whoever reads the document with a loose end.
         let text = document.to_string();
         let referred = text.split("#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next());

@@ -10,7 +10,7 @@ use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{answer, ask, error, lasting, read_body, read_query, respond};
+use super::{answer, ask, ask_long, error, lasting, read_body, read_query, respond};
 use crate::http::follow::follow;
 use crate::http::{
     ApiError, ChangeAnswer, ErrorBody, Events, Handlers, History, MoveRequest, SetRequest, Wanted, did_you_mean,
@@ -306,7 +306,7 @@ async fn change(
 ) -> Response {
     let ChangeOptions { discard_state, dry_run } = options;
     let note = lasting(&context).filter(|_| !dry_run);
-    let done = ask(context, move |context| {
+    let done = ask_long(context, move |context| {
         let manager = context.manager();
         if let Some(name) = of {
             let specs = manager.specs()?;

@@ -6,16 +6,15 @@
 
 use crate::config::PlatformConfig;
 use crate::graph::ContextIndex;
-use crate::graph::node::{Instance, SchedulingPolicy};
+use crate::graph::node::Instance;
 use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{
-    Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need, need_of, outputs, reads,
+    Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, reads, with_margin,
 };
 use crate::managers::events::About;
 use crate::managers::handle::ChangeRequest;
-use crate::managers::measure::Care;
 use crate::managers::paths::{PathNode, reserves};
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
@@ -27,11 +26,6 @@ use crossdock_engine::ParameterValues;
 use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
-
-/// A handler's budget for a record where its specification has none: `BUDGET_TIMES` times its measured cost, and at
-/// least `LEAST_BUDGET_NS`.
-const BUDGET_TIMES: f64 = 10.0;
-const LEAST_BUDGET_NS: u64 = 1000;
 
 /// One step of a plan.
 pub(super) enum Step {
@@ -108,7 +102,7 @@ impl Managers {
         let since = Instant::now();
         self.resume();
         let mut prepared = self.prepare(wish, discard_state);
-        let hindered = self.unfinished().or_else(|| self.lost_for(&prepared.steps));
+        let hindered = self.lost_for(&prepared.steps);
         prepared.report.refusals.extend(hindered);
         let mut report = prepared.report;
         if !report.refusals.is_empty() {
@@ -148,12 +142,6 @@ impl Managers {
                 report.is_begun = true;
                 return Err(report);
             }
-        }
-        if let Some(why) = self.unfinished() {
-            // It is what is wanted from now on, and what is kept.
-            report.refusals.push(why);
-            report.is_begun = true;
-            return Err(report);
         }
         let took_us = since.elapsed().as_micros() as u64;
         Ok(AppliedInfo { plan: report, took_us })
@@ -209,11 +197,6 @@ impl Managers {
     /// Makes a plan, with everything that is needed to carry it out.
     fn prepare(&mut self, wish: &ChangeRequest, discard_state: bool) -> Prepared {
         let mut prepared = Prepared::default();
-        self.workshop.scales.care = match wish {
-            ChangeRequest::Deploy(_) => Care::Surest,
-            ChangeRequest::Swap(_) => Care::Soonest,
-            _ => Care::Usual,
-        };
         if let Err(why) = self.want(wish, &mut prepared) {
             prepared.refuse(why);
             return prepared;
@@ -398,13 +381,17 @@ impl Managers {
             (None, None) => return Err("there is nothing to make it from".to_owned()),
         };
         rule::check(spec, entries, &self.workshop.natives)?;
-        let mut need = need(entries, spec, streams, is_metered);
-        let mut costs = Vec::new();
-        if let (Some(_), Some(there)) = (&values, there) {
-            // Another value may cost more: it is measured like another program.
-            costs = self.workshop.weigh_again(spec, &there.entries, streams)?;
-            need = need_of(there.entries.iter().zip(&costs), spec, streams, is_metered);
-        }
+        let mut estimates = Vec::new();
+        let costs = match (&compiled, there) {
+            (None, Some(there)) if values.is_some() => {
+                // Another value may cost more: it is measured like another program.
+                estimates = self.workshop.weigh_again(spec, &there.entries, streams)?;
+                estimates.iter().map(|cost| cost.with_margin()).collect()
+            }
+            (None, Some(there)) => there.costs.clone(),
+            _ => with_margin(entries),
+        };
+        let need = need_of(entries.iter().zip(&costs), spec, streams, is_metered);
         let formats = |formats: Vec<FormatId>| formats.into_iter().collect::<BTreeSet<FormatId>>();
         let takes = entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
         let version = there.map_or(1, |there| there.version + u32::from(compiled.is_some()));
@@ -425,13 +412,13 @@ impl Managers {
             },
             place: spec.place.clone().map_or(Place::Auto, Place::Named),
             need,
-            leaving: leaving(entries, &need),
+            leaving: leaving(entries, &costs, &need),
             state: entries.iter().find_map(|entry| entry.state.clone()),
             takes_state: states.filter(takes_state).map(str::to_owned).collect(),
             discard_state,
         };
-        streams.insert(spec.derived().to_owned(), derived(spec, entries, &need, streams));
-        Ok(PlannedHandler { spec: spec.clone(), reads, wanted, compiled, values, costs })
+        streams.insert(spec.derived().to_owned(), derived(spec, (entries, &costs), &need, streams));
+        Ok(PlannedHandler { spec: spec.clone(), reads, wanted, compiled, values, costs, estimates })
     }
 
     /// The present handlers, as planning sees them.
@@ -467,7 +454,7 @@ impl Managers {
                 context,
                 load: Load { time_ns_per_s, ..there.need.load },
                 reserve: there.need.reserve,
-                leaving: leaving(&there.entries, &there.need),
+                leaving: leaving(&there.entries, &there.costs, &there.need),
                 state: there.entries.iter().find_map(|entry| entry.state.clone()),
             };
             Some((name.clone(), deployed))
@@ -495,7 +482,7 @@ impl Managers {
                 continue;
             }
             let Some(becomes) = becoming.remove(&name) else { continue };
-            let PlannedHandler { spec, reads, wanted, compiled, values, costs } = becomes;
+            let PlannedHandler { spec, reads, wanted, compiled, values, costs, estimates } = becomes;
             let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
             match (change.action, compiled, values) {
                 (Action::Deploy, Some(compiled), _) => {
@@ -517,14 +504,20 @@ impl Managers {
                 }
                 (Action::SetParameters, _, Some(values)) => {
                     let what = format!("to {}", parameters_text(&spec.parameters));
-                    prepared.step("set_parameters", &name, what, Step::SetParameters { spec, values, costs, need });
+                    prepared.step(
+                        "set_parameters",
+                        &name,
+                        what,
+                        Step::SetParameters { spec, values, costs: estimates, need },
+                    );
                 }
                 (Action::Move { from }, compiled, values) => {
                     let what = format!("from {from} to {at_name}: {}", change.why);
                     let handler = name.clone();
                     prepared.step("move", &name, what, Step::Move { handler, spec: spec.clone(), to: at });
                     // Its other changes follow.
-                    becoming.insert(name, PlannedHandler { spec, reads, wanted, compiled, values, costs });
+                    let rest = PlannedHandler { spec, reads, wanted, compiled, values, costs, estimates };
+                    becoming.insert(name, rest);
                 }
                 (_, _, _) => prepared.step("respecify", &name, change.why, Step::Respecify { spec, need }),
             }
@@ -569,7 +562,10 @@ struct PlannedHandler {
     compiled: Option<Compiled>,
     /// Present if only its parameters' values change.
     values: Option<Vec<(u64, ParameterValues)>>,
+    /// What its entries count with.
     costs: Vec<Cost>,
+    /// The estimates of its entries with these values.
+    estimates: Vec<Cost>,
 }
 
 /// Whether a present handler need not be recompiled.
@@ -644,38 +640,30 @@ pub(crate) fn parameters_text(parameters: &BTreeMap<String, String>) -> String {
 }
 
 /// A derived stream, as its readers see it.
-fn derived(spec: &HandlerSpec, entries: &[Entry], need: &Need, streams: &BTreeMap<String, KnownStream>) -> KnownStream {
+fn derived(
+    spec: &HandlerSpec,
+    (entries, costs): (&[Entry], &[Cost]),
+    need: &Need,
+    streams: &BTreeMap<String, KnownStream>,
+) -> KnownStream {
     let known = streams.get(spec.derived());
     let of_format = |format: &Format| {
         let made = entries.iter().find(|entry| entry.output.as_ref() == Some(format));
         made.map(|entry| entry.made.clone()).unwrap_or_default()
     };
     let formats = outputs(entries).into_iter().map(|format| (format.clone(), of_format(&format))).collect();
-    let most = entries.iter().map(|entry| entry.cost.messages_out_per_message).fold(0.0, f64::max);
-    let batch = entries.iter().map(|entry| entry.cost.messages_per_batch).fold(1.0, f64::max);
+    let most = costs.iter().map(|cost| cost.messages_out_per_message).fold(0.0, f64::max);
+    let batch = costs.iter().map(|cost| cost.messages_per_batch).fold(1.0, f64::max);
     KnownStream {
         number: known.map_or(0, |stream| stream.number),
         name: spec.derived().to_owned(),
         formats,
         peak_msgs_per_s: (need.rate_msgs_per_s as f64 * most) as u64,
         records_per_batch: (batch * most).max(1.0),
-        bytes_per_record: entries.iter().map(|entry| entry.cost.bytes_out_per_message).fold(0.0, f64::max),
+        bytes_per_record: costs.iter().map(|cost| cost.bytes_out_per_message).fold(0.0, f64::max),
         made_by: Some(spec.name.clone()),
         publishers: 0,
     }
-}
-
-/// How a handler's stage is served.
-fn terms(spec: &HandlerSpec, need_ns: f64, one_in: u32, is_degraded: bool) -> SchedulingPolicy {
-    let budget_ns = spec.budget_ns.unwrap_or(((need_ns * BUDGET_TIMES) as u64).max(LEAST_BUDGET_NS));
-    let drops = spec.when_full == crate::managers::spec::WhenFull::Drop;
-    let restarts = spec.on_fault == crate::managers::spec::OnFault::Restart;
-    // A handler that may no longer be sampled is not.
-    let max_sampling = spec.max_sampling.unwrap_or(1).max(1);
-    let one_in = one_in.clamp(1, max_sampling);
-    // A handler's own overload rule is applied before sampling.
-    let max_sampling = if spec.overload_parameters.is_empty() || is_degraded { max_sampling } else { one_in };
-    SchedulingPolicy { weight: spec.weight.unwrap_or(1), budget_ns, one_in, max_sampling, drops, restarts }
 }
 
 /// The instances of what was compiled.
@@ -687,11 +675,6 @@ fn instances(compiled: &mut Compiled) -> Vec<Instance> {
         output: entry.output.as_ref().map_or(0, |format| format.id().0),
     };
     compiled.entries.iter().zip(handlers).map(instance).collect()
-}
-
-/// The highest cost of a handler's entries for a record, in ns.
-fn dearest_ns(entries: &[Entry]) -> f64 {
-    entries.iter().map(|entry| entry.cost.ns_per_message.max(entry.cost.tail_ns_per_message)).fold(0.0, f64::max)
 }
 
 mod steps;

@@ -1,18 +1,19 @@
 //! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
 //! handlers.
 
-use super::{Failed, Step, dearest_ns, instances, parameters_text, terms};
+use super::{Failed, Step, instances, parameters_text};
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
 use crate::managers::Managers;
-use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program};
+use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
-use crate::managers::measure::Care;
 use crate::managers::spec::{HandlerSpec, OnFault};
+use crate::managers::watch::GivenUp;
+use crate::managers::work::{policy, probation_ns_per_s};
 use crate::platform::overlay::{Changed, Edit, NotChanged};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
-use crossdock_control::load::Cost;
+use crossdock_control::load::{Contexts, Cost};
 use crossdock_engine::{HandlerProgram, ParameterValues};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
 /// What is noted of a handler once the graph has changed.
 enum Done {
     Deployed { deployed: Box<Deployed> },
-    Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32> },
+    Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32>, limit: u64 },
     Parameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
     Respecified { spec: HandlerSpec, need: Need },
     Moved { handler: String, spec: HandlerSpec, from: String, to: ContextIndex },
@@ -43,6 +44,8 @@ enum Done {
 /// The edits of a change, one for each node.
 #[derive(Default)]
 struct Edits {
+    /// All contexts, with what handlers take before the change.
+    contexts: Contexts,
     nodes: Vec<NodeId>,
     others: Vec<Edit>,
     /// Changes of nodes that are there.
@@ -50,6 +53,11 @@ struct Edits {
 }
 
 impl Edits {
+    /// The time that a handler may take on probation.
+    fn probation_ns_per_s(&self, at: ContextIndex, need: &Need) -> u64 {
+        probation_ns_per_s(&self.contexts, usize::from(at.0), need.load.time_ns_per_s)
+    }
+
     /// The edit of a node that is there, in which others may be joined.
     fn of(&mut self, node: NodeId) -> &mut Edit {
         let none = || Edit::Change { id: node, instances: None, policy: None, reads: None, at: None };
@@ -60,7 +68,7 @@ impl Edits {
 impl Managers {
     /// Carries steps out: the graph changes as a whole, and what else they are about follows.
     pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<(), Failed> {
-        let mut edits = Edits::default();
+        let mut edits = Edits { contexts: self.contexts(), ..Edits::default() };
         let done: Vec<Done> = steps.into_iter().filter_map(|step| self.edit(step, reserved, &mut edits)).collect();
         let Edits { mut others, changes, .. } = edits;
         others.extend(changes.into_values());
@@ -101,8 +109,8 @@ impl Managers {
         };
         let name = self.watch.name(at).to_owned();
         let why = match is_begun {
-            true => self.unfinished().unwrap_or_default(),
-            false => self.lost_text(at).unwrap_or_else(|| format!("context {name} does not answer")),
+            true => self.unfinished(at),
+            false => self.lost_text(at).unwrap_or_else(|| self.unfinished(at)),
         };
         self.events.note("unanswered", About { handler: None, context: Some(&name) }, why.clone());
         Err(Failed { why, is_begun })
@@ -115,32 +123,33 @@ impl Managers {
                 let (numbers, makes) = reserved.remove(&spec.name).unwrap_or_default();
                 let id = self.overlay.next_id(&edits.nodes);
                 edits.nodes.push(id);
-                let policy = terms(&spec, dearest_ns(&compiled.entries), 1, false);
                 let mut node = Box::new(Node::new(id, instances(&mut compiled), makes, &numbers));
-                node.policy = policy;
+                let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers).collect();
+                let mut deployed = Box::new(Deployed::new(spec, id, makes, reads, compiled, need));
+                deployed.begin_probation(edits.probation_ns_per_s(at, &need));
+                node.policy = deployed.policy();
                 edits.others.push(Edit::Add { node, at });
                 edits.others.push(Edit::Deliver { stream: makes, is_delivered: true });
-                let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers).collect();
-                let deployed = Box::new(Deployed::new(spec, id, makes, reads, compiled, need));
                 Some(Done::Deployed { deployed })
             }
             Step::Swap { spec, reads, mut compiled, need, keeps_state } => {
                 let (numbers, _) = reserved.remove(&spec.name).unwrap_or_default();
                 let there = self.handlers.get(&spec.name)?;
-                let (node, is_degraded, one_in) = (there.node, there.is_degraded, there.one_in);
+                let (node, at) = (there.node, self.overlay.node(there.node)?.at);
                 let new = new_reads(there, &reads);
                 let of_new: BTreeMap<String, u32> = new.into_iter().zip(numbers).chain(there.reads.clone()).collect();
                 let gone = there.reads.iter().filter(|(known, _)| !reads.contains(known)).map(|(_, number)| *number);
                 let gone = gone.collect();
                 let reads: Vec<(String, u32)> =
                     reads.iter().filter_map(|name| Some((name.clone(), *of_new.get(name)?))).collect();
-                let new_policy = terms(&spec, dearest_ns(&compiled.entries), one_in, is_degraded);
-                if let Edit::Change { instances: next, policy, reads: read, .. } = edits.of(node) {
+                let limit = edits.probation_ns_per_s(at, &need);
+                let new_policy = policy(&spec, (&compiled.entries, &with_margin(&compiled.entries)), limit);
+                if let Edit::Change { instances: next, policy: set, reads: read, .. } = edits.of(node) {
                     *next = Some((instances(&mut compiled), keeps_state));
-                    *policy = Some(new_policy);
+                    *set = Some(new_policy);
                     *read = Some(reads.iter().map(|(_, number)| *number).collect());
                 }
-                Some(Done::Swapped { spec, compiled, need, reads, gone })
+                Some(Done::Swapped { spec, compiled, need, reads, gone, limit })
             }
             Step::SetParameters { spec, values, costs, need } => Some(Done::Parameters { spec, values, costs, need }),
             Step::Respecify { spec, need } => Some(Done::Respecified { spec, need }),
@@ -171,7 +180,7 @@ impl Managers {
                 let _ = self.dock.run(move |context| context.begin_delivery(makes));
                 self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
             }
-            Done::Swapped { spec, compiled, need, reads, gone } => {
+            Done::Swapped { spec, compiled, need, reads, gone, limit } => {
                 let name = spec.name.clone();
                 if !gone.is_empty() {
                     let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
@@ -180,15 +189,18 @@ impl Managers {
                 self.record(spec, |there| {
                     there.version += 1;
                     version = there.version;
+                    there.costs = with_margin(&compiled.entries);
                     there.entries = compiled.entries;
                     there.is_metered = compiled.is_metered;
-                    there.need = need;
+                    (there.need, there.predicted) = (need, need.load);
+                    there.begin_probation(limit);
                     there.reads = reads;
                     if !there.entries.is_empty() {
                         there.status = Status::Running;
                     }
                 });
                 self.hold_if_degraded(&name);
+                self.set_policy(&name);
                 let lost = changed.lost_states;
                 let state = if lost > 0 { format!("; {lost} states were lost") } else { String::new() };
                 self.note("swapped", &name, format!("version {version}, {}{state}", self.load_text(&need)));
@@ -196,14 +208,9 @@ impl Managers {
             Done::Parameters { spec, values, costs, need } => return self.take_parameters(spec, values, costs, need),
             Done::Respecified { spec, need } => {
                 let name = spec.name.clone();
-                let Some(there) = self.handlers.get(&spec.name) else { return Ok(()) };
-                let dearest_ns = dearest_ns(&there.entries);
-                let (node, policy) = (there.node, terms(&spec, dearest_ns, there.one_in, there.is_degraded));
-                self.on_overlay(|overlay, wait| overlay.set_policy(node, policy, wait));
-                self.record(spec, |there| {
-                    there.need = need;
-                    there.one_in = policy.one_in;
-                });
+                // Another budget is another chance.
+                self.record(spec, |there| (there.need, there.limit_ns_per_s) = (need, None));
+                self.set_policy(&name);
                 self.hold_if_degraded(&name);
             }
             Done::Moved { handler, spec, from, to } => {
@@ -227,9 +234,12 @@ impl Managers {
         let refused = self.on_overlay(|overlay, wait| overlay.set_parameters(node, values, wait));
         self.note("set_parameters", &spec.name, format!("parameters are {} now", parameters_text(&spec.parameters)));
         self.record(spec, |there| {
-            there.need = need;
+            (there.need, there.predicted) = (need, need.load);
             there.entries.iter_mut().zip(costs).for_each(|(entry, cost)| entry.cost = cost);
+            there.costs = with_margin(&there.entries);
+            there.begin_probation(there.probation_ns_per_s);
         });
+        self.set_policy(&name);
         self.hold_if_degraded(&name);
         match refused {
             0 => Ok(()),
@@ -363,7 +373,6 @@ impl Managers {
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as
     /// well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
-        self.workshop.scales.care = Care::Usual;
         let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
         if self.is_anything_lost() {
             // Once all contexts answer again.
@@ -407,10 +416,10 @@ impl Managers {
             }
         }
         self.hold_if_degraded(name);
-        self.recompute();
+        self.recost();
         // Its output format may be new to its readers.
         let Some(there) = self.handlers.get(name) else { return Ok(()) };
-        let made = super::derived(&there.spec, &there.entries, &there.need, &BTreeMap::new());
+        let made = super::derived(&there.spec, (&there.entries, &there.costs), &there.need, &BTreeMap::new());
         let readers: Vec<String> = self
             .handlers
             .iter()
@@ -454,13 +463,14 @@ impl Managers {
         for one in given_up {
             let context = self.watch.name(one.context).to_owned();
             let handler = self.handlers.iter().find(|(_, there)| there.node == one.node).map(|(name, _)| name.clone());
-            let text = "a handler did not return: the context goes on with another thread, and with what waited for it";
+            let GivenUp { stuck_after, records, .. } = one;
+            let text = format!(
+                "it went on to no further record for {stuck_after:?} (`stuck_after`) and is given up with the {records} records \
+                 of its batch; the context goes on with another thread, and with what waited for it"
+            );
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
         self.note_turned();
-        if self.overlay.unanswered().is_some() {
-            return;
-        }
         let failed: Vec<(String, u64)> = self
             .handlers
             .iter()

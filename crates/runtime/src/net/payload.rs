@@ -1,13 +1,11 @@
-//! The output to a peer: super-packets that are built here, batches that leave unchanged, control messages.
+//! The units of a session over packets: super-packets that are built here, batches that leave unchanged, control
+//! messages, and what arrives.
 
-use crate::counters::{Counters, DropReason};
+use crate::net::carrier::Recipient;
 use crossdock_device::{Device, Sent};
-use crossdock_engine::Sink;
-use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool};
+use crossdock_mailbox::{Batch, Buffer, BufferMut};
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{
-    Follows, HEADER_BYTES, Header, Kind, MAX_PACKETS, MAX_SUPER_BYTES, Origin, Session, SuperPacket,
-};
+use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, MAX_PACKETS, Origin, Session, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -17,9 +15,9 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(crate) enum Payload {
     /// Records that were copied together.
-    Packed { packet: SuperPacket<BufferMut>, subscription: u32, format: u64, droppable: bool },
+    Packed { packet: SuperPacket<BufferMut>, format: u64, to: Recipient },
     /// A batch that passes whole, as the bytes that it came in; others may share it.
-    Whole { batch: Rc<Batch>, stride: usize, subscription: u32, droppable: bool },
+    Whole { batch: Rc<Batch>, stride: usize, to: Recipient },
     /// A control message.
     Control(Rc<[u8]>),
     /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under
@@ -36,16 +34,34 @@ pub(crate) enum Arrived {
     Kept { buffer: Buffer, header: Header, spans: Vec<PayloadSpan>, stride: usize },
 }
 
+/// Packets that wait until a request of their session is answered.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    /// A run of packets, in order.
+    Packets {
+        /// The buffer that holds them.
+        buffer: Buffer,
+        /// The first one's header.
+        header: Header,
+        /// Their payloads.
+        spans: Vec<PayloadSpan>,
+        /// The distance from one to the next.
+        stride: usize,
+    },
+    /// The session's end, and why.
+    End(&'static str),
+}
+
 impl Payload {
     /// Puts a unit of data into the session's queue.
     pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
         let (packets, bytes, origin, droppable) = match &self {
-            Payload::Packed { packet, subscription, droppable, .. } => {
-                (packet.packets().len(), packet.len(), Origin::Stream(*subscription), *droppable)
+            Payload::Packed { packet, to, .. } => {
+                (packet.packets().len(), packet.len(), Origin::Stream(to.subscription), to.droppable)
             }
-            Payload::Whole { batch, subscription, droppable, .. } => {
+            Payload::Whole { batch, to, .. } => {
                 let bytes = batch.payload_bytes() + batch.slices.len() * HEADER_BYTES;
-                (batch.slices.len(), bytes, Origin::Stream(*subscription), *droppable)
+                (batch.slices.len(), bytes, Origin::Stream(to.subscription), to.droppable)
             }
             Payload::Message { len, number, .. } => (1, len + HEADER_BYTES, Origin::Mailbox(*number), false),
             Payload::Control(_) => return self.enqueue_control(session, Follows::Everything),
@@ -62,8 +78,8 @@ impl Payload {
     /// Records in it, and the subscription they are for.
     pub(crate) fn records(&self) -> Option<(u32, u64)> {
         match self {
-            Payload::Packed { packet, subscription, .. } => Some((*subscription, packet.records())),
-            Payload::Whole { batch, subscription, .. } => Some((*subscription, batch.len() as u64)),
+            Payload::Packed { packet, to, .. } => Some((to.subscription, packet.records())),
+            Payload::Whole { batch, to, .. } => Some((to.subscription, batch.len() as u64)),
             Payload::Control(_) | Payload::Message { .. } => None,
         }
     }
@@ -78,12 +94,12 @@ impl Payload {
         range: Range<u32>,
     ) -> io::Result<Sent> {
         match self {
-            Payload::Packed { packet, subscription, format, .. } => {
+            Payload::Packed { packet, format, to: Recipient { subscription, .. } } => {
                 let template = Header { stream: *subscription, format: *format, ..Header::new(Kind::Data, to) };
                 packet.write_headers(range.clone(), &template, first_seq);
                 device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
             }
-            Payload::Whole { batch, stride, subscription, .. } => {
+            Payload::Whole { batch, stride, to: Recipient { subscription, .. } } => {
                 let template = Header { stream: *subscription, format: batch.format, ..Header::new(Kind::Data, to) };
                 let stride = *stride;
                 match in_place(batch, &template, first_seq, range.clone()) {
@@ -171,95 +187,4 @@ fn gather(
         count += 2;
     }
     device.send(addr, &slices[..count], stride)
-}
-
-/// A super-packet that is being filled for a subscription.
-#[derive(Debug)]
-pub(crate) struct Open {
-    packet: SuperPacket<BufferMut>,
-    format: u64,
-    pub(crate) opened_ns: u64,
-}
-
-impl Open {
-    /// Goes into the session's queue. A few records move to a small buffer first, so that they do not hold a large one
-    /// until they are acknowledged.
-    pub(crate) fn enqueue(
-        self,
-        pool: &mut Pool,
-        session: &mut Session<Payload, Arrived>,
-        subscription: u32,
-        droppable: bool,
-    ) {
-        let Open { packet, format, .. } = self;
-        let len = packet.len();
-        let small = if len <= MAX_SUPER_BYTES / 4 { pool.alloc(len) } else { None };
-        let packet = match small {
-            Some(small) => packet.copied_to(small),
-            None => packet,
-        };
-        Payload::Packed { packet, subscription, format, droppable }.enqueue(session);
-    }
-}
-
-/// The sink of a handler's records for one subscription: its open super-packet, and from there its session's queue.
-pub(crate) struct Packer<'a> {
-    pub(crate) open: &'a mut Option<Open>,
-    pub(crate) pool: &'a mut Pool,
-    pub(crate) session: &'a mut Session<Payload, Arrived>,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) subscription: u32,
-    pub(crate) droppable: bool,
-    /// Format of the records pushed.
-    pub(crate) format: u64,
-    pub(crate) now_ns: u64,
-    /// Records taken.
-    pub(crate) taken: u64,
-    /// Records that could not be taken; they are reported to the subscriber.
-    pub(crate) lost: u64,
-}
-
-impl Sink for Packer<'_> {
-    #[inline]
-    fn push(&mut self, record: &[u8]) {
-        if let Some(open) = self.open
-            && open.format == self.format
-            && open.packet.push(record)
-        {
-            self.taken += 1;
-            return;
-        }
-        self.push_into_new(record);
-    }
-}
-
-impl Packer<'_> {
-    #[cold]
-    fn push_into_new(&mut self, record: &[u8]) {
-        self.flush();
-        // When the large buffers are used up, no new data is let in; what was let in is finished in smaller ones.
-        let pool = &mut *self.pool;
-        let long_enough = |bytes: &usize| *bytes == MAX_SUPER_BYTES || HEADER_BYTES + record.len() <= *bytes;
-        let mut sizes = [MAX_SUPER_BYTES, 16 << 10, 8 << 10].into_iter().filter(long_enough);
-        let Some(buffer) = sizes.find_map(|bytes| pool.alloc(bytes)) else {
-            self.counters.drop(DropReason::NoBuffer, 1);
-            self.lost += 1;
-            return;
-        };
-        let mut packet = SuperPacket::new(buffer, self.session.packet_bytes());
-        if !packet.push(record) {
-            self.counters.drop(DropReason::TooLong, 1);
-            self.lost += 1;
-            return;
-        }
-        self.taken += 1;
-        *self.open = Some(Open { packet, format: self.format, opened_ns: self.now_ns });
-    }
-
-    /// The open super-packet goes into the session's queue.
-    pub(crate) fn flush(&mut self) {
-        if let Some(open) = self.open.take() {
-            open.enqueue(self.pool, self.session, self.subscription, self.droppable);
-        }
-    }
 }

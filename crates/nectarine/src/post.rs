@@ -2,17 +2,16 @@
 
 use crate::error::Error;
 use crate::incoming::{Incoming, Opened};
-use crate::link::{Link, NOBODY};
-use crate::shared::Inner;
-use crossdock_transport::{Notice, Request};
+use crate::link::Link;
+use crossdock_transport::Notice;
 use std::collections::{HashMap, VecDeque};
 
 /// Messages that a reader takes ahead, unless it says otherwise.
-pub(super) const AHEAD: u32 = 16;
+pub(crate) const AHEAD: u32 = 16;
 
 /// One open side of a mailbox.
 #[derive(Debug, Default)]
-struct Side {
+pub(crate) struct Side {
     /// Messages that have come and were not got yet.
     queue: VecDeque<Vec<u8>>,
     /// How many more the daemon may send.
@@ -25,6 +24,48 @@ struct Side {
     may_put: Option<u64>,
     /// Why the mailbox is gone, if it is.
     closed: Option<String>,
+}
+
+impl Side {
+    /// Why the mailbox is gone, if it is.
+    pub(crate) fn closed(&self) -> Option<&String> {
+        self.closed.as_ref()
+    }
+
+    /// The next message that has come.
+    pub(crate) fn get(&mut self) -> Option<Vec<u8>> {
+        self.queue.pop_front()
+    }
+
+    /// A message was ended: how many are to be asked for anew, which is not done for each alone.
+    pub(crate) fn ended(&mut self) -> Option<u32> {
+        self.ended += 1;
+        if self.ended < self.refill {
+            return None;
+        }
+        let messages = std::mem::take(&mut self.ended);
+        self.credit += u64::from(messages);
+        Some(messages)
+    }
+
+    /// Whether a message may be put: then it is counted.
+    pub(crate) fn may_put(&mut self) -> bool {
+        match &mut self.may_put {
+            Some(0) => false,
+            Some(more) => {
+                *more -= 1;
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// A message that was counted is not put after all.
+    pub(crate) fn not_put(&mut self) {
+        if let Some(more) = &mut self.may_put {
+            *more += 1;
+        }
+    }
 }
 
 /// All open sides of the session that stands, by their numbers.
@@ -68,8 +109,18 @@ impl Post {
     }
 
     /// Notes that a reader was asked for that takes `ahead` messages ahead.
-    pub(super) fn expect(&mut self, id: u32, ahead: u32) {
+    pub(crate) fn expect(&mut self, id: u32, ahead: u32) {
         self.asked.insert(id, ahead);
+    }
+
+    /// An open side, by its number.
+    pub(crate) fn side(&mut self, number: u16) -> Option<&mut Side> {
+        self.sides.get_mut(&number)
+    }
+
+    /// Forgets a side; whether it was open.
+    pub(crate) fn close(&mut self, number: u16) -> bool {
+        self.sides.remove(&number).is_some()
     }
 
     fn open(&mut self, opened: &Opened) {
@@ -90,114 +141,6 @@ impl Post {
             side.queue.push_back(bytes);
         }
         asked_for
-    }
-}
-
-/// An open side, as who uses it knows it.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    /// The session in which it is open.
-    pub(super) session: u64,
-    /// Its number there.
-    pub(super) number: u16,
-    /// The mailbox's name, for errors.
-    pub(super) mailbox: String,
-}
-
-impl Place {
-    /// Whether both are the same side.
-    pub(super) fn is_same(&self, other: &Place) -> bool {
-        (self.session, self.number) == (other.session, other.number)
-    }
-
-    /// The side, while it is there.
-    fn side<'a>(&self, inner: &'a mut Inner) -> Option<&'a mut Side> {
-        if self.session != inner.link.session() {
-            return None;
-        }
-        inner.post.as_mut()?.sides.get_mut(&self.number)
-    }
-
-    /// Why nothing more comes from it and goes into it; `None` as long as something may.
-    fn end(&self, inner: &mut Inner) -> Option<Error> {
-        if let Some(fault) = inner.link.fault() {
-            return Some(fault);
-        }
-        if !inner.link.is_up() || self.session != inner.link.session() {
-            return Some(inner.link.lost());
-        }
-        let closed = |reason: String| Some(Error::MailboxClosed { mailbox: self.mailbox.clone(), reason });
-        match self.side(inner) {
-            Some(side) => side.closed.clone().and_then(closed),
-            None => closed("it was closed".to_owned()),
-        }
-    }
-
-    /// The next message, if one has come; an error if none will.
-    pub(super) fn get(&self, inner: &mut Inner) -> Option<Result<Vec<u8>, Error>> {
-        if let Some(message) = self.side(inner).and_then(|side| side.queue.pop_front()) {
-            return Some(Ok(message));
-        }
-        self.end(inner).map(Err)
-    }
-
-    /// A message was ended: its place is asked for anew, not for each message alone.
-    pub(super) fn ended(&self, inner: &mut Inner) {
-        let Some(side) = self.side(inner) else { return };
-        side.ended += 1;
-        if side.ended < side.refill {
-            return;
-        }
-        let messages = std::mem::take(&mut side.ended);
-        side.credit += u64::from(messages);
-        inner.link.ask(Request::GetMessages { number: self.number, messages });
-        inner.link.transmit();
-    }
-
-    /// Whether a message may be put: then it is counted. An error if none ever may again.
-    pub(super) fn may_put(&self, inner: &mut Inner) -> Option<Result<(), Error>> {
-        if let Some(error) = self.end(inner) {
-            return Some(Err(error));
-        }
-        if !inner.link.has_room() {
-            return None;
-        }
-        match &mut self.side(inner)?.may_put {
-            Some(0) => None,
-            Some(more) => {
-                *more -= 1;
-                Some(Ok(()))
-            }
-            None => Some(Ok(())),
-        }
-    }
-
-    /// A message that was counted is not put after all.
-    pub(super) fn not_put(&self, inner: &mut Inner) {
-        if let Some(Side { may_put: Some(more), .. }) = self.side(inner) {
-            *more += 1;
-        }
-    }
-
-    /// Whether a message can still be put.
-    ///
-    /// # Errors
-    /// The mailbox or the session is gone.
-    pub(super) fn check(&self, inner: &mut Inner) -> Result<(), Error> {
-        self.end(inner).map_or(Ok(()), Err)
-    }
-
-    /// Closes the side.
-    pub(super) fn close(&self, inner: &mut Inner) {
-        if self.session != inner.link.session() {
-            return;
-        }
-        if let Some(post) = &mut inner.post
-            && post.sides.remove(&self.number).is_some()
-        {
-            inner.link.ask(Request::CloseMailbox { id: NOBODY, number: self.number });
-            inner.link.transmit();
-        }
     }
 }
 

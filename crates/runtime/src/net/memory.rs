@@ -1,34 +1,51 @@
-//! Attached clients as peers: the output to their sessions, and the descriptors by which their end is noticed.
+//! Attached clients as peers' carriers: the output to their sessions, and the descriptors by which their end is noticed.
 
+use crate::counters::DropReason;
+use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
+use crate::net::space::{Memory, OpenPacket, SinglePacket, Space};
 use crossdock_device::Poller;
+use crossdock_mailbox::Batch;
 use crossdock_mailbox::attach::Farewell;
-use crossdock_mailbox::host::{ClientKey, Draft, Hold, HostInterface, Message};
+use crossdock_mailbox::host::{
+    ClientKey, Draft, Hold, HostError, HostInterface, Message, Opened, Owner, PortOptions, SESSION_GRANTS, Side,
+};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{Follows, Origin};
+use crossdock_transport::{Follows, Header, Kind, Origin};
 use std::collections::VecDeque;
-use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
+use std::{fmt, io};
 
 /// Set in the poller's keys of clients' descriptors; below it lies the client's number, and whether readiness is its
 /// end.
 const CLIENT: u64 = 1 << 40;
 /// See [`CLIENT`].
 const IS_END: u64 = 1;
+/// Subscription numbers that fit into the descriptors of shared memory; 0 stands there for no subscription.
+const SUBSCRIPTION_NUMBERS: RangeInclusive<u32> = 1..=(1 << 15) - 1;
 
 /// The label of a message for a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Label {
+struct Label {
     /// The subscription's number; 0 for control messages.
-    pub(crate) subscription: u16,
+    subscription: u16,
     /// Records in it.
-    pub(crate) records: u32,
+    records: u32,
     /// Whether it may be dropped when its reader is too slow.
-    pub(crate) droppable: bool,
+    droppable: bool,
+}
+
+impl Label {
+    fn new(to: Recipient, records: u16) -> Label {
+        let Recipient { subscription, droppable } = to;
+        // Of the numbers that such subscriptions may have, none is longer.
+        Label { subscription: subscription as u16, records: records.into(), droppable }
+    }
 }
 
 /// A message on its way to a session.
 #[derive(Debug)]
-pub(crate) enum Outgoing {
+enum Outgoing {
     /// In the publisher's memory, which the client shares.
     InPlace(Message, Label),
     /// In the inbox, where it was drafted.
@@ -66,20 +83,22 @@ impl Outgoing {
 pub(crate) struct Attached {
     pub(crate) client: ClientKey,
     /// Its name in lists: `client 3 (pid 123 name)`.
-    pub(crate) name: String,
+    name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
     pub(crate) deferred: VecDeque<Message>,
     /// What its session gets no new buffers for now.
-    pub(crate) hold: Hold,
+    hold: Hold,
     /// Packets of records taken since buffers for them are withheld: no more than were granted before.
-    pub(crate) held_packets: u32,
+    held_packets: u32,
     /// Whether it is gone, and is a peer only until its deferred packets are taken.
-    pub(crate) leaves: bool,
+    has_left: bool,
     /// Whether it is in the list of peers that are served each turn.
     pub(crate) straggles: bool,
     /// Messages that could not be delivered yet, in order; the inbox had no room for the first.
     late: VecDeque<Outgoing>,
     late_bytes: u64,
+    /// Bytes of control messages that it was ever sent.
+    control_bytes: u64,
     /// Its socket, its doorbell and, where there is one, its process: of the daemon's own, so that they can be taken
     /// out of the poller after the client was detached.
     socket: OwnedFd,
@@ -102,10 +121,11 @@ impl Attached {
             deferred: VecDeque::new(),
             hold: Hold::Nothing,
             held_packets: 0,
-            leaves: false,
+            has_left: false,
             straggles: false,
             late: VecDeque::new(),
             late_bytes: 0,
+            control_bytes: 0,
             socket: watched.socket.try_clone_to_owned()?,
             doorbell: watched.doorbell.try_clone_to_owned()?,
             process: watched.process.map(|process| process.try_clone_to_owned()).transpose()?,
@@ -132,9 +152,16 @@ impl Attached {
         }
     }
 
+    /// Hands a publisher's packet of `records` records on in place, to a client of its domain.
+    #[inline]
+    pub(crate) fn pass(&mut self, host: &mut HostInterface, message: &Message, to: Recipient, records: u16) {
+        let shared = host.share(message);
+        self.put(host, Outgoing::InPlace(shared, Label::new(to, records)));
+    }
+
     /// Gives a message to the session, behind those that could not be given to it yet.
     #[inline]
-    pub(crate) fn send(&mut self, host: &mut HostInterface, outgoing: Outgoing) {
+    fn put(&mut self, host: &mut HostInterface, outgoing: Outgoing) {
         if self.late.is_empty() {
             match deliver(self.client, host, outgoing) {
                 Ok(()) => return,
@@ -144,13 +171,24 @@ impl Attached {
         self.put_off(host, outgoing);
     }
 
+    /// Notes that a packet of records was taken.
+    pub(crate) fn note_taken(&mut self) {
+        self.held_packets += u32::from(self.hold != Hold::Nothing);
+    }
+
+    /// Whether the client puts more records than it can have had buffers for when those were withheld: twice as many as
+    /// are granted ahead, since those that wait here count too.
+    pub(crate) fn is_beyond_grants(&self) -> bool {
+        self.hold != Hold::Nothing && self.held_packets >= 2 * SESSION_GRANTS
+    }
+
     /// Gives a control message to the session: before the records that wait for it, unless it follows some of them.
-    pub(crate) fn send_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, follows: Follows) {
+    fn put_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, follows: Follows) {
         let origin = |subscription: u16| (subscription > 0).then(|| Origin::Stream(subscription.into()));
         let waits = self.late.iter().any(|outgoing| follows.covers(origin(outgoing.label().subscription)))
             || host.waiting(self.client).any(|subscription| follows.covers(origin(subscription)));
         if waits {
-            return self.send(host, Outgoing::Own(packet, Label::default()));
+            return self.put(host, Outgoing::Own(packet, Label::default()));
         }
         let before = self.late.iter().take_while(|outgoing| matches!(outgoing, Outgoing::First(_))).count();
         let first = Outgoing::First(packet);
@@ -190,21 +228,43 @@ impl Attached {
         true
     }
 
-    /// Whether something could not be given to it yet.
-    #[inline]
-    pub(crate) fn is_late(&self) -> bool {
-        !self.late.is_empty()
+    /// The client is gone: what it held is returned, and it is watched no more. Its deferred packets stay.
+    pub(crate) fn leave(&mut self, host: &mut HostInterface, poller: &mut Poller) {
+        self.unwatch(poller);
+        host.detach(self.client);
+        self.has_left = true;
+        // What it did not take of its answers is no longer held against it.
+        self.control_bytes = 0;
     }
+}
 
-    /// Bytes that wait for it or are in its hands.
+impl fmt::Display for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+impl Carrier for Attached {
     #[inline]
-    pub(crate) fn backlog_bytes(&self, host: &HostInterface) -> u64 {
+    fn backlog_bytes(&self, host: &HostInterface) -> u64 {
         host.backlog_bytes(self.client) + self.late_bytes
     }
 
-    /// Drops the oldest droppable message that it was not given: the subscription's number and the records in it.
-    pub(crate) fn drop_oldest(&mut self, host: &mut HostInterface) -> Option<(u32, u64)> {
-        if let Some((subscription, records)) = host.drop_oldest(self.client) {
+    fn untaken_control_bytes(&self, host: &HostInterface) -> u64 {
+        self.control_bytes.saturating_sub(host.unlabelled_taken(self.client))
+    }
+
+    #[inline]
+    fn is_behind(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    fn leaves(&self) -> bool {
+        self.has_left
+    }
+
+    fn drop_oldest(&mut self, wire: &mut Wire<'_>) -> Option<(u32, u64)> {
+        if let Some((subscription, records)) = wire.host.drop_oldest(self.client) {
             return Some((subscription.into(), records.into()));
         }
         let at = self.late.iter().position(|outgoing| outgoing.label().droppable)?;
@@ -212,28 +272,105 @@ impl Attached {
         self.late_bytes -= outgoing.bytes();
         let label = outgoing.label();
         if let Some(message) = outgoing.into_message() {
-            host.free(message);
+            wire.host.free(message);
         }
         Some((label.subscription.into(), label.records.into()))
     }
 
-    /// The client is gone: what it held is returned, and it is watched no more. Its deferred packets stay.
-    pub(crate) fn leave(&mut self, host: &mut HostInterface, poller: &mut Poller) {
-        self.unwatch(poller);
-        host.detach(self.client);
-        self.leaves = true;
+    fn bound_queue(&mut self, wire: &mut Wire<'_>, bytes: u64) {
+        wire.host.limit_session(self.client, bytes / 2);
     }
 
-    /// Ends the session: sends the client the close reason, if there is one, and detaches it unless it is detached
-    /// already. Frees the messages that were still to be delivered to it.
-    pub(crate) fn end(self, host: &mut HostInterface, poller: &mut Poller, close: Option<Close>) {
-        self.unwatch(poller);
+    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], follows: Follows) {
+        if self.has_left {
+            return;
+        }
+        let header = Header { payload_bytes: message.len() as u16, ..Header::new(Kind::Control, 0) };
+        let packet = [&header.to_bytes()[..], message].concat().into_boxed_slice();
+        self.control_bytes += packet.len() as u64;
+        self.put_control(wire.host, packet, follows);
+    }
+
+    fn takes_buffers(&self) -> bool {
+        false
+    }
+
+    fn whole(&self, _: &Batch, _: usize) -> Whole {
+        Whole::Slices
+    }
+
+    /// Nothing of what was let in is lost because the inbox is full; the queue's bound counts these bytes too.
+    fn open(&mut self, wire: &mut Wire<'_>, needed: usize, wanted: usize) -> Result<Space, DropReason> {
+        let bytes = needed.max(wanted);
+        let inbox = if self.is_behind() { None } else { wire.host.begin_send(self.client, bytes).ok() };
+        let memory = inbox.map_or_else(|| Memory::Own(vec![0; bytes].into_boxed_slice()), Memory::Inbox);
+        Ok(Space::Single(SinglePacket::new(memory)))
+    }
+
+    fn send(&mut self, wire: &mut Wire<'_>, open: OpenPacket, to: Recipient) {
+        let OpenPacket { space: Space::Single(packet), format, .. } = open else {
+            return debug_assert!(false, "the space of another carrier");
+        };
+        let label = Label::new(to, packet.records());
+        let outgoing = match packet.finish(to.subscription, format) {
+            (Memory::Inbox(draft), used) => Outgoing::Drafted(draft.finish(used), label),
+            (Memory::Own(own), used) => {
+                let mut own = own.into_vec();
+                own.truncate(used);
+                Outgoing::Own(own.into_boxed_slice(), label)
+            }
+        };
+        self.put(wire.host, outgoing);
+    }
+
+    fn grant_credit(&mut self, wire: &mut Wire<'_>, is_blocked: bool) {
+        let hold = match (self.deferred.is_empty(), is_blocked) {
+            (false, _) => Hold::All,
+            (true, true) => Hold::Records,
+            (true, false) => Hold::Nothing,
+        };
+        if std::mem::replace(&mut self.hold, hold) != hold {
+            wire.host.hold(self.client, hold);
+        }
+        if hold == Hold::Nothing {
+            self.held_packets = 0;
+        }
+    }
+
+    fn subscription_numbers(&self) -> RangeInclusive<u32> {
+        SUBSCRIPTION_NUMBERS
+    }
+
+    fn owner(&self, _: usize) -> Owner {
+        Owner::Client(self.client.number())
+    }
+
+    fn open_port(
+        &mut self,
+        wire: &mut Wire<'_>,
+        name: &str,
+        side: Side,
+        options: PortOptions,
+    ) -> Option<Result<Opened, HostError>> {
+        Some(wire.host.open(self.client, name, side, options))
+    }
+
+    fn close_port(&mut self, wire: &mut Wire<'_>, number: u16) -> Option<bool> {
+        Some(wire.host.close(self.client, number).is_ok())
+    }
+
+    /// The client is detached unless it is already.
+    fn end(&mut self, wire: &mut Wire<'_>, why: &'static str, close: Option<Close>) {
+        wire.counters.detach(why);
+        self.unwatch(wire.poller);
         if let Some(Close { again, reason }) = close {
             Farewell { again, reason }.say(self.socket.as_fd());
         }
-        host.detach(self.client);
-        for message in self.late.into_iter().filter_map(Outgoing::into_message).chain(self.deferred) {
-            host.free(message);
+        wire.host.detach(self.client);
+        let late = std::mem::take(&mut self.late);
+        self.late_bytes = 0;
+        for message in late.into_iter().filter_map(Outgoing::into_message).chain(self.deferred.drain(..)) {
+            wire.host.free(message);
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The context's peers: publishers, subscribers and clients, over packets or shared memory. Sessions over packets are
-//! found by the number that their packets carry.
+//! The context's peers: publishers, subscribers and clients, each with its carrier. Sessions over packets are found by
+//! the number that their packets carry, attached clients by theirs.
 
-use crate::attached::Attached;
-use crate::output::{Arrived, Payload};
-use crate::parked::Parked;
+use crate::net::carrier::Carrier;
+use crate::net::memory::Attached;
+use crate::net::packets::Link;
+use crate::net::payload::{Arrived, Payload};
 use crossdock_format::Format;
-use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::Session;
 use slab::Slab;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 /// Low bits of a session number: the slot. The rest is random, so that an old number is not mistaken for a new session.
@@ -25,113 +25,85 @@ pub(crate) struct Publishing {
     pub(crate) format: Format,
 }
 
-/// A session over packets.
-pub(crate) struct Link {
-    pub(crate) addr: SocketAddr,
-    pub(crate) nonce: u64,
-    /// The number by which this side knows the session.
-    pub(crate) number: u32,
-    pub(crate) session: Session<Payload, Arrived>,
-    /// The deadline that the timer heap holds for it, in ns.
-    pub(crate) armed_ns: u64,
-}
-
-/// The carrier of a peer's messages.
+/// A peer's carrier, in the table.
 #[expect(clippy::large_enum_variant, reason = "sessions over packets are looked up for every packet")]
-pub(crate) enum Carrier {
-    /// A session over packets.
-    Packets(Link),
-    /// Memory that is shared with an attached client.
-    Memory(Box<Attached>),
+enum Stored {
+    Link(Link),
+    Attached(Box<Attached>),
 }
 
 /// One peer.
 pub(crate) struct Peer {
-    pub(crate) carrier: Carrier,
+    stored: Stored,
     pub(crate) publishing: Vec<Publishing>,
     /// Keys of its subscriptions.
     pub(crate) subscriptions: Vec<usize>,
-    /// Bytes of control messages that it has not acknowledged; of an attached one, all that it was ever sent.
-    pub(crate) control_bytes: u64,
     /// Whether its queue is over the bound; its `block` subscriptions then hold their streams' publishers back.
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
-    pub(crate) dirty: bool,
+    dirty: bool,
     /// Distinguishes it from earlier and later peers with the same key.
     pub(crate) serial: u64,
     /// Whether a request of its is with the planner, and what it sends meanwhile waits.
     pub(crate) is_paused: bool,
-    /// What waits, where it speaks by packets.
-    pub(crate) parked: VecDeque<Parked>,
+}
+
+/// A peer as others know it, which may have gone meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerRef {
+    /// Its key.
+    pub(crate) key: usize,
+    /// Distinguishes it from earlier and later peers with the same key.
+    pub(crate) serial: u64,
 }
 
 impl Peer {
-    fn new(carrier: Carrier, serial: u64) -> Peer {
+    fn new(stored: Stored, serial: u64) -> Peer {
         Peer {
-            carrier,
+            stored,
             publishing: Vec::new(),
             subscriptions: Vec::new(),
-            control_bytes: 0,
             full: false,
             dirty: false,
             serial,
             is_paused: false,
-            parked: VecDeque::new(),
         }
     }
 
-    /// Its session over packets, if it has one.
+    /// The carrier of its messages.
     #[inline]
-    pub(crate) fn link(&self) -> Option<&Link> {
-        match &self.carrier {
-            Carrier::Packets(link) => Some(link),
-            Carrier::Memory(_) => None,
+    pub(crate) fn carrier(&self) -> &dyn Carrier {
+        match &self.stored {
+            Stored::Link(link) => link,
+            Stored::Attached(attached) => &**attached,
         }
     }
 
     /// The same, to change.
     #[inline]
-    pub(crate) fn link_mut(&mut self) -> Option<&mut Link> {
-        match &mut self.carrier {
-            Carrier::Packets(link) => Some(link),
-            Carrier::Memory(_) => None,
+    pub(crate) fn carrier_mut(&mut self) -> &mut dyn Carrier {
+        match &mut self.stored {
+            Stored::Link(link) => link,
+            Stored::Attached(attached) => &mut **attached,
         }
     }
 
-    /// Bytes queued for it, and on the way or held by it: what it takes of the memory.
+    /// Its session over packets, if it has one.
     #[inline]
-    pub(crate) fn backlog_bytes(&self, host: &HostInterface) -> u64 {
-        match &self.carrier {
-            Carrier::Packets(link) => link.session.sender.backlog_bytes(),
-            Carrier::Memory(attached) => attached.backlog_bytes(host),
-        }
+    fn link(&self) -> Option<&Link> {
+        if let Stored::Link(link) = &self.stored { Some(link) } else { None }
     }
 
-    /// Bytes of control messages that it has not taken yet.
-    pub(crate) fn untaken_control_bytes(&self, host: &HostInterface) -> u64 {
-        match &self.carrier {
-            Carrier::Packets(_) => self.control_bytes,
-            Carrier::Memory(attached) => self.control_bytes.saturating_sub(host.unlabelled_taken(attached.client)),
-        }
-    }
-
-    /// Takes the oldest droppable unit out of its queue; the subscription's number and the records in it.
-    pub(crate) fn drop_oldest(&mut self, host: &mut HostInterface) -> Option<(u32, u64)> {
-        match &mut self.carrier {
-            Carrier::Packets(link) => {
-                link.session.sender.drop_oldest().map(|dropped| dropped.records().unwrap_or((0, 0)))
-            }
-            Carrier::Memory(attached) => attached.drop_oldest(host),
-        }
+    /// The attached client, if it is one.
+    #[inline]
+    fn attached(&self) -> Option<&Attached> {
+        if let Stored::Attached(attached) = &self.stored { Some(attached) } else { None }
     }
 }
 
 impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.carrier {
-            Carrier::Packets(link) => link.addr.fmt(f),
-            Carrier::Memory(attached) => attached.name.fmt(f),
-        }
+        self.carrier().fmt(f)
     }
 }
 
@@ -162,6 +134,10 @@ impl Peers {
         self.slots.iter()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Peer)> {
+        self.slots.iter_mut()
+    }
+
     pub(crate) fn get(&self, key: usize) -> Option<&Peer> {
         self.slots.get(key)
     }
@@ -173,7 +149,19 @@ impl Peers {
     /// The session over packets of a peer that has one.
     #[inline]
     pub(crate) fn link_mut(&mut self, key: usize) -> Option<&mut Link> {
-        self.slots.get_mut(key).and_then(Peer::link_mut)
+        if let Stored::Link(link) = &mut self.slots.get_mut(key)?.stored { Some(link) } else { None }
+    }
+
+    /// The attached client of a peer that is one.
+    #[inline]
+    pub(crate) fn attached(&self, key: usize) -> Option<&Attached> {
+        self.slots.get(key).and_then(Peer::attached)
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn attached_mut(&mut self, key: usize) -> Option<&mut Attached> {
+        if let Stored::Attached(attached) = &mut self.slots.get_mut(key)?.stored { Some(attached) } else { None }
     }
 
     /// The session that this hello already made.
@@ -199,9 +187,8 @@ impl Peers {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let number = fastrand::u32(1..) << SLOT_BITS | key as u32;
-        let link = Link { addr, nonce, number, session, armed_ns: u64::MAX };
         self.last += 1;
-        entry.insert(Peer::new(Carrier::Packets(link), self.last));
+        entry.insert(Peer::new(Stored::Link(Link::new(addr, nonce, number, session)), self.last));
         self.by_addr.insert(addr, key);
         (key, number)
     }
@@ -210,7 +197,7 @@ impl Peers {
     pub(crate) fn insert_attached(&mut self, attached: Attached) -> usize {
         let number = attached.client.number();
         self.last += 1;
-        let key = self.slots.insert(Peer::new(Carrier::Memory(Box::new(attached)), self.last));
+        let key = self.slots.insert(Peer::new(Stored::Attached(Box::new(attached)), self.last));
         self.by_client.insert(number, key);
         key
     }
@@ -221,21 +208,14 @@ impl Peers {
         self.by_client.get(&number).copied()
     }
 
-    /// The attached client behind a peer that is one.
-    #[inline]
-    pub(crate) fn attached_mut(&mut self, key: usize) -> Option<&mut Attached> {
-        match &mut self.slots.get_mut(key)?.carrier {
-            Carrier::Memory(attached) => Some(attached),
-            Carrier::Packets(_) => None,
-        }
-    }
-
     pub(crate) fn remove(&mut self, key: usize) -> Option<Peer> {
         let peer = self.slots.try_remove(key)?;
-        match &peer.carrier {
-            Carrier::Packets(link) => self.by_addr.remove(&link.addr),
-            Carrier::Memory(attached) => self.by_client.remove(&attached.client.number()),
-        };
+        if let Some(link) = peer.link() {
+            self.by_addr.remove(&link.addr);
+        }
+        if let Some(attached) = peer.attached() {
+            self.by_client.remove(&attached.client.number());
+        }
         Some(peer)
     }
 
@@ -268,13 +248,6 @@ impl Peers {
             if let Some(peer) = self.slots.get_mut(key) {
                 peer.dirty = false;
             }
-        }
-    }
-
-    /// Notes that a peer has acknowledged a control message of `bytes` bytes.
-    pub(crate) fn taken(&mut self, key: usize, bytes: usize) {
-        if let Some(peer) = self.slots.get_mut(key) {
-            peer.control_bytes = peer.control_bytes.saturating_sub(bytes as u64);
         }
     }
 }

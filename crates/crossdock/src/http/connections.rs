@@ -1,0 +1,295 @@
+//! The connections of one listener: bounded for each peer and together, so that nobody shuts others out. A connection whose
+//! client says nothing gives way to a new one.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::serve::Listener;
+use http_body_util::BodyExt;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWrite;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+
+use super::routes::{MAX_BODY_BYTES, error};
+
+/// Connections of one peer: more than any number of terminals and scripts of a user needs.
+const MOST_OF_PEER: usize = 32;
+/// Connections of all peers of a listener.
+const MOST: usize = 128;
+/// How long a client may take for a request's head, and then for its body; and stay connected between two requests.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long a client may take to take in that it is refused.
+const REFUSAL: Duration = Duration::from_millis(100);
+/// Said to a client that has all of its connections in use.
+const REFUSED: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+    {\"error\":{\"message\":\"too many requests of yours are being answered\",\"hint\":\"wait for one of them\"}}\n";
+
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A user of this machine, by number; nobody's is `None`.
+    User(Option<u32>),
+    /// An address.
+    Address(Option<IpAddr>),
+}
+
+/// A connection that tells whose it is.
+pub(super) trait Peered {
+    /// Whose it is.
+    fn peer(&self) -> Peer;
+}
+
+impl Peered for UnixStream {
+    fn peer(&self) -> Peer {
+        Peer::User(self.peer_cred().ok().map(|credentials| credentials.uid()))
+    }
+}
+
+impl Peered for TcpStream {
+    fn peer(&self) -> Peer {
+        Peer::Address(self.peer_addr().ok().map(|address| address.ip()))
+    }
+}
+
+/// Serves a listener's connections until the task is aborted.
+pub(super) async fn serve<L>(mut listener: L, routes: Router) -> Infallible
+where
+    L: Listener<Io: Peered>,
+{
+    let connections = Arc::new(Connections::default());
+    loop {
+        // Errors, such as too many open files, are waited out there.
+        let (mut io, _) = listener.accept().await;
+        match connections.take(io.peer()) {
+            Some(place) => {
+                let place = Arc::new(place);
+                let task = tokio::spawn(converse(io, routes.clone(), Arc::clone(&place)));
+                place.set_task(task.abort_handle());
+            }
+            None => drop(tokio::time::timeout(REFUSAL, refuse(&mut io)).await),
+        }
+    }
+}
+
+/// Answers the requests of a connection.
+async fn converse<S>(io: S, routes: Router, place: Arc<Place>)
+where
+    S: tokio::io::AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| answer(request, routes.clone(), Arc::clone(&place)));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(SILENCE);
+    // A connection that breaks off is its client's affair.
+    let _ = http.serve_connection(TokioIo::new(io), service).await;
+}
+
+/// Answers one request. The connection is at work from the request's end to the answer's.
+async fn answer(request: Request<Incoming>, routes: Router, place: Arc<Place>) -> Result<Response, Infallible> {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = tokio::time::timeout(SILENCE, read(body)).await else {
+        let hint = "send all of the request at once";
+        let message = format!("the request's body did not come within {} s", SILENCE.as_secs());
+        return Ok(error(StatusCode::REQUEST_TIMEOUT, message, hint));
+    };
+    let work = Work::begin(place);
+    let response = TowerToHyperService::new(routes).call(Request::from_parts(parts, Body::from(body))).await?;
+    let whole = move |body: Body| {
+        Body::new(body.map_frame(move |frame| {
+            // It lasts as long as the answer.
+            let _ = &work;
+            frame
+        }))
+    };
+    Ok(response.map(whole))
+}
+
+/// A request's body; of one that is too long as much as the routes need to refuse it.
+async fn read(mut body: Incoming) -> Bytes {
+    let mut bytes = Vec::new();
+    while bytes.len() <= MAX_BODY_BYTES
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..]));
+    }
+    bytes.into()
+}
+
+async fn refuse(io: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    // A new connection's buffer has room for all of it.
+    poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, REFUSED)).await.map(drop)
+}
+
+/// The connections of a listener, by number.
+#[derive(Debug, Default)]
+struct Connections(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    open: BTreeMap<u64, Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    peer: Peer,
+    /// Since when it waits for its client; `None` while a request is answered.
+    silent_since: Option<Instant>,
+    /// The task that serves it, once it does.
+    task: Option<AbortHandle>,
+}
+
+impl Connections {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a connection. Where there is none left, the connection that has been silent longest is ended for it, of
+    /// those of the same peer if it has too many; `None` if none is silent.
+    fn take(self: &Arc<Connections>, peer: Peer) -> Option<Place> {
+        let mut table = self.table();
+        let mut given_way = None;
+        let of_peer = table.open.values().filter(|connection| connection.peer == peer).count();
+        if of_peer >= MOST_OF_PEER || table.open.len() >= MOST {
+            let may_go = |connection: &Connection| of_peer < MOST_OF_PEER || connection.peer == peer;
+            let silent = table.open.iter().filter(|(_, connection)| may_go(connection));
+            let silent = silent.filter_map(|(number, connection)| Some((connection.silent_since?, *number)));
+            let (_, number) = silent.min()?;
+            given_way = table.open.remove(&number).and_then(|connection| connection.task);
+        }
+        let number = table.next;
+        table.next += 1;
+        table.open.insert(number, Connection { peer, silent_since: Some(Instant::now()), task: None });
+        drop(table);
+        if let Some(task) = given_way {
+            task.abort();
+        }
+        Some(Place { connections: Arc::clone(self), number })
+    }
+}
+
+/// A connection's place among those that are served.
+#[derive(Debug)]
+struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+impl Place {
+    fn change(&self, change: impl FnOnce(&mut Connection)) {
+        // It may have given way meanwhile.
+        if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
+            change(connection);
+        }
+    }
+
+    fn set_task(&self, task: AbortHandle) {
+        self.change(|connection| connection.task = Some(task));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.table().open.remove(&self.number);
+    }
+}
+
+/// A request that is being answered.
+struct Work(Arc<Place>);
+
+impl Work {
+    fn begin(place: Arc<Place>) -> Work {
+        place.change(|connection| connection.silent_since = None);
+        Work(place)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.change(|connection| connection.silent_since = Some(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(number: u32) -> Peer {
+        Peer::User(Some(number))
+    }
+
+    fn count(connections: &Connections, peer: Peer) -> usize {
+        connections.table().open.values().filter(|connection| connection.peer == peer).count()
+    }
+
+    /// In virtual time: the clock goes on when nothing else is to be done.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_client_does_not_go_on_is_ended() {
+        let whole = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
+        for (said, answer) in [
+            ("", None),
+            ("GET / HTTP/1.1\r\nHo", None),
+            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab", Some("HTTP/1.1 408 ")),
+            (whole, Some("HTTP/1.1 404 ")),
+        ] {
+            let (io, client) = UnixStream::pair().unwrap();
+            assert_eq!(client.try_write(said.as_bytes()).unwrap(), said.len());
+            let place = Arc::new(Connections::default()).take(user(1)).unwrap();
+            converse(io, Router::new(), Arc::new(place)).await;
+            let mut answered = [0; 4096];
+            client.readable().await.unwrap();
+            let count = client.try_read(&mut answered).unwrap_or(0);
+            let answered = String::from_utf8_lossy(&answered[..count]);
+            assert!(answer.map_or(answered.is_empty(), |answer| answered.starts_with(answer)), "{said}: {answered}");
+        }
+    }
+
+    #[test]
+    fn the_longest_silent_connection_of_a_peer_with_too_many_gives_way() {
+        let connections = Arc::new(Connections::default());
+        let other = connections.take(user(2)).unwrap();
+        let places: Vec<Place> = (0..MOST_OF_PEER + 5).filter_map(|_| connections.take(user(1))).collect();
+        assert_eq!(places.len(), MOST_OF_PEER + 5);
+        assert_eq!((count(&connections, user(1)), count(&connections, user(2))), (MOST_OF_PEER, 1));
+        let open: Vec<u64> = connections.table().open.keys().copied().collect();
+        assert!(!open.contains(&places[4].number) && open.contains(&places[5].number) && open.contains(&other.number));
+        drop(places);
+        assert_eq!(count(&connections, user(1)), 0);
+    }
+
+    #[test]
+    fn a_connection_that_is_at_work_is_not_ended_and_a_peer_with_no_other_is_refused() {
+        let connections = Arc::new(Connections::default());
+        let places: Vec<Arc<Place>> =
+            (0..MOST_OF_PEER).filter_map(|_| connections.take(user(1))).map(Arc::new).collect();
+        let mut work: Vec<Work> = places.iter().map(|place| Work::begin(Arc::clone(place))).collect();
+        assert!(connections.take(user(1)).is_none());
+        assert!(connections.take(user(2)).is_some(), "others are not concerned");
+        drop(work.pop());
+        assert!(connections.take(user(1)).is_some());
+        assert_eq!(count(&connections, user(1)), MOST_OF_PEER - 1, "the new place was given back");
+    }
+
+    #[test]
+    fn peers_together_have_a_bound_too() {
+        let connections = Arc::new(Connections::default());
+        let places: Vec<Place> = (0..MOST as u32 + 3).filter_map(|number| connections.take(user(number))).collect();
+        assert_eq!((places.len(), connections.table().open.len()), (MOST + 3, MOST));
+    }
+}

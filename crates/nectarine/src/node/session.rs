@@ -1,0 +1,128 @@
+//! The session of a node, which its clones, and the writers and readers of its mailboxes, share.
+
+use super::open_side::OpenSide;
+use crate::client::{Client, Interrupter};
+use crate::error::Error;
+use crate::incoming::{Answer, Opened};
+use crate::link::NOBODY;
+use crate::post::{AHEAD, Post};
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crossdock_mailbox::client::Attachment;
+use crossdock_transport::{Request, Side};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long a dropped node tries to get rid of what was put.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// What the clones of a node share.
+pub(super) struct NodeSession {
+    pub(super) settings: Settings,
+    pub(super) shared: Arc<Shared>,
+    /// For requests; one waits at a time.
+    client: Mutex<Client>,
+    pub(super) interrupter: Interrupter,
+    /// The node's name, once it was asked for.
+    pub(super) name: OnceLock<String>,
+}
+
+impl NodeSession {
+    pub(super) fn new(settings: Settings, client: Client) -> NodeSession {
+        let (interrupter, shared) = (client.interrupter(), Arc::clone(&client.shared));
+        NodeSession { settings, shared, client: Mutex::new(client), interrupter, name: OnceLock::new() }
+    }
+
+    pub(super) fn client(&self) -> MutexGuard<'_, Client> {
+        // Half-done after a panic is at most a request whose answer nobody waits for.
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, and waits for the answer; waits for the connection first, if it was lost.
+    pub(super) fn ask(&self, request: impl FnOnce(u32) -> Request) -> Result<Answer, Error> {
+        self.ask_after(|_, id| request(id)).map(|(answer, _)| answer)
+    }
+
+    /// The same; `request` may read the session's state when it asks. Also returns the session in which it was
+    /// answered.
+    fn ask_after(&self, request: impl FnOnce(&mut Post, u32) -> Request) -> Result<(Answer, u64), Error> {
+        let mut client = self.client();
+        let up = client.wait(Some(self.settings.connect_timeout), |inner| inner.link.is_up().then_some(()))?;
+        if up.is_none() {
+            return Err(client.shared.lock().link.lost());
+        }
+        client.ask(|inner, id| request(inner.post.get_or_insert_default(), id))
+    }
+
+    /// The attachment of the session that stands.
+    pub(super) fn attachment(&self, what: &'static str) -> Result<Attachment, Error> {
+        let inner = self.shared.lock();
+        inner.link.check_up()?;
+        let attachment = inner.link.attachment().cloned();
+        attachment.ok_or_else(|| Error::NotLocal { what, addr: self.settings.addr.clone() })
+    }
+
+    /// Opens a side of a mailbox; with the attachment, if its messages go by shared memory.
+    pub(super) fn open(
+        &self,
+        mailbox: &str,
+        side: Side,
+        message_bytes: Option<u32>,
+        ahead: Option<u32>,
+    ) -> Result<(OpenSide, Opened, Option<Attachment>), Error> {
+        let name = mailbox.to_owned();
+        let (answer, session) = self.ask_after(|post, id| {
+            if side == Side::Read {
+                post.expect(id, ahead.unwrap_or(AHEAD));
+            }
+            Request::OpenMailbox { id, name, side, message_bytes, ahead }
+        })?;
+        let Answer::Opened(opened) = answer else {
+            return Err(Error::Malformed("the daemon did not say what it opened".to_owned()));
+        };
+        let attachment = {
+            let inner = self.shared.lock();
+            if inner.link.session() != session || !inner.link.is_up() {
+                return Err(inner.link.lost());
+            }
+            inner.link.attachment().cloned()
+        };
+        if let Some(attachment) = &attachment {
+            let shared = Arc::downgrade(&self.shared);
+            attachment.on_unused(move |number| close(&shared, session, number));
+        }
+        Ok((OpenSide { session, number: opened.number, mailbox: mailbox.to_owned() }, opened, attachment))
+    }
+
+    /// A node's address and name.
+    pub(super) fn find(&self, name: &str) -> Result<(String, String), Error> {
+        let name = name.to_owned();
+        match self.ask(|id| Request::FindNode { id, name })? {
+            Answer::Node { address, name } => Ok((address, name)),
+            _ => Err(Error::Malformed("the daemon did not say where the node is".to_owned())),
+        }
+    }
+}
+
+/// Closes a side of a mailbox by shared memory, once nothing of it is in use any more.
+fn close(shared: &Weak<Shared>, session: u64, number: u16) {
+    let Some(shared) = shared.upgrade() else { return };
+    let mut inner = shared.lock();
+    if inner.link.session() == session {
+        inner.link.ask(Request::CloseMailbox { id: NOBODY, number });
+        inner.link.transmit();
+    }
+}
+
+impl Drop for NodeSession {
+    fn drop(&mut self) {
+        let client = self.client.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if client.shared.lock().link.attachment().is_none() {
+            client.shared.lock().link.ask(Request::Terminate);
+        }
+        // Nobody is there to take an error any more.
+        let _ = client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
+        // An attachment lasts as long as messages of it are in the application's hands.
+        client.shared.lock().link.say_close();
+    }
+}

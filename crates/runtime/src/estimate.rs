@@ -1,0 +1,28 @@
+//! The estimate of a handler's cost, and of a query's: the one path on which admission learns what something new will
+//! take. What it takes at work is measured there.
+
+use crossdock_control::load::{Cost, HANDING_NS_PER_BATCH};
+use crossdock_engine::{Handler, measure};
+use crossdock_format::Format;
+
+/// The cost of what `make` makes, from short runs on a sample of its stream's records, with what it takes a context to
+/// bring a batch. `None` if there is no record in the sample, or no memory.
+pub(crate) fn estimate(
+    make: &mut dyn FnMut() -> Box<dyn Handler>,
+    format: &Format,
+    sample: &[u8],
+    records_per_batch: f64,
+) -> Option<Cost> {
+    let measured = measure(make, format, sample, (records_per_batch.round() as usize).max(1))?;
+    Some(Cost {
+        ns_per_batch: measured.ns_per_batch + HANDING_NS_PER_BATCH as f64,
+        ns_per_message: measured.mean_ns,
+        tail_ns_per_message: measured.tail_ns,
+        messages_out_per_message: measured.out_records_per_record,
+        bytes_out_per_message: measured.out_bytes_per_record,
+        bytes_in_per_message: sample.len() as f64 / measured.records.max(1) as f64,
+        messages_per_batch: records_per_batch.max(1.0),
+        sample_messages: measured.records,
+        is_provisional: false,
+    })
+}

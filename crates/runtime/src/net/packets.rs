@@ -1,0 +1,178 @@
+//! Sessions over packets as peers' carriers.
+
+use crate::counters::DropReason;
+use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
+use crate::net::payload::{Arrived, Parked, Payload};
+use crate::net::space::{OpenPacket, Space};
+use crossdock_device::Sent;
+use crossdock_mailbox::Batch;
+use crossdock_mailbox::host::{HostError, HostInterface, Message, Opened, Owner, PortOptions, Side};
+use crossdock_transport::handshake::Close;
+use crossdock_transport::{Follows, HEADER_BYTES, MAX_SUPER_BYTES, Session, SuperPacket};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+/// Bytes from which on a batch that passes whole leaves in its own buffer. The records of smaller batches are copied
+/// together with others, since a system call costs more than the copy.
+const WHOLE_BYTES: usize = 16 << 10;
+
+/// A session over packets.
+pub(crate) struct Link {
+    pub(crate) addr: SocketAddr,
+    pub(crate) nonce: u64,
+    /// The number by which this side knows the session.
+    pub(crate) number: u32,
+    pub(crate) session: Session<Payload, Arrived>,
+    /// The deadline that the timer heap holds for it, in ns.
+    pub(crate) armed_ns: u64,
+    /// What it sent while a request of its was with the planner, in order.
+    pub(crate) parked: VecDeque<Parked>,
+    /// Bytes of control messages that it has not acknowledged.
+    control_bytes: u64,
+}
+
+impl Link {
+    /// A session with the peer at `addr` that greeted with `nonce`.
+    pub(crate) fn new(addr: SocketAddr, nonce: u64, number: u32, session: Session<Payload, Arrived>) -> Link {
+        Link { addr, nonce, number, session, armed_ns: u64::MAX, parked: VecDeque::new(), control_bytes: 0 }
+    }
+
+    /// Notes that a control message of `bytes` bytes was acknowledged.
+    pub(crate) fn control_taken(&mut self, bytes: usize) {
+        self.control_bytes = self.control_bytes.saturating_sub(bytes as u64);
+    }
+
+    /// Queues a mailbox's message for the side that the session has open under `number`; false if it is dropped, as
+    /// longer than a packet.
+    ///
+    /// # Errors
+    /// The message, while there is no buffer for it. `spare` large buffers stay free: a reader that takes nothing must
+    /// not hold the memory that acks arrive in.
+    pub(crate) fn send_message(
+        &mut self,
+        wire: &mut Wire<'_>,
+        message: Message,
+        number: u16,
+        spare: usize,
+    ) -> Result<bool, Message> {
+        let len = message.len();
+        if HEADER_BYTES + len > MAX_SUPER_BYTES {
+            wire.counters.drop(DropReason::TooLong, 1);
+            wire.host.free(message);
+            return Ok(false);
+        }
+        let has_room = wire.pool.has_free(MAX_SUPER_BYTES, spare);
+        let Some(mut buffer) = has_room.then(|| wire.pool.alloc(len)).flatten() else { return Err(message) };
+        wire.host.read(&message, 0, &mut buffer[..len]);
+        wire.host.free(message);
+        Payload::Message { buffer: buffer.freeze(), len, number: number.into() }.enqueue(&mut self.session);
+        Ok(true)
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.addr.fmt(f)
+    }
+}
+
+impl Carrier for Link {
+    #[inline]
+    fn backlog_bytes(&self, _: &HostInterface) -> u64 {
+        self.session.sender.backlog_bytes()
+    }
+
+    fn untaken_control_bytes(&self, _: &HostInterface) -> u64 {
+        self.control_bytes
+    }
+
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    fn leaves(&self) -> bool {
+        false
+    }
+
+    fn drop_oldest(&mut self, _: &mut Wire<'_>) -> Option<(u32, u64)> {
+        self.session.sender.drop_oldest().map(|dropped| dropped.records().unwrap_or((0, 0)))
+    }
+
+    fn bound_queue(&mut self, _: &mut Wire<'_>, _: u64) {
+        // All that was not transmitted can be dropped.
+    }
+
+    fn send_control(&mut self, _: &mut Wire<'_>, message: &[u8], follows: Follows) {
+        self.control_bytes += message.len() as u64;
+        Payload::Control(Rc::from(message)).enqueue_control(&mut self.session, follows);
+    }
+
+    fn takes_buffers(&self) -> bool {
+        true
+    }
+
+    fn whole(&self, batch: &Batch, stride: usize) -> Whole {
+        let fits = batch.payload_bytes() >= WHOLE_BYTES && stride <= self.session.packet_bytes();
+        if fits { Whole::Shared } else { Whole::Records }
+    }
+
+    fn open(&mut self, wire: &mut Wire<'_>, needed: usize, _: usize) -> Result<Space, DropReason> {
+        // When the large buffers are used up, no new data is let in; what was let in is finished in smaller ones.
+        let mut sizes = [MAX_SUPER_BYTES, 16 << 10, 8 << 10].into_iter().filter(|bytes| needed <= *bytes);
+        let buffer = sizes.find_map(|bytes| wire.pool.alloc(bytes)).ok_or(DropReason::NoBuffer)?;
+        Ok(Space::Super(SuperPacket::new(buffer, self.session.packet_bytes())))
+    }
+
+    /// A few records move to a small buffer first, so that they do not hold a large one until they are acknowledged.
+    fn send(&mut self, wire: &mut Wire<'_>, open: OpenPacket, to: Recipient) {
+        let OpenPacket { space: Space::Super(packet), format, .. } = open else {
+            return debug_assert!(false, "the space of another carrier");
+        };
+        let len = packet.len();
+        let small = if len <= MAX_SUPER_BYTES / 4 { wire.pool.alloc(len) } else { None };
+        let packet = match small {
+            Some(small) => packet.copied_to(small),
+            None => packet,
+        };
+        Payload::Packed { packet, format, to }.enqueue(&mut self.session);
+    }
+
+    fn grant_credit(&mut self, _: &mut Wire<'_>, is_blocked: bool) {
+        if !self.parked.is_empty() {
+            return;
+        }
+        self.session.receiver.control_consumed();
+        if !is_blocked {
+            self.session.receiver.consumed_to(u64::MAX);
+        }
+    }
+
+    fn subscription_numbers(&self) -> RangeInclusive<u32> {
+        0..=u32::MAX
+    }
+
+    fn owner(&self, key: usize) -> Owner {
+        Owner::Session(key as u32)
+    }
+
+    fn open_port(&mut self, _: &mut Wire<'_>, _: &str, _: Side, _: PortOptions) -> Option<Result<Opened, HostError>> {
+        None
+    }
+
+    fn close_port(&mut self, _: &mut Wire<'_>, _: u16) -> Option<bool> {
+        None
+    }
+
+    fn end(&mut self, wire: &mut Wire<'_>, _: &'static str, close: Option<Close>) {
+        let Some(close) = close else { return };
+        let packet = close.packet(self.session.peer_session());
+        // If the device is full, the packet is as good as lost.
+        if !matches!(wire.device.send(self.addr, &[IoSlice::new(&packet)], packet.len()), Ok(Sent::Done)) {
+            wire.counters.drop(DropReason::SendRefused, 1);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The sink of records for a subscription: its open packet, and from there its session's queue, over whatever carries
+//! that.
+
+use crate::counters::DropReason;
+use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
+use crate::net::space::OpenPacket;
+use crossdock_engine::Sink;
+use crossdock_mailbox::Batch;
+use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
+use std::ops::Range;
+
+/// Wanted sizes of packets in bytes: the next is larger when one was filled and smaller when one left nearly empty, so
+/// that a slow stream's few records do not hold large buffers.
+const WANTED_BYTES: Range<usize> = 4 << 10..64 << 10;
+
+/// A subscription's output: the packet that is being filled.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    open: Option<OpenPacket>,
+    /// Wanted size of the next packet, in bytes.
+    wanted_bytes: usize,
+}
+
+impl Output {
+    /// When the packet was opened, if one is.
+    #[inline]
+    pub(crate) fn opened_ns(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.opened_ns)
+    }
+
+    /// The open packet joins the session's queue, before it is full; whether there was one.
+    pub(crate) fn flush(&mut self, carrier: &mut dyn Carrier, wire: &mut Wire<'_>, to: Recipient) -> bool {
+        let Some(open) = self.open.take() else { return false };
+        if open.space.len() < self.wanted_bytes / 4 {
+            self.wanted_bytes = (self.wanted_bytes / 4).max(WANTED_BYTES.start);
+        }
+        carrier.send(wire, open, to);
+        true
+    }
+}
+
+/// The sink of one format's records for one subscription.
+pub(crate) struct SessionSink<'a> {
+    output: &'a mut Output,
+    carrier: &'a mut dyn Carrier,
+    wire: Wire<'a>,
+    to: Recipient,
+    /// Format of the records pushed, by id.
+    format: u64,
+    /// Records taken.
+    pub(crate) taken: u64,
+    /// Records that could not be taken; they are reported to the subscriber.
+    pub(crate) lost: u64,
+}
+
+impl Sink for SessionSink<'_> {
+    #[inline]
+    fn push(&mut self, record: &[u8]) {
+        self.push_all(record, 1);
+    }
+}
+
+impl<'a> SessionSink<'a> {
+    /// A sink of records of `format` to a subscription whose peer `carrier` carries.
+    pub(crate) fn new(
+        output: &'a mut Output,
+        carrier: &'a mut dyn Carrier,
+        wire: Wire<'a>,
+        to: Recipient,
+        format: u64,
+    ) -> SessionSink<'a> {
+        SessionSink { output, carrier, wire, to, format, taken: 0, lost: 0 }
+    }
+
+    /// Takes a batch of which every record leaves unchanged, whose packets came `stride` bytes apart. Whether it is to
+    /// join the queue by reference instead, behind all that was pushed before.
+    pub(crate) fn take_whole(&mut self, batch: &Batch, stride: usize) -> bool {
+        match self.carrier.whole(batch, stride) {
+            Whole::Shared => {
+                self.output.flush(self.carrier, &mut self.wire, self.to);
+                return true;
+            }
+            Whole::Slices => {
+                for (index, slice) in batch.slices.iter().enumerate() {
+                    self.push_all(batch.slice(index), slice.records as u16);
+                }
+            }
+            Whole::Records => (0..batch.len()).for_each(|index| self.push_all(batch.record(index), 1)),
+        }
+        false
+    }
+
+    /// Takes `records` records that lie back to back.
+    #[inline]
+    fn push_all(&mut self, bytes: &[u8], records: u16) {
+        if let Some(open) = &mut self.output.open
+            && open.format == self.format
+            && open.space.push(bytes, records)
+        {
+            self.taken += u64::from(records);
+            return;
+        }
+        self.push_into_new(bytes, records);
+    }
+
+    #[cold]
+    fn push_into_new(&mut self, bytes: &[u8], records: u16) {
+        let Output { open, wanted_bytes } = &mut *self.output;
+        if let Some(full) = open.take() {
+            *wanted_bytes = (*wanted_bytes * 4).min(WANTED_BYTES.end);
+            self.carrier.send(&mut self.wire, full, self.to);
+        }
+        *wanted_bytes = (*wanted_bytes).clamp(WANTED_BYTES.start, WANTED_BYTES.end);
+        let needed = HEADER_BYTES + bytes.len();
+        let opened = match needed {
+            0..=MAX_SUPER_BYTES => self.carrier.open(&mut self.wire, needed, *wanted_bytes),
+            _ => Err(DropReason::TooLong),
+        };
+        match opened {
+            Ok(mut space) => {
+                let is_taken = space.push(bytes, records);
+                debug_assert!(is_taken, "there is room for what it was opened for");
+                self.taken += u64::from(records);
+                *open = Some(OpenPacket { space, format: self.format, opened_ns: self.wire.now_ns });
+            }
+            Err(reason) => {
+                self.wire.counters.drop(reason, records.into());
+                self.lost += u64::from(records);
+            }
+        }
+    }
+}
