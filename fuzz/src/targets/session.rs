@@ -1,8 +1,8 @@
 //! A session whose peer and whose owner do anything: what is released was acknowledged and comes once, what is delivered
 //! comes once and in order, a refused ack changes nothing, memory stays within the window, and nothing that is due is left.
 use arbitrary::{Arbitrary, Unstructured};
-use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
+use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::{Follows, Limits, Origin, Session, Traffic};
 use std::collections::VecDeque;
 

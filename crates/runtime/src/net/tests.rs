@@ -12,15 +12,17 @@ use crossdock_device::{Device, MemoryDevice, MemoryOptions, Poller, Sent};
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
 use crossdock_mailbox::host::raw::RawClient;
 use crossdock_mailbox::host::{Arrival, DomainSegments, HostConfig, HostInterface, PortOptions, Side};
-use crossdock_mailbox::{Batch, BellPage, HugePages, Pool, PoolConfig, Selection, Slice, Span};
+use crossdock_mailbox::{Batch, BellPage, HugePages, Pool, PoolConfig, SESSION_GRANT_BYTES, Selection, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
-use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Session, Traffic};
+use crossdock_transport::receiver;
+use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic};
 use std::sync::Arc;
 
-/// Operations of a client's port: it puts a message, it returns one.
+/// Operations of a client's port: it puts a message, it returns one, it asks for a longer buffer.
 const PUT: u8 = 1;
 const FREE: u8 = 2;
+const REQUEST: u8 = 4;
 /// The port of a client's own packets, and that of packets to it.
 const UP: u16 = 0;
 const DOWN: u16 = 1;
@@ -95,6 +97,9 @@ trait Rig {
 
     /// The peer publishes as many packets as it has credit for, which the context takes at once; how many.
     fn publish(&mut self) -> usize;
+
+    /// The peer, which has published all that it may, sends a control message; whether it could.
+    fn send_request(&mut self) -> bool;
 
     /// A packet of the peer waits to be taken, or is taken.
     fn defer(&mut self, waits: bool);
@@ -195,6 +200,14 @@ impl Rig for Packets {
         count
     }
 
+    fn send_request(&mut self) -> bool {
+        let receiver = &mut self.link.session.receiver;
+        let arrival = receiver.arrive_alone(Traffic::Control, self.published, 1, Arrived::Here, 0, |_, _| {});
+        let is_taken = arrival == receiver::Arrival::Delivered;
+        self.published += u64::from(is_taken);
+        is_taken
+    }
+
     fn defer(&mut self, waits: bool) {
         self.link.parked.clear();
         self.link.parked.extend(waits.then_some(Parked::End("closed")));
@@ -268,6 +281,20 @@ impl Rig for Memory {
         }
         self.world.host.end_turn();
         count
+    }
+
+    /// In a buffer longer than those that are granted ahead.
+    fn send_request(&mut self) -> bool {
+        assert!(self.client.next(UP).is_none());
+        self.client.push(UP, (REQUEST, 0, 0, 0, 0, SESSION_GRANT_BYTES as u32 + 1));
+        assert!(self.take().is_empty());
+        let Some((_, slot, generation, _, offset, _)) = self.client.next(UP) else { return false };
+        self.client.push(UP, (PUT, slot, generation, 0, offset, 1));
+        for arrival in self.take() {
+            let Arrival::Session { message, .. } = arrival else { panic!("{arrival:?}") };
+            self.world.host.free(message);
+        }
+        true
     }
 
     fn defer(&mut self, waits: bool) {
@@ -418,6 +445,27 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
     }
 }
 
+fn control_leaves_before_waiting_records_unless_it_follows_them<R: Rig>() {
+    let mut rig = R::new();
+    let (carrier, mut wire) = rig.parts();
+    carrier.bound_queue(&mut wire, 64);
+    // The first may be with the peer at once.
+    send(&mut rig, KEPT, &records(1, 8));
+    send(&mut rig, DROPPABLE, &records(2, 64));
+    send(&mut rig, KEPT, &records(3, 64));
+    let (carrier, mut wire) = rig.parts();
+    carrier.send_control(&mut wire, b"behind", Follows::Origin(Origin::Stream(DROPPABLE.subscription)));
+    carrier.send_control(&mut wire, b"before", Follows::Nothing);
+    carrier.send_control(&mut wire, b"last", Follows::Everything);
+    let received = rig.receive();
+    let at = |sought: &dyn Fn(&Received) -> bool| received.iter().position(sought).unwrap();
+    let control = |text: &[u8]| at(&|packet| packet.kind == Kind::Control && packet.payload == text);
+    let data = |records: u16| at(&|packet| packet.kind == Kind::Data && packet.records == records);
+    assert!(control(b"before") < data(2), "{received:?}");
+    assert!(data(2) < control(b"behind"), "{received:?}");
+    assert_eq!((received.len(), control(b"last")), (6, 5));
+}
+
 fn the_oldest_droppable_unit_goes_first_and_nothing_else_does<R: Rig>() {
     let mut rig = R::new();
     let (carrier, mut wire) = rig.parts();
@@ -518,6 +566,32 @@ fn credit_is_withheld_while_a_stream_is_blocked_or_packets_wait<R: Rig>() {
     assert!(rig.publish() > 0);
 }
 
+fn credit_for_control_is_withheld_only_while_packets_wait<R: Rig>() {
+    let mut rig = R::new();
+    let grant = |rig: &mut R, is_blocked: bool| {
+        let (carrier, mut wire) = rig.parts();
+        carrier.grant_credit(&mut wire, is_blocked);
+        rig.receive();
+    };
+    // More than any window holds.
+    const MANY: usize = 200;
+    grant(&mut rig, true);
+    rig.publish();
+    for sent in 0..MANY {
+        assert!(rig.send_request(), "{sent} were sent");
+        grant(&mut rig, true);
+    }
+    assert_eq!(rig.publish(), 0);
+    rig.defer(true);
+    grant(&mut rig, true);
+    let is_withheld = |_| {
+        let is_sent = rig.send_request();
+        grant(&mut rig, true);
+        !is_sent
+    };
+    assert!((0..MANY).any(is_withheld));
+}
+
 fn an_ended_session_holds_nothing<R: Rig>() {
     let (mut rig, mut output) = (R::new(), Output::default());
     push(&mut rig, &mut output, KEPT, 7, &records(20_000, 160));
@@ -598,11 +672,13 @@ conformance!(
     records_arrive_once_in_order_under_their_subscription_and_format,
     a_record_longer_than_a_packet_is_counted_and_others_pass,
     control_messages_keep_their_place_and_count_until_they_are_taken,
+    control_leaves_before_waiting_records_unless_it_follows_them,
     the_oldest_droppable_unit_goes_first_and_nothing_else_does,
     a_whole_batch_leaves_behind_what_was_pushed_before,
     a_few_records_do_not_hold_large_memory,
     when_memory_runs_out_each_record_is_delivered_or_counted,
     credit_is_withheld_while_a_stream_is_blocked_or_packets_wait,
+    credit_for_control_is_withheld_only_while_packets_wait,
     an_ended_session_holds_nothing,
     a_query_that_panics_ends_nothing_else,
 );
