@@ -55,7 +55,7 @@ fn what(event: &EventInfo) -> String {
 }
 
 /// A time of the world's clock (UTC), as a pattern says.
-fn time(at_ms: u64, pattern: &str) -> String {
+pub(crate) fn time(at_ms: u64, pattern: &str) -> String {
     let time = i64::try_from(at_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     time.map_or_else(|| at_ms.to_string(), |time| time.strftime(pattern).to_string())
 }

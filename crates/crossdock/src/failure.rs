@@ -57,6 +57,14 @@ impl Failure {
         }
     }
 
+    /// What was wrong, in a sentence.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Failure::Usage(complaint) | Failure::Failed(complaint) => &complaint.message,
+            Failure::Interrupted(_) | Failure::OutputClosed => "",
+        }
+    }
+
     /// Says it on standard error, and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         match self {

@@ -1,167 +1,124 @@
 //! `streams`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
 use crossdock_runtime::info::{
-    ClientInfo, ContextInfo, ExplainInfo, HandlerContextInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
+    ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
 };
 use serde::Serialize;
 
 use crate::cli::{Explain, List};
 use crate::conversions::{format_named, named, way};
 use crate::failure::Outcome;
-use crate::handlers::per_mille_of_core;
 use crate::http::ExplainRequest;
 use crate::http::client::Client;
-use crate::quantity::{bandwidth, bytes, count, counted};
+use crate::quantity::{bytes, count, counted};
+use crate::show::{self, Column, core_time};
 use crate::table::{Side, Width, render};
 use crate::{http, out};
 
 /// `crossdock streams`.
 pub(crate) fn streams(arguments: &List) -> Outcome {
     let http::Streams { streams } = client(arguments)?.get("/v1/streams")?;
-    if arguments.json {
-        return objects(&streams);
-    }
-    let row = |stream: &StreamInfo| {
-        let held_back = if stream.blocked > 0 { " (held back)" } else { "" };
-        let publishers = || counted(stream.publishers.into(), "publisher") + held_back;
-        vec![
-            stream.name.clone(),
-            stream.made_by.as_ref().map_or_else(publishers, |handler| format!("handler {handler}")),
-            count(stream.subscriptions.into()),
-            count(stream.records_in),
-            bytes(stream.bytes_in),
-            count(stream.records_unclaimed),
-            count(stream.records_malformed),
-            stream.policy.clone(),
-        ]
-    };
-    let headings = [
-        ("stream", Side::Left),
-        ("made by", Side::Left),
-        ("subs", Side::Right),
-        ("records", Side::Right),
-        ("bytes", Side::Right),
-        ("unclaimed", Side::Right),
-        ("malformed", Side::Right),
-        ("policy", Side::Left),
-    ];
-    table(&headings, streams.iter().map(row), "no streams: `crossdock publish` makes one")
+    reports(arguments, &STREAM_COLUMNS, &streams, "no streams: `crossdock publish` makes one")
+}
+
+const STREAM_COLUMNS: [Column<StreamInfo>; 9] = [
+    Column::Of("name"),
+    Column::Made("made by", Side::Left, made_by),
+    Column::Of("subscriptions"),
+    Column::Of("records_in"),
+    Column::Of("bytes_in"),
+    Column::Of("records_unclaimed"),
+    Column::Of("records_malformed"),
+    Column::Of("records_dropped"),
+    Column::Of("policy"),
+];
+
+fn made_by(stream: &StreamInfo) -> String {
+    let held_back = if stream.blocked > 0 { " (held back)" } else { "" };
+    let publishers = || counted(stream.publishers.into(), "publisher") + held_back;
+    stream.made_by.as_ref().map_or_else(publishers, |handler| format!("handler {handler}"))
 }
 
 /// `crossdock subscriptions`.
 pub(crate) fn subscriptions(arguments: &List) -> Outcome {
     let http::Subscriptions { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
-    if arguments.json {
-        return objects(&subscriptions);
-    }
-    let row = |subscription: &SubscriptionInfo| {
-        vec![
-            subscription.id.to_string(),
-            subscription.peer.clone(),
-            count(subscription.records_in),
-            count(subscription.records_out),
-            count(subscription.dropped + subscription.row_errors),
-            bytes(subscription.backlog_bytes),
-            subscription.sql.clone(),
-        ]
-    };
-    let headings = [
-        ("id", Side::Right),
-        ("peer", Side::Left),
-        ("seen", Side::Right),
-        ("sent", Side::Right),
-        ("dropped", Side::Right),
-        ("backlog", Side::Right),
-        ("query", Side::Left),
-    ];
-    table(&headings, subscriptions.iter().map(row), "no subscriptions: `crossdock subscribe` makes one")
+    let empty = "no subscriptions: `crossdock subscribe` makes one";
+    reports(arguments, &SUBSCRIPTION_COLUMNS, &subscriptions, empty)
 }
+
+const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 7] = [
+    Column::Of("id"),
+    Column::Of("peer"),
+    Column::Of("records_in"),
+    Column::Of("records_out"),
+    Column::Made("dropped", Side::Right, |subscription| count(losses::of_subscription(subscription))),
+    Column::Made("backlog", Side::Right, |subscription| bytes(subscription.backlog_bytes)),
+    Column::Of("sql"),
+];
 
 /// `crossdock contexts`.
 pub(crate) fn contexts(arguments: &List) -> Outcome {
-    let http::Contexts { contexts, platform } = client(arguments)?.get("/v1/contexts")?;
+    let http::Contexts { contexts, platform, control } = client(arguments)?.get("/v1/contexts")?;
     if arguments.json {
         objects(&contexts)?;
-        return objects(&platform);
+        objects(&platform)?;
+        return out::print_json(&control);
     }
-    let mut texts: Vec<String> = contexts.iter().map(context_text).collect();
-    if !platform.is_empty() {
-        let is_bounded = platform.iter().any(|context| context.capacity_bytes_per_s.is_some());
-        let headings: Vec<(&str, Side)> =
-            CONTEXT_HEADINGS.into_iter().filter(|(name, _)| is_bounded || *name != BANDWIDTH).collect();
-        let rows = platform.iter().map(|context| context_row(context, is_bounded));
-        texts.insert(0, render(&headings, rows, Width::of_stdout()));
-    }
+    let width = Width::of_stdout();
+    let mut texts = vec![context_table(&platform, width)];
+    texts.extend(contexts.iter().map(|context| counters(&context.address, context)));
+    texts.extend(platform.iter().map(|context| counters(&context.name, context)));
+    texts.push(counters("control", &control));
     out::print(texts.join("\n"))
 }
 
-const BANDWIDTH: &str = "bandwidth left";
-/// Bandwidth is shown where it is bounded.
-const CONTEXT_HEADINGS: [(&str, Side); 8] = [
-    ("context", Side::Left),
-    ("cpu", Side::Right),
-    ("handlers", Side::Left),
-    ("busy", Side::Right),
-    ("headroom", Side::Right),
-    (BANDWIDTH, Side::Right),
-    ("queued", Side::Right),
-    ("records/s", Side::Right),
+const CONTEXT_COLUMNS: [Column<HandlerContextInfo>; 8] = [
+    Column::Made("context", Side::Left, context_name),
+    Column::Of("cpu"),
+    Column::Of("handlers"),
+    Column::Of("busy_share"),
+    Column::Of("headroom_ns_per_s"),
+    Column::Of("headroom_bytes_per_s"),
+    Column::Of("queued"),
+    Column::Of("rate_msgs_per_s"),
 ];
 
-fn context_row(context: &HandlerContextInfo, has_bandwidth: bool) -> Vec<String> {
+/// The contexts in brief. Bandwidth is shown where it is bounded.
+fn context_table(platform: &[HandlerContextInfo], width: Width) -> String {
+    let is_bounded = platform.iter().any(|context| context.capacity_bytes_per_s.is_some());
+    let is_shown = |column: &Column<_>| is_bounded || !matches!(column, Column::Of("headroom_bytes_per_s"));
+    let columns: Vec<_> = CONTEXT_COLUMNS.into_iter().filter(is_shown).collect();
+    show::table(&columns, platform, width)
+}
+
+fn context_name(context: &HandlerContextInfo) -> String {
     let others = context.shares.iter().filter(|other| **other != context.name);
     let lost = if context.lost.is_some() { " (does not answer)" } else { "" };
-    let shares = others.fold(String::new(), |shares, other| format!("{shares} (with {other})"));
-    let mut row = vec![
-        context.name.clone() + &shares + lost,
-        context.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
-        if context.handlers.is_empty() { "-".to_owned() } else { context.handlers.join(", ") },
-        format!("{:.0} %", context.busy_share * 100.0),
-        per_mille_of_core(context.headroom_ns_per_s),
-        format!("{} of {}", count(context.queued), count(context.queue_bound)),
-        count(context.rate_msgs_per_s),
-    ];
-    if has_bandwidth {
-        let [left, of] = [context.headroom_bytes_per_s, context.capacity_bytes_per_s].map(|bytes| bytes.map(bandwidth));
-        row.insert(5, left.zip(of).map_or_else(|| "-".to_owned(), |(left, of)| format!("{left} of {of}")));
-    }
-    row
+    others.fold(context.name.clone(), |name, other| format!("{name} (with {other})")) + lost
+}
+
+/// All fields of a report, one a line: there are few such reports, and many fields.
+fn counters<T: Described>(name: &str, report: &T) -> String {
+    let lines = show::lines(report).into_iter().map(Vec::from);
+    render(&[(name, Side::Left), ("", Side::Right)], lines, Width::of_stdout())
 }
 
 /// `crossdock clients`.
 pub(crate) fn clients(arguments: &List) -> Outcome {
     let http::Clients { clients } = client(arguments)?.get("/v1/clients")?;
-    if arguments.json {
-        return objects(&clients);
-    }
-    table(
-        &CLIENT_HEADINGS,
-        clients.iter().map(client_row),
-        "no clients: `crossdock subscribe` on this machine is one while it runs",
-    )
+    let empty = "no clients: `crossdock subscribe` on this machine is one while it runs";
+    reports(arguments, &CLIENT_COLUMNS, &clients, empty)
 }
 
-const CLIENT_HEADINGS: [(&str, Side); 7] = [
-    ("client", Side::Left),
-    ("domain", Side::Left),
-    ("uses", Side::Left),
-    ("put", Side::Right),
-    ("got", Side::Right),
-    ("held", Side::Right),
-    ("waits", Side::Right),
+const CLIENT_COLUMNS: [Column<ClientInfo>; 7] = [
+    Column::Made("client", Side::Left, |client| format!("{} (pid {} {})", client.id, client.pid, client.process)),
+    Column::Of("domain"),
+    Column::Made("uses", Side::Left, uses),
+    Column::Of("messages_in"),
+    Column::Of("messages_out"),
+    Column::Of("bytes_held"),
+    Column::Of("waits"),
 ];
-
-fn client_row(client: &ClientInfo) -> Vec<String> {
-    vec![
-        format!("{} (pid {} {})", client.id, client.pid, client.process),
-        client.domain.clone(),
-        uses(client),
-        count(client.messages_in),
-        count(client.messages_out),
-        bytes(client.bytes_held),
-        count(client.waits),
-    ]
-}
 
 /// What a client is there for.
 fn uses(client: &ClientInfo) -> String {
@@ -174,72 +131,55 @@ fn uses(client: &ClientInfo) -> String {
 /// `crossdock mailboxes`.
 pub(crate) fn mailboxes(arguments: &List) -> Outcome {
     let http::Mailboxes { mailboxes } = client(arguments)?.get("/v1/mailboxes")?;
-    if arguments.json {
-        return objects(&mailboxes);
-    }
-    table(
-        &MAILBOX_HEADINGS,
-        mailboxes.iter().map(mailbox_row),
-        "no mailboxes: programs make them, or [[mailbox]] in the daemon's configuration",
-    )
+    let empty = "no mailboxes: programs make them, or [[mailbox]] in the daemon's configuration";
+    reports(arguments, &MAILBOX_COLUMNS, &mailboxes, empty)
 }
 
-const MAILBOX_HEADINGS: [(&str, Side); 7] = [
-    ("mailbox", Side::Left),
-    ("owner", Side::Left),
-    ("read by", Side::Left),
-    ("messages", Side::Right),
-    ("bytes", Side::Right),
-    ("waits", Side::Right),
-    ("dropped", Side::Left),
-];
-
-fn mailbox_row(mailbox: &MailboxInfo) -> Vec<String> {
-    let readers = match &mailbox.upcall {
+const MAILBOX_COLUMNS: [Column<MailboxInfo>; 7] = [
+    Column::Of("address"),
+    Column::Of("owner"),
+    Column::Made("read by", Side::Left, |mailbox| match &mailbox.upcall {
         Some(task) => format!("task {task}"),
         None => counted(mailbox.readers.into(), "reader"),
-    };
-    let dropped: Vec<String> =
-        mailbox.dropped.iter().map(|(reason, number)| format!("{} {reason}", count(*number))).collect();
-    vec![
-        mailbox.address.clone(),
-        mailbox.owner.clone(),
-        readers,
-        format!("{} of {}", count(mailbox.depth.into()), count(mailbox.bound_messages.into())),
-        format!("{} of {}", bytes(mailbox.bytes), bytes(mailbox.bound_bytes)),
-        count(mailbox.waits),
-        if dropped.is_empty() { "0".to_owned() } else { dropped.join(", ") },
-    ]
+    }),
+    Column::Of("depth"),
+    Column::Of("bytes"),
+    Column::Of("waits"),
+    Column::Of("dropped"),
+];
+
+/// A list of reports.
+pub(crate) fn reports<T: Described + Serialize>(
+    list: &List,
+    columns: &[Column<T>],
+    reports: &[T],
+    empty: &str,
+) -> Outcome {
+    if list.json {
+        return objects(reports);
+    }
+    if reports.is_empty() {
+        out::say(empty);
+        return Ok(());
+    }
+    out::print(show::table(columns, reports, Width::of_stdout()))
 }
 
-/// A context's counters, one a line: there are few contexts and many counters.
-fn context_text(context: &ContextInfo) -> String {
-    let of = |used: u64, bound: u64| format!("{} of {}", count(used), count(bound));
-    let mut rows = vec![
-        ["address".to_owned(), context.address.clone()],
-        ["sessions".to_owned(), of(context.sessions.into(), context.max_sessions.into())],
-        ["clients attached".to_owned(), of(context.clients.into(), context.max_clients.into())],
-        ["mailboxes".to_owned(), of(context.mailboxes.into(), context.max_mailboxes.into())],
-        ["buffers in use".to_owned(), of(context.buffers_in_use, context.buffers)],
-        ["memory of the buffers".to_owned(), bytes(context.buffer_bytes)],
-        ["turns of the loop".to_owned(), count(context.turns)],
-        ["  with something to do".to_owned(), count(context.busy_turns)],
-        ["sleeps".to_owned(), count(context.sleeps)],
-        ["frames in".to_owned(), count(context.frames_in)],
-        ["packets in".to_owned(), count(context.packets_in)],
-        ["packets out".to_owned(), count(context.packets_out)],
-        ["packets sent again".to_owned(), count(context.packets_resent)],
-        ["records in".to_owned(), count(context.records_in)],
-        ["records out".to_owned(), count(context.records_out)],
-        ["batches passed whole".to_owned(), count(context.batches_whole)],
-    ];
-    rows.extend(context.dropped.iter().map(|(reason, number)| [format!("dropped: {reason}"), count(*number)]));
-    if context.subscriptions_refused > 0 {
-        rows.push(["subscriptions refused".to_owned(), count(context.subscriptions_refused)]);
+/// Records that were lost, for whatever reason.
+pub(crate) mod losses {
+    use super::{HandlerInfo, StreamInfo, SubscriptionInfo};
+
+    pub(crate) fn of_handler(handler: &HandlerInfo) -> u64 {
+        handler.row_errors + handler.dropped.iter().map(|(_, records)| records).sum::<u64>()
     }
-    rows.extend(context.detached.iter().map(|(reason, number)| [format!("detached: {reason}"), count(*number)]));
-    let headings = [("context", Side::Left), ("", Side::Right)];
-    render(&headings, rows.into_iter().map(Vec::from), Width::of_stdout())
+
+    pub(crate) fn of_stream(stream: &StreamInfo) -> u64 {
+        stream.records_unclaimed + stream.records_malformed + stream.records_dropped + stream.row_errors
+    }
+
+    pub(crate) fn of_subscription(subscription: &SubscriptionInfo) -> u64 {
+        subscription.dropped + subscription.row_errors
+    }
 }
 
 /// `crossdock explain`.
@@ -263,15 +203,13 @@ fn explain_text(plan: &ExplainInfo) -> String {
     }
     if let Some(load) = plan.load_ns_per_s {
         let rate = count(plan.rate_msgs_per_s);
-        text += &format!("  {} at {rate} records a second, the stream's peak", per_mille_of_core(load));
+        text += &format!("  {} at {rate} records a second, the stream's peak", core_time(load));
         match plan.headroom_ns_per_s {
             Some(has) if has < load => {
-                text += &format!(
-                    "; the core has {}: it would run as a handler elsewhere, or be refused",
-                    per_mille_of_core(has)
-                );
+                text +=
+                    &format!("; the core has {}: it would run as a handler elsewhere, or be refused", core_time(has));
             }
-            Some(has) => text += &format!("; the core has {}", per_mille_of_core(has)),
+            Some(has) => text += &format!("; the core has {}", core_time(has)),
             None => {}
         }
         text.push('\n');
@@ -316,9 +254,10 @@ pub(crate) fn table(headings: &[(&str, Side)], rows: impl Iterator<Item = Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_runtime::info::ContextInfo;
 
-    fn lines(headings: &[(&str, Side)], row: Vec<String>) -> String {
-        let text = render(headings, [row], Width::Columns(80));
+    fn lines<T: Described>(columns: &[Column<T>], report: T) -> String {
+        let text = show::table(columns, &[report], Width::Columns(80));
         assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
         text
     }
@@ -340,7 +279,7 @@ mod tests {
         assert_eq!(uses(&client), "-");
         (client.publishes, client.subscriptions, client.mailboxes) = (vec!["A".into(), "B".into()], 1, 2);
         assert_eq!(uses(&client), "publishes A, publishes B, 1 subscription, 2 mailbox sides");
-        let text = lines(&CLIENT_HEADINGS, client_row(&client));
+        let text = lines(&CLIENT_COLUMNS, client);
         assert!(text.contains(" 123,456,789 ") && text.contains(" 63.90 "), "{text}");
     }
 
@@ -357,12 +296,13 @@ mod tests {
             waits: 123_456,
             ..MailboxInfo::default()
         };
-        assert_eq!(mailbox_row(&mailbox)[2..4], ["1 reader", "1,024 of 1,024"]);
-        assert_eq!(mailbox_row(&mailbox)[6], "0");
+        let cells = |mailbox: &MailboxInfo| MAILBOX_COLUMNS.map(|column| column.cell(mailbox));
+        assert_eq!(cells(&mailbox)[2..4], ["1 reader", "1,024 of 1,024"]);
+        assert_eq!(cells(&mailbox)[6], "0");
         (mailbox.upcall, mailbox.dropped) = (Some("echo".into()), vec![("closed".into(), 1200), ("full".into(), 1)]);
-        assert_eq!(mailbox_row(&mailbox)[2], "task echo");
-        assert_eq!(mailbox_row(&mailbox)[6], "1,200 closed, 1 full");
-        lines(&MAILBOX_HEADINGS, mailbox_row(&mailbox));
+        assert_eq!(cells(&mailbox)[2], "task echo");
+        assert_eq!(cells(&mailbox)[6], "1,200 closed, 1 full");
+        lines(&MAILBOX_COLUMNS, mailbox);
     }
 
     #[test]
@@ -376,7 +316,7 @@ mod tests {
             subscriptions_refused: 3,
             ..ContextInfo::default()
         };
-        let text = context_text(&context);
+        let text = counters("context", &context);
         let has = |name: &str, value: &str| text.lines().any(|line| line.starts_with(name) && line.ends_with(value));
         assert!(has("clients attached", "2 of 1,024") && has("mailboxes", "3 of 4,096"), "{text}");
         assert!(has("detached: violation", " 1"), "{text}");
@@ -396,13 +336,17 @@ mod tests {
             rate_msgs_per_s: 2_100_000,
             ..HandlerContextInfo::default()
         };
-        let wanted = ["c-core-1 (with c-core-2)", "-", "late, totals", "26 %", "544 ms/s", "3 of 256", "2,100,000"];
-        assert_eq!(context_row(&context, false), wanted);
-        assert_eq!(context_row(&context, true)[5], "-");
+        let text = context_table(std::slice::from_ref(&context), Width::Unbounded);
+        for wanted in ["c-core-1 (with c-core-2)", " late, totals ", " 26 % ", " 544 ms/s ", " 3 of 256 ", " 2,100,000"]
+        {
+            assert!(text.contains(wanted), "no `{wanted}` in {text}");
+        }
+        assert!(!text.contains("bandwidth"), "{text}");
         (context.capacity_bytes_per_s, context.headroom_bytes_per_s) = (Some(125_000_000), Some(12_000_000));
-        let row = context_row(&context, true);
-        assert_eq!((&*row[5], row.len()), ("12.0 MB/s of 125.0 MB/s", CONTEXT_HEADINGS.len()));
-        lines(&CONTEXT_HEADINGS, row);
+        context.lost = Some("it is in a handler".into());
+        let text = context_table(std::slice::from_ref(&context), Width::Unbounded);
+        assert!(text.contains("12.0 MB/s of 125.0 MB/s") && text.contains("(does not answer)"), "{text}");
+        lines(&CONTEXT_COLUMNS, context);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod publish;
 mod quantity;
 mod schema;
 mod serve;
+mod show;
 mod signals;
 mod subscribe;
 mod systemd;

@@ -33,6 +33,21 @@ enum End {
     ContextStopped,
 }
 
+impl End {
+    /// The daemon's outcome, logged where it is as wanted.
+    fn outcome(self) -> Outcome {
+        match self {
+            End::Signal(signal) => {
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+                tracing::info!(signal = name, "sessions ended, goodbye");
+                Ok(())
+            }
+            End::ContextStopped => Err(Failure::failed("the execution context has ended by itself")
+                .hint("the log above says why; start the daemon again")),
+        }
+    }
+}
+
 /// Runs the daemon until a signal comes.
 pub(crate) fn run(arguments: &Serve) -> Outcome {
     if arguments.print_config {
@@ -43,7 +58,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         None => Config::default(),
     };
     if let Some(listen) = arguments.listen {
-        config.context.set_listen(listen);
+        config.context.listen = listen;
     }
     // While there is no other thread.
     let mut passed = Passed::take()?;
@@ -96,15 +111,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     systemd::stopping();
     drop(server);
     context.stop();
-    match end {
-        End::Signal(signal) => {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
-            tracing::info!(signal = name, "sessions ended, goodbye");
-            Ok(())
-        }
-        End::ContextStopped => Err(Failure::failed("the execution context has ended by itself")
-            .hint("the log above says why; start the daemon again")),
-    }
+    end.outcome()
 }
 
 /// The sockets of the HTTP API.

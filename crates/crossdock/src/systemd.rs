@@ -151,7 +151,7 @@ impl Passed {
             return Err(differs("control socket", &passed.display().to_string(), &said));
         }
         if let Some(passed) = self.attach_addr()
-            && !config.attach.is_enabled()
+            && !config.attach.enabled
         {
             return Err(differs("attach socket", &passed.to_string(), "`enabled = false` under [attach]"));
         }
@@ -179,9 +179,9 @@ impl Passed {
             }
         };
         let text = |path: PathBuf| path.display().to_string();
-        replaced("UDP address", self.udp_addr().map(|it| it.to_string()), Some(config.context.listen().to_string()));
+        replaced("UDP address", self.udp_addr().map(|it| it.to_string()), Some(config.context.listen.to_string()));
         replaced("control socket", self.control_path().map(text), config.control.socket.clone().map(text));
-        let attach = config.attach.address().map(ToString::to_string);
+        let attach = config.attach.address.as_ref().map(ToString::to_string);
         replaced("attach socket", self.attach_addr().map(ToString::to_string), attach);
         let http = config.control.http.map(|http| http.to_string());
         replaced("HTTP address", self.http_addr().map(|it| it.to_string()), http);

@@ -1,4 +1,6 @@
-//! The configuration of a context: every bound in one place.
+//! The configuration of a context: every bound in one place. The structures are the sections of the daemon's configuration file.
+
+pub mod values;
 
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
@@ -8,10 +10,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use values::{
+    allowed, auto_or_attach, auto_or_packet, domains, none_or_cpu, none_or_mbit, none_or_nice, off_or_path,
+    perhaps_name, within,
+};
 
 /// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what
-/// is in flight, the tables, and the segments that attached clients share (see [`HostConfig`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// is in flight, the tables, and the segments that attached clients share (see [`HostConfig`]). What has a section of its
+/// own in the configuration file is no key of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ContextConfig {
     /// UDP address to receive on; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -19,94 +27,128 @@ pub struct ContextConfig {
     pub overflow: Overflow,
     /// Bound of a subscriber's queue in bytes (queued and unacknowledged), beyond which `overflow` applies. What
     /// publishers may still send by the credit they already have comes on top.
+    #[serde(deserialize_with = "within::<_, u64, 65_536, 1_099_511_627_776>")]
     pub queue_bytes: u64,
     /// Credit of a session: packets that a publisher may send ahead.
+    #[serde(deserialize_with = "within::<_, u32, 2, 65_536>")]
     pub window_packets: u32,
     /// Bound on sessions.
+    #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
     pub max_sessions: u32,
     /// Bound on streams.
+    #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_streams: u32,
     /// Bound on subscriptions, over all sessions.
+    #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_subscriptions: u32,
     /// How long records for a subscriber may wait for company while traffic is heavy, in µs.
+    #[serde(deserialize_with = "within::<_, u32, 0, 1_000_000>")]
     pub linger_us: u32,
     /// How long the context polls before it sleeps, while messages come one by one at shorter intervals than that, in
     /// µs; 0: never.
     pub spin_us: u32,
     /// A peer that was silent for so long, though asked, is gone. In ms.
+    #[serde(deserialize_with = "within::<_, u32, 100, 86_400_000>")]
     pub idle_timeout_ms: u32,
     /// Largest packet in bytes, header included; what the path takes without fragmentation when absent.
+    #[serde(deserialize_with = "auto_or_packet")]
     pub packet_bytes: Option<u32>,
     /// Largest packet in bytes on the loopback interface.
+    #[serde(deserialize_with = "within::<_, u32, 512, 65_000>")]
     pub loopback_packet_bytes: u32,
     /// Whether super-packets may be used (UDP GSO and GRO).
     pub gso: bool,
     /// The CPU to pin the context to; it goes where the system puts it when absent.
+    #[serde(deserialize_with = "none_or_cpu")]
     pub pin_cpu: Option<usize>,
     /// The priority of the context's thread among ordinary ones, from -20, the highest, to 19; the daemon's when
     /// absent.
+    #[serde(deserialize_with = "none_or_nice")]
     pub nice: Option<i32>,
     /// Socket buffers to ask for, in bytes, each way.
+    #[serde(deserialize_with = "within::<_, u32, 65_536, 1_073_741_824>")]
     pub socket_buffer_bytes: u32,
     /// Memory for buffers, in bytes; only what is used is ever touched.
+    #[serde(deserialize_with = "within::<_, u64, 4_194_304, 1_099_511_627_776>")]
     pub buffer_bytes: u64,
     /// The name by which other machines call this one's mailboxes (`node/mailbox`); the host's name when empty.
+    #[serde(skip)]
     pub node: String,
     /// Other nodes: their names, and the addresses that their daemons receive on.
+    #[serde(skip)]
     pub nodes: Vec<(String, SocketAddr)>,
     /// The policy for processes that attach by shared memory.
+    #[serde(skip)]
     pub attach: AttachConfig,
     /// The bounds of what attached clients use: clients, mailboxes, memory.
+    #[serde(skip)]
     pub host: HostConfig,
     /// What tasks on the core may ask of the host.
+    #[serde(skip)]
     pub services: ServicesConfig,
     /// How records are converted for subscribers that say which formats they accept.
+    #[serde(skip)]
     pub morph: MorphConfig,
     /// The further contexts, where handlers run, and how they are run there.
+    #[serde(skip)]
     pub platform: PlatformConfig,
 }
 
 /// The further contexts, where handlers run, and how they are run there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct PlatformConfig {
-    /// The contexts beside the one with the device, which is `c-core-0`.
-    pub contexts: Vec<ContextSpec>,
     /// Share of a core's time that admission leaves free, so that a surge does not fill it; in %.
+    #[serde(deserialize_with = "within::<_, u32, 0, 90>")]
     pub margin_percent: u32,
     /// How long a context works on one handler's batches before another has its turn, in µs.
+    #[serde(deserialize_with = "within::<_, u32, 10, 1_000_000>")]
     pub slice_us: u32,
     /// Bound of a queue between two contexts, in batches.
+    #[serde(deserialize_with = "within::<_, u32, 2, 65_536>")]
     pub queue_batches: u32,
     /// A handler on a g-core that has gone on to no further record for so long is given up, and its context's thread
     /// replaced, unless the handler has a limit of its own; in ms.
+    #[serde(deserialize_with = "within::<_, u32, 10, 86_400_000>")]
     pub stuck_after_ms: u32,
     /// How long runnable batches may wait for a c-core before handlers that allow it are sampled; in µs. At a g-core a round
     /// of its handlers is added.
+    #[serde(deserialize_with = "within::<_, u32, 10, 10_000_000>")]
     pub shed_after_us: u32,
     /// How long back the history of contexts and handlers goes, in s, one entry each.
+    #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     pub history_s: u32,
     /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the
     /// network brings and takes. Not bounded when absent.
+    #[serde(deserialize_with = "none_or_mbit")]
     pub bandwidth_mbit_per_s: Option<u32>,
     /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
+    /// The contexts beside the one with the device, which is `c-core-0`.
+    #[serde(rename = "context")]
+    pub contexts: Vec<ContextSpec>,
 }
 
 /// A further context.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ContextSpec {
     /// Its name; the kind and a number when absent.
+    #[serde(default, deserialize_with = "perhaps_name")]
     pub name: Option<String>,
     /// Its kind.
     pub kind: ContextKind,
     /// The CPU that it is pinned to; it goes where the system puts it when absent. c-cores of the same CPU share a
     /// thread.
+    #[serde(default, deserialize_with = "none_or_cpu")]
     pub cpu: Option<usize>,
     /// What it may carry, in Mbit a second; as [`PlatformConfig::bandwidth_mbit_per_s`] says when absent.
+    #[serde(default, deserialize_with = "none_or_mbit")]
     pub bandwidth_mbit_per_s: Option<u32>,
     /// The priority of its thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent. Of
     /// c-cores that share a thread the highest counts.
+    #[serde(default, deserialize_with = "none_or_nice")]
     pub nice: Option<i32>,
 }
 
@@ -199,27 +241,32 @@ impl Default for PlatformConfig {
 
 /// How records are converted for subscribers that say which formats they accept, and what waits where nothing converts
 /// them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct MorphConfig {
     /// What happens to records that nothing converts, unless the subscriber asked for something else.
     pub unreadable: Unreadable,
     /// Bound of what waits for one subscription, in bytes; beyond, the oldest records are dropped and counted. What
     /// publishers may still send by the credit they already have comes on top while waiting records leave.
+    #[serde(deserialize_with = "within::<_, u64, 4096, 1_099_511_627_776>")]
     pub hold_bytes: u64,
     /// Bound of what waits for all subscriptions together, in bytes.
+    #[serde(deserialize_with = "within::<_, u64, 4096, 1_099_511_627_776>")]
     pub hold_total_bytes: u64,
     /// How long a record waits at most, in ms; then it is dropped and counted.
     pub hold_ms: u32,
     /// Where records are converted by their fields' names without a registered conversion.
     pub by_name: ByName,
     /// The directory where the versions of streams and kept conversions outlive the daemon; nowhere when absent.
+    #[serde(deserialize_with = "off_or_path")]
     pub state_dir: Option<PathBuf>,
 }
 
 /// Where records are converted by their fields' names without a registered conversion. Never from a format that a
 /// registered conversion leaves, or ever left: that conversion defines how the format is to be read, and may serve to
 /// strip it of private fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ByName {
     /// Nowhere.
     #[default]
@@ -244,30 +291,39 @@ impl Default for MorphConfig {
 /// The processes that may attach by shared memory, the socket, and the groups that share message buffers.
 ///
 /// A process is let in when both its user id and its group id are allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct AttachConfig {
     /// Whether anybody may.
     pub enabled: bool,
     /// The attach socket; the one that belongs to the address that the context receives on when absent
     /// ([`AttachAddr::for_listen`]).
+    #[serde(deserialize_with = "auto_or_attach")]
     pub address: Option<AttachAddr>,
     /// Users that may.
+    #[serde(deserialize_with = "allowed")]
     pub uids: Allowed,
     /// Groups whose processes may.
+    #[serde(deserialize_with = "allowed")]
     pub gids: Allowed,
     /// Protection domains of several users: a name, and the user ids that trust one another with each other's messages.
     /// Every user that is in none has a domain of its own.
+    #[serde(deserialize_with = "domains")]
     pub domains: Vec<(String, Vec<u32>)>,
     /// Huge pages for the domains' segments.
+    #[serde(skip)]
     pub huge_pages: HugePages,
 }
 
 /// What tasks on the core may ask of the host. Nothing outside these directories is read or written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ServicesConfig {
     /// The directory below which files may be read; none when absent.
+    #[serde(deserialize_with = "off_or_path")]
     pub files: Option<PathBuf>,
     /// The directory that breakpoint dumps go to; none are written when absent.
+    #[serde(deserialize_with = "off_or_path")]
     pub dumps: Option<PathBuf>,
 }
 

@@ -403,6 +403,7 @@ impl Context {
             self.remove_subscription(subscription);
         }
         if let Some(attached) = self.peers.attached_mut(key) {
+            self.host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
             attached.leave(&mut self.host, &mut self.poller);
         }
         self.tasks.prune(&self.host);

@@ -1,5 +1,7 @@
 //! Counters at every exit of the context.
 
+use crate::graph::gauges::Histogram;
+use crossdock_mailbox::host::ClientStatus;
 use std::collections::BTreeMap;
 
 /// Why something was dropped. Each reason has a counter in [`Counters`].
@@ -96,8 +98,24 @@ const NAMES: [&str; 28] = [
     "record_query_failed",
 ];
 
+/// What attached clients moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClientTotals {
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) waits: u64,
+}
+
+impl ClientTotals {
+    pub(crate) fn add(&mut self, client: &ClientStatus) {
+        self.messages_in += client.messages_in;
+        self.messages_out += client.messages_out;
+        self.waits += client.waits;
+    }
+}
+
 /// Everything a context counts for itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) turns: u64,
     pub(crate) busy_turns: u64,
@@ -109,6 +127,12 @@ pub(crate) struct Counters {
     pub(crate) records_in: u64,
     pub(crate) records_out: u64,
     pub(crate) batches_whole: u64,
+    /// Batches that came in this turn and were given to subscriptions.
+    pub(crate) batches_given: u64,
+    /// Time from requests for subscriptions until they stood.
+    pub(crate) subscribe_time: Histogram,
+    /// Attached clients that have gone.
+    pub(crate) gone: ClientTotals,
     dropped: [u64; NAMES.len()],
     /// Attached clients that left or were sent away, by reason.
     detached: BTreeMap<&'static str, u64>,

@@ -206,6 +206,7 @@ impl Context {
         }
         // What a handler makes was given to the nodes that read it when it was made.
         if is_published {
+            self.counters.batches_given += u64::from(!subscribers.is_empty());
             self.graph.arrive(stream as u32, &batch, self.since_ns, &mut self.workspace);
         }
         let mut whole = std::mem::take(&mut self.scratch.whole);

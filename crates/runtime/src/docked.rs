@@ -94,6 +94,10 @@ impl Context {
         }
         self.counters.busy_turns += 1;
         self.graph.gauges.busy_ns.add(busy_ns);
+        let batches = std::mem::take(&mut self.counters.batches_given);
+        if batches > 0 {
+            self.graph.gauges.batch_latency.note(end_ns.saturating_sub(self.since_ns), batches);
+        }
         let device = self.device.counters();
         self.graph.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if self.counters.busy_turns.is_multiple_of(256) {

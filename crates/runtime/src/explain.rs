@@ -12,7 +12,7 @@ use crate::managers::queries::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::{keeping::Asker, requests::Between, waiting::short};
 use crate::streams::{Stream, StreamFormat};
-use crate::subscriptions::narrowed_to;
+use crate::subscriptions::{Subscription, narrowed_to};
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::registry::Stream as RegisteredStream;
@@ -88,6 +88,12 @@ impl Context {
     }
 
     fn stream_info(&self, stream: &Stream) -> StreamInfo {
+        let (mut served, mut backlog_bytes, mut held_records) = (stream.served, 0, 0);
+        for subscription in stream.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key)) {
+            served.add(subscription);
+            backlog_bytes = backlog_bytes.max(self.backlog_bytes(subscription));
+            held_records += subscription.held().0;
+        }
         StreamInfo {
             name: stream.name.clone(),
             formats: stream.formats.iter().map(|f| f.format.id().to_string()).collect(),
@@ -107,7 +113,18 @@ impl Context {
             made_by: stream.made_by.as_deref().map(str::to_owned),
             peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
             blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
+            records_out: served.records_out,
+            records_queried: served.records_in,
+            row_errors: served.row_errors,
+            records_dropped: served.dropped,
+            backlog_bytes,
+            queue_bytes: self.queue_bytes,
+            held_records,
         }
+    }
+
+    fn backlog_bytes(&self, subscription: &Subscription) -> u64 {
+        self.peers.get(subscription.peer).map_or(0, |peer| peer.carrier().backlog_bytes(&self.host))
     }
 
     fn client_infos(&self) -> Vec<ClientInfo> {
@@ -158,12 +175,12 @@ impl Context {
                 records_out: s.records_out,
                 row_errors: s.row_errors,
                 dropped: s.dropped,
-                backlog_bytes: self.peers.get(s.peer).map_or(0, |p| p.carrier().backlog_bytes(&self.host)),
+                backlog_bytes: self.backlog_bytes(s),
                 queue_bytes: self.queue_bytes,
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
-                held_records: s.accept.as_ref().map_or(0, |accept| accept.hold.records()),
-                held_bytes: s.accept.as_ref().map_or(0, |accept| accept.hold.bytes()),
+                held_records: s.held().0,
+                held_bytes: s.held().1,
             })
             .collect();
         infos.sort_by_key(|s| s.id);
@@ -206,6 +223,12 @@ impl Context {
             }
         }
         dropped.sort();
+        let (mut clients, mut client_bytes_held, mut client_quota_bytes) = (counters.gone, 0, 0);
+        for client in self.host.clients() {
+            clients.add(&client);
+            client_bytes_held += client.bytes_held;
+            client_quota_bytes += client.quota_bytes;
+        }
         ContextInfo {
             address: self.device.local_addr().to_string(),
             sessions: self.peers.sessions() as u32,
@@ -230,6 +253,12 @@ impl Context {
             max_mailboxes: self.host.config().max_mailboxes,
             detached: self.counters.detached(),
             subscriptions_refused: self.admission.refused,
+            subscribe_time: counters.subscribe_time.info(),
+            client_messages_in: clients.messages_in,
+            client_messages_out: clients.messages_out,
+            client_waits: clients.waits,
+            client_bytes_held,
+            client_quota_bytes,
             domains: self.host.domains().into_iter().map(domain_info).collect(),
         }
     }

@@ -43,6 +43,7 @@ mod subscribing;
 mod subscriptions;
 pub mod tasks;
 
+pub use config::values as settings;
 pub use config::{
     Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, PlatformConfig, ServicesConfig,
 };

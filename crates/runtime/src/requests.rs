@@ -130,6 +130,7 @@ impl Context {
         }
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
+            stream.served.add(&subscription);
         }
         if let Some(accept) = &subscription.accept {
             self.forget_waiting(key, accept, subscription.stream);

@@ -1,6 +1,7 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
 use crate::morph::Morphing;
+use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
 use slab::Slab;
@@ -142,6 +143,8 @@ pub(crate) struct Stream {
     pub(crate) unclaimed: u64,
     pub(crate) malformed: u64,
     pub(crate) batches_in: u64,
+    /// What subscriptions did that have ended.
+    pub(crate) served: Served,
     pub(crate) peak: Peak,
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<Box<str>>,

@@ -43,6 +43,8 @@ struct Coming {
     /// The subscriber.
     peer: PeerRef,
     wish: SubscriptionRequest,
+    /// When the request came, in ns of the context's clock.
+    asked_ns: u64,
     select: Select,
     /// What its query is planned for.
     planned: Vec<Planned>,
@@ -83,14 +85,14 @@ impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
     pub(crate) fn begin_subscribe(&mut self, key: usize, wish: SubscriptionRequest) {
         let Some(peer) = self.pause(key) else { return };
-        let id = wish.id;
+        let (id, asked_ns) = (wish.id, self.now_ns);
         let work = move |_: &mut QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
         let then =
             move |context: &mut Context,
                   parsed: Result<(Result<Select, QueryError>, SubscriptionRequest), Panicked>| {
                 let refusal = match parsed {
                     Ok((Ok(select), wish)) => {
-                        return context.go_on(Coming { peer, wish, select, planned: Vec::new() });
+                        return context.go_on(Coming { peer, wish, asked_ns, select, planned: Vec::new() });
                     }
                     Ok((Err(error), _)) => refuse(RefusalCode::Query, error.to_string()),
                     Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
@@ -167,7 +169,7 @@ impl Context {
         if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::IO_CONTEXT) {
             return Ok(Outcome::NoTime(figures));
         }
-        self.put_in(key, stream_key, made);
+        self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(if stands { Outcome::Stands } else { Outcome::Waits })
     }
 
@@ -222,7 +224,7 @@ impl Context {
         let formats = self.streams.get(stream).map(|stream| stream.formats.iter().map(|known| &known.format));
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
-        self.put_in(*key, stream, subscription);
+        self.put_in(*key, stream, subscription, coming.asked_ns);
         self.confirm_subscription(*key, wish.id, wish.number);
         self.resume(*key);
     }
@@ -236,8 +238,9 @@ impl Context {
         self.end_subscribe(coming.peer, coming.wish.id, refuse(RefusalCode::Limit, figures));
     }
 
-    /// A subscription is there from now on.
-    fn put_in(&mut self, key: usize, stream_key: usize, subscription: Subscription) {
+    /// A subscription that was asked for at `asked_ns` is there from now on.
+    fn put_in(&mut self, key: usize, stream_key: usize, subscription: Subscription, asked_ns: u64) {
+        self.counters.subscribe_time.note(self.now_ns.saturating_sub(asked_ns), 1);
         let (overflow, accepts) = (subscription.overflow, subscription.accept.is_some());
         self.next_subscription += 1;
         let subscription_key = self.subscriptions.insert(subscription);

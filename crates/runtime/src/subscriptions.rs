@@ -70,6 +70,24 @@ impl Planned {
     }
 }
 
+/// What subscriptions did with a stream's records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Served {
+    pub(crate) records_in: u64,
+    pub(crate) records_out: u64,
+    pub(crate) row_errors: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Served {
+    pub(crate) fn add(&mut self, subscription: &Subscription) {
+        self.records_in += subscription.records_in;
+        self.records_out += subscription.records_out;
+        self.row_errors += subscription.row_errors;
+        self.dropped += subscription.dropped;
+    }
+}
+
 /// One subscription.
 pub(crate) struct Subscription {
     pub(crate) id: u64,
@@ -164,6 +182,11 @@ impl Subscription {
     /// Whether its records may be dropped when its queue is full.
     fn is_droppable(&self) -> bool {
         self.overflow == Overflow::DropOldest
+    }
+
+    /// Records that wait for a conversion, and their size in bytes.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        self.accept.as_ref().map_or((0, 0), |accept| (accept.hold.records(), accept.hold.bytes()))
     }
 
     /// The recipient of its records, as its peer's carrier knows it.

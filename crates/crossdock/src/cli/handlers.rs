@@ -119,7 +119,7 @@ pub(crate) struct HandlerArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
     /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is given up
-    /// with its batch [default: 1s, or `stuck_after_ms` under [platform] of the daemon's configuration]
+    /// with its batch [default: 1s, or `stuck_after_ms` under `[platform]` of the daemon's configuration]
     #[arg(long, value_name = "TIME", value_parser = parse_stuck_after)]
     pub(crate) stuck_after: Option<u64>,
     /// What happens when the handler repeatedly exceeds its budget: move it to a g-core (it stays with no more time than

@@ -353,10 +353,10 @@ pub(crate) struct Control {
     /// does not exist, the installed service's socket, /run/crossdock/control.sock]
     #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
-    /// Ask the daemon at this loopback address (`http` under [control] of its configuration), instead of a socket
+    /// Ask the daemon at this loopback address (`http` under `[control]` of its configuration), instead of a socket
     #[arg(long, value_name = "IP:PORT", env = "CROSSDOCK_HTTP", value_parser = parse_loopback)]
     pub(crate) http: Option<SocketAddr>,
-    /// File with the token for changes over --http (`token_file` under [control] of the daemon's configuration)
+    /// File with the token for changes over --http (`token_file` under `[control]` of the daemon's configuration)
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_TOKEN_FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
 }

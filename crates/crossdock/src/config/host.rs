@@ -1,17 +1,16 @@
-//! What processes on this machine may share with the daemon, and how this node stands among others: `[host]`, `[attach]`, `[node]`,
-//! `[services]`, `[[mailbox]]` and `[[task]]`.
+//! What processes on this machine may share with the daemon, and how this node stands among others: `[host]`, `[node]`,
+//! `[[mailbox]]` and `[[task]]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use crossdock_mailbox::HugePages;
-use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::{HostConfig, Implementation, MailboxOptions};
-use crossdock_runtime::{Allowed, AttachConfig, ContextConfig, ServicesConfig};
+use crossdock_runtime::ContextConfig;
+use crossdock_runtime::settings::{name, perhaps_within, within};
 use serde::Deserialize;
 
-use super::values::{allowed, auto_or_attach, auto_or_node, domains, name, off_or_path, perhaps_within, within};
+use super::values::auto_or_node;
 
 /// `[host]`: the bounds of [`HostConfig`], under the same names, and what memory they lie in.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -37,7 +36,7 @@ pub(crate) struct HostSection {
     #[serde(deserialize_with = "within::<_, u32, 65_536, 16_777_216>")]
     max_message_bytes: u32,
     #[serde(deserialize_with = "HugePagesWord::deserialize")]
-    huge_pages: HugePages,
+    pub(super) huge_pages: HugePages,
 }
 
 /// The words for [`HugePages`].
@@ -94,46 +93,6 @@ impl HostSection {
     }
 }
 
-/// `[attach]`: the settings of [`AttachConfig`], under the same names.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct AttachSection {
-    enabled: bool,
-    #[serde(deserialize_with = "auto_or_attach")]
-    address: Option<AttachAddr>,
-    #[serde(deserialize_with = "allowed")]
-    uids: Allowed,
-    #[serde(deserialize_with = "allowed")]
-    gids: Allowed,
-    #[serde(deserialize_with = "domains")]
-    domains: Vec<(String, Vec<u32>)>,
-}
-
-impl Default for AttachSection {
-    fn default() -> AttachSection {
-        let AttachConfig { enabled, address, uids, gids, domains, huge_pages: _ } = AttachConfig::default();
-        AttachSection { enabled, address, uids, gids, domains }
-    }
-}
-
-impl AttachSection {
-    /// Whether anybody may attach.
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
-    /// Where, if that is configured.
-    pub(crate) fn address(&self) -> Option<&AttachAddr> {
-        self.address.as_ref()
-    }
-
-    /// Who may attach, and where, with memory as `[host]` says.
-    pub(super) fn settings(&self, host: &HostSection) -> AttachConfig {
-        let AttachSection { enabled, address, uids, gids, domains } = self.clone();
-        AttachConfig { enabled, address, uids, gids, domains, huge_pages: host.huge_pages }
-    }
-}
-
 /// `[node]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -154,24 +113,6 @@ pub(crate) struct PeerSection {
     pub(super) name: String,
     /// The UDP address of its daemon.
     pub(super) address: SocketAddr,
-}
-
-/// `[services]`: the settings of [`ServicesConfig`], under the same names.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ServicesSection {
-    #[serde(deserialize_with = "off_or_path")]
-    files: Option<PathBuf>,
-    #[serde(deserialize_with = "off_or_path")]
-    dumps: Option<PathBuf>,
-}
-
-impl ServicesSection {
-    /// What tasks may ask of the host; the paths are relative to `directory`, the configuration's.
-    pub(super) fn settings(&self, directory: &Path) -> ServicesConfig {
-        let place = |path: &Option<PathBuf>| path.as_ref().map(|path| directory.join(path));
-        ServicesConfig { files: place(&self.files), dumps: place(&self.dumps) }
-    }
 }
 
 /// `[[mailbox]]`: a mailbox of the daemon's own.

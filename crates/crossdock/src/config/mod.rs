@@ -1,10 +1,8 @@
 //! `crossdock.toml`: every key, its default, and errors that say where and what was meant.
 
 mod complaint;
-mod context;
+mod handler;
 mod host;
-mod morph;
-mod platform;
 mod values;
 
 use std::collections::BTreeSet;
@@ -12,14 +10,13 @@ use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crossdock_runtime::ContextConfig;
+use crossdock_runtime::settings::off_or_path;
+use crossdock_runtime::{AttachConfig, ContextConfig, MorphConfig, PlatformConfig, ServicesConfig};
 use serde::Deserialize;
 
-pub(crate) use self::context::ContextSection;
-pub(crate) use self::host::{AttachSection, HostSection, MailboxSection, NodeSection, ServicesSection, TaskSection};
-pub(crate) use self::morph::MorphSection;
-pub(crate) use self::platform::{HandlerSection, PlatformSection};
-use self::values::{auto_or_path, off_or_loopback, off_or_path};
+pub(crate) use self::handler::HandlerSection;
+pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
+use self::values::{auto_or_path, off_or_loopback};
 use crate::failure::{Failure, Outcome};
 
 /// The example, which documents every key; its defaults are the program's, which a test sees to.
@@ -33,19 +30,19 @@ const SECTIONS: [&str; 9] = ["context", "host", "attach", "node", "services", "m
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// The execution context.
-    pub(crate) context: ContextSection,
+    pub(crate) context: ContextConfig,
     /// The bounds of what attached processes use.
     pub(crate) host: HostSection,
     /// Who may attach by shared memory.
-    pub(crate) attach: AttachSection,
+    pub(crate) attach: AttachConfig,
     /// This node's name, and other nodes.
     pub(crate) node: NodeSection,
     /// What tasks may ask of the host.
-    pub(crate) services: ServicesSection,
+    pub(crate) services: ServicesConfig,
     /// How records are converted, and what is kept.
-    pub(crate) morph: MorphSection,
+    pub(crate) morph: MorphConfig,
     /// The further contexts, and how handlers are run there.
-    pub(crate) platform: PlatformSection,
+    pub(crate) platform: PlatformConfig,
     /// The HTTP API.
     pub(crate) control: ControlSection,
     /// What is logged.
@@ -129,18 +126,18 @@ impl Config {
 
     /// The context's settings. Paths are relative to `directory`, the one where the file is.
     pub(crate) fn of_context(&self, directory: &Path) -> ContextConfig {
-        let mut config = ContextConfig {
+        let place = |path: &Option<PathBuf>| path.as_ref().map(|path| directory.join(path));
+        let Config { attach, services, morph, .. } = self;
+        ContextConfig {
             node: self.node.name.clone(),
             nodes: self.node.peer.iter().map(|peer| (peer.name.clone(), peer.address)).collect(),
-            attach: self.attach.settings(&self.host),
+            attach: AttachConfig { huge_pages: self.host.huge_pages, ..attach.clone() },
             host: self.host.bounds(),
-            services: self.services.settings(directory),
-            morph: self.morph.settings(directory),
-            platform: self.platform.settings(),
-            ..ContextConfig::default()
-        };
-        self.context.apply(&mut config);
-        config
+            services: ServicesConfig { files: place(&services.files), dumps: place(&services.dumps) },
+            morph: MorphConfig { state_dir: place(&morph.state_dir), ..morph.clone() },
+            platform: self.platform.clone(),
+            ..self.context.clone()
+        }
     }
 
     /// What does not go together, each key being right for itself.
@@ -164,7 +161,8 @@ impl Config {
             return Some("[[handler]]: two handlers have the same name".to_owned());
         }
         let handler = self.handler.iter().find_map(HandlerSection::contradiction);
-        handler.or_else(|| self.platform.contradiction()).or_else(|| self.host.contradiction())
+        let contexts = || self.platform.names().err().map(|why| format!("[[platform.context]]: {why}"));
+        handler.or_else(contexts).or_else(|| self.host.contradiction())
     }
 }
 

@@ -12,13 +12,13 @@ use hyper::Method;
 
 #[cfg(test)]
 pub(crate) use self::show::tests as made_up;
-pub(crate) use self::show::{chains, per_mille_of_core, tree};
+pub(crate) use self::show::{chains, tree};
 use crate::cli::{Apply, Handler, HandlerArguments, HandlerCommand, Handlers, How};
 use crate::config::{Config, HandlerSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
 use crate::http::{self, ChangeAnswer, MoveRequest, SetRequest, Wanted};
-use crate::lists::{client, objects, table};
+use crate::lists::{client, reports};
 use crate::quantity::counted;
 use crate::table::{Side, Width, render};
 use crate::{out, serve};
@@ -31,11 +31,11 @@ pub(crate) fn list(arguments: &Handlers) -> Outcome {
         return if list.json { out::print_json(&handler) } else { out::print(show::whole(&handler)) };
     }
     let http::Handlers { handlers } = client(list)?.get("/v1/handlers")?;
-    if list.json {
-        return objects(&handlers);
-    }
     let empty = "no handlers: `crossdock handler deploy` makes one, or [[handler]] in the daemon's configuration";
-    table(&show::HEADINGS, handlers.iter().map(show::row), empty)?;
+    reports(list, &show::COLUMNS, &handlers, empty)?;
+    if list.json {
+        return Ok(());
+    }
     for (handler, why) in handlers.iter().filter_map(|handler| Some((handler, handler.why.as_ref()?))) {
         out::say(format_args!("{} is {}: {why}", handler.name, handler.status));
     }

@@ -3,102 +3,45 @@
 use std::collections::BTreeSet;
 
 use crossdock_engine::Natives;
-use crossdock_runtime::info::{HandlerInfo, LoadInfo};
+use crossdock_runtime::info::HandlerInfo;
 use serde::Serialize;
 
-use crate::quantity::{bytes, count};
+use crate::lists::losses;
+use crate::quantity::count;
+use crate::show::{self, Column};
 use crate::table::{Side, Width, render};
 
-pub(super) const HEADINGS: [(&str, Side); 8] = [
-    ("handler", Side::Left),
-    ("status", Side::Left),
-    ("place", Side::Left),
-    ("path", Side::Left),
-    ("records/s", Side::Right),
-    ("ns", Side::Right),
-    ("needs", Side::Right),
-    ("takes", Side::Right),
+/// The columns of the list of handlers.
+pub(super) const COLUMNS: [Column<HandlerInfo>; 9] = [
+    Column::Made("handler", Side::Left, |handler| format!("{} v{}", handler.name, handler.version)),
+    Column::Made("status", Side::Left, |handler| match (&*handler.status, handler.degraded.is_empty()) {
+        ("running", false) => "degraded".to_owned(),
+        ("running", true) if handler.sampled > 1 => format!("1 in {}", handler.sampled),
+        (status, _) => status.to_owned(),
+    }),
+    Column::Of("context"),
+    Column::Made("path", Side::Left, |handler| format!("{} → {}", handler.reads.join(", "), handler.makes)),
+    Column::Of("rate_msgs_per_s"),
+    Column::Made("ns", Side::Right, |handler| format!("{:.0}", handler.ns_per_record)),
+    Column::Of("predicted"),
+    Column::Of("measured"),
+    Column::Made("lost", Side::Right, |handler| count(losses::of_handler(handler))),
 ];
-
-pub(super) fn row(handler: &HandlerInfo) -> Vec<String> {
-    vec![
-        format!("{} v{}", handler.name, handler.version),
-        match (&*handler.status, handler.degraded.is_empty()) {
-            ("running", false) => "degraded".to_owned(),
-            (status, _) => status.to_owned(),
-        },
-        handler.context.clone().unwrap_or_else(|| "-".to_owned()),
-        format!("{} → {}", handler.reads.join(", "), handler.makes),
-        count(handler.rate_msgs_per_s),
-        format!("{:.0}", handler.ns_per_record),
-        per_mille_of_core(handler.predicted.time_ns_per_s),
-        per_mille_of_core(handler.measured.time_ns_per_s),
-    ]
-}
-
-/// Time of a core in a second: `12.5 ms/s`.
-pub(crate) fn per_mille_of_core(ns_per_s: u64) -> String {
-    match ns_per_s as f64 / 1e6 {
-        0.0 => "0".to_owned(),
-        ms @ ..0.1 => format!("{ms:.3} ms/s"),
-        ms @ ..100.0 => format!("{ms:.1} ms/s"),
-        ms => format!("{ms:.0} ms/s"),
-    }
-}
 
 /// All that is known of one handler.
 pub(super) fn whole(handler: &HandlerInfo) -> String {
-    let load = |load: &LoadInfo| {
-        let LoadInfo { time_ns_per_s, buffers, bytes_per_s } = *load;
-        format!("{}, {} buffers, {}/s out", per_mille_of_core(time_ns_per_s), count(buffers), bytes(bytes_per_s))
-    };
-    let mut rows: Vec<[String; 2]> = Vec::new();
-    let mut add = |name: &str, value: String| {
-        if !value.is_empty() {
-            rows.push([name.to_owned(), value]);
-        }
-    };
-    let fixed = if handler.is_fixed { " (by who deployed it)" } else { "" };
-    add("version", handler.version.to_string());
-    add("status", handler.status.clone() + &handler.why.as_ref().map_or(String::new(), |why| format!(": {why}")));
-    add("program", handler.program.clone());
-    let parameters: Vec<String> = handler.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    add("parameters", parameters.join(", "));
-    add("reads", handler.reads.join(", "));
-    add("makes", handler.makes.clone());
-    add("place", handler.context.as_ref().map_or(String::new(), |context| format!("{context}{fixed}")));
-    add("centred on", handler.class.clone());
-    add("state", handler.state.clone().unwrap_or_default());
+    let mut lines = show::lines(handler);
     for input in &handler.inputs {
         let output = input.output.as_deref().unwrap_or("nothing: it does not fit");
         let sample = match input.sample_records {
             0 => "made-up records".to_owned(),
             records => format!("{} records", count(records)),
         };
-        add("input", format!("{} {} → {output}", input.stream, input.format));
-        add("", format!("{}, {:.0} ns a record, measured on {sample}", input.form, input.ns_per_record));
+        lines.push(["input".to_owned(), format!("{} {} → {output}", input.stream, input.format)]);
+        let cost = format!("{}, {:.0} ns a record, measured on {sample}", input.form, input.ns_per_record);
+        lines.push([String::new(), cost]);
     }
-    add("needs", load(&handler.predicted));
-    add("reserved", handler.reserved.as_ref().map_or(String::new(), load));
-    add("takes", load(&handler.measured));
-    add("records/s", count(handler.rate_msgs_per_s));
-    add("ns a record", format!("{:.0}; 99 of 100 below {}", handler.ns_per_record, count(handler.p99_ns_per_record)));
-    add("records in", format!("{} ({})", count(handler.records_in), bytes(handler.bytes_in)));
-    add("records out", format!("{} ({})", count(handler.records_out), bytes(handler.bytes_out)));
-    add("row errors", count(handler.row_errors));
-    for (reason, number) in &handler.dropped {
-        add(&format!("dropped: {reason}"), count(*number));
-    }
-    add("over its budget", format!("{} batches", count(handler.overruns)));
-    add("faults", count(handler.faults));
-    add("batches waiting", format!("{} of {}", count(handler.queued), count(handler.queue_bound)));
-    let degraded: Vec<String> = handler.degraded.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    add("degraded to", degraded.join(", "));
-    if handler.sampled > 1 {
-        add("sampled", format!("one record in {}", handler.sampled));
-    }
-    add("changes", count(handler.changes));
-    render(&[("handler", Side::Left), (&handler.name, Side::Left)], rows.into_iter().map(Vec::from), Width::of_stdout())
+    render(&[("handler", Side::Left), ("", Side::Left)], lines.into_iter().map(Vec::from), Width::of_stdout())
 }
 
 /// The built-in handlers, with a row for each parameter.
@@ -219,20 +162,15 @@ B
     }
 
     #[test]
-    fn time_of_a_core_reads_in_ms_a_second() {
-        let shown = [0, 50_000, 12_500_000, 310_000_000].map(per_mille_of_core);
-        assert_eq!(shown, ["0", "0.050 ms/s", "12.5 ms/s", "310 ms/s"]);
-    }
-
-    #[test]
     fn a_handler_fits_a_screen_and_shows_whole() {
         let mut late = handler("late", &["A"], "A.late", "c-core-0");
         late.rate_msgs_per_s = 2_100_000;
         late.ns_per_record = 123.4;
         late.predicted.time_ns_per_s = 310_000_000;
-        let text = render(&HEADINGS, [row(&late)], Width::Columns(80));
+        late.row_errors = 12_345;
+        let text = show::table(&COLUMNS, std::slice::from_ref(&late), Width::Columns(80));
         assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
-        assert!(text.contains("2,100,000") && text.contains("310"), "{text}");
+        assert!(text.contains("2,100,000") && text.contains("310") && text.contains("12,345"), "{text}");
         late.why = Some("it went over its budget".into());
         late.inputs = vec![HandlerInputInfo {
             stream: "A".into(),
@@ -242,16 +180,11 @@ B
         }];
         (late.dropped, late.sampled) = (vec![("full".into(), 7)], 8);
         late.degraded = [("m".to_owned(), "60".to_owned())].into();
-        assert_eq!(row(&late)[1], "degraded");
+        assert_eq!((COLUMNS[1].cell(&late), COLUMNS[8].cell(&late)), ("degraded".to_owned(), "12,352".to_owned()));
         let text = whole(&late);
-        for expected in [
-            "running: it went over its budget",
-            "nothing: it does not fit",
-            "made-up",
-            "dropped: full",
-            "one record in 8",
-            "m=60",
-        ] {
+        for expected in
+            ["it went over its budget", "nothing: it does not fit", "made-up", "dropped: full", "one record in", "m=60"]
+        {
             assert!(text.contains(expected), "no `{expected}` in {text}");
         }
     }

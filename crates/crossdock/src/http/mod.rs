@@ -20,8 +20,8 @@ pub(crate) mod token;
 use std::collections::BTreeMap;
 
 use crossdock_runtime::info::{
-    ClientInfo, ContextInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema, HandlerContextInfo, HandlerInfo,
-    HistoryInfo, MailboxInfo, PathInfo, PlanInfo, StreamInfo, SubscriptionInfo,
+    ClientInfo, ContextInfo, ControlInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema, HandlerContextInfo,
+    HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, StreamInfo, SubscriptionInfo,
 };
 use crossdock_runtime::{FormatName, HandlerSpec};
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,9 @@ pub(crate) struct Contexts {
     /// All contexts, that one first, by what handlers run there and what room there is.
     #[serde(default)]
     pub(crate) platform: Vec<HandlerContextInfo>,
+    /// What changed on the platform.
+    #[serde(default)]
+    pub(crate) control: ControlInfo,
 }
 
 /// All streams.

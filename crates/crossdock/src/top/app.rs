@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crossdock_runtime::info::{
-    ContextInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, MomentInfo, StreamInfo,
+    ContextInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, MomentInfo, StreamInfo, SubscriptionInfo,
 };
 use ratatui::crossterm::event::KeyCode;
+
+use crate::lists::losses;
 
 /// Events that are kept to be shown.
 const MAX_EVENTS: usize = 100;
@@ -15,10 +17,13 @@ const MAX_EVENTS: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,
+    /// When the daemon started, in ms since 1970: another one counts anew.
+    pub(super) started_at_ms: u64,
     pub(super) io: ContextInfo,
     pub(super) platform: Vec<HandlerContextInfo>,
     pub(super) handlers: Vec<HandlerInfo>,
     pub(super) streams: Vec<StreamInfo>,
+    pub(super) subscriptions: Vec<SubscriptionInfo>,
     pub(super) history: Vec<HistoryInfo>,
     /// Those since the one before.
     pub(super) events: Vec<EventInfo>,
@@ -38,6 +43,7 @@ pub(super) enum List {
     #[default]
     Handlers,
     Streams,
+    Subscriptions,
 }
 
 /// By what a list is sorted.
@@ -48,8 +54,10 @@ pub(super) enum Sort {
     Name,
     /// By records a second, the most first.
     Rate,
-    /// By the share of a core that it takes; of streams by bytes a second; the most first.
+    /// By the share of a core that it takes; of streams by bytes a second, of subscriptions by backlog; the most first.
     Load,
+    /// By records lost, the most first.
+    Losses,
 }
 
 impl Sort {
@@ -58,6 +66,7 @@ impl Sort {
             Sort::Name => "name",
             Sort::Rate => "rate",
             Sort::Load => "load",
+            Sort::Losses => "losses",
         }
     }
 }
@@ -66,8 +75,12 @@ impl Sort {
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub(super) latest: Option<Snapshot>,
+    /// Why the daemon does not answer, while it does not.
+    pub(super) lost: Option<String>,
     /// Of each stream.
     pub(super) rates: BTreeMap<String, Rate>,
+    /// Records a second that left for each subscription, by its number.
+    pub(super) sent: BTreeMap<u64, u64>,
     /// Records a second, in and out of the daemon.
     pub(super) total: (u64, u64),
     pub(super) events: Vec<EventInfo>,
@@ -76,7 +89,7 @@ pub(super) struct App {
     pub(super) middle: Middle,
     pub(super) sort: Sort,
     /// The row that is chosen in each list.
-    chosen: [usize; 3],
+    chosen: [usize; 4],
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
 }
@@ -87,12 +100,16 @@ pub(super) enum Middle {
     #[default]
     Handlers,
     Streams,
+    Subscriptions,
 }
 
 impl App {
     /// Takes in what the daemon says now.
     pub(super) fn take(&mut self, mut next: Snapshot) {
-        if let Some(before) = &self.latest {
+        self.lost = None;
+        (self.rates, self.sent, self.total) = Default::default();
+        // Another daemon's counters tell nothing of this one's.
+        if let Some(before) = self.latest.as_ref().filter(|before| before.started_at_ms == next.started_at_ms) {
             let s = next.at.saturating_duration_since(before.at).as_secs_f64();
             let rate = |now: u64, before: u64| if s > 0.0 { (now.saturating_sub(before) as f64 / s) as u64 } else { 0 };
             let former: BTreeMap<&str, &StreamInfo> =
@@ -104,6 +121,13 @@ impl App {
                 (stream.name.clone(), Rate { records_per_s, bytes_per_s })
             };
             self.rates = next.streams.iter().map(of).collect();
+            let former: BTreeMap<u64, u64> =
+                before.subscriptions.iter().map(|subscription| (subscription.id, subscription.records_out)).collect();
+            let of = |subscription: &SubscriptionInfo| {
+                let before = former.get(&subscription.id).copied().unwrap_or(subscription.records_out);
+                (subscription.id, rate(subscription.records_out, before))
+            };
+            self.sent = next.subscriptions.iter().map(of).collect();
             let (now, before) = (&next.io, &before.io);
             self.total = (rate(now.records_in, before.records_in), rate(now.records_out, before.records_out));
         }
@@ -113,25 +137,39 @@ impl App {
         self.arrange();
     }
 
+    /// The daemon does not answer: what it said last stays.
+    pub(super) fn lose(&mut self, why: String) {
+        self.lost = Some(why);
+    }
+
     /// Sorts the lists, and keeps the chosen rows in them.
     fn arrange(&mut self) {
         let Some(latest) = &mut self.latest else { return };
         let rate = |stream: &StreamInfo| self.rates.get(&stream.name).copied().unwrap_or_default();
         latest.handlers.sort_by(|a, b| a.name.cmp(&b.name));
         latest.streams.sort_by(|a, b| a.name.cmp(&b.name));
+        latest.subscriptions.sort_by_key(|subscription| subscription.id);
         // Stable: among equals the names stay in their order.
         match self.sort {
             Sort::Name => {}
             Sort::Rate => {
                 latest.handlers.sort_by_key(|handler| std::cmp::Reverse(handler.rate_msgs_per_s));
                 latest.streams.sort_by_key(|stream| std::cmp::Reverse(rate(stream).records_per_s));
+                let sent = |subscription: &SubscriptionInfo| self.sent.get(&subscription.id).copied();
+                latest.subscriptions.sort_by_key(|subscription| std::cmp::Reverse(sent(subscription)));
             }
             Sort::Load => {
                 latest.handlers.sort_by_key(|handler| std::cmp::Reverse(handler.measured.time_ns_per_s));
                 latest.streams.sort_by_key(|stream| std::cmp::Reverse(rate(stream).bytes_per_s));
+                latest.subscriptions.sort_by_key(|subscription| std::cmp::Reverse(subscription.backlog_bytes));
+            }
+            Sort::Losses => {
+                latest.handlers.sort_by_key(|handler| std::cmp::Reverse(losses::of_handler(handler)));
+                latest.streams.sort_by_key(|stream| std::cmp::Reverse(losses::of_stream(stream)));
+                latest.subscriptions.sort_by_key(|of| std::cmp::Reverse(losses::of_subscription(of)));
             }
         }
-        let lengths = [latest.platform.len(), latest.handlers.len(), latest.streams.len()];
+        let lengths = [latest.platform.len(), latest.handlers.len(), latest.streams.len(), latest.subscriptions.len()];
         for (chosen, length) in self.chosen.iter_mut().zip(lengths) {
             *chosen = (*chosen).min(length.saturating_sub(1));
         }
@@ -149,19 +187,22 @@ impl App {
                 self.sort = match self.sort {
                     Sort::Name => Sort::Rate,
                     Sort::Rate => Sort::Load,
-                    Sort::Load => Sort::Name,
+                    Sort::Load => Sort::Losses,
+                    Sort::Losses => Sort::Name,
                 };
             }
             KeyCode::Tab | KeyCode::Right => {
                 self.turn_to(match self.list {
                     List::Contexts => List::Handlers,
                     List::Handlers => List::Streams,
-                    List::Streams => List::Contexts,
+                    List::Streams => List::Subscriptions,
+                    List::Subscriptions => List::Contexts,
                 });
             }
             KeyCode::BackTab | KeyCode::Left => {
                 self.turn_to(match self.list {
-                    List::Contexts => List::Streams,
+                    List::Contexts => List::Subscriptions,
+                    List::Subscriptions => List::Streams,
                     List::Handlers => List::Contexts,
                     List::Streams => List::Handlers,
                 });
@@ -182,6 +223,7 @@ impl App {
             List::Contexts => {}
             List::Handlers => self.middle = Middle::Handlers,
             List::Streams => self.middle = Middle::Streams,
+            List::Subscriptions => self.middle = Middle::Subscriptions,
         }
     }
 
@@ -214,28 +256,44 @@ pub(super) mod tests {
     fn stream(name: &str, records: u64, seconds: u64, made_by: Option<&str>) -> StreamInfo {
         StreamInfo {
             name: name.into(),
-            formats: Vec::new(),
             publishers: 1,
             subscriptions: 2,
             records_in: records * seconds,
             bytes_in: records * 40 * seconds,
-            records_unclaimed: 0,
-            records_malformed: 0,
+            records_unclaimed: 12_345,
             policy: "none".into(),
-            blocked: 0,
             made_by: made_by.map(str::to_owned),
             peak_msgs_per_s: records * 2,
+            ..StreamInfo::default()
         }
+    }
+
+    /// A subscription that got 500 records in each of `seconds` seconds.
+    fn subscription(seconds: u64) -> SubscriptionInfo {
+        SubscriptionInfo {
+            id: 7,
+            stream: "A".into(),
+            sql: "SELECT flight FROM A".into(),
+            peer: "127.0.0.1:40000".into(),
+            records_out: 500 * seconds,
+            dropped: 9,
+            ..SubscriptionInfo::default()
+        }
+    }
+
+    fn handler(name: &str, reads: &str, context: &str, rate: u64, load: u64) -> HandlerInfo {
+        let mut handler = crate::handlers::made_up::handler(name, &[reads], &format!("{name}_out"), context);
+        (handler.rate_msgs_per_s, handler.measured.time_ns_per_s, handler.ns_per_record) = (rate, load, 123.4);
+        (handler.queued, handler.queue_bound) = (3, 256);
+        if name == "narrow" {
+            handler.dropped = vec![("queue_full".into(), 7), ("sampled".into(), 5)];
+            (handler.row_errors, handler.sampled, handler.overruns, handler.faults) = (1, 8, 4, 2);
+        }
+        handler
     }
 
     /// A daemon with three contexts, three handlers and three streams; a second later with `seconds`.
     pub(crate) fn snapshot(start: Instant, seconds: u64) -> Snapshot {
-        let handler = |name: &str, reads: &str, context: &str, rate, load| {
-            let mut handler = crate::handlers::made_up::handler(name, &[reads], &format!("{name}_out"), context);
-            (handler.rate_msgs_per_s, handler.measured.time_ns_per_s, handler.ns_per_record) = (rate, load, 123.4);
-            (handler.queued, handler.queue_bound) = (3, 256);
-            handler
-        };
         let context = |name: &str, kind: &str, busy_share, handlers: &[&str]| HandlerContextInfo {
             name: name.into(),
             kind: kind.into(),
@@ -255,6 +313,7 @@ pub(super) mod tests {
         };
         Snapshot {
             at: start + Duration::from_secs(seconds),
+            started_at_ms: 1_700_000_000_000,
             io: ContextInfo {
                 address: "127.0.0.1:7440".into(),
                 records_in: 2_100_000 * seconds,
@@ -280,6 +339,7 @@ pub(super) mod tests {
                 stream("B", 700, None),
                 stream("late_out", 150_000, Some("late")),
             ],
+            subscriptions: vec![subscription(seconds)],
             history: vec![history("context", "c-core-0"), history("handler", "totals"), history("handler", "late")],
             events: vec![EventInfo {
                 number: seconds,
@@ -308,7 +368,7 @@ pub(super) mod tests {
         let app = app();
         assert_eq!(app.total, (2_100_000, 1_000_000));
         assert_eq!(app.rates["B"], Rate { records_per_s: 700, bytes_per_s: 28_000 });
-        assert_eq!(app.events.len(), 2);
+        assert_eq!((app.sent[&7], app.events.len()), (500, 2));
     }
 
     #[test]
@@ -324,14 +384,28 @@ pub(super) mod tests {
         assert_eq!(app.chosen(List::Handlers), 2);
         assert!(app.press(KeyCode::Home) && app.press(KeyCode::Up));
         assert_eq!(app.history().map(|(name, moments)| (name, moments.len())), Some(("totals", 120)));
+        assert!(app.press(KeyCode::Char('s')));
+        assert_eq!((app.sort, names(&app)), (Sort::Losses, vec!["narrow", "late", "totals"]));
         assert!(app.press(KeyCode::Tab) && app.list == List::Streams && app.middle == Middle::Streams);
-        assert!(app.press(KeyCode::Tab) && app.list == List::Contexts && app.middle == Middle::Streams);
+        assert!(app.press(KeyCode::Tab) && app.list == List::Subscriptions && app.middle == Middle::Subscriptions);
+        assert!(app.press(KeyCode::Tab) && app.list == List::Contexts && app.middle == Middle::Subscriptions);
         assert_eq!(app.history().map(|(name, _)| name), Some("c-core-0"));
-        assert!(app.press(KeyCode::BackTab) && app.list == List::Streams);
+        assert!(app.press(KeyCode::BackTab) && app.list == List::Subscriptions);
         assert!(app.press(KeyCode::Char('p')) && app.is_paused);
         // Any key ends the help, and only that.
         assert!(app.press(KeyCode::Char('?')) && app.press(KeyCode::Esc) && !app.has_help);
         assert!(!app.press(KeyCode::Esc) && !app.press(KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_leaves_what_it_said_and_the_next_one_counts_anew() {
+        let mut app = app();
+        app.lose("no daemon is running".into());
+        assert!(app.lost.is_some() && app.latest.is_some());
+        let mut next = snapshot(Instant::now(), 1);
+        next.started_at_ms += 1;
+        app.take(next);
+        assert_eq!((app.lost.as_deref(), app.total, app.rates.len(), app.sent.len()), (None, (0, 0), 0, 0));
     }
 
     #[test]

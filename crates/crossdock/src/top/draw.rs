@@ -1,17 +1,23 @@
 //! The screen of `top`.
 
-use crossdock_runtime::info::{EventInfo, HandlerContextInfo, HandlerInfo, StreamInfo};
+use std::borrow::Cow;
+
+use crossdock_runtime::info::{
+    Described, EventInfo, Field, HandlerContextInfo, HandlerInfo, StreamInfo, SubscriptionInfo, Value,
+};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{
-    Block, Cell, Clear, Padding, Paragraph, Row, Sparkline, StatefulWidget, Table, TableState, Widget,
+    Block, Cell, Clear, Padding, Paragraph, Row, Sparkline, StatefulWidget, Table, TableState, Widget, Wrap,
 };
 
 use super::app::{App, List, Middle, Snapshot};
-use crate::handlers::per_mille_of_core;
+use crate::lists::losses;
 use crate::quantity::{bandwidth, bytes, count, counted};
+use crate::show;
+use crate::table::Side;
 
 /// Less than this shows nothing that could be read.
 const LEAST: (u16, u16) = (60, 16);
@@ -25,10 +31,12 @@ bandwidth  what a bounded context may carry more
 queued     batches that wait, of those that may
 ns         time for a record, the mean of the last second
 takes      time of a core in a second
+lost       records dropped, for whatever reason, sampling included
+1 in 8     the handler is sampled: it sees one record in 8
 peak       the most records a second, over any 100 ms
 
 q, Esc, Ctrl-C  quit             Tab ← →  next list
-↑ ↓ Home End    choose a row     s        sort: name, rate, load
+↑ ↓ Home End    choose a row     s        sort: name, rate, load, losses
 p, Space        pause            ?        this help";
 
 /// Draws the screen.
@@ -40,15 +48,17 @@ pub(super) fn draw(app: &mut App, area: Rect, buffer: &mut Buffer) {
     }
     let contexts = u16::try_from(latest.platform.len()).unwrap_or(CONTEXTS).clamp(1, CONTEXTS) + 2;
     let events = (area.height / 5).max(3);
-    let rows = [contexts, 0, 3, events, 1].map(Constraint::Length);
-    let rows = [Constraint::Length(1), rows[0], Constraint::Min(3), rows[2], rows[3], rows[4]];
-    let [title, contexts, middle, history, events, keys] = Layout::vertical(rows).areas(area);
+    let [contexts, detail, history, events, line] = [contexts, 2, 3, events, 1].map(Constraint::Length);
+    let rows = [line, contexts, Constraint::Min(3), detail, history, events, line];
+    let [title, contexts, middle, detail, history, events, keys] = Layout::vertical(rows).areas(area);
     draw_title(app, latest, title, buffer);
     draw_contexts(app, latest, contexts, buffer);
     match app.middle {
         Middle::Handlers => draw_handlers(app, latest, middle, buffer),
         Middle::Streams => draw_streams(app, latest, middle, buffer),
+        Middle::Subscriptions => draw_subscriptions(app, latest, middle, buffer),
     }
+    Paragraph::new(detail_of(app, latest)).wrap(Wrap { trim: true }).render(detail, buffer);
     draw_history(app, history, buffer);
     draw_events(&app.events, events, buffer);
     Paragraph::new(KEYS).style(Style::new().add_modifier(Modifier::DIM)).render(keys, buffer);
@@ -71,11 +81,15 @@ pub(super) fn text(app: &mut App, area: Rect) -> String {
 fn draw_title(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     let (records_in, records_out) = app.total;
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let paused = if app.is_paused { "  paused" } else { "" };
+    let state = match (&app.lost, app.is_paused) {
+        (Some(why), _) => format!("  does not answer: {}", why.lines().next().unwrap_or_default()),
+        (None, true) => "  paused".to_owned(),
+        (None, false) => String::new(),
+    };
     let spans = vec![
         Span::styled("crossdock", bold),
         Span::raw(format!(" {}", latest.io.address)),
-        Span::styled(paused, bold.fg(Color::Yellow)),
+        Span::styled(state, bold.fg(Color::Yellow)),
         Span::raw(format!("  in {}/s  out {}/s", count(records_in), count(records_out))),
         Span::raw(format!("  {} sessions, {} clients", latest.io.sessions, latest.io.clients)),
     ];
@@ -89,59 +103,103 @@ fn framed(title: String, has_keys: bool) -> Block<'static> {
     Block::new().borders(ratatui::widgets::Borders::TOP).border_style(style).title(title)
 }
 
-/// A column: its heading, its width, whether numbers stand in it.
-type Column = (&'static str, Constraint, bool);
+/// A column: what stands in it, and its width.
+type Column<'a, T> = (Shown<'a, T>, Constraint);
 
-fn draw_table(columns: &[Column], rows: Vec<Vec<String>>, chosen: Option<usize>, area: Rect, buffer: &mut Buffer) {
-    let cell = |text: String, number: bool| {
-        let alignment = if number { Alignment::Right } else { Alignment::Left };
-        Cell::from(Text::from(text).alignment(alignment))
-    };
-    let heading = columns.iter().map(|(heading, _, number)| cell((*heading).to_owned(), *number));
-    let heading = Row::new(heading).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = rows
-        .into_iter()
-        .map(|row| Row::new(row.into_iter().zip(columns).map(|(text, (_, _, number))| cell(text, *number))));
-    let table = Table::new(rows, columns.iter().map(|(_, width, _)| *width))
-        .header(heading)
-        .column_spacing(1)
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    StatefulWidget::render(table, area, buffer, &mut TableState::new().with_selected(chosen));
+/// What stands in a column.
+enum Shown<'a, T> {
+    /// A field, as it is declared.
+    Field(&'static str),
+    /// What is made of several fields, or of two snapshots: a heading, and the text, at this side.
+    Made(&'static str, Side, &'a dyn Fn(&T) -> String),
+}
+
+impl<T: Described> Shown<'_, T> {
+    fn heading(&self) -> (Cow<'static, str>, Side) {
+        match self {
+            Shown::Field(name) => show::Column::<T>::Of(name).heading(),
+            Shown::Made(heading, side, _) => ((*heading).into(), *side),
+        }
+    }
+
+    fn text(&self, report: &T) -> String {
+        match self {
+            Shown::Field(name) => show::text(report, name),
+            Shown::Made(_, _, text) => text(report),
+        }
+    }
+}
+
+/// A list: its place, title and row that is chosen, and what stands there if it is empty.
+struct Frame {
+    area: Rect,
+    title: String,
+    /// The chosen row, where the keys are for this list.
+    chosen: Option<usize>,
+    empty: &'static str,
+}
+
+impl Frame {
+    fn draw<T: Described>(self, columns: &[Column<'_, T>], reports: &[T], buffer: &mut Buffer) {
+        let block = framed(self.title, self.chosen.is_some());
+        let inner = block.inner(self.area);
+        block.render(self.area, buffer);
+        if reports.is_empty() {
+            return Paragraph::new(self.empty).render(inner, buffer);
+        }
+        let cell = |text: String, side: Side| {
+            let alignment = if matches!(side, Side::Right) { Alignment::Right } else { Alignment::Left };
+            Cell::from(Text::from(text).alignment(alignment))
+        };
+        let headings: Vec<(Cow<'static, str>, Side)> = columns.iter().map(|(shown, _)| shown.heading()).collect();
+        let sides: Vec<Side> = headings.iter().map(|(_, side)| *side).collect();
+        let heading = headings.into_iter().map(|(heading, side)| cell(heading.into_owned(), side));
+        let heading = Row::new(heading).style(Style::new().add_modifier(Modifier::BOLD));
+        let row =
+            |report: &T| Row::new(columns.iter().zip(&sides).map(|((shown, _), side)| cell(shown.text(report), *side)));
+        let rows: Vec<Row<'_>> = reports.iter().map(row).collect();
+        let table = Table::new(rows, columns.iter().map(|(_, width)| *width))
+            .header(heading)
+            .column_spacing(1)
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+        StatefulWidget::render(table, inner, buffer, &mut TableState::new().with_selected(self.chosen));
+    }
+}
+
+/// A list's frame.
+fn frame(app: &App, list: List, area: Rect, title: String, empty: &'static str) -> Frame {
+    Frame { area, title, chosen: (app.list == list).then(|| app.chosen(list)), empty }
 }
 
 fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let block = framed(format!(" contexts ({}) ", latest.platform.len()), app.list == List::Contexts);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    let mut columns: Vec<Column> = vec![
-        ("context", Constraint::Min(10), false),
-        ("busy", Constraint::Length(20), false),
-        ("headroom", Constraint::Length(9), true),
-        ("queued", Constraint::Length(9), true),
-        ("records/s", Constraint::Length(10), true),
-        ("handlers", Constraint::Fill(2), false),
+    let left = |context: &HandlerContextInfo| context.headroom_bytes_per_s.map_or_else(|| "-".to_owned(), bandwidth);
+    let mut columns: Vec<Column<'_, HandlerContextInfo>> = vec![
+        (Shown::Field("name"), Constraint::Min(10)),
+        (
+            Shown::Made("busy", Side::Left, &|context| {
+                format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0)
+            }),
+            Constraint::Length(20),
+        ),
+        (Shown::Field("headroom_ns_per_s"), Constraint::Length(9)),
+        (
+            Shown::Made("queued", Side::Right, &|of| format!("{}/{}", count(of.queued), count(of.queue_bound))),
+            Constraint::Length(9),
+        ),
+        (Shown::Field("rate_msgs_per_s"), Constraint::Length(10)),
+        (
+            Shown::Made("handlers", Side::Left, &|context| {
+                let lost = if context.lost.is_some() { "does not answer; " } else { "" };
+                lost.to_owned() + &context.handlers.join(", ")
+            }),
+            Constraint::Fill(2),
+        ),
     ];
-    let mut rows: Vec<Vec<String>> = latest.platform.iter().map(context_row).collect();
     if latest.platform.iter().any(|context| context.capacity_bytes_per_s.is_some()) {
-        columns.insert(3, ("bandwidth", Constraint::Length(10), true));
-        for (row, context) in rows.iter_mut().zip(&latest.platform) {
-            row.insert(3, context.headroom_bytes_per_s.map_or_else(|| "-".to_owned(), bandwidth));
-        }
+        columns.insert(3, (Shown::Made("bandwidth", Side::Right, &left), Constraint::Length(10)));
     }
-    let chosen = (app.list == List::Contexts).then(|| app.chosen(List::Contexts));
-    draw_table(&columns, rows, chosen, inner, buffer);
-}
-
-fn context_row(context: &HandlerContextInfo) -> Vec<String> {
-    let lost = if context.lost.is_some() { "does not answer; " } else { "" };
-    vec![
-        context.name.clone(),
-        format!("{} {:>3.0} %", bar(context.busy_share, 14), context.busy_share * 100.0),
-        per_mille_of_core(context.headroom_ns_per_s),
-        format!("{}/{}", count(context.queued), count(context.queue_bound)),
-        count(context.rate_msgs_per_s),
-        lost.to_owned() + &context.handlers.join(", "),
-    ]
+    let title = format!(" contexts ({}) ", latest.platform.len());
+    frame(app, List::Contexts, area, title, "").draw(&columns, &latest.platform, buffer);
 }
 
 /// A bar of `columns` columns, of which a share is full.
@@ -151,76 +209,114 @@ fn bar(share: f64, columns: usize) -> String {
 }
 
 fn draw_handlers(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let block =
-        framed(format!(" handlers ({}), by {} ", latest.handlers.len(), app.sort.name()), app.list == List::Handlers);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    if latest.handlers.is_empty() {
-        return Paragraph::new("none: `crossdock handler deploy` makes one").render(inner, buffer);
-    }
-    let columns: [Column; 7] = [
-        ("handler", Constraint::Fill(2), false),
-        ("place", Constraint::Length(10), false),
-        ("path", Constraint::Fill(3), false),
-        ("records/s", Constraint::Length(10), true),
-        ("ns", Constraint::Length(6), true),
-        ("takes", Constraint::Length(9), true),
-        ("queued", Constraint::Length(7), true),
+    let columns: [Column<'_, HandlerInfo>; 8] = [
+        (Shown::Field("name"), Constraint::Fill(2)),
+        (Shown::Made("place", Side::Left, &place), Constraint::Length(10)),
+        (
+            Shown::Made("path", Side::Left, &|handler| format!("{}→{}", handler.reads.join(","), handler.makes)),
+            Constraint::Fill(3),
+        ),
+        (Shown::Field("rate_msgs_per_s"), Constraint::Length(10)),
+        (Shown::Made("ns", Side::Right, &|handler| format!("{:.0}", handler.ns_per_record)), Constraint::Length(6)),
+        (Shown::Field("measured"), Constraint::Length(9)),
+        (
+            Shown::Made("queued", Side::Right, &|of| format!("{}/{}", count(of.queued), count(of.queue_bound))),
+            Constraint::Length(7),
+        ),
+        (Shown::Made("lost", Side::Right, &|of| count(losses::of_handler(of))), Constraint::Length(7)),
     ];
-    let rows = latest.handlers.iter().map(handler_row).collect();
-    let chosen = (app.list == List::Handlers).then(|| app.chosen(List::Handlers));
-    draw_table(&columns, rows, chosen, inner, buffer);
+    let title = format!(" handlers ({}), by {} ", latest.handlers.len(), app.sort.name());
+    let empty = "none: `crossdock handler deploy` makes one";
+    frame(app, List::Handlers, area, title, empty).draw(&columns, &latest.handlers, buffer);
 }
 
-fn handler_row(handler: &HandlerInfo) -> Vec<String> {
-    let place = match (&*handler.status, &handler.context) {
+/// Where a handler runs, unless there is something else to say first.
+fn place(handler: &HandlerInfo) -> String {
+    match (&*handler.status, &handler.context) {
+        ("running", Some(_)) if handler.sampled > 1 => format!("1 in {}", handler.sampled),
         ("running", Some(context)) => context.clone(),
         (status, _) => status.to_owned(),
-    };
-    vec![
-        handler.name.clone(),
-        place,
-        format!("{}→{}", handler.reads.join(","), handler.makes),
-        count(handler.rate_msgs_per_s),
-        format!("{:.0}", handler.ns_per_record),
-        per_mille_of_core(handler.measured.time_ns_per_s),
-        format!("{}/{}", count(handler.queued), count(handler.queue_bound)),
-    ]
+    }
 }
 
 fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
-    let block =
-        framed(format!(" streams ({}), by {} ", latest.streams.len(), app.sort.name()), app.list == List::Streams);
-    let inner = block.inner(area);
-    block.render(area, buffer);
-    if latest.streams.is_empty() {
-        return Paragraph::new("none: `crossdock publish` makes one").render(inner, buffer);
-    }
-    let columns: [Column; 6] = [
-        ("stream", Constraint::Fill(2), false),
-        ("made by", Constraint::Fill(1), false),
-        ("records/s", Constraint::Length(10), true),
-        ("bytes/s", Constraint::Length(10), true),
-        ("peak/s", Constraint::Length(10), true),
-        ("subscribers", Constraint::Length(11), true),
-    ];
-    let row = |stream: &StreamInfo| {
-        let rate = app.rates.get(&stream.name).copied().unwrap_or_default();
+    let rate = |stream: &StreamInfo| app.rates.get(&stream.name).copied().unwrap_or_default();
+    let records = |stream: &StreamInfo| count(rate(stream).records_per_s);
+    let all_bytes = |stream: &StreamInfo| bytes(rate(stream).bytes_per_s);
+    let made_by = |stream: &StreamInfo| {
         let publishers = || match (stream.publishers, stream.blocked) {
             (number, 0) => counted(number.into(), "publisher"),
             (_, blocked) => format!("{} held back", count(blocked.into())),
         };
-        vec![
-            stream.name.clone(),
-            stream.made_by.clone().unwrap_or_else(publishers),
-            count(rate.records_per_s),
-            bytes(rate.bytes_per_s),
-            count(stream.peak_msgs_per_s),
-            count(stream.subscriptions.into()),
-        ]
+        stream.made_by.clone().unwrap_or_else(publishers)
     };
-    let chosen = (app.list == List::Streams).then(|| app.chosen(List::Streams));
-    draw_table(&columns, latest.streams.iter().map(row).collect(), chosen, inner, buffer);
+    let columns: [Column<'_, StreamInfo>; 7] = [
+        (Shown::Field("name"), Constraint::Fill(1)),
+        (Shown::Made("made by", Side::Left, &made_by), Constraint::Min(13)),
+        (Shown::Made("records/s", Side::Right, &records), Constraint::Length(10)),
+        (Shown::Made("bytes/s", Side::Right, &all_bytes), Constraint::Length(10)),
+        (Shown::Field("peak_msgs_per_s"), Constraint::Length(10)),
+        (Shown::Field("subscriptions"), Constraint::Length(5)),
+        (Shown::Made("lost", Side::Right, &|of| count(losses::of_stream(of))), Constraint::Length(9)),
+    ];
+    let title = format!(" streams ({}), by {} ", latest.streams.len(), app.sort.name());
+    let empty = "none: `crossdock publish` makes one";
+    frame(app, List::Streams, area, title, empty).draw(&columns, &latest.streams, buffer);
+}
+
+fn draw_subscriptions(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let sent = |of: &SubscriptionInfo| count(app.sent.get(&of.id).copied().unwrap_or(0));
+    let columns: [Column<'_, SubscriptionInfo>; 6] = [
+        (Shown::Field("id"), Constraint::Length(6)),
+        (Shown::Field("stream"), Constraint::Fill(1)),
+        (Shown::Field("sql"), Constraint::Fill(3)),
+        (Shown::Made("records/s", Side::Right, &sent), Constraint::Length(10)),
+        (Shown::Made("backlog", Side::Right, &|of| bytes(of.backlog_bytes)), Constraint::Length(10)),
+        (Shown::Made("lost", Side::Right, &|of| count(losses::of_subscription(of))), Constraint::Length(9)),
+    ];
+    let title = format!(" subscriptions ({}), by {} ", latest.subscriptions.len(), app.sort.name());
+    let empty = "none: `crossdock subscribe` makes one";
+    frame(app, List::Subscriptions, area, title, empty).draw(&columns, &latest.subscriptions, buffer);
+}
+
+/// What is wrong with what is chosen: losses by reason, sampling, faults and the like, as far as there are any.
+fn detail_of(app: &App, latest: &Snapshot) -> String {
+    fn of<T: Described>(name: &str, report: &T, fields: &[&str]) -> String {
+        let is_some = |field: &&&str| {
+            let value = T::field(field).map(|field| (field.value)(report));
+            value.is_some_and(|value| match value {
+                Value::Text(text) => !text.is_empty(),
+                Value::Histogram(histogram) => histogram.count() > 0,
+                value => value.number().is_some_and(|number| number > 0.0),
+            })
+        };
+        let shown = |field: &&str| {
+            let title = T::field(field).map(Field::title).unwrap_or_default();
+            format!("{title} {}", show::text(report, field))
+        };
+        let shown: Vec<String> = fields.iter().filter(is_some).map(shown).collect();
+        format!("{name}: {}", if shown.is_empty() { "nothing lost".to_owned() } else { shown.join("; ") })
+    }
+    let at = app.chosen(app.list);
+    let detail = match app.list {
+        List::Contexts => latest
+            .platform
+            .get(at)
+            .map(|context| of(&context.name, context, &["lost", "replaced", "batch_wait", "batch_latency"])),
+        List::Handlers => latest.handlers.get(at).map(|handler| {
+            let sampled = ["sampled"].into_iter().filter(|_| handler.sampled > 1);
+            let fields = ["why", "dropped", "row_errors", "faults", "overruns", "batches_shed", "degraded"];
+            of(&handler.name, handler, &fields.into_iter().chain(sampled).collect::<Vec<_>>())
+        }),
+        List::Streams => latest.streams.get(at).map(|stream| {
+            let fields = ["records_unclaimed", "records_malformed", "records_dropped", "row_errors", "held_records"];
+            of(&stream.name, stream, &fields)
+        }),
+        List::Subscriptions => latest.subscriptions.get(at).map(|subscription| {
+            of(&subscription.peer, subscription, &["dropped", "row_errors", "held_records", "handler"])
+        }),
+    };
+    detail.unwrap_or_default()
 }
 
 /// The last minutes of what is chosen, the newest at the right; a column is the most of as many seconds as it stands for.
@@ -301,9 +397,47 @@ mod tests {
         let mut app = app();
         assert!(app.press(KeyCode::Tab));
         let text = screen(&mut app, 80, 24);
-        for expected in ["streams (3)", "late_out", " late ", "2,100,000", "1 publisher ", "80.11 MiB", "4,200,000"] {
+        for expected in [
+            "streams (3)",
+            "A: unclaimed 12,345",
+            "late_out",
+            " late ",
+            "2,100,000",
+            "1 publisher ",
+            "80.11 MiB",
+            "4,200,000",
+        ] {
             assert!(text.contains(expected), "no `{expected}` in\n{text}");
         }
+    }
+
+    #[test]
+    fn losses_sampling_faults_and_overruns_show_and_so_do_subscriptions() {
+        let mut app = app();
+        assert!(app.press(KeyCode::Down));
+        let text = screen(&mut app, 80, 24);
+        for expected in [
+            "narrow     1 in 8",
+            "3/256      13",
+            "narrow: dropped 7 queue_full, 5 sampled; row errors 1; faults 2; over its budget",
+            "4; one record in 8",
+        ] {
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
+        }
+        assert!(app.press(KeyCode::Tab) && app.press(KeyCode::Tab));
+        let text = screen(&mut app, 80, 24);
+        for expected in ["subscriptions (1)", "SELECT flight FROM A", " 500 ", "127.0.0.1:40000: dropped 9"] {
+            assert!(text.contains(expected), "no `{expected}` in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_said_not_to() {
+        let mut app = app();
+        app.lose("no daemon is running at /run/crossdock.sock\nhint: start one".into());
+        let text = screen(&mut app, 80, 24);
+        assert!(text.contains("crossdock 127.0.0.1:7440  does not answer: no daemon is running at"), "{text}");
+        assert!(text.contains("A→late_out") && !text.contains("hint"), "{text}");
     }
 
     #[test]

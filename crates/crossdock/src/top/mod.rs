@@ -4,6 +4,7 @@ mod app;
 mod draw;
 
 use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -13,7 +14,7 @@ use self::app::{App, Snapshot};
 use crate::cli::Top;
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
-use crate::http::{Contexts, Events, Handlers, History, Streams};
+use crate::http::{Contexts, Events, Handlers, History, Streams, Subscriptions};
 use crate::out;
 use crate::signals::Interrupt;
 
@@ -28,7 +29,7 @@ const SCREEN: (u16, u16) = (80, 24);
 
 /// Runs it until the user has enough.
 pub(crate) fn run(arguments: &Top) -> Outcome {
-    let mut daemon = Daemon { client: Client::new(&arguments.control)?, seen: 0 };
+    let mut daemon = Daemon { client: Client::new(&arguments.control)?, started_at_ms: 0, seen: 0 };
     if arguments.once {
         return once(&mut daemon);
     }
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &Top) -> Outcome {
     let screen = Screen::open()?;
     // A second signal ends the process at once: the terminal has been put right by then.
     interrupt.on_raise(ratatui::restore);
-    screen.show(app, &mut daemon, &interrupt)
+    screen.show(app, &Asker::start(daemon)?, &interrupt)
 }
 
 /// Prints one screen. Figures per second come from the difference between two snapshots.
@@ -62,21 +63,49 @@ fn once(daemon: &mut Daemon) -> Outcome {
 /// The daemon, and what it has reported so far.
 struct Daemon {
     client: Client,
-    /// The number of the last event that was seen.
+    /// When it started, in ms since 1970.
+    started_at_ms: u64,
+    /// The number of the last of its events that was seen.
     seen: u64,
 }
 
 impl Daemon {
     fn ask(&mut self) -> Outcome<Snapshot> {
-        let Contexts { contexts, platform } = self.client.get("/v1/contexts")?;
+        let Contexts { contexts, platform, control } = self.client.get("/v1/contexts")?;
+        let started_at_ms = control.started_at_ms;
+        if std::mem::replace(&mut self.started_at_ms, started_at_ms) != started_at_ms {
+            // Another daemon, which numbers its events anew.
+            self.seen = 0;
+        }
         let Handlers { handlers } = self.client.get("/v1/handlers")?;
         let Streams { streams } = self.client.get("/v1/streams")?;
+        let Subscriptions { subscriptions } = self.client.get("/v1/subscriptions")?;
         let History { history } = self.client.get("/v1/history")?;
         let Events { mut events } = self.client.get(&format!("/v1/events?after={}", self.seen))?;
         self.seen = events.last().map_or(self.seen, |event| event.number);
         events.drain(..events.len().saturating_sub(MAX_EVENTS));
         let io = contexts.into_iter().next().unwrap_or_default();
-        Ok(Snapshot { at: Instant::now(), io, platform, handlers, streams, history, events })
+        let at = Instant::now();
+        Ok(Snapshot { at, started_at_ms, io, platform, handlers, streams, subscriptions, history, events })
+    }
+}
+
+/// Asks the daemon on a thread of its own, so that keys are answered while it is slow or away.
+struct Asker {
+    ask: Sender<()>,
+    answers: Receiver<Outcome<Snapshot>>,
+}
+
+impl Asker {
+    fn start(mut daemon: Daemon) -> Outcome<Asker> {
+        let ((ask, asked), (answer, answers)) = (channel(), channel());
+        let work = move || {
+            while asked.recv().is_ok() && answer.send(daemon.ask()).is_ok() {}
+        };
+        // It ends with the program: an answer that is still awaited then is of no use.
+        let started = std::thread::Builder::new().name("asker".into()).spawn(work);
+        started.map_err(|error| Failure::failed(format!("no thread can be started: {error}")))?;
+        Ok(Asker { ask, answers })
     }
 }
 
@@ -101,9 +130,9 @@ impl Screen {
         Ok(Screen { terminal })
     }
 
-    fn show(mut self, mut app: App, daemon: &mut Daemon, interrupt: &Interrupt) -> Outcome {
+    fn show(mut self, mut app: App, asker: &Asker, interrupt: &Interrupt) -> Outcome {
         let failed = |error: io::Error| Failure::failed(format!("the terminal fails: {error}"));
-        let mut asked = Instant::now();
+        let (mut asked, mut is_asked) = (Instant::now(), false);
         while interrupt.caught().is_none() {
             self.terminal.draw(|frame| draw::draw(&mut app, frame.area(), frame.buffer_mut())).map_err(failed)?;
             if event::poll(LOOK).map_err(failed)?
@@ -113,9 +142,17 @@ impl Screen {
             {
                 return Ok(());
             }
-            if asked.elapsed() >= REFRESH && !app.is_paused {
+            if let Ok(answer) = asker.answers.try_recv() {
+                is_asked = false;
+                match answer {
+                    Ok(snapshot) => app.take(snapshot),
+                    Err(failure) => app.lose(failure.message().to_owned()),
+                }
+            }
+            if asked.elapsed() >= REFRESH && !app.is_paused && !is_asked {
+                // The thread ends with this side.
+                is_asked = asker.ask.send(()).is_ok();
                 asked = Instant::now();
-                app.take(daemon.ask()?);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::{Signal, getgid, getuid};
 use serde_json::Value;
 
-use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, argument};
+use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 
@@ -274,10 +274,20 @@ fn what_is_configured_and_cannot_be_is_said_at_the_start() {
             format!("{mailbox}[host]\nmax_mailboxes = 1\n{}", mailbox.replace("requests", "more")),
             &["mailbox `more`", "max_mailboxes"],
         ),
-        ("[attach]\nadress = \"auto\"\n".to_owned(), &["bad.toml:2:1", "did you mean `address`?"]),
-        ("[services]\nfile = \"off\"\n".to_owned(), &["bad.toml:2:1", "did you mean `files`?"]),
     ] {
         place.write("bad.toml", &sections);
+        let command = &mut place.command(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]);
+        let process = Process::spawn(command);
+        process.stderr_line(move |line| words.iter().all(|word| line.contains(word)));
+        process.stderr_line(|line| line.contains("refused=1"));
+        process.signal(Signal::INT);
+        process.end().with_code(0);
+    }
+    for (sections, words) in [
+        ("[attach]\nadress = \"auto\"\n", &["bad.toml:2:1", "did you mean `address`?"][..]),
+        ("[services]\nfile = \"off\"\n", &["bad.toml:2:1", "did you mean `files`?"]),
+    ] {
+        place.write("bad.toml", sections);
         place.run(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]).with_code(2).saying(words);
     }
     place.write("a.schema", FLIGHTS_SCHEMA);

@@ -21,4 +21,5 @@ mod place;
 mod platform;
 mod setup;
 mod systemd;
+mod top;
 mod transit;

@@ -102,14 +102,8 @@ fn what_is_wrong_with_a_change_is_said_as_the_document_says() {
     }
 }
 
-#[test]
-fn metrics_are_what_open_metrics_wants() {
-    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"a \\\"quoted\\\" one\"\n");
-    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A"]);
-    place.wait_for_subscriptions(1);
-    let (status, text) = place.http_text(&get("/metrics"));
-    assert_eq!(status, 200);
-    assert!(text.ends_with("\n# EOF\n"), "{text}");
+/// Panics unless a text is what OpenMetrics wants.
+fn check_format(text: &str) {
     let (mut families, mut series, mut family) = (BTreeSet::new(), BTreeSet::new(), ("", ""));
     for line in text.lines().filter(|line| *line != "# EOF") {
         if let Some(about) = line.strip_prefix("# ") {
@@ -132,14 +126,79 @@ fn metrics_are_what_open_metrics_wants() {
         assert!(series.insert(what), "{what} twice");
         let (name, labels) = what.split_once('{').unwrap_or((what, "}"));
         let (of, kind) = family;
-        let wanted = if kind == "counter" { format!("{of}_total") } else { of.to_owned() };
-        assert_eq!(name, wanted, "{line}");
+        let suffixes: &[&str] = match kind {
+            "counter" => &["_total"],
+            "histogram" => &["_sum", "_count", "_bucket"],
+            "gauge" => &[""],
+            _ => panic!("{line}"),
+        };
+        assert!(name.strip_prefix(of).is_some_and(|suffix| suffixes.contains(&suffix)), "{line}");
         assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'), "{line}");
-        assert!(labels.ends_with('}') && kind != "unknown", "{line}");
+        assert!(labels.ends_with('}'), "{line}");
     }
+}
+
+/// The value of a metric's one series whose labels have this text.
+fn metric(text: &str, name: &str, label: &str) -> f64 {
+    let is_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
+    let line = text.lines().find(is_it).unwrap_or_else(|| panic!("no {name} with {label} in {text}"));
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[test]
+fn work_is_counted_by_every_kind_of_metric() {
+    let (place, _daemon) = Place::with_daemon();
+    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);
+    place.run(["handler", "deploy", "wrong", "SELECT nothing FROM A"]).with_code(1);
+    assert_eq!(late_flights(&place, 1), [120]);
+    let (_, text) = place.http_text(&get("/metrics"));
+    check_format(&text);
+    for (name, label, wanted) in [
+        ("crossdock_handler_records_in_total", "handler=\"late\"", 4.0),
+        ("crossdock_handler_records_out_total", "handler=\"late\"", 1.0),
+        ("crossdock_stream_records_in_total", "stream=\"A\"", 4.0),
+        // Its subscription has ended.
+        ("crossdock_stream_records_out_total", "stream=\"late\"", 1.0),
+        ("crossdock_context_records_in_total", "c-core-0", 4.0),
+        ("crossdock_events_total", "kind=\"deployed\"", 1.0),
+        ("crossdock_events_total", "kind=\"refused\"", 1.0),
+        ("crossdock_change_request_to_effect_seconds_count", "", 1.0),
+        ("crossdock_subscription_request_to_effect_seconds_count", "", 1.0),
+    ] {
+        assert_eq!(metric(&text, name, label), wanted, "{name}");
+    }
+    for (name, label) in [
+        ("crossdock_context_busy_seconds_total", "c-core-0"),
+        ("crossdock_context_handler_seconds_total", "c-core-0"),
+        ("crossdock_handler_busy_seconds_total", "late"),
+        ("crossdock_context_batch_wait_seconds_count", "c-core-0"),
+        ("crossdock_context_batch_latency_seconds_count", "c-core-0"),
+        ("crossdock_context_batch_latency_seconds_sum", "c-core-0"),
+        ("crossdock_change_request_to_effect_seconds_sum", ""),
+        ("process_start_time_seconds", ""),
+    ] {
+        assert!(metric(&text, name, label) > 0.0, "{name}");
+    }
+    // The lists say the same.
+    let context = &place.run(["contexts", "--json"]).with_code(0).json()[1];
+    assert_eq!((&context["name"], &context["records_in"]), (&json!("c-core-0"), &json!(4)));
+    let whole = place.run(["handlers", "late"]).with_code(0).stdout;
+    let line = whole.lines().find(|line| line.starts_with("records in"));
+    assert!(line.is_some_and(|line| line.ends_with(" 4")), "{whole}");
+}
+
+#[test]
+fn metrics_are_what_open_metrics_wants() {
+    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"a \\\"quoted\\\" one\"\n");
+    let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A"]);
+    place.wait_for_subscriptions(1);
+    let (status, text) = place.http_text(&get("/metrics"));
+    assert_eq!(status, 200);
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    check_format(&text);
     for wanted in [
         "process_cpu_time_seconds_total{cpu_mode=\"user\"} ",
-        "messaging_client_consumed_messages_total{messaging_system=\"crossdock\",messaging_destination_name=\"A\"} 0",
+        "crossdock_stream_records_in_total{stream=\"A\"} 0",
         "crossdock_stream_subscriptions{stream=\"A\"} 1",
         "a \\\"quoted\\\" one\"} ",
     ] {
@@ -314,7 +373,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
 
     let config = std::fs::read_to_string(place.path("crossdock.toml")).unwrap();
     let wrong = "[[handler]]\nname = \"wrong\"\nsql = \"SELECT nothing FROM A\"\n";
-    let sections = format!("{}place = \"nowhere\"\n{wrong}{good}", config);
+    let sections = format!("{config}place = \"nowhere\"\n{wrong}{good}");
     let tasks = "[[mailbox]]\nname = \"m\"\n[[task]]\ntask = \"no_such_task\"\nmailbox = \"m\"\n";
     place.write("crossdock.toml", sections + tasks);
     let process = Process::spawn(&mut place.command(["serve", "--config", "crossdock.toml"]));

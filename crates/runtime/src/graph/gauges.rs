@@ -1,6 +1,7 @@
 //! The gauges of nodes and contexts, read by the resource monitor. Each has one writer, the context that has it now,
 //! except losses; any thread may read.
 
+use crate::info::{BucketInfo, HistogramInfo};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buckets of a histogram of times: four for each range of 2^n up to 2^(n+1) ns.
@@ -24,6 +25,43 @@ impl Gauge {
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Ranges of a histogram of times that is exposed: up to 2^`FIRST_POWER` ns (1 µs), each twice as long, up to 2^33 ns (8.6 s).
+const RANGES: usize = 24;
+const FIRST_POWER: u32 = 10;
+
+/// Times by their lengths, which one thread writes and any reads.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// The last has what is longer than all ranges.
+    counts: [Gauge; RANGES + 1],
+    sum_ns: Gauge,
+}
+
+impl Histogram {
+    /// Notes that something took `ns`, for each of `number` things.
+    #[inline]
+    pub(crate) fn note(&self, ns: u64, number: u64) {
+        let power = ns.max(2).saturating_sub(1).ilog2() + 1;
+        let at = (power.saturating_sub(FIRST_POWER) as usize).min(RANGES);
+        if let Some(count) = self.counts.get(at) {
+            count.add(number);
+        }
+        self.sum_ns.add(ns.saturating_mul(number));
+    }
+
+    /// It as it is reported.
+    pub(crate) fn info(&self) -> HistogramInfo {
+        let bucket =
+            |(at, count): (usize, &Gauge)| BucketInfo { up_to_ns: 1 << (at as u32 + FIRST_POWER), count: count.get() };
+        let (ranges, above) = self.counts.split_at(RANGES);
+        HistogramInfo {
+            buckets: ranges.iter().enumerate().map(bucket).collect(),
+            above: above.iter().map(Gauge::get).sum(),
+            sum_ns: self.sum_ns.get(),
+        }
     }
 }
 
@@ -66,6 +104,8 @@ pub(crate) struct NodeGauges {
     pub(crate) timed_records: Gauge,
     pub(crate) timed_batches: Gauge,
     pub(crate) timed_ns: Gauge,
+    /// Time of all batches, in ns: measured, or else estimated.
+    pub(crate) busy_ns: Gauge,
     /// Batches that took longer than the budget.
     pub(crate) overruns: Gauge,
     /// Panics, and batches from which it did not return.
@@ -92,6 +132,7 @@ impl Default for NodeGauges {
             timed_records: Gauge::default(),
             timed_batches: Gauge::default(),
             timed_ns: Gauge::default(),
+            busy_ns: Gauge::default(),
             overruns: Gauge::default(),
             faults: Gauge::default(),
             thinned: Gauge::default(),
@@ -186,6 +227,10 @@ pub(crate) struct ContextGauges {
     pub(crate) bytes_out: Gauge,
     /// Bytes that the device received and sent, at the context that has it.
     pub(crate) network_bytes: Gauge,
+    /// Time from a batch's arrival until its handler was done with it.
+    pub(crate) batch_latency: Histogram,
+    /// Time that a batch waited in a queue.
+    pub(crate) batch_wait: Histogram,
     pub(crate) queued: Gauge,
     pub(crate) buffers_in_use: Gauge,
     pub(crate) replaced: Gauge,
@@ -213,6 +258,28 @@ mod tests {
                 assert!(bucket == 0 || ns >= upper_end_ns(bucket - 1) || ns < 4, "{ns}");
             }
         }
+    }
+
+    #[test]
+    fn a_histogram_has_every_time_in_one_range() {
+        let times = [0, 1, 1023, 1024, 1025, 2048, 2049, 1 << 33, (1 << 33) + 1, u64::MAX];
+        for ns in times {
+            let histogram = Histogram::default();
+            histogram.note(ns, 3);
+            let info = histogram.info();
+            assert_eq!((info.count(), info.above), (3, if ns > 1 << 33 { 3 } else { 0 }), "{ns}");
+            if let Some(at) = info.buckets.iter().position(|bucket| bucket.count > 0) {
+                assert!(ns <= info.buckets[at].up_to_ns && (at == 0 || ns > info.buckets[at - 1].up_to_ns), "{ns}");
+            }
+        }
+        let histogram = Histogram::default();
+        assert_eq!(histogram.info().quantile_ns(0.5), None);
+        for (ns, number) in [(1000, 98), (5000, 1), (u64::MAX / 2, 1)] {
+            histogram.note(ns, number);
+        }
+        let info = histogram.info();
+        assert_eq!([0.5, 0.99, 1.0].map(|part| info.quantile_ns(part)), [Some(1024), Some(8192), None]);
+        assert_eq!(info.sum_ns, u64::MAX / 2 + 103_000);
     }
 
     #[test]

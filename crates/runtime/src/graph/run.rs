@@ -150,6 +150,9 @@ impl Graph {
                 Item::End => self.end(id, input),
                 Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Batch(batch) => {
+                    if done == 0 && batch.since_ns > 0 {
+                        self.gauges.batch_wait.note(self.now_ns.saturating_sub(batch.since_ns), 1);
+                    }
                     let round_ns = if is_long { self.step_ns * self.here.len() as u64 } else { 0 };
                     let waited = (batch.since_ns, self.stalled_ns(id), round_ns);
                     self.gauges.late.add(u64::from(self.shedder.takes(self.now_ns, waited)));
@@ -236,7 +239,7 @@ impl Graph {
             ws.spares.keep(batch);
             return BATCH_NS;
         };
-        let records = (part.1 - part.0) as u64;
+        let (records, since_ns) = ((part.1 - part.0) as u64, batch.since_ns);
         let took = ns.unwrap_or(node.ns_per_record * records as f32);
         if outcome == Outcome::Panicked {
             // Its output is not handed on, since it may be incomplete; its state is undefined, and goes with it.
@@ -254,6 +257,9 @@ impl Graph {
             instance.handler = Some(handler);
         }
         node.gauges.row_errors.add(row_errors);
+        if part.1 == batch.len() && since_ns > 0 {
+            self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
+        }
         if left_out > 0 {
             node.gauges.lose(Loss::Sampled, left_out);
         }
@@ -263,6 +269,7 @@ impl Graph {
         node.may_be_long = began.is_some() && measured_ns.is_none();
         measured_ns.into_iter().for_each(|ns| note_time(&mut node, records, ns));
         let took_ns = measured_ns.unwrap_or((node.ns_per_record * records as f32) as u64);
+        node.gauges.busy_ns.add(took_ns);
         self.gauges.handler_ns.add(took_ns);
         self.step_ns = took_ns.max(self.step_ns - self.step_ns / STEPS);
         if node.policy.limit_ns_per_s < u64::MAX {
@@ -294,7 +301,7 @@ impl Graph {
             return self.hand_on(node, batch, ws);
         }
         node.note_output(ws.builder.out_bytes as f32 / (part.1 - part.0).max(1) as f32);
-        self.take_made(node, output, ws);
+        self.take_made(node, output, batch.since_ns, ws);
         if part.1 < batch.len() {
             node.put_back(input, batch, part.1);
         } else {
@@ -302,11 +309,11 @@ impl Graph {
         }
     }
 
-    /// Hands on what was made; what found no room waits in the node.
-    fn take_made(&mut self, node: &mut Node, output: u64, ws: &mut Workspace) {
+    /// Hands on what was made of a batch that arrived at `since_ns`; what found no room waits in the node.
+    fn take_made(&mut self, node: &mut Node, output: u64, since_ns: u64, ws: &mut Workspace) {
         let mut made = std::mem::take(&mut ws.builder.made);
         for mut batch in made.drain(..) {
-            batch.format = output;
+            (batch.format, batch.since_ns) = (output, since_ns);
             self.hand_on(node, batch, ws);
         }
         ws.builder.made = made;
@@ -339,7 +346,7 @@ impl Graph {
         let mut sink = ws.sink();
         spill.rows().for_each(|row| sink.push(row));
         ws.close();
-        self.take_made(&mut node, spill.format, ws);
+        self.take_made(&mut node, spill.format, 0, ws);
         let is_done = node.spill.is_empty();
         self.set_node(node);
         is_done

@@ -1,90 +1,117 @@
 //! Reports of a context: the rows of `crossdock streams|subscriptions|formats|contexts|clients|mailboxes`.
 //!
-//! All counters count from the context's start. The same structures are the JSON of the HTTP API.
+//! All counters count from the daemon's start. The same structures are the JSON of the HTTP API, and their declarations are
+//! what lists, `top` and metrics are made from ([`Described`]).
 
+mod field;
 mod platform;
 
+pub use field::{About, Described, Field, Kind, Unit, Value};
 pub use platform::{
-    AppliedInfo, ChangeInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo, LoadInfo,
-    MomentInfo, PlanInfo,
+    AppliedInfo, ChangeInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo,
+    LoadInfo, MomentInfo, PlanInfo,
 };
 
+use field::{counter, gauge, histogram, label, listed, reports};
 use serde::{Deserialize, Serialize};
 
-/// One stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct StreamInfo {
-    /// Its name.
-    pub name: String,
-    /// Ids of the formats announced on it, newest last, as 16 hex digits.
-    pub formats: Vec<String>,
-    /// Publishers that have announced it and have not finished.
-    pub publishers: u32,
-    /// Subscriptions to it.
-    pub subscriptions: u32,
-    /// Records that came in.
-    pub records_in: u64,
-    /// Payload bytes that came in.
-    pub bytes_in: u64,
-    /// Records that came in without a subscription; they were dropped.
-    pub records_unclaimed: u64,
-    /// Records in packets whose payload is not what its format says; they were dropped.
-    pub records_malformed: u64,
-    /// How its format may change: `none`, `backward`, `forward` or `full`.
-    #[serde(default)]
-    pub policy: String,
-    /// Publishers that are held back now because a subscriber's queue is full.
-    pub blocked: u32,
-    /// The handler that makes it; none where publishers do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made_by: Option<String>,
-    /// Records a second at the most, over any 100 ms of the last minute.
-    #[serde(default)]
-    pub peak_msgs_per_s: u64,
+reports! {
+    /// One stream.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct StreamInfo {
+        /// Its name.
+        pub name: String = label("stream").title("stream"),
+        /// Ids of the formats announced on it, newest last, as 16 hex digits.
+        pub formats: Vec<String>,
+        /// Publishers that have announced it and have not finished.
+        pub publishers: u32 = gauge("crossdock_stream_publishers"),
+        /// Subscriptions to it.
+        pub subscriptions: u32 = gauge("crossdock_stream_subscriptions").title("subs"),
+        /// Records that came in.
+        pub records_in: u64 = counter("crossdock_stream_records_in").title("records"),
+        /// Payload bytes that came in.
+        pub bytes_in: u64 = counter("crossdock_stream_in").unit(Unit::Bytes).title("bytes"),
+        /// Records that came in without a subscription; they were dropped.
+        pub records_unclaimed: u64 = counter("crossdock_stream_records_unclaimed").title("unclaimed"),
+        /// Records in packets whose payload is not what its format says; they were dropped.
+        pub records_malformed: u64 = counter("crossdock_stream_records_malformed").title("malformed"),
+        /// How its format may change: `none`, `backward`, `forward` or `full`.
+        #[serde(default)]
+        pub policy: String,
+        /// Publishers that are held back now because a subscriber's queue is full.
+        pub blocked: u32 = gauge("crossdock_stream_publishers_blocked"),
+        /// The handler that makes it; none where publishers do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub made_by: Option<String> = listed().title("made by"),
+        /// Records a second at the most, over any 100 ms of the last minute.
+        #[serde(default)]
+        pub peak_msgs_per_s: u64 = gauge("crossdock_stream_peak_records_per_second").title("peak/s"),
+        /// Records that left for subscriptions to it, those that have ended included.
+        #[serde(default)]
+        pub records_out: u64 = counter("crossdock_stream_records_out").title("sent"),
+        /// Records that the queries of its subscriptions saw, those that have ended included.
+        #[serde(default)]
+        pub records_queried: u64 = counter("crossdock_subscription_records_in"),
+        /// Records that its subscriptions dropped because an expression failed.
+        #[serde(default)]
+        pub row_errors: u64 = counter("crossdock_subscription_row_errors"),
+        /// Records that its subscriptions lost: by their overflow policies, or because nothing reads or converts them.
+        #[serde(default)]
+        pub records_dropped: u64 = counter("crossdock_subscription_dropped").title("dropped"),
+        /// Bytes queued or unacknowledged for that of its subscribers for whom most are.
+        #[serde(default)]
+        pub backlog_bytes: u64 = gauge("crossdock_subscription_backlog").unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
+        /// The bound on them for each subscriber.
+        #[serde(default)]
+        pub queue_bytes: u64 = gauge("crossdock_subscription_backlog_bound").unit(Unit::Bytes),
+        /// Records that wait for a conversion, for all of its subscriptions.
+        #[serde(default)]
+        pub held_records: u64 = gauge("crossdock_subscription_held_records"),
+    }
 }
 
-/// One subscription.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SubscriptionInfo {
-    /// Number in the daemon.
-    pub id: u64,
-    /// The stream it reads.
-    pub stream: String,
-    /// Its query.
-    pub sql: String,
-    /// The handler that runs its query, where the context with the device has no time for that.
-    #[serde(default)]
-    pub handler: Option<String>,
-    /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
-    pub peer: String,
-    /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
-    pub overflow: String,
-    /// Records that its handler saw.
-    pub records_in: u64,
-    /// Records that left for it.
-    pub records_out: u64,
-    /// Records whose expressions failed (overflow, division by zero); they were dropped.
-    pub row_errors: u64,
-    /// Records dropped by its overflow policy.
-    pub dropped: u64,
-    /// Bytes queued or unacknowledged now; for an attached client, queued or not yet given back.
-    pub backlog_bytes: u64,
-    /// The bound on that, in bytes; publishers' outstanding credit comes on top.
-    pub queue_bytes: u64,
-    /// The formats that it accepts, where it says so: their ids; `v3` for a version that the stream does not have yet.
-    #[serde(default)]
-    pub accept: Vec<String>,
-    /// With these: what happens to records that nothing converts, `hold` or `drop`.
-    #[serde(default)]
-    pub unreadable: String,
-    /// Records that wait for a conversion.
-    #[serde(default)]
-    pub held_records: u64,
-    /// Their size, in bytes.
-    #[serde(default)]
-    pub held_bytes: u64,
+reports! {
+    /// One subscription.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct SubscriptionInfo {
+        /// Number in the daemon.
+        pub id: u64,
+        /// The stream it reads.
+        pub stream: String,
+        /// Its query.
+        pub sql: String = listed().title("query"),
+        /// The handler that runs its query, where the context with the device has no time for that.
+        #[serde(default)]
+        pub handler: Option<String>,
+        /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
+        pub peer: String,
+        /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
+        pub overflow: String,
+        /// Records that its handler saw.
+        pub records_in: u64 = listed().title("seen"),
+        /// Records that left for it.
+        pub records_out: u64 = listed().title("sent"),
+        /// Records whose expressions failed (overflow, division by zero); they were dropped.
+        pub row_errors: u64,
+        /// Records dropped by its overflow policy.
+        pub dropped: u64,
+        /// Bytes queued or unacknowledged now; for an attached client, queued or not yet given back.
+        pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
+        /// The bound on that, in bytes; publishers' outstanding credit comes on top.
+        pub queue_bytes: u64 = listed().unit(Unit::Bytes),
+        /// The formats that it accepts, where it says so: their ids; `v3` for a version that the stream does not have yet.
+        #[serde(default)]
+        pub accept: Vec<String>,
+        /// With these: what happens to records that nothing converts, `hold` or `drop`.
+        #[serde(default)]
+        pub unreadable: String,
+        /// Records that wait for a conversion.
+        #[serde(default)]
+        pub held_records: u64,
+        /// Their size, in bytes.
+        #[serde(default)]
+        pub held_bytes: u64 = listed().unit(Unit::Bytes),
+    }
 }
 
 /// The schema of a [`crossdock_transport::FormatName`], which lives where no schemas are.
@@ -213,59 +240,78 @@ pub struct FieldInfo {
     pub nullable: bool,
 }
 
-/// One context: what its core did, by exit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ContextInfo {
-    /// Address it receives on.
-    pub address: String,
-    /// Sessions that stand.
-    pub sessions: u32,
-    /// The bound on sessions.
-    pub max_sessions: u32,
-    /// Turns of the loop.
-    pub turns: u64,
-    /// Turns in which something came in.
-    pub busy_turns: u64,
-    /// Times it slept until something came.
-    pub sleeps: u64,
-    /// Super-packets and packets in.
-    pub frames_in: u64,
-    /// Packets in.
-    pub packets_in: u64,
-    /// Packets out, sent for the first time.
-    pub packets_out: u64,
-    /// Packets sent again.
-    pub packets_resent: u64,
-    /// Records in.
-    pub records_in: u64,
-    /// Records out, over all subscriptions.
-    pub records_out: u64,
-    /// Batches that left as the bytes that they came in.
-    pub batches_whole: u64,
-    /// Packets and records dropped, by reason, in name order; only reasons that occurred.
-    pub dropped: Vec<(String, u64)>,
-    /// Buffers in use now.
-    pub buffers_in_use: u64,
-    /// The bound on buffers.
-    pub buffers: u64,
-    /// Memory of the buffers, in bytes (touched only where used).
-    pub buffer_bytes: u64,
-    /// Clients that are attached by shared memory.
-    pub clients: u32,
-    /// The bound on them.
-    pub max_clients: u32,
-    /// Mailboxes that are there.
-    pub mailboxes: u32,
-    /// The bound on them.
-    pub max_mailboxes: u32,
-    /// Clients that were detached, by reason, in name order; only reasons that occurred.
-    pub detached: Vec<(String, u64)>,
-    /// Subscriptions that were refused because the core has no time for their queries.
-    #[serde(default)]
-    pub subscriptions_refused: u64,
-    /// What the protection domains hold; the first is the core's own.
-    pub domains: Vec<DomainInfo>,
+reports! {
+    /// One context: what its core did, by exit.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ContextInfo {
+        /// Address it receives on.
+        pub address: String,
+        /// Sessions that stand.
+        pub sessions: u32 = gauge("crossdock_sessions").bound("max_sessions"),
+        /// The bound on sessions.
+        pub max_sessions: u32 = gauge("crossdock_sessions_bound"),
+        /// Turns of the loop.
+        pub turns: u64 = counter("crossdock_io_turns").title("turns of the loop"),
+        /// Turns in which something came in.
+        pub busy_turns: u64 = counter("crossdock_io_busy_turns"),
+        /// Times it slept until something came.
+        pub sleeps: u64 = counter("crossdock_io_sleeps"),
+        /// Super-packets and packets in.
+        pub frames_in: u64 = counter("crossdock_io_frames_in"),
+        /// Packets in.
+        pub packets_in: u64 = counter("crossdock_io_packets_in"),
+        /// Packets out, sent for the first time.
+        pub packets_out: u64 = counter("crossdock_io_packets_out"),
+        /// Packets sent again.
+        pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets sent again"),
+        /// Records in.
+        pub records_in: u64 = counter("crossdock_io_records_in"),
+        /// Records out, over all subscriptions.
+        pub records_out: u64 = counter("crossdock_io_records_out"),
+        /// Batches that left as the bytes that they came in.
+        pub batches_whole: u64 = counter("crossdock_io_batches_whole").title("batches passed whole"),
+        /// Packets and records dropped, by reason, in name order; only reasons that occurred.
+        pub dropped: Vec<(String, u64)> = counter("crossdock_io_dropped"),
+        /// Buffers in use now.
+        pub buffers_in_use: u64 = gauge("crossdock_io_buffers").bound("buffers"),
+        /// The bound on buffers.
+        pub buffers: u64 = gauge("crossdock_io_buffers_bound"),
+        /// Memory of the buffers, in bytes (touched only where used).
+        pub buffer_bytes: u64 = listed().unit(Unit::Bytes).title("memory of the buffers"),
+        /// Clients that are attached by shared memory.
+        pub clients: u32 = gauge("crossdock_clients").bound("max_clients").title("clients attached"),
+        /// The bound on them.
+        pub max_clients: u32 = gauge("crossdock_clients_bound"),
+        /// Mailboxes that are there.
+        pub mailboxes: u32 = gauge("crossdock_mailboxes").bound("max_mailboxes"),
+        /// The bound on them.
+        pub max_mailboxes: u32 = gauge("crossdock_mailboxes_bound"),
+        /// Clients that were detached, by reason, in name order; only reasons that occurred.
+        pub detached: Vec<(String, u64)> = counter("crossdock_clients_detached"),
+        /// Subscriptions that were refused because the core has no time for their queries.
+        #[serde(default)]
+        pub subscriptions_refused: u64 = counter("crossdock_io_subscriptions_refused"),
+        /// Time from the request for a subscription until it stood.
+        #[serde(default)]
+        pub subscribe_time: HistogramInfo = histogram("crossdock_subscription_request_to_effect").title("time to subscribe"),
+        /// Messages that attached clients put, those that have gone included.
+        #[serde(default)]
+        pub client_messages_in: u64 = counter("crossdock_client_messages_in"),
+        /// Messages that were delivered to attached clients, those that have gone included.
+        #[serde(default)]
+        pub client_messages_out: u64 = counter("crossdock_client_messages_out"),
+        /// Times that attached clients were left to wait for a buffer, those that have gone included.
+        #[serde(default)]
+        pub client_waits: u64 = counter("crossdock_client_waits"),
+        /// Bytes of buffers that attached clients hold now.
+        #[serde(default)]
+        pub client_bytes_held: u64 = gauge("crossdock_client_held").unit(Unit::Bytes).bound("client_quota_bytes"),
+        /// The bounds on them, over all clients.
+        #[serde(default)]
+        pub client_quota_bytes: u64 = gauge("crossdock_client_held_bound").unit(Unit::Bytes),
+        /// What the protection domains hold; the first is the core's own.
+        pub domains: Vec<DomainInfo>,
+    }
 }
 
 /// One protection domain: what is in use of its two segments.
@@ -286,82 +332,84 @@ pub struct DomainInfo {
     pub inbox_bytes: u64,
 }
 
-/// One client that is attached by shared memory: a row of `crossdock clients`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ClientInfo {
-    /// Its number in the daemon.
-    pub id: u32,
-    /// Its process, as the system numbers it.
-    pub pid: u32,
-    /// The process' name when it attached.
-    pub process: String,
-    /// Its user's id.
-    pub uid: u32,
-    /// Its group's id.
-    pub gid: u32,
-    /// Its protection domain: the clients with which it shares message buffers.
-    pub domain: String,
-    /// How long it has been attached, in s.
-    pub attached_s: u64,
-    /// Sides of mailboxes that it has open.
-    pub mailboxes: u32,
-    /// Streams that it publishes.
-    pub publishes: Vec<String>,
-    /// Its subscriptions.
-    pub subscriptions: u32,
-    /// Messages that it put.
-    pub messages_in: u64,
-    /// Messages that were delivered to it.
-    pub messages_out: u64,
-    /// Bytes of buffers that it holds now.
-    pub bytes_held: u64,
-    /// The bound on them.
-    pub quota_bytes: u64,
-    /// Buffers that it holds now.
-    pub buffers_held: u32,
-    /// Times that it was left to wait for a buffer.
-    pub waits: u64,
-    /// Times that it slept and was woken.
-    pub sleeps_woken: u64,
-    /// Whether the segments that it shares lie in huge pages.
-    pub huge_pages: bool,
+reports! {
+    /// One client that is attached by shared memory: a row of `crossdock clients`.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ClientInfo {
+        /// Its number in the daemon.
+        pub id: u32 = listed().title("client"),
+        /// Its process, as the system numbers it.
+        pub pid: u32,
+        /// The process' name when it attached.
+        pub process: String,
+        /// Its user's id.
+        pub uid: u32,
+        /// Its group's id.
+        pub gid: u32,
+        /// Its protection domain: the clients with which it shares message buffers.
+        pub domain: String,
+        /// How long it has been attached, in s.
+        pub attached_s: u64 = listed().unit(Unit::Seconds),
+        /// Sides of mailboxes that it has open.
+        pub mailboxes: u32,
+        /// Streams that it publishes.
+        pub publishes: Vec<String>,
+        /// Its subscriptions.
+        pub subscriptions: u32,
+        /// Messages that it put.
+        pub messages_in: u64 = listed().title("put"),
+        /// Messages that were delivered to it.
+        pub messages_out: u64 = listed().title("got"),
+        /// Bytes of buffers that it holds now.
+        pub bytes_held: u64 = listed().unit(Unit::Bytes).title("held"),
+        /// The bound on them.
+        pub quota_bytes: u64 = listed().unit(Unit::Bytes),
+        /// Buffers that it holds now.
+        pub buffers_held: u32,
+        /// Times that it was left to wait for a buffer.
+        pub waits: u64,
+        /// Times that it slept and was woken.
+        pub sleeps_woken: u64,
+        /// Whether the segments that it shares lie in huge pages.
+        pub huge_pages: bool,
+    }
 }
 
-/// One mailbox: a row of `crossdock mailboxes`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct MailboxInfo {
-    /// Its network-wide address: `node/name`.
-    pub address: String,
-    /// Its name on this node.
-    pub name: String,
-    /// How its operations travel: `rings` or `signal_queue`.
-    pub implementation: String,
-    /// Its creator: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
-    pub owner: String,
-    /// The task that takes each message in the context; readers do where it is absent.
-    pub upcall: Option<String>,
-    /// Writers that have it open.
-    pub writers: u32,
-    /// Readers that have it open.
-    pub readers: u32,
-    /// Messages that wait in it now.
-    pub depth: u32,
-    /// The bound on them, beyond which writers get no new buffers.
-    pub bound_messages: u32,
-    /// Bytes of the messages that wait in it now.
-    pub bytes: u64,
-    /// The bound on them.
-    pub bound_bytes: u64,
-    /// Messages put into it.
-    pub puts: u64,
-    /// Messages taken out of it.
-    pub gets: u64,
-    /// Times that a writer was left to wait because it was full.
-    pub waits: u64,
-    /// Messages dropped, by reason, in name order; only reasons that occurred.
-    pub dropped: Vec<(String, u64)>,
+reports! {
+    /// One mailbox: a row of `crossdock mailboxes`.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct MailboxInfo {
+        /// Its network-wide address: `node/name`.
+        pub address: String = label("mailbox").title("mailbox"),
+        /// Its name on this node.
+        pub name: String,
+        /// How its operations travel: `rings` or `signal_queue`.
+        pub implementation: String,
+        /// Its creator: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
+        pub owner: String,
+        /// The task that takes each message in the context; readers do where it is absent.
+        pub upcall: Option<String>,
+        /// Writers that have it open.
+        pub writers: u32 = gauge("crossdock_mailbox_writers"),
+        /// Readers that have it open.
+        pub readers: u32 = gauge("crossdock_mailbox_readers"),
+        /// Messages that wait in it now.
+        pub depth: u32 = gauge("crossdock_mailbox_depth_messages").bound("bound_messages").title("messages"),
+        /// The bound on them, beyond which writers get no new buffers.
+        pub bound_messages: u32 = gauge("crossdock_mailbox_depth_messages_bound"),
+        /// Bytes of the messages that wait in it now.
+        pub bytes: u64 = gauge("crossdock_mailbox_depth").unit(Unit::Bytes).bound("bound_bytes"),
+        /// The bound on them.
+        pub bound_bytes: u64 = gauge("crossdock_mailbox_depth_bound").unit(Unit::Bytes),
+        /// Messages put into it.
+        pub puts: u64 = counter("crossdock_mailbox_puts"),
+        /// Messages taken out of it.
+        pub gets: u64 = counter("crossdock_mailbox_gets"),
+        /// Times that a writer was left to wait because it was full.
+        pub waits: u64 = counter("crossdock_mailbox_waits"),
+        /// Messages dropped, by reason, in name order; only reasons that occurred.
+        pub dropped: Vec<(String, u64)> = counter("crossdock_mailbox_dropped"),
+    }
 }
 
 /// What `crossdock explain` shows.
@@ -397,4 +445,47 @@ pub struct ExplainInfo {
     /// With accepted formats: how each format of the stream would come to one of them.
     #[serde(default)]
     pub paths: Vec<PathInfo>,
+}
+
+/// Observations of a time, by how long it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HistogramInfo {
+    /// The ranges, shortest times first.
+    pub buckets: Vec<BucketInfo>,
+    /// Observations of longer times than the last range has.
+    pub above: u64,
+    /// The sum of all times, in ns.
+    pub sum_ns: u64,
+}
+
+/// One range of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BucketInfo {
+    /// Its longest time, in ns.
+    pub up_to_ns: u64,
+    /// Observations in it, without those of shorter ranges.
+    pub count: u64,
+}
+
+impl HistogramInfo {
+    /// How many observations there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.count).sum::<u64>() + self.above
+    }
+
+    /// The time that this part (0 to 1) of the observations do not exceed, in ns, to a range's end; none where there are no
+    /// observations, or it is longer than the last range.
+    #[must_use]
+    pub fn quantile_ns(&self, part: f64) -> Option<u64> {
+        let wanted = (self.count() as f64 * part).ceil() as u64;
+        let mut below = 0;
+        let bucket = self.buckets.iter().find(|bucket| {
+            below += bucket.count;
+            below >= wanted
+        });
+        bucket.filter(|_| wanted > 0).map(|bucket| bucket.up_to_ns)
+    }
 }

@@ -1,7 +1,12 @@
 //! Reports of the platform: handlers, contexts, changes, events, and the history of the last minutes.
 
+use super::HistogramInfo;
+use super::field::{Unit, counter, gauge, histogram, info, label, listed, reports};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// The metric that says where a handler runs, and how it is.
+const HANDLER_INFO: &str = "crossdock_handler_info";
 
 /// A load, or room for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,79 +20,92 @@ pub struct LoadInfo {
     pub bytes_per_s: u64,
 }
 
-/// One deployed handler: a row of `crossdock handlers`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HandlerInfo {
-    /// Its name.
-    pub name: String,
-    /// Which version of it this is, counted from 1.
-    pub version: u32,
-    /// What it is made from: its SQL, or `native NAME`.
-    pub program: String,
-    /// Its parameters' values.
-    pub parameters: BTreeMap<String, String>,
-    /// The streams that it reads.
-    pub reads: Vec<String>,
-    /// The derived stream that it makes.
-    pub makes: String,
-    /// `running`; `waiting`, for a stream or its format; `failed`, stopped since it panicked, did not return or went
-    /// over its budget.
-    pub status: String,
-    /// Why it is in this status, where there is something to say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// The context where it runs; none while it waits for its first format.
-    pub context: Option<String>,
-    /// Whether its specification names the context.
-    pub is_fixed: bool,
-    /// `communication` or `computation`: what measuring it showed it to be centred on; empty before.
-    pub class: String,
-    /// What state it keeps between batches, if any: a name and version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
-    /// Its entry for each format that it reads.
-    pub inputs: Vec<HandlerInputInfo>,
-    /// Its estimated load at the stream's peak rate, without a margin: what it was admitted with.
-    pub predicted: LoadInfo,
-    /// Its reservation, if any: its own, or that of the paths that it lies on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserved: Option<LoadInfo>,
-    /// Its load in the last second.
-    pub measured: LoadInfo,
-    /// Records that came in.
-    pub records_in: u64,
-    /// Records that it made.
-    pub records_out: u64,
-    /// Payload bytes that came in.
-    pub bytes_in: u64,
-    /// Payload bytes that it made.
-    pub bytes_out: u64,
-    /// Records dropped since an expression failed.
-    pub row_errors: u64,
-    /// Records dropped, by reason, in name order; only reasons that occurred.
-    pub dropped: Vec<(String, u64)>,
-    /// Records a second that came in, in the last second.
-    pub rate_msgs_per_s: u64,
-    /// Processor time for a record, in ns: the mean of those measured in the last second.
-    pub ns_per_record: f64,
-    /// Time for a record that 99 of 100 stay below, in ns, since it was deployed.
-    pub p99_ns_per_record: u64,
-    /// Batches that took more processor time than its budget.
-    pub overruns: u64,
-    /// Times that it panicked or did not return.
-    pub faults: u64,
-    /// Batches that wait for it now.
-    pub queued: u64,
-    /// The bound on them.
-    pub queue_bound: u64,
-    /// One record in `sampled` is let through now, since batches wait too long for its core; 1: all.
-    pub sampled: u32,
-    /// Values that some of its parameters have now in the place of their own, since its core is overloaded.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub degraded: BTreeMap<String, String>,
-    /// Times that it was replaced, re-parameterised or moved.
-    pub changes: u64,
+reports! {
+    /// One deployed handler: a row of `crossdock handlers`.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct HandlerInfo {
+        /// Its name.
+        pub name: String = label("handler").title("handler"),
+        /// Which version of it this is, counted from 1.
+        pub version: u32 = info(HANDLER_INFO),
+        /// What it is made from: its SQL, or `native NAME`.
+        pub program: String,
+        /// Its parameters' values.
+        pub parameters: BTreeMap<String, String>,
+        /// The streams that it reads.
+        pub reads: Vec<String>,
+        /// The derived stream that it makes.
+        pub makes: String = info(HANDLER_INFO),
+        /// `running`; `waiting`, for a stream or its format; `failed`, stopped since it panicked, did not return or went
+        /// over its budget.
+        pub status: String = info(HANDLER_INFO),
+        /// Why it is in this status, where there is something to say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub why: Option<String> = listed().title("reason"),
+        /// The context where it runs; none while it waits for its first format.
+        pub context: Option<String> = info(HANDLER_INFO).title("place"),
+        /// Whether its specification names the context.
+        pub is_fixed: bool = listed().title("placed by its specification"),
+        /// `communication` or `computation`: what measuring it showed it to be centred on; empty before.
+        pub class: String = info(HANDLER_INFO).title("centred on"),
+        /// What state it keeps between batches, if any: a name and version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub state: Option<String>,
+        /// Its entry for each format that it reads.
+        pub inputs: Vec<HandlerInputInfo>,
+        /// Its estimated load at the stream's peak rate, without a margin: what it was admitted with.
+        pub predicted: LoadInfo = gauge("crossdock_handler_predicted_load").unit(Unit::NsPerS).title("needs"),
+        /// Its reservation, if any: its own, or that of the paths that it lies on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reserved: Option<LoadInfo>,
+        /// Its load in the last second.
+        pub measured: LoadInfo = gauge("crossdock_handler_load").unit(Unit::NsPerS).title("takes"),
+        /// The time that it gets at the most, in ns a second, since it went over its budget; absent where it gets what it needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub limit_ns_per_s: Option<u64> = gauge("crossdock_handler_limit").unit(Unit::NsPerS).title("limited to"),
+        /// Records that came in.
+        pub records_in: u64 = counter("crossdock_handler_records_in"),
+        /// Records that it made.
+        pub records_out: u64 = counter("crossdock_handler_records_out"),
+        /// Payload bytes that came in.
+        pub bytes_in: u64 = counter("crossdock_handler_in").unit(Unit::Bytes),
+        /// Payload bytes that it made.
+        pub bytes_out: u64 = counter("crossdock_handler_out").unit(Unit::Bytes),
+        /// Batches that came in.
+        #[serde(default)]
+        pub batches_in: u64 = counter("crossdock_handler_batches_in"),
+        /// Processor time that it took, in ns: measured, and estimated for batches that were not.
+        #[serde(default)]
+        pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time taken"),
+        /// Records dropped since an expression failed.
+        pub row_errors: u64 = counter("crossdock_handler_row_errors"),
+        /// Records dropped, by reason, in name order; only reasons that occurred.
+        pub dropped: Vec<(String, u64)> = counter("crossdock_handler_dropped").title("dropped"),
+        /// Records a second that came in, in the last second.
+        pub rate_msgs_per_s: u64 = listed().title("records/s"),
+        /// Processor time for a record, in ns: the mean of those measured in the last second.
+        pub ns_per_record: f64 = gauge("crossdock_handler_record_time").unit(Unit::Ns).title("time per record"),
+        /// Time for a record that 99 of 100 stay below, in ns, since it was deployed.
+        pub p99_ns_per_record: u64 = gauge("crossdock_handler_record_time_p99").unit(Unit::Ns).title("99 % of records below"),
+        /// Batches that took more processor time than its budget.
+        pub overruns: u64 = counter("crossdock_handler_overruns").title("over its budget"),
+        /// Times that it panicked or did not return.
+        pub faults: u64 = counter("crossdock_handler_faults"),
+        /// Batches that wait for it now.
+        pub queued: u64 = gauge("crossdock_handler_queued_batches").bound("queue_bound"),
+        /// The bound on them.
+        pub queue_bound: u64 = gauge("crossdock_handler_queued_batches_bound"),
+        /// One record in `sampled` is let through now, since batches wait too long for its core; 1: all.
+        pub sampled: u32 = gauge("crossdock_handler_one_record_in").title("one record in"),
+        /// Batches of which its context left records out, since batches had waited too long there.
+        #[serde(default)]
+        pub batches_shed: u64 = counter("crossdock_handler_batches_shed"),
+        /// Values that some of its parameters have now in the place of their own, since its core is overloaded.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub degraded: BTreeMap<String, String> = gauge("crossdock_handler_degraded").title("degraded to"),
+        /// Times that it was replaced, re-parameterised or moved.
+        pub changes: u64 = counter("crossdock_handler_changes"),
+    }
 }
 
 /// A handler's entry for one format.
@@ -108,59 +126,91 @@ pub struct HandlerInputInfo {
     pub sample_records: u64,
 }
 
-/// One execution context; the first has the device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HandlerContextInfo {
-    /// Its name: `c-core-1`, `g-core-0`.
-    pub name: String,
-    /// `c-core` or `g-core`.
-    pub kind: String,
-    /// The CPU that it is pinned to, if it is.
-    pub cpu: Option<usize>,
-    /// Names of contexts with which it shares a thread, itself included.
-    pub shares: Vec<String>,
-    /// Handlers there.
-    pub handlers: Vec<String>,
-    /// Share of the last second in which it worked, by processor time, 0 to 1.
-    pub busy_share: f64,
-    /// Time that it has, in ns a second.
-    pub capacity_ns_per_s: u64,
-    /// Time that is left for further handlers, in ns a second.
-    pub headroom_ns_per_s: u64,
-    /// Buffers that are left for further handlers.
-    pub headroom_buffers: u64,
-    /// What it may carry, in bytes a second, if that is bounded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity_bytes_per_s: Option<u64>,
-    /// What is left of that for further handlers, in bytes a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub headroom_bytes_per_s: Option<u64>,
-    /// Batches that wait in its input queues.
-    pub queued: u64,
-    /// The bound on them.
-    pub queue_bound: u64,
-    /// Buffers of its pool in use.
-    pub buffers_in_use: u64,
-    /// The bound on them.
-    pub buffers: u64,
-    /// Records that its handlers took, in the last second.
-    pub rate_msgs_per_s: u64,
-    /// Payload bytes that came in, in the last second.
-    pub bytes_in_per_s: u64,
-    /// Payload bytes that left, in the last second.
-    pub bytes_out_per_s: u64,
-    /// Bytes that its device received and sent, in the last second.
-    pub network_bytes_per_s: u64,
-    /// Turns of its loop.
-    pub turns: u64,
-    /// Times that it slept until something came.
-    pub sleeps: u64,
-    /// Times that it was replaced since a handler did not return.
-    pub replaced: u64,
-    /// Why it does not answer, if it does not: nothing that needs it is changed meanwhile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<String>,
+reports! {
+    /// One execution context; the first has the device.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct HandlerContextInfo {
+        /// Its name: `c-core-1`, `g-core-0`.
+        pub name: String = label("context").title("context"),
+        /// `c-core` or `g-core`.
+        pub kind: String = label("kind"),
+        /// The CPU that it is pinned to, if it is.
+        pub cpu: Option<usize>,
+        /// Names of contexts with which it shares a thread, itself included.
+        pub shares: Vec<String>,
+        /// Handlers there.
+        pub handlers: Vec<String> = gauge("crossdock_context_handlers"),
+        /// Share of the last second in which it worked, by processor time, 0 to 1.
+        pub busy_share: f64 = gauge("crossdock_context_busy").unit(Unit::Share).title("busy"),
+        /// Time that it has, in ns a second.
+        pub capacity_ns_per_s: u64 = gauge("crossdock_context_capacity").unit(Unit::NsPerS),
+        /// Time that is left for further handlers, in ns a second.
+        pub headroom_ns_per_s: u64 = gauge("crossdock_context_headroom").unit(Unit::NsPerS).title("headroom"),
+        /// Buffers that are left for further handlers.
+        pub headroom_buffers: u64,
+        /// What it may carry, in bytes a second, if that is bounded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub capacity_bytes_per_s: Option<u64> = gauge("crossdock_context_bandwidth_capacity").unit(Unit::BytesPerS),
+        /// What is left of that for further handlers, in bytes a second.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub headroom_bytes_per_s: Option<u64> = gauge("crossdock_context_bandwidth_headroom").unit(Unit::BytesPerS).bound("capacity_bytes_per_s").title("bandwidth left"),
+        /// Batches that wait in its input queues.
+        pub queued: u64 = gauge("crossdock_context_queued_batches").bound("queue_bound"),
+        /// The bound on them.
+        pub queue_bound: u64 = gauge("crossdock_context_queued_batches_bound"),
+        /// Buffers of its pool in use.
+        pub buffers_in_use: u64 = gauge("crossdock_context_buffers").bound("buffers"),
+        /// The bound on them.
+        pub buffers: u64 = gauge("crossdock_context_buffers_bound"),
+        /// Records that its handlers took, in the last second.
+        pub rate_msgs_per_s: u64 = listed().title("records/s"),
+        /// Payload bytes that came in, in the last second.
+        pub bytes_in_per_s: u64 = listed().unit(Unit::BytesPerS),
+        /// Payload bytes that left, in the last second.
+        pub bytes_out_per_s: u64 = listed().unit(Unit::BytesPerS),
+        /// Bytes that its device received and sent, in the last second.
+        pub network_bytes_per_s: u64 = listed().unit(Unit::BytesPerS),
+        /// Processor time in which it worked, in ns.
+        #[serde(default)]
+        pub busy_ns: u64 = counter("crossdock_context_busy").unit(Unit::Ns).title("time busy"),
+        /// The part of it that went into handlers, in ns.
+        #[serde(default)]
+        pub handler_ns: u64 = counter("crossdock_context_handler").unit(Unit::Ns).title("time in handlers"),
+        /// Batches that its handlers took.
+        #[serde(default)]
+        pub batches_in: u64 = counter("crossdock_context_batches_in"),
+        /// Batches that had waited too long for it although they could be processed.
+        #[serde(default)]
+        pub batches_late: u64 = counter("crossdock_context_batches_late"),
+        /// Records that its handlers took.
+        #[serde(default)]
+        pub records_in: u64 = counter("crossdock_context_records_in"),
+        /// Payload bytes that its handlers took.
+        #[serde(default)]
+        pub bytes_in: u64 = counter("crossdock_context_in").unit(Unit::Bytes),
+        /// Payload bytes that its handlers made.
+        #[serde(default)]
+        pub bytes_out: u64 = counter("crossdock_context_out").unit(Unit::Bytes),
+        /// Bytes that its device received and sent.
+        #[serde(default)]
+        pub network_bytes: u64 = counter("crossdock_context_network").unit(Unit::Bytes),
+        /// Time from the arrival of a batch at the context, or in the queue of a later handler there, until the handler was done
+        /// with it, or until the end of the turn in which the context with the device gave it to subscriptions.
+        #[serde(default)]
+        pub batch_latency: HistogramInfo = histogram("crossdock_context_batch_latency"),
+        /// Time that a batch waited in a queue before its handler ran.
+        #[serde(default)]
+        pub batch_wait: HistogramInfo = histogram("crossdock_context_batch_wait"),
+        /// Turns of its loop.
+        pub turns: u64 = counter("crossdock_context_turns"),
+        /// Times that it slept until something came.
+        pub sleeps: u64 = counter("crossdock_context_sleeps"),
+        /// Times that it was replaced since a handler did not return.
+        pub replaced: u64 = counter("crossdock_context_replaced"),
+        /// Why it does not answer, if it does not: nothing that needs it is changed meanwhile.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub lost: Option<String>,
+    }
 }
 
 /// The figures of a context or handler for one second.
@@ -197,6 +247,19 @@ pub struct HistoryInfo {
     pub kind: String,
     /// One entry a second.
     pub moments: Vec<MomentInfo>,
+}
+
+reports! {
+    /// What changed on the platform since the daemon's start.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ControlInfo {
+        /// When the daemon started, in ms since 1970.
+        pub started_at_ms: u64 = gauge("process_start_time").unit(Unit::AtMs).title("started at"),
+        /// Time from the request for a change until every context had taken it.
+        pub change_time: HistogramInfo = histogram("crossdock_change_request_to_effect").title("time of changes"),
+        /// Events, by their kind: what was deployed, moved, refused and so on.
+        pub events: Vec<(String, u64)> = counter("crossdock_events").by("kind"),
+    }
 }
 
 /// One change of a plan.

@@ -1,7 +1,7 @@
 //! Events of the platform, for people and for `events --follow`.
 
 use crate::info::EventInfo;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,6 +17,8 @@ pub(crate) struct Events(Arc<Mutex<Log>>);
 struct Log {
     kept: VecDeque<EventInfo>,
     last: u64,
+    /// How many there were, by kind.
+    counts: BTreeMap<String, u64>,
     /// Also receives every event, if it is set.
     sink: Option<Sink>,
 }
@@ -37,18 +39,24 @@ pub(crate) struct About<'a> {
     pub(crate) context: Option<&'a str>,
 }
 
+/// The world's clock, in ms since 1970.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
 impl Events {
     /// Notes that something happened now.
     pub(crate) fn note(&self, kind: &str, about: About<'_>, text: impl Into<String>) {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.last += 1;
         let number = log.last;
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let at_ms = now_ms();
         let owned = |name: Option<&str>| name.map(str::to_owned);
         let (kind, handler, context) = (kind.to_owned(), owned(about.handler), owned(about.context));
         if log.kept.len() == MAX_EVENTS {
             log.kept.pop_front();
         }
+        *log.counts.entry(kind.clone()).or_default() += 1;
         let event = EventInfo { number, at_ms, kind, handler, context, text: text.into() };
         if let Some(sink) = &mut log.sink {
             sink(&event);
@@ -61,6 +69,12 @@ impl Events {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.kept.iter().for_each(&mut sink);
         log.sink = Some(sink);
+    }
+
+    /// How many there were since the start, by kind.
+    pub(crate) fn counts(&self) -> Vec<(String, u64)> {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.counts.iter().map(|(kind, number)| (kind.clone(), *number)).collect()
     }
 
     /// The number of the latest.

@@ -1,7 +1,7 @@
 //! The rest of the daemon's handle to the managers: change requests, reports and events.
 
 use crate::handle::Stopped;
-use crate::info::{AppliedInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
+use crate::info::{AppliedInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
 use crate::managers::queries::Query;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
@@ -136,6 +136,12 @@ impl ManagerHandle {
     /// [`Stopped`].
     pub fn contexts(&self) -> Result<Vec<HandlerContextInfo>, Stopped> {
         self.views.contexts()
+    }
+
+    /// What changed on the platform since the daemon's start.
+    #[must_use]
+    pub fn control(&self) -> ControlInfo {
+        self.views.control()
     }
 
     /// Passes the platform's events to `sink` as well, first those that are kept. `sink` runs on the managers' thread,

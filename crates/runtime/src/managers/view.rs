@@ -2,10 +2,10 @@
 //! publish a snapshot whenever handlers or contexts have changed, before the request that changed them is answered.
 //! Gauges are read at the time of the report.
 
-use crate::graph::gauges::{ContextGauges, NodeGauges};
+use crate::graph::gauges::{ContextGauges, Histogram, NodeGauges};
 use crate::handle::Stopped;
-use crate::info::{HandlerContextInfo, HandlerInfo, HistoryInfo};
-use crate::managers::events::Events;
+use crate::info::{ControlInfo, HandlerContextInfo, HandlerInfo, HistoryInfo};
+use crate::managers::events::{Events, now_ms};
 use crate::managers::monitor::Monitor;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::tell::{read_context, read_handler};
@@ -35,12 +35,16 @@ pub(crate) struct Views {
     latest: Arc<(Mutex<State>, Condvar)>,
     pub(crate) monitor: Monitor,
     pub(crate) events: Events,
+    /// Time from the request for a change until it was made; the managers write it.
+    pub(crate) change_time: Arc<Histogram>,
+    /// When the daemon started, in ms since 1970.
+    started_at_ms: u64,
 }
 
 impl Views {
     /// Keeps a history of `history` seconds.
     pub(crate) fn new(history: usize) -> Views {
-        Views { monitor: Monitor::new(history), ..Views::default() }
+        Views { monitor: Monitor::new(history), started_at_ms: now_ms(), ..Views::default() }
     }
 
     /// Publishes a snapshot; `None`: the managers have stopped.
@@ -92,6 +96,15 @@ impl Views {
             info
         };
         Ok(self.latest()?.contexts.iter().enumerate().map(read).collect())
+    }
+
+    /// What changed since the start.
+    pub(crate) fn control(&self) -> ControlInfo {
+        ControlInfo {
+            started_at_ms: self.started_at_ms,
+            change_time: self.change_time.info(),
+            events: self.events.counts(),
+        }
     }
 
     /// The last minutes of all.

@@ -366,6 +366,7 @@ impl Carrier for Attached {
         if let Some(Close { again, reason }) = close {
             Farewell { again, reason }.say(self.socket.as_fd());
         }
+        wire.host.client_info(self.client).iter().for_each(|client| wire.counters.gone.add(client));
         wire.host.detach(self.client);
         let late = std::mem::take(&mut self.late);
         self.late_bytes = 0;

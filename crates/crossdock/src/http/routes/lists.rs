@@ -64,7 +64,8 @@ pub(super) async fn subscriptions(State(context): State<ContextHandle>) -> Respo
 )]
 pub(super) async fn contexts(State(context): State<ContextHandle>) -> Response {
     let contexts = |context: &ContextHandle| {
-        Ok(Contexts { contexts: vec![context.context()?], platform: context.manager().contexts()? })
+        let manager = context.manager();
+        Ok(Contexts { contexts: vec![context.context()?], platform: manager.contexts()?, control: manager.control() })
     };
     answer(ask(context, contexts).await)
 }

@@ -15,7 +15,7 @@ use crossdock_runtime::{ContextHandle, Stopped};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use tokio::task::JoinError;
+use tokio::task::JoinHandle;
 use utoipa::Modify;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::PathItem;
@@ -167,7 +167,7 @@ where
     T: Send + 'static,
     F: FnOnce(&ContextHandle) -> Result<T, Stopped> + Send + 'static,
 {
-    answered(tokio::task::spawn_blocking(move || question(&context)).await)
+    answered(tokio::task::spawn_blocking(move || question(&context))).await
 }
 
 /// The same of a question whose answer may take long, such as a change: it waits for its turn without a thread.
@@ -182,11 +182,11 @@ where
         let _turn = turn;
         question(&context)
     };
-    answered(tokio::task::spawn_blocking(question).await)
+    answered(tokio::task::spawn_blocking(question)).await
 }
 
-fn answered<T>(answer: Result<Result<T, Stopped>, JoinError>) -> Result<T, Response> {
-    match answer {
+async fn answered<T>(question: JoinHandle<Result<T, Stopped>>) -> Result<T, Response> {
+    match question.await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(stopped)) => {
             Err(error(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string(), "the daemon is ending; start it again"))
@@ -292,7 +292,7 @@ mod tests {
             let changes: Vec<_> = (0..2 * MOST_WAITING).map(|_| change(Arc::clone(&waits))).collect();
             // They have their turn before this one.
             tokio::task::yield_now().await;
-            let list = ask(context.clone(), |context| context.streams());
+            let list = ask(context.clone(), ContextHandle::streams);
             assert!(tokio::time::timeout(PATIENCE, list).await.is_ok_and(|list| list.is_ok()));
             assert!(changes.iter().all(|change| !change.is_finished()));
             drop(let_go);

@@ -143,7 +143,9 @@ impl Managers {
                 return Err(report);
             }
         }
-        let took_us = since.elapsed().as_micros() as u64;
+        let took = since.elapsed();
+        self.views.change_time.note(took.as_nanos() as u64, 1);
+        let took_us = took.as_micros() as u64;
         Ok(AppliedInfo { plan: report, took_us })
     }
 
@@ -366,10 +368,7 @@ impl Managers {
         let inputs: Vec<&KnownStream> = inputs.iter().collect();
         let there = self.handlers.get(&spec.name);
         let is_same = there.is_some_and(|there| is_same(there, spec, &inputs));
-        let values = match there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)) {
-            Some(values) => Some(values?),
-            None => None,
-        };
+        let values = there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)).transpose()?;
         let compiled = match is_same || values.is_some() {
             true => None,
             false => Some(self.workshop.compile(spec, &inputs)?),

@@ -1,106 +1,13 @@
-//! `[platform]` and `[[handler]]`: the further contexts, and what runs there from the start.
+//! `[[handler]]`: what runs from the start.
 
 use std::collections::BTreeMap;
 
-use crossdock_runtime::{ContextKind, ContextSpec, HandlerSpec, OnFault, OverBudget, PlatformConfig, WhenFull};
+use crossdock_runtime::settings::{name, perhaps_within};
+use crossdock_runtime::{HandlerSpec, OnFault, OverBudget, WhenFull};
 use serde::Deserialize;
 
-use super::values::{in_words, name, none_or_cpu, none_or_mbit, none_or_nice, perhaps_within, scalars, within};
+use super::values::{in_words, scalars};
 use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve, parse_stuck_after};
-
-/// `[platform]`: the settings of [`PlatformConfig`], under the same names.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct PlatformSection {
-    #[serde(deserialize_with = "within::<_, u32, 0, 90>")]
-    margin_percent: u32,
-    #[serde(deserialize_with = "within::<_, u32, 10, 1_000_000>")]
-    slice_us: u32,
-    #[serde(deserialize_with = "within::<_, u32, 2, 65_536>")]
-    queue_batches: u32,
-    #[serde(deserialize_with = "within::<_, u32, 10, 86_400_000>")]
-    stuck_after_ms: u32,
-    #[serde(deserialize_with = "within::<_, u32, 10, 10_000_000>")]
-    shed_after_us: u32,
-    #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
-    history_s: u32,
-    #[serde(deserialize_with = "none_or_mbit")]
-    bandwidth_mbit_per_s: Option<u32>,
-    admit_subscriptions: bool,
-    context: Vec<PlatformContext>,
-}
-
-/// `[[platform.context]]`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PlatformContext {
-    kind: ContextKind,
-    #[serde(default, deserialize_with = "perhaps_name")]
-    name: Option<String>,
-    #[serde(default, deserialize_with = "none_or_cpu")]
-    cpu: Option<usize>,
-    #[serde(default, deserialize_with = "none_or_mbit")]
-    bandwidth_mbit_per_s: Option<u32>,
-    #[serde(default, deserialize_with = "none_or_nice")]
-    nice: Option<i32>,
-}
-
-fn perhaps_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    name(deserializer).map(Some)
-}
-
-impl Default for PlatformSection {
-    fn default() -> PlatformSection {
-        let defaults = PlatformConfig::default();
-        let own = |context: ContextSpec| PlatformContext {
-            kind: context.kind,
-            name: context.name,
-            cpu: context.cpu,
-            bandwidth_mbit_per_s: context.bandwidth_mbit_per_s,
-            nice: context.nice,
-        };
-        PlatformSection {
-            margin_percent: defaults.margin_percent,
-            slice_us: defaults.slice_us,
-            queue_batches: defaults.queue_batches,
-            stuck_after_ms: defaults.stuck_after_ms,
-            shed_after_us: defaults.shed_after_us,
-            history_s: defaults.history_s,
-            bandwidth_mbit_per_s: defaults.bandwidth_mbit_per_s,
-            admit_subscriptions: defaults.admit_subscriptions,
-            context: defaults.contexts.into_iter().map(own).collect(),
-        }
-    }
-}
-
-impl PlatformSection {
-    /// The settings.
-    pub(super) fn settings(&self) -> PlatformConfig {
-        let spec = |context: &PlatformContext| ContextSpec {
-            name: context.name.clone(),
-            kind: context.kind,
-            cpu: context.cpu,
-            bandwidth_mbit_per_s: context.bandwidth_mbit_per_s,
-            nice: context.nice,
-        };
-        PlatformConfig {
-            contexts: self.context.iter().map(spec).collect(),
-            margin_percent: self.margin_percent,
-            slice_us: self.slice_us,
-            queue_batches: self.queue_batches,
-            stuck_after_ms: self.stuck_after_ms,
-            shed_after_us: self.shed_after_us,
-            history_s: self.history_s,
-            bandwidth_mbit_per_s: self.bandwidth_mbit_per_s,
-            admit_subscriptions: self.admit_subscriptions,
-        }
-    }
-
-    /// What does not go together, each key being right for itself.
-    pub(super) fn contradiction(&self) -> Option<String> {
-        self.settings().names().err().map(|why| format!("[[platform.context]]: {why}"))
-    }
-}
 
 /// `[[handler]]`: a [`HandlerSpec`], its quantities as people write them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
