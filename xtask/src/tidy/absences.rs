@@ -93,7 +93,7 @@ fn awaits(path: &str, code: &[Token]) -> Vec<Finding> {
 }
 
 /// The files of modules that are declared `#[cfg(test)] mod name;`.
-fn test_files(sources: &[Source]) -> BTreeSet<String> {
+pub(super) fn test_files(sources: &[Source]) -> BTreeSet<String> {
     let mut folders = Vec::new();
     for source in sources {
         let (_, modules) = tokens::without_tests(&source.tokens);

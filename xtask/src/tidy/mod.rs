@@ -2,6 +2,7 @@
 
 mod absences;
 mod allowed;
+mod cycles;
 mod dependencies;
 mod lengths;
 mod links;
@@ -46,11 +47,12 @@ impl fmt::Display for Finding {
 type Check = fn(&Tree) -> Result<Vec<Finding>, String>;
 
 /// The rules that need no compiler, in the order in which they are reported.
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 8] = [
     ("tidy: dependency table", rooms::check),
     ("tidy: reasons for dependencies", dependencies::check),
     ("tidy: absences", absences::check),
     ("tidy: unsafe", unsafety::check),
+    ("tidy: import cycles", cycles::check),
     ("tidy: words", words::check),
     ("tidy: lengths", lengths::check),
     ("tidy: Markdown links", links::check),

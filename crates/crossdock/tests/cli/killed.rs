@@ -26,9 +26,9 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     let publish = |is_over: &AtomicBool| {
         let mut row = RecordBuilder::new(&format);
         while !is_over.load(Ordering::Acquire) {
-            let connected =
-                Publisher::builder(&address).transport(Transport::Udp).stream("A").format(&format).connect();
-            let Ok(mut publisher) = connected else { continue };
+            // One that comes back by itself would wait for the next daemon.
+            let publisher = Publisher::builder(&address).transport(Transport::Udp).reconnect(false);
+            let Ok(mut publisher) = publisher.stream("A").format(&format).connect() else { continue };
             // Until the daemon is gone.
             let mut round = || -> Result<(), Error> {
                 for number in 0..500 {

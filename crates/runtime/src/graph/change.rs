@@ -60,12 +60,20 @@ impl Part {
         self.awaited_nodes.is_empty() && self.awaited_ports.is_empty()
     }
 
-    /// Reads through a piece of it, so that this core has that at hand when it takes effect; whether there is one.
+    /// Reads through a piece of it, and writes as it is what will be written, so that this core has both at hand when it
+    /// takes effect; whether there is one.
     fn warm(&mut self, piece: usize) -> bool {
-        if let Some(port) = self.ports.get(piece) {
-            black_box((port.stream, port.is_delivered, port.readers.len(), port.ended_feeds.len()));
-            black_box((port.readers.first().copied(), port.marked_readers.first().copied()));
-            black_box((port.marked_edges.first().copied(), port.marked_feeds.first().copied()));
+        let Some(piece) = piece.checked_sub(1) else {
+            self.awaited_nodes.push(NodeId(0));
+            self.awaited_ports.push(0);
+            self.done.push(Then::End);
+            self.awaited_nodes.clear();
+            self.awaited_ports.clear();
+            self.done.clear();
+            return true;
+        };
+        if let Some(port) = self.ports.get_mut(piece) {
+            port.warm();
             return true;
         }
         let new = self.nodes.iter_mut().flat_map(|node| &mut node.instances);

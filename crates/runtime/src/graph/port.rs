@@ -2,6 +2,7 @@
 
 use crate::graph::edge::{Item, Overflow, Receiver, Sender};
 use crate::graph::{ContextIndex, NodeId};
+use std::hint::black_box;
 
 /// The end of an edge by which batches come from another context.
 #[derive(Debug)]
@@ -86,6 +87,16 @@ pub(crate) struct PortChange {
 }
 
 impl PortChange {
+    /// Reads through it, and writes as it is what will be written, so that this core has both at hand.
+    pub(crate) fn warm(&mut self) {
+        self.change = black_box(self.change);
+        self.is_delivered = black_box(self.is_delivered);
+        self.readers.iter_mut().for_each(|reader| *reader = black_box(*reader));
+        black_box((self.stream, self.after, self.marked_readers.first().copied(), self.edges.len(), self.feeds.len()));
+        black_box((self.marked_edges.first().copied(), self.ended_edges.first().copied(), self.overflows.len()));
+        black_box((self.marked_feeds.first().copied(), self.ended_feeds.first().copied()));
+    }
+
     /// Whether all feeds have brought their markers.
     pub(crate) fn is_due(&self, port: &Port) -> bool {
         let has_come =
