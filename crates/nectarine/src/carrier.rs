@@ -33,8 +33,7 @@ pub(crate) trait Carrier: Send {
     /// An empty packet to fill with records; `None` while there is no memory for one.
     fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>>;
 
-    /// Sends a unit: data behind all data that was sent before, control as soon as what it follows was sent. Nothing overtakes
-    /// control.
+    /// Sends a unit: data behind all that was sent before, control before the data that waits and need not precede it.
     ///
     /// # Errors
     /// The unit, when there is no memory for it now.

@@ -20,7 +20,7 @@ use crossdock_mailbox::client::Attachment;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{
-    ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, SuperPacket,
+    ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, SuperPacket, TrafficClass,
 };
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -70,11 +70,10 @@ enum Waiting {
 }
 
 impl Waiting {
-    /// The origin of data; control has none.
-    fn origin(&self) -> Option<Origin> {
+    fn class(&self) -> TrafficClass {
         match self {
-            Waiting::Unit(unit) => unit.origin(),
-            Waiting::Unsent(unsent) => Some(Origin::Stream(unsent.stream)),
+            Waiting::Unit(unit) => unit.class(),
+            Waiting::Unsent(unsent) => TrafficClass::Data(Origin::Stream(unsent.stream)),
         }
     }
 
@@ -298,10 +297,10 @@ impl Link {
         if !self.is_up() {
             return;
         }
-        let (id, follows) = (request.id(), request.follows());
-        let message = ControlMessage::Request(request).encode();
+        let (id, message) = (request.id(), ControlMessage::Request(request));
+        let (class, message) = (message.class(), message.encode());
         if message.len() <= MAX_PAYLOAD_BYTES {
-            self.enqueue(Outgoing::Control { payload: message, follows });
+            self.enqueue(Outgoing::Control { payload: message, class });
         } else if let Some(id) = id {
             let bytes = message.len();
             let message = format!(
@@ -340,21 +339,10 @@ impl Link {
         Some(self.answers.swap_remove(at).1)
     }
 
-    /// Sends a unit in the session that stands: data behind all that waits, control behind the data that it follows.
+    /// Sends a unit in the session that stands, before what waits and need not precede it.
     pub(crate) fn enqueue(&mut self, unit: Outgoing) {
-        let data = self.backlog.iter().position(|waiting| waiting.origin().is_some()).unwrap_or(self.backlog.len());
-        match &unit {
-            // Requests take effect in the order in which they were sent: behind one that waits for data, all wait.
-            Outgoing::Control { follows, .. }
-                if self
-                    .backlog
-                    .range(data..)
-                    .all(|waiting| waiting.origin().is_some_and(|o| !follows.covers(Some(o)))) =>
-            {
-                self.backlog.insert(data, Waiting::Unit(unit));
-            }
-            _ => self.backlog.push_back(Waiting::Unit(unit)),
-        }
+        let position = unit.class().position(self.backlog.iter().map(Waiting::class));
+        self.backlog.insert(position, Waiting::Unit(unit));
         self.pump();
     }
 

@@ -3,7 +3,7 @@
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::client::Put;
-use crossdock_transport::{Follows, HEADER_BYTES, Origin, SuperPacket};
+use crossdock_transport::{HEADER_BYTES, Origin, SuperPacket, TrafficClass};
 use std::ops::{Deref, DerefMut};
 
 /// Where a packet of records is filled.
@@ -44,8 +44,8 @@ pub(crate) enum Outgoing {
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
     /// A message for the mailbox that the session has open under `number`.
     Message { number: u32, payload: Vec<u8> },
-    /// A control message, and what must be sent before it.
-    Control { payload: Vec<u8>, follows: Follows },
+    /// A control message.
+    Control { payload: Vec<u8>, class: TrafficClass },
 }
 
 impl Outgoing {
@@ -54,12 +54,20 @@ impl Outgoing {
         Outgoing::Message { number: number.into(), payload: bytes }
     }
 
-    /// The origin of what it brings, or of what a control message follows.
-    pub(crate) fn origin(&self) -> Option<Origin> {
+    /// What it is in the order of what is sent.
+    pub(crate) fn class(&self) -> TrafficClass {
         match self {
-            Outgoing::Records { stream, .. } => Some(Origin::Stream(*stream)),
-            Outgoing::Message { number, .. } => Some(Origin::Mailbox(*number)),
-            Outgoing::Control { .. } => None,
+            Outgoing::Records { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
+            Outgoing::Message { number, .. } => TrafficClass::Data(Origin::Mailbox(*number)),
+            Outgoing::Control { class, .. } => *class,
+        }
+    }
+
+    /// Packets that it takes, and their bytes.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        match self {
+            Outgoing::Records { packet, .. } => (packet.packets().len(), packet.len()),
+            Outgoing::Message { payload, .. } | Outgoing::Control { payload, .. } => (1, HEADER_BYTES + payload.len()),
         }
     }
 

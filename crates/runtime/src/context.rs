@@ -29,7 +29,7 @@ use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES};
+use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -445,13 +445,13 @@ impl Context {
 
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
-        self.tell_after(key, message, message.follows());
+        self.tell_as(key, message, message.class());
     }
 
-    /// The same, behind what it follows.
-    pub(crate) fn tell_after(&mut self, key: usize, message: &ControlMessage, follows: Follows) {
+    /// The same for a message of the class given.
+    pub(crate) fn tell_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
         let Some((carrier, mut wire)) = self.carrier(key) else { return };
-        carrier.send_control(&mut wire, &message.encode(), follows);
+        carrier.send_control(&mut wire, &message.encode(), class);
         if carrier.is_behind() {
             self.straggle(key);
         }

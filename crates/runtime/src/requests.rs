@@ -14,7 +14,7 @@ use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, TrafficClass};
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
@@ -27,7 +27,7 @@ fn owner(peer: usize, kept: bool) -> Owner {
 impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
-        let follows = request.reply_follows();
+        let ends = request.ends();
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format } => {
                 return self.announce(key, Announcement { id, number, name, format });
@@ -58,9 +58,7 @@ impl Context {
             | Request::EndTask { .. }
             | Request::FindNode { .. }) => {
                 if let Some(reply) = self.carry_out_mailbox(key, request) {
-                    // What the reply itself follows, if it opens something.
-                    let follows = if follows == Follows::Nothing { reply.follows() } else { follows };
-                    self.tell_after(key, &reply, follows);
+                    self.tell_reply(key, &reply, ends);
                 }
                 return;
             }
@@ -73,7 +71,13 @@ impl Context {
             Ok(()) => Reply::Done { id },
             Err(refusal) => Reply::Refused { id, refusal },
         };
-        self.tell_after(key, &ControlMessage::Reply(reply), follows);
+        self.tell_reply(key, &ControlMessage::Reply(reply), ends);
+    }
+
+    /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
+    fn tell_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
+        let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
+        self.tell_as(key, reply, class);
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.

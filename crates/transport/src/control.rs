@@ -1,8 +1,8 @@
 //! The control messages of a session: what a client asks, what the daemon answers, what it tells unasked.
 //!
-//! They travel in the same reliable sequence as the data, but do not wait for the data's credit ([`crate::credit`]): what
-//! belongs behind certain records stands there ([`ControlMessage::follows`]), everything else is sent at once. JSON, unknown keys ignored: readable in a
-//! packet capture, and open to new keys without a new wire version.
+//! They travel in the same reliable sequence as the data, but do not wait for the data's credit ([`crate::credit`]): they are
+//! sent before the data that waits, except for the records that a message ends or describes ([`ControlMessage::class`],
+//! [`crate::order`]). JSON, unknown keys ignored: readable in a packet capture, and open to new keys without a new wire version.
 
 mod order;
 mod words;

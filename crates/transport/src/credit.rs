@@ -1,70 +1,13 @@
-//! Credit: how many packets a receiver takes ahead of those consumed, and what must not wait for it.
+//! Credit: how many packets a receiver takes ahead of those consumed.
 //!
 //! Data and control share one sequence of packets, for acknowledgements and retransmission, but not one window: as in QUIC,
 //! where flow control concerns streams and not the packets that carry control frames (RFC 9000, 4). A receiver that consumes no
-//! data withholds the credit for data only, and control is sent all the same. The window for control has a fixed size, which is
-//! what bounds a receiver's memory against a peer that sends nothing but control; it is consumed as soon as the messages are
-//! carried out.
-//!
-//! A packet gets its sequence number when it is first sent, and the receiver delivers in order of sequence numbers. So a sender
-//! chooses the order: control that follows nothing leaves before all data that was not sent yet, and what belongs behind
-//! certain data keeps its place ([`Follows`]). Both ends thus need one reordering buffer, and no numbers that say what
-//! waits for what.
+//! data withholds the credit for data only, and control is sent all the same ([`crate::order`]). The window for control has a
+//! fixed size, which bounds a receiver's memory against a peer that sends nothing but control; it is consumed as soon as the
+//! messages are carried out.
 
 /// Control packets that a receiver takes ahead of those carried out.
 pub const CONTROL_WINDOW_PACKETS: u32 = 64;
-
-/// The window in which a packet is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
-    /// Records and mailbox messages.
-    Data,
-    /// Control messages.
-    Control,
-}
-
-/// The origin of data, as its header says: a stream or subscription, or a mailbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Records of the stream or subscription of that number.
-    Stream(u32),
-    /// Messages of the mailbox open under that number.
-    Mailbox(u32),
-}
-
-/// What of that which was queued before a control message must be sent before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follows {
-    /// Only control that follows nothing either.
-    Nothing,
-    /// All data of that origin, and the control that follows it.
-    Origin(Origin),
-    /// The messages of all mailboxes.
-    Mailboxes,
-    /// All.
-    Everything,
-}
-
-impl Follows {
-    /// Whether data or control of that origin must be sent first.
-    #[must_use]
-    pub fn covers(self, origin: Option<Origin>) -> bool {
-        match self {
-            Follows::Nothing => false,
-            Follows::Origin(own) => origin == Some(own),
-            Follows::Mailboxes => matches!(origin, Some(Origin::Mailbox(_))),
-            Follows::Everything => true,
-        }
-    }
-
-    /// The origin to which the message itself belongs.
-    pub(crate) fn origin(self) -> Option<Origin> {
-        match self {
-            Follows::Origin(origin) => Some(origin),
-            Follows::Nothing | Follows::Mailboxes | Follows::Everything => None,
-        }
-    }
-}
 
 /// A receiver's window of one kind of traffic, in packets.
 #[derive(Debug)]
@@ -100,14 +43,14 @@ impl Window {
     }
 
     /// The first `packets` packets were consumed: the credit reaches a window beyond them. It never shrinks. Whether the
-    /// sender should be told: before it runs dry, but not for every packet.
+    /// sender should be notified: before it runs dry, but not for every packet.
     pub(crate) fn consumed_to(&mut self, packets: u64) -> bool {
         self.limit = self.limit.max(packets.min(self.delivered) + self.size);
         self.limit - self.advertised >= (self.size / 4).max(1)
             && self.advertised.saturating_sub(self.delivered) <= self.size / 2
     }
 
-    /// The number of packets that will be taken in all, which the sender is told now.
+    /// The number of packets that will be taken in all, with which the sender is notified now.
     pub(crate) fn advertise(&mut self) -> u64 {
         self.advertised = self.limit;
         self.limit
@@ -135,7 +78,7 @@ impl Credit {
         self.sent += packets;
     }
 
-    /// The receiver takes so many packets in all. Acks may come out of order: it never shrinks.
+    /// The receiver takes `limit` packets in all. Acks may come out of order: it never shrinks.
     pub(crate) fn extend(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }

@@ -14,7 +14,7 @@
 //! | 28..30 | number of records |
 //! | 30..32 | reserved, zero |
 
-use crate::credit::Traffic;
+use crate::order::Traffic;
 use std::ops::Range;
 
 /// Length of a header in bytes.

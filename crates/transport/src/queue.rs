@@ -1,6 +1,6 @@
-//! What waits for its first transmission: control that leaves next, and behind it data with the control that follows it.
+//! What waits for its first transmission: control that leaves next, and behind it data with the control that waits for it.
 
-use crate::credit::{Follows, Origin, Traffic};
+use crate::order::{Traffic, TrafficClass};
 use crate::unit::Unit;
 use std::collections::VecDeque;
 
@@ -15,16 +15,15 @@ pub(crate) struct Queued<P> {
     pub(crate) packet_bytes: u64,
     /// Bytes of the payload.
     pub(crate) bytes: u64,
-    pub(crate) traffic: Traffic,
-    pub(crate) origin: Option<Origin>,
+    pub(crate) class: TrafficClass,
     pub(crate) droppable: bool,
 }
 
 impl<P> Queued<P> {
-    fn new(payload: P, packets: u32, bytes: u64, traffic: Traffic) -> Queued<P> {
+    pub(crate) fn new(payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) -> Queued<P> {
         // Rounded up: nothing is on the way for free.
         let packet_bytes = bytes.div_ceil(packets.max(1).into()).max(1);
-        Queued { payload, from: 0, packets, packet_bytes, bytes, traffic, origin: None, droppable: false }
+        Queued { payload, from: 0, packets, packet_bytes, bytes, class, droppable }
     }
 
     pub(crate) fn into_unit(self, first_seq: u64) -> Unit<P> {
@@ -35,8 +34,7 @@ impl<P> Queued<P> {
             bytes: self.bytes,
             payload: Some(self.payload),
             from: self.from,
-            traffic: self.traffic,
-            origin: self.origin,
+            class: self.class,
             sent: 0,
             fresh_from: 0,
             sent_ns: 0,
@@ -49,12 +47,12 @@ impl<P> Queued<P> {
     }
 }
 
-/// The queue of a sender. Nothing overtakes control: what was queued after it may depend on it.
+/// The queue of a sender.
 #[derive(Debug)]
 pub(crate) struct Queue<P> {
-    /// Control that follows nothing in `line`.
+    /// Control that waits for no data.
     control: VecDeque<Queued<P>>,
-    /// Data, and control that follows some of it.
+    /// Data, and control that waits for some of it.
     line: VecDeque<Queued<P>>,
     bytes: u64,
 }
@@ -64,19 +62,18 @@ impl<P> Queue<P> {
         Queue { control: VecDeque::new(), line: VecDeque::new(), bytes: 0 }
     }
 
-    pub(crate) fn push_data(&mut self, payload: P, packets: u32, bytes: u64, origin: Origin, droppable: bool) {
-        self.bytes += bytes;
-        let queued = Queued::new(payload, packets, bytes, Traffic::Data);
-        self.line.push_back(Queued { origin: Some(origin), droppable, ..queued });
-    }
-
-    /// Control takes one packet. `begun`: what belongs in front of all that is queued, if it follows that.
-    pub(crate) fn push_control(&mut self, payload: P, bytes: u64, follows: Follows, begun: Option<Origin>) {
-        self.bytes += bytes;
-        let waits = begun.is_some_and(|origin| follows.covers(Some(origin)))
-            || self.line.iter().any(|queued| follows.covers(queued.origin));
-        let queued = Queued { origin: follows.origin(), ..Queued::new(payload, 1, bytes, Traffic::Control) };
-        if waits { self.line.push_back(queued) } else { self.control.push_back(queued) }
+    /// `begun`: data of which a part was sent, and the rest precedes the line.
+    pub(crate) fn push(&mut self, queued: Queued<P>, begun: Option<TrafficClass>) {
+        self.bytes += queued.bytes;
+        let class = queued.class;
+        if class.traffic() == Traffic::Data {
+            return self.line.push_back(queued);
+        }
+        let line = begun.into_iter().chain(self.line.iter().map(|earlier| earlier.class));
+        match class.position(line) {
+            0 => self.control.push_back(queued),
+            position => self.line.insert(position - usize::from(begun.is_some()), queued),
+        }
     }
 
     /// Puts the rest of a unit back, in front of what it was queued before.
@@ -85,12 +82,7 @@ impl<P> Queue<P> {
         self.line.push_front(rest);
     }
 
-    /// Whether control waits for data that it follows.
-    pub(crate) fn has_following(&self) -> bool {
-        self.line.iter().any(|queued| queued.traffic == Traffic::Control)
-    }
-
-    /// Whether the next is control that all data must let pass.
+    /// Whether the next is control that waits for no data.
     pub(crate) fn has_control(&self) -> bool {
         !self.control.is_empty()
     }

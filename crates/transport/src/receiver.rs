@@ -1,7 +1,8 @@
 //! The receiving half of a session: order, duplicates, acknowledgements, credit ([`crate::credit`]).
 
-use crate::credit::{CONTROL_WINDOW_PACKETS, Traffic, Window};
+use crate::credit::{CONTROL_WINDOW_PACKETS, Window};
 use crate::header::{Kind, PacketError};
+use crate::order::Traffic;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -568,7 +569,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn acks_read_back(next in 0u64..1 << 60, limit: u64, control_limit: u64, delay: u32, gaps in proptest::collection::vec((1u64..50, 1u64..50), 0..=MAX_RANGES)) {
+        fn acks_read_back(
+            next in 0u64..1 << 60,
+            limits: (u64, u64),
+            delay: u32,
+            gaps in proptest::collection::vec((1u64..50, 1u64..50), 0..=MAX_RANGES),
+        ) {
+            let (limit, control_limit) = limits;
             let mut at = next;
             let ranges: Vec<Range<u64>> = gaps.iter().map(|(gap, len)| { at += gap; let r = at..at + len; at += len; r }).collect();
             let ack = Ack { delay_us: delay, control_limit, ..Ack::new(next, limit).with_ranges(ranges) };

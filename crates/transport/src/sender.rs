@@ -1,17 +1,18 @@
 //! The sending half of a session: a queue, what is in flight, and when to send it again.
 //!
 //! The unit is what leaves with one system call: a super-packet of up to 64 packets. Packets get their sequence numbers
-//! when they are first sent. What is sent is bounded by the receiver's credit, of which data and control have their own
-//! ([`crate::credit`]), and by a congestion window. Control that follows no data leaves before all that was not sent: a unit of
-//! which only a part was sent is divided, and its rest follows.
+//! when they are first sent, in the order that [`crate::order`] states: where control precedes the rest of a unit of which only a
+//! part was sent, the unit is divided. What is sent is bounded by the receiver's credit, of which data and control have their
+//! own ([`crate::credit`]), and by a congestion window.
 //!
 //! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
 //! that was sent three transmissions later (RFC 9002, 6.1.1, which holds for what was sent again as well; more on paths that
 //! mix packets up), or when the time-out passes.
 
 use crate::congestion::{Congestion, Moment};
-use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, Follows, Origin, Traffic};
-use crate::queue::Queue;
+use crate::credit::{CONTROL_WINDOW_PACKETS, Credit};
+use crate::order::{Traffic, TrafficClass};
+use crate::queue::{Queue, Queued};
 use crate::receiver::Ack;
 use crate::rtt::Rtt;
 use crate::unit::{Unit, covered, mask};
@@ -125,25 +126,18 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes of data. A `droppable` one may fall to
+    /// Queues a unit of `packets` (1 to 64; control: 1) packets and `bytes` bytes. A `droppable` one may fall to
     /// [`Sender::drop_oldest`].
-    pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, origin: Origin, droppable: bool) {
-        debug_assert!((1..=64).contains(&packets));
+    pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) {
+        debug_assert!((1..=64).contains(&packets) && (packets == 1 || class.traffic() == Traffic::Data));
         self.backlog_bytes += bytes;
-        self.queue.push_data(payload, packets, bytes, origin, droppable);
+        let begun = self.begun().map(|unit| unit.class).filter(|class| class.traffic() == Traffic::Data);
+        self.queue.push(Queued::new(payload, packets, bytes, class, droppable), begun);
     }
 
-    /// Queues a control packet of `bytes` bytes. All that is queued later is sent after it.
-    pub fn enqueue_control(&mut self, payload: P, bytes: u64, follows: Follows) {
-        self.backlog_bytes += bytes;
-        let begun = self.flight.back().filter(|unit| unit.is_unfinished()).and_then(|unit| unit.origin);
-        self.queue.push_control(payload, bytes, follows, begun);
-    }
-
-    /// Whether control waits for data that it follows.
-    #[must_use]
-    pub fn has_following(&self) -> bool {
-        self.queue.has_following()
+    /// The unit whose packets are sent next: begun, and not sent whole.
+    fn begun(&self) -> Option<&Unit<P>> {
+        self.flight.back().filter(|unit| unit.is_unfinished())
     }
 
     /// Takes the oldest droppable unit that was never sent out of the queue.
@@ -185,11 +179,11 @@ impl<P> Sender<P> {
 
     /// The kind of the next packet that was never sent.
     fn next_traffic(&self) -> Option<Traffic> {
-        let begun = self.flight.back().filter(|unit| unit.is_unfinished()).map(|unit| unit.traffic);
         if self.queue.has_control() {
             return Some(Traffic::Control);
         }
-        begun.or_else(|| self.queue.front().map(|queued| queued.traffic))
+        let next = self.begun().map(|unit| unit.class).or_else(|| self.queue.front().map(|queued| queued.class));
+        next.map(TrafficClass::traffic)
     }
 
     fn credit(&self, traffic: Traffic) -> Credit {
@@ -227,8 +221,8 @@ impl<P> Sender<P> {
 
     /// The payload of a unit in flight. If it was divided, only control lies between it and its rest.
     fn payload_mut(&mut self, index: usize) -> Option<&mut P> {
-        let traffic = self.flight[index].traffic;
-        let mut units = self.flight.range_mut(index..).filter(|unit| unit.traffic == traffic);
+        let traffic = self.flight[index].class.traffic();
+        let mut units = self.flight.range_mut(index..).filter(|unit| unit.class.traffic() == traffic);
         units.find_map(|unit| unit.payload.as_mut()).or_else(|| self.queue.rest_mut())
     }
 
@@ -245,16 +239,15 @@ impl<P> Sender<P> {
 
     /// Packets never sent, as far as credit and congestion window allow.
     fn next_new(&mut self) -> Option<(usize, Range<u32>)> {
-        let begun = self.flight.back().filter(|unit| unit.is_unfinished());
         // Control that was polled before and not sent stays the next.
-        let begun = begun.filter(|unit| unit.traffic == Traffic::Control || !self.queue.has_control());
+        let begun = self.begun().filter(|unit| unit.class.traffic() == Traffic::Control || !self.queue.has_control());
         let is_new = begun.is_none();
-        let (sent, packets, packet_bytes, traffic) = match (begun, self.queue.front()) {
-            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.traffic),
-            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.traffic),
+        let (sent, packets, packet_bytes, class) = match (begun, self.queue.front()) {
+            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.class),
+            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.class),
             (None, None) => return None,
         };
-        let wanted = (packets - sent).min(self.credit(traffic).packets());
+        let wanted = (packets - sent).min(self.credit(class.traffic()).packets());
         if wanted == 0 {
             return None;
         }
@@ -312,7 +305,7 @@ impl<P> Sender<P> {
             unit.sent_ns = now_ns;
             self.next_seq = unit.first_seq + u64::from(packets.end);
             self.stats.packets += count;
-            match unit.traffic {
+            match unit.class.traffic() {
                 Traffic::Data => self.data.spend(count),
                 Traffic::Control => self.control.spend(count),
             }
@@ -481,8 +474,11 @@ impl<P> Sender<P> {
 #[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
     use super::*;
+    use crate::order::{Follows, Origin};
 
-    const STREAM: Origin = Origin::Stream(1);
+    const STREAM: TrafficClass = TrafficClass::Data(Origin::Stream(1));
+    /// Control that waits for nothing.
+    const FREE: TrafficClass = TrafficClass::Exchange(Follows::Nothing);
 
     fn send_all(sender: &mut Sender<u32>, now_ns: u64) -> Vec<(u64, bool)> {
         let mut sent = Vec::new();
@@ -525,11 +521,11 @@ mod tests {
         let mut sender = Sender::new(3);
         sender.enqueue(0, 8, 800, STREAM, true);
         assert_eq!(sent_payloads(&mut sender), [(0, 0..3, 0)]);
-        sender.enqueue_control(1, 10, Follows::Nothing);
+        sender.enqueue(1, 1, 10, FREE, false);
         assert_eq!(sent_payloads(&mut sender), [(1, 0..1, 3)]);
         sender.on_ack(&Ack::new(4, 5).with_ranges([]), 1, |p| assert_eq!(p, 1)).unwrap();
         assert_eq!(sent_payloads(&mut sender), [(0, 3..5, 4)]);
-        sender.enqueue_control(2, 10, Follows::Nothing);
+        sender.enqueue(2, 1, 10, FREE, false);
         assert_eq!(sent_payloads(&mut sender), [(2, 0..1, 6)]);
         // All is lost that was not acknowledged.
         sender.on_timer(sender.deadline_ns().unwrap());
@@ -549,7 +545,7 @@ mod tests {
         sender.enqueue(0, 4, 400, STREAM, true);
         sender.enqueue(1, 1, 100, STREAM, true);
         send_all(&mut sender, 0);
-        sender.enqueue_control(2, 10, Follows::Nothing);
+        sender.enqueue(2, 1, 10, FREE, false);
         send_all(&mut sender, 0);
         sender.on_timer(sender.deadline_ns().unwrap());
         assert_eq!(sent_payloads(&mut sender), [(0, 0..2, 0), (2, 0..1, 2)]);
@@ -557,32 +553,44 @@ mod tests {
     }
 
     #[test]
-    fn control_keeps_its_place_behind_what_it_follows_and_needs_no_credit_there() {
+    fn control_waits_for_the_data_that_it_follows_and_for_no_credit_after_that() {
         let other = Origin::Stream(2);
+        let notice = |follows| TrafficClass::Notice(follows);
         let mut sender = Sender::new(1);
         sender.enqueue(0, 2, 200, STREAM, true);
         send_all(&mut sender, 0);
-        sender.enqueue_control(1, 10, Follows::Origin(STREAM));
-        sender.enqueue_control(2, 10, Follows::Origin(other));
-        sender.enqueue_control(3, 10, Follows::Mailboxes);
-        assert!(sender.has_following());
-        sender.enqueue(4, 1, 100, other, true);
-        sender.enqueue_control(5, 10, Follows::Everything);
-        // Behind what follows the same, though none of its data waits any more.
-        sender.enqueue_control(6, 10, Follows::Origin(STREAM));
+        sender.enqueue(1, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
+        sender.enqueue(2, 1, 10, notice(Follows::Origin(other)), false);
+        sender.enqueue(3, 1, 10, notice(Follows::Mailboxes), false);
+        sender.enqueue(4, 1, 100, TrafficClass::Data(other), true);
+        sender.enqueue(5, 1, 10, notice(Follows::Everything), false);
+        // After what follows the same, but before the data that does not concern it.
+        sender.enqueue(6, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
         let payloads = |sent: Vec<(u32, Range<u32>, u64)>| sent.into_iter().map(|sent| sent.0).collect::<Vec<_>>();
         assert_eq!(payloads(sent_payloads(&mut sender)), [2, 3]);
         sender.on_ack(&Ack::new(3, 2), 1, |_| {}).unwrap();
-        assert_eq!(payloads(sent_payloads(&mut sender)), [0, 1]);
-        sender.on_ack(&Ack::new(5, 3), 1, |_| {}).unwrap();
-        assert_eq!(payloads(sent_payloads(&mut sender)), [4, 5, 6]);
-        assert!(!sender.has_following());
+        assert_eq!(payloads(sent_payloads(&mut sender)), [0, 1, 6]);
+        sender.on_ack(&Ack::new(6, 3), 1, |_| {}).unwrap();
+        assert_eq!(payloads(sent_payloads(&mut sender)), [4, 5]);
+    }
+
+    #[test]
+    fn replies_keep_their_order_while_one_waits_for_records() {
+        let mut sender = Sender::new(1);
+        sender.enqueue(0, 2, 200, STREAM, true);
+        send_all(&mut sender, 0);
+        sender.enqueue(1, 1, 10, TrafficClass::Exchange(Follows::Origin(Origin::Stream(1))), false);
+        sender.enqueue(2, 1, 10, FREE, false);
+        sender.enqueue(3, 1, 10, TrafficClass::Notice(Follows::Nothing), false);
+        assert_eq!(sent_payloads(&mut sender), [(3, 0..1, 1)]);
+        sender.on_ack(&Ack::new(2, 2), 1, |_| {}).unwrap();
+        assert_eq!(sent_payloads(&mut sender), [(0, 1..2, 2), (1, 0..1, 3), (2, 0..1, 4)]);
     }
 
     #[test]
     fn nothing_overtakes_control_that_waits_for_credit_of_its_own() {
         let mut sender = Sender::new(100);
-        (0..=CONTROL_WINDOW_PACKETS).for_each(|n| sender.enqueue_control(n, 10, Follows::Nothing));
+        (0..=CONTROL_WINDOW_PACKETS).for_each(|n| sender.enqueue(n, 1, 10, FREE, false));
         sender.enqueue(999, 1, 100, STREAM, true);
         assert_eq!(send_all(&mut sender, 0).len(), CONTROL_WINDOW_PACKETS as usize);
         sender.on_ack(&Ack::new(64, 100), 1, |_| {}).unwrap();

@@ -165,7 +165,7 @@ impl<P, R> Session<P, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credit::Origin;
+    use crate::order::{Origin, TrafficClass};
 
     const LIMITS: Limits = Limits { window_packets: 16, idle_timeout_ns: 3_000_000_000 };
 
@@ -190,8 +190,9 @@ mod tests {
     #[test]
     fn a_starved_sender_asks_for_credit() {
         let mut session: Session<u8, ()> = Session::new(7, 1472, 1, LIMITS, 0);
-        session.sender.enqueue(1, 1, 100, Origin::Stream(1), true);
-        session.sender.enqueue(2, 1, 100, Origin::Stream(1), true);
+        let class = TrafficClass::Data(Origin::Stream(1));
+        session.sender.enqueue(1, 1, 100, class, true);
+        session.sender.enqueue(2, 1, 100, class, true);
         session.sender.poll().unwrap();
         session.sender.transmitted(0);
         let mut payload = [0; MAX_ACK_BYTES];

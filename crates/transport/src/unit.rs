@@ -1,6 +1,6 @@
 //! A unit in flight: which of its packets were sent, acknowledged, lost and sent again.
 
-use crate::credit::{Origin, Traffic};
+use crate::order::TrafficClass;
 use crate::queue::Queued;
 use std::ops::Range;
 
@@ -11,8 +11,7 @@ pub(crate) struct Unit<P> {
     pub(crate) payload: Option<P>,
     /// The payload's packet that is its first.
     pub(crate) from: u32,
-    pub(crate) traffic: Traffic,
-    pub(crate) origin: Option<Origin>,
+    pub(crate) class: TrafficClass,
     pub(crate) first_seq: u64,
     pub(crate) packets: u32,
     pub(crate) packet_bytes: u64,
@@ -52,8 +51,7 @@ impl<P> Unit<P> {
             packets: self.packets - self.sent,
             packet_bytes: self.packet_bytes,
             bytes: std::mem::take(&mut self.bytes),
-            traffic: self.traffic,
-            origin: self.origin,
+            class: self.class,
             droppable: false,
         };
         self.packets = self.sent;

@@ -3,7 +3,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{Follows, Limits, Origin, Session, Traffic};
+use crossdock_transport::{Follows, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
 
 /// A run of packets that arrived: its traffic, first sequence number and packets.
@@ -18,10 +18,10 @@ enum Step {
         bytes: u16,
         droppable: bool,
     },
-    /// The owner queues a control message, which follows nothing or all.
+    /// The owner queues a control message: a reply or a notice, which follows nothing, the data or all.
     Control {
         bytes: u16,
-        waits: bool,
+        class: u8,
     },
     /// The owner sends what is due, unless the device is full after this number of transmissions.
     Send {
@@ -64,10 +64,10 @@ enum Step {
     },
 }
 
-/// The owner's view of what it queued: number, bytes and traffic, in the order of queueing.
+/// The owner's view of what it queued: number, bytes and class, in the order of queueing.
 #[derive(Default)]
 struct Model {
-    queued: VecDeque<(u64, u64, Traffic)>,
+    queued: VecDeque<(u64, u64, TrafficClass)>,
     next_unit: u64,
     /// Packets delivered, and those of data among them.
     delivered: u64,
@@ -104,14 +104,17 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
     match step {
         Step::Enqueue { packets, bytes, droppable } => {
             let packets = u32::from(packets % 64) + 1;
-            session.sender.enqueue(model.next_unit, packets, bytes.into(), Origin::Stream(1), droppable);
-            model.queued.push_back((model.next_unit, bytes.into(), Traffic::Data));
+            let class = TrafficClass::Data(Origin::Stream(1));
+            session.sender.enqueue(model.next_unit, packets, bytes.into(), class, droppable);
+            model.queued.push_back((model.next_unit, bytes.into(), class));
             model.next_unit += 1;
         }
-        Step::Control { bytes, waits } => {
-            let follows = if waits { Follows::Everything } else { Follows::Nothing };
-            session.sender.enqueue_control(model.next_unit, bytes.into(), follows);
-            model.queued.push_back((model.next_unit, bytes.into(), Traffic::Control));
+        Step::Control { bytes, class } => {
+            let stream = Follows::Origin(Origin::Stream(1));
+            let follows = [Follows::Nothing, stream, Follows::Everything][usize::from(class >> 1) % 3];
+            let class = if class & 1 == 0 { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) };
+            session.sender.enqueue(model.next_unit, 1, bytes.into(), class, false);
+            model.queued.push_back((model.next_unit, bytes.into(), class));
             model.next_unit += 1;
         }
         Step::Send { most } => send(session, model, *now_ns, most),
@@ -163,7 +166,7 @@ fn send(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, most: u
         let (unit, packets) = (*transmit.payload, transmit.packets.clone());
         assert!(packets.start < packets.end && packets.end <= 64);
         let found = model.queued.iter().find(|(queued, ..)| *queued == unit);
-        let traffic = found.expect("it was not released").2 as usize;
+        let traffic = found.expect("it was not released").2.traffic() as usize;
         let end = transmit.first_seq + u64::from(packets.end);
         let count = if transmit.resend { 0 } else { u64::from(packets.end - packets.start) };
         assert!(model.used[traffic] + count <= model.limit[traffic], "beyond the credit");
@@ -196,9 +199,8 @@ fn on_ack(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, paylo
     }
     for unit in released {
         let at = model.queued.iter().position(|(queued, ..)| *queued == unit).expect("released twice");
-        // Control may overtake data; data overtakes nothing.
-        let (.., traffic) = model.queued[at];
-        assert!(at == 0 || traffic == Traffic::Control, "released out of order");
+        let (.., class) = model.queued[at];
+        assert!(!model.queued.range(..at).any(|earlier| class.follows(earlier.2)), "released out of order");
         model.queued.remove(at);
     }
 }

@@ -551,20 +551,19 @@ impl HostInterface {
         }
     }
 
-    /// Sends a packet without a label, such as control, before those with one that wait for the client.
-    pub fn send_first(&mut self, client: ClientKey, message: Message) {
+    /// The same, but before all that waits for the client from the index `position` of [`HostInterface::waiting`] on.
+    pub fn send_at(&mut self, client: ClientKey, position: usize, message: Message) {
         let Some(key) = self.session_in(client) else { return self.free(message) };
         let Some(mailbox) = self.mailbox_mut(key) else { return self.free(message) };
         mailbox.enters(message.0.len);
-        let labelled = mailbox.queue.iter().position(|waiting| waiting.0.tag != 0);
-        mailbox.queue.insert(labelled.unwrap_or(mailbox.queue.len()), message);
+        mailbox.queue.insert(position.min(mailbox.queue.len()), message);
         self.pump(key);
     }
 
-    /// The labels of what waits for a client's session and was not delivered yet, in order: subscriptions, 0 without one.
-    pub fn waiting(&self, client: ClientKey) -> impl Iterator<Item = u16> + '_ {
+    /// What waits for a client's session and was not delivered yet, in order.
+    pub fn waiting(&self, client: ClientKey) -> impl Iterator<Item = &Message> {
         let mailbox = self.session_in(client).and_then(|key| self.mailbox(key));
-        mailbox.into_iter().flat_map(|mailbox| mailbox.queue.iter().map(|message| message.0.tag))
+        mailbox.into_iter().flat_map(|mailbox| &mailbox.queue)
     }
 
     /// Bytes that wait for a client's session, or are in its hands.

@@ -243,6 +243,7 @@ impl HostInterface {
             let _copied = inner.segment.copy_from(at, &outer.segment, start, message.len());
         }
         copy.label(message.0.tag, message.0.records, message.0.droppable);
+        copy.set_mark(message.0.mark);
         self.counters.crossed += 1;
         self.free(message);
         Ok(copy)

@@ -11,7 +11,7 @@ use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::{Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Prepared};
 use crossdock_mailbox::{BellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, Origin, Session, Traffic};
+use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::UdpSocket;
@@ -97,10 +97,11 @@ impl Daemon for Remote {
         let has_room = self.session.sender.backlog_units() < 16;
         if has_room {
             let bytes = (HEADER_BYTES + packet.1.len()) as u64;
-            match packet.0.kind.traffic() {
-                Traffic::Data => self.session.sender.enqueue(packet.clone(), 1, bytes, Origin::Stream(0), false),
-                Traffic::Control => self.session.sender.enqueue_control(packet.clone(), bytes, Follows::Everything),
-            }
+            let class = match packet.0.kind.traffic() {
+                Traffic::Data => TrafficClass::Data(Origin::Stream(0)),
+                Traffic::Control => IN_PLACE,
+            };
+            self.session.sender.enqueue(packet.clone(), 1, bytes, class, false);
         }
         has_room
     }
@@ -195,8 +196,10 @@ impl Daemon for Local {
 }
 
 /// Control that overtakes nothing.
+const IN_PLACE: TrafficClass = TrafficClass::Exchange(Follows::Everything);
+
 fn in_place(payload: &[u8]) -> Outgoing {
-    Outgoing::Control { payload: payload.to_vec(), follows: Follows::Everything }
+    Outgoing::Control { payload: payload.to_vec(), class: IN_PLACE }
 }
 
 /// Looks until something is so.

@@ -10,9 +10,7 @@ use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::{Buffer, Pool, PoolConfig};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
-use crossdock_transport::{
-    Dialler, Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, SuperPacket,
-};
+use crossdock_transport::{Dialler, Header, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -253,24 +251,8 @@ impl Carrier for Udp {
             unit => unit,
         };
         let Some(session) = self.session_mut() else { return Err(unit) };
-        let sender = &mut session.sender;
-        let single = |payload: &[u8]| (HEADER_BYTES + payload.len()) as u64;
-        match &unit {
-            Outgoing::Records { packet, stream, .. } => {
-                let (packets, bytes, origin) = (packet.packets().len(), packet.len(), Origin::Stream(*stream));
-                sender.enqueue(unit, packets as u32, bytes as u64, origin, false);
-            }
-            Outgoing::Message { number, payload } => {
-                let (bytes, origin) = (single(payload), Origin::Mailbox(*number));
-                sender.enqueue(unit, 1, bytes, origin, false);
-            }
-            Outgoing::Control { payload, follows } => {
-                // Requests take effect in the order in which they were sent.
-                let follows = if sender.has_following() { Follows::Everything } else { *follows };
-                let bytes = single(payload);
-                sender.enqueue_control(unit, bytes, follows);
-            }
-        }
+        let ((packets, bytes), class) = (unit.size(), unit.class());
+        session.sender.enqueue(unit, packets as u32, bytes as u64, class, false);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::net::space::{OpenPacket, Space};
 use crossdock_device::{Device, Poller};
 use crossdock_mailbox::host::{HostError, HostInterface, Opened, Owner, PortOptions, Side};
 use crossdock_mailbox::{Batch, Pool};
-use crossdock_transport::Follows;
+use crossdock_transport::TrafficClass;
 use crossdock_transport::handshake::Close;
 use std::ops::RangeInclusive;
 
@@ -61,8 +61,8 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// The bound of the queue is `bytes` from now on: of what waits, enough stays where it can be dropped.
     fn bound_queue(&mut self, wire: &mut Wire<'_>, bytes: u64);
 
-    /// Queues an encoded control message, behind what it follows of that which waits.
-    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], follows: Follows);
+    /// Queues an encoded control message, before what waits and need not precede it.
+    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], class: TrafficClass);
 
     /// Whether packets for the peer take buffers of the context's pool.
     fn takes_buffers(&self) -> bool;

@@ -10,7 +10,7 @@ use crossdock_mailbox::host::{
     ClientKey, Draft, Hold, HostError, HostInterface, Message, Opened, Owner, PortOptions, SESSION_GRANTS, Side,
 };
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{Follows, Header, Kind, Origin};
+use crossdock_transport::{Follows, Header, Kind, Origin, TrafficClass};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,29 +52,38 @@ enum Outgoing {
     Drafted(Message, Label),
     /// In the daemon's own memory, since the inbox had no room for it when it was made.
     Own(Box<[u8]>, Label),
-    /// The same, of control that leaves before the records that wait.
-    First(Box<[u8]>),
+    /// A packet of control, in the daemon's own memory.
+    Control(Box<[u8]>, TrafficClass),
 }
 
 impl Outgoing {
     fn label(&self) -> Label {
         match self {
             Outgoing::InPlace(_, label) | Outgoing::Drafted(_, label) | Outgoing::Own(_, label) => *label,
-            Outgoing::First(_) => Label::default(),
+            Outgoing::Control(..) => Label::default(),
+        }
+    }
+
+    fn class(&self) -> TrafficClass {
+        match self {
+            Outgoing::InPlace(_, label) | Outgoing::Drafted(_, label) | Outgoing::Own(_, label) => {
+                TrafficClass::Data(Origin::Stream(label.subscription.into()))
+            }
+            Outgoing::Control(_, class) => *class,
         }
     }
 
     fn into_message(self) -> Option<Message> {
         match self {
             Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => Some(message),
-            Outgoing::Own(..) | Outgoing::First(_) => None,
+            Outgoing::Own(..) | Outgoing::Control(..) => None,
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => message.len() as u64,
-            Outgoing::Own(bytes, _) | Outgoing::First(bytes) => bytes.len() as u64,
+            Outgoing::Own(bytes, _) | Outgoing::Control(bytes, _) => bytes.len() as u64,
         }
     }
 }
@@ -182,20 +191,14 @@ impl Attached {
         self.hold != Hold::Nothing && self.held_packets >= 2 * SESSION_GRANTS
     }
 
-    /// Gives a control message to the session: before the records that wait for it, unless it follows some of them.
-    fn put_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, follows: Follows) {
-        let origin = |subscription: u16| (subscription > 0).then(|| Origin::Stream(subscription.into()));
-        let waits = self.late.iter().any(|outgoing| follows.covers(origin(outgoing.label().subscription)))
-            || host.waiting(self.client).any(|subscription| follows.covers(origin(subscription)));
-        if waits {
-            return self.put(host, Outgoing::Own(packet, Label::default()));
-        }
-        let before = self.late.iter().take_while(|outgoing| matches!(outgoing, Outgoing::First(_))).count();
-        let first = Outgoing::First(packet);
-        let left = if before == 0 { deliver(self.client, host, first) } else { Err(first) };
-        if let Err(first) = left {
-            self.late_bytes += first.bytes();
-            self.late.insert(before, first);
+    /// Gives a packet of control to the session, before what waits for it and need not precede it.
+    fn put_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, class: TrafficClass) {
+        let position = class.position(self.late.iter().map(Outgoing::class));
+        let control = Outgoing::Control(packet, class);
+        let left = if position == 0 { deliver(self.client, host, control) } else { Err(control) };
+        if let Err(control) = left {
+            self.late_bytes += control.bytes();
+            self.late.insert(position, control);
         }
     }
 
@@ -281,14 +284,14 @@ impl Carrier for Attached {
         wire.host.limit_session(self.client, bytes / 2);
     }
 
-    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], follows: Follows) {
+    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], class: TrafficClass) {
         if self.has_left {
             return;
         }
         let header = Header { payload_bytes: message.len() as u16, ..Header::new(Kind::Control, 0) };
         let packet = [&header.to_bytes()[..], message].concat().into_boxed_slice();
         self.control_bytes += packet.len() as u64;
-        self.put_control(wire.host, packet, follows);
+        self.put_control(wire.host, packet, class);
     }
 
     fn takes_buffers(&self) -> bool {
@@ -385,17 +388,48 @@ fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> R
             Some(message) => (message, label),
             None => return Err(outgoing),
         },
-        Outgoing::First(ref bytes) => match draft(client, host, bytes) {
-            Some(message) => {
-                host.send_first(client, message);
-                return Ok(());
-            }
-            None => return Err(outgoing),
-        },
+        Outgoing::Control(ref bytes, class) => {
+            let Some(mut message) = draft(client, host, bytes) else { return Err(outgoing) };
+            message.set_mark(mark_of(class));
+            let position = class.position(host.waiting(client).map(class_of));
+            host.send_at(client, position, message);
+            return Ok(());
+        }
     };
     message.label(label.subscription, label.records, label.droppable);
     host.send(client, message);
     Ok(())
+}
+
+/// Set in the mark of a packet of control that is not a notice; below it lies the subscription that the packet follows.
+const IS_EXCHANGE: u16 = 1 << 15;
+
+/// The mark of a packet of control: what [`class_of`] needs.
+fn mark_of(class: TrafficClass) -> u16 {
+    let (flag, follows) = match class {
+        TrafficClass::Exchange(follows) => (IS_EXCHANGE, follows),
+        TrafficClass::Notice(follows) => (0, follows),
+        TrafficClass::Data(_) => return 0,
+    };
+    match follows {
+        Follows::Origin(Origin::Stream(subscription)) if SUBSCRIPTION_NUMBERS.contains(&subscription) => {
+            flag | subscription as u16
+        }
+        _ => flag,
+    }
+}
+
+/// The class of a packet that waits for a client, as far as others may follow it.
+fn class_of(waiting: &Message) -> TrafficClass {
+    let (subscription, _) = waiting.labelled();
+    if subscription > 0 {
+        return TrafficClass::Data(Origin::Stream(subscription.into()));
+    }
+    let follows = match waiting.mark() & !IS_EXCHANGE {
+        0 => Follows::Nothing,
+        subscription => Follows::Origin(Origin::Stream(subscription.into())),
+    };
+    if waiting.mark() & IS_EXCHANGE == 0 { TrafficClass::Notice(follows) } else { TrafficClass::Exchange(follows) }
 }
 
 /// A message of these bytes in the inbox, if that has room.

@@ -16,7 +16,9 @@ use crossdock_mailbox::{Batch, BellPage, HugePages, Pool, PoolConfig, SESSION_GR
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
 use crossdock_transport::receiver;
-use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic};
+use crossdock_transport::{
+    Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic, TrafficClass,
+};
 use std::sync::Arc;
 
 /// Operations of a client's port: it puts a message, it returns one, it asks for a longer buffer.
@@ -183,7 +185,7 @@ impl Rig for Packets {
             self.peer.receiver.ack_soon();
             let ack = self.peer.poll_short(1_000_000_000).unwrap();
             let mut taken = 0;
-            let release = |payload| taken += if let Payload::Control(message) = payload { message.len() } else { 0 };
+            let release = |payload| taken += if let Payload::Control(message, _) = payload { message.len() } else { 0 };
             self.link.session.on_ack(&ack.bytes()[HEADER_BYTES..], 0, release).unwrap();
             self.link.control_taken(taken);
         }
@@ -331,6 +333,8 @@ impl Memory {
     }
 }
 
+/// Control that overtakes nothing.
+const IN_PLACE: TrafficClass = TrafficClass::Exchange(Follows::Everything);
 const KEPT: Recipient = Recipient { subscription: 1, droppable: false };
 const DROPPABLE: Recipient = Recipient { subscription: 2, droppable: true };
 
@@ -432,7 +436,7 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
         for kind in [Kind::Control, Kind::Data, Kind::Control] {
             let (carrier, mut wire) = rig.parts();
             match kind {
-                Kind::Control => carrier.send_control(&mut wire, &[turn; 24], Follows::Everything),
+                Kind::Control => carrier.send_control(&mut wire, &[turn; 24], IN_PLACE),
                 _ => send(&mut rig, DROPPABLE, &[vec![turn; 8]]),
             }
         }
@@ -445,7 +449,9 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
     }
 }
 
-fn control_leaves_before_waiting_records_unless_it_follows_them<R: Rig>() {
+/// What a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
+/// `control` is sent. The first packet is left out.
+fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
     let mut rig = R::new();
     let (carrier, mut wire) = rig.parts();
     carrier.bound_queue(&mut wire, 64);
@@ -453,17 +459,40 @@ fn control_leaves_before_waiting_records_unless_it_follows_them<R: Rig>() {
     send(&mut rig, KEPT, &records(1, 8));
     send(&mut rig, DROPPABLE, &records(2, 64));
     send(&mut rig, KEPT, &records(3, 64));
-    let (carrier, mut wire) = rig.parts();
-    carrier.send_control(&mut wire, b"behind", Follows::Origin(Origin::Stream(DROPPABLE.subscription)));
-    carrier.send_control(&mut wire, b"before", Follows::Nothing);
-    carrier.send_control(&mut wire, b"last", Follows::Everything);
-    let received = rig.receive();
-    let at = |sought: &dyn Fn(&Received) -> bool| received.iter().position(sought).unwrap();
-    let control = |text: &[u8]| at(&|packet| packet.kind == Kind::Control && packet.payload == text);
-    let data = |records: u16| at(&|packet| packet.kind == Kind::Data && packet.records == records);
-    assert!(control(b"before") < data(2), "{received:?}");
-    assert!(data(2) < control(b"behind"), "{received:?}");
-    assert_eq!((received.len(), control(b"last")), (6, 5));
+    for (text, class) in control {
+        let (carrier, mut wire) = rig.parts();
+        carrier.send_control(&mut wire, text.as_bytes(), *class);
+    }
+    rig.receive().iter().map(name_of).filter(|name| name != "1").collect()
+}
+
+/// Control by its text, records by their number.
+fn name_of(packet: &Received) -> String {
+    match packet.kind {
+        Kind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
+        _ => packet.records.to_string(),
+    }
+}
+
+const OF_DROPPABLE: Follows = Follows::Origin(Origin::Stream(DROPPABLE.subscription));
+
+fn control_leaves_before_waiting_records_unless_it_follows_them<R: Rig>() {
+    let order = order_of::<R>(&[
+        ("after two", TrafficClass::Notice(OF_DROPPABLE)),
+        ("first", TrafficClass::Exchange(Follows::Nothing)),
+        ("last", TrafficClass::Notice(Follows::Everything)),
+        ("after that", TrafficClass::Notice(OF_DROPPABLE)),
+    ]);
+    assert_eq!(order, ["first", "2", "after two", "after that", "3", "last"]);
+}
+
+fn replies_leave_in_order_and_notices_do_not_wait_for_them<R: Rig>() {
+    let order = order_of::<R>(&[
+        ("after two", TrafficClass::Exchange(OF_DROPPABLE)),
+        ("next", TrafficClass::Exchange(Follows::Nothing)),
+        ("first", TrafficClass::Notice(Follows::Nothing)),
+    ]);
+    assert_eq!(order, ["first", "2", "after two", "next", "3"]);
 }
 
 fn the_oldest_droppable_unit_goes_first_and_nothing_else_does<R: Rig>() {
@@ -474,7 +503,7 @@ fn the_oldest_droppable_unit_goes_first_and_nothing_else_does<R: Rig>() {
     send(&mut rig, KEPT, &records(1, 8));
     send(&mut rig, DROPPABLE, &records(2, 8));
     let (carrier, mut wire) = rig.parts();
-    carrier.send_control(&mut wire, b"stays", Follows::Everything);
+    carrier.send_control(&mut wire, b"stays", IN_PLACE);
     send(&mut rig, KEPT, &records(3, 8));
     send(&mut rig, DROPPABLE, &records(4, 8));
     let before = backlog(&mut rig);
@@ -673,6 +702,7 @@ conformance!(
     a_record_longer_than_a_packet_is_counted_and_others_pass,
     control_messages_keep_their_place_and_count_until_they_are_taken,
     control_leaves_before_waiting_records_unless_it_follows_them,
+    replies_leave_in_order_and_notices_do_not_wait_for_them,
     the_oldest_droppable_unit_goes_first_and_nothing_else_does,
     a_whole_batch_leaves_behind_what_was_pushed_before,
     a_few_records_do_not_hold_large_memory,
@@ -698,6 +728,32 @@ fn the_end_of_a_session_over_packets_reaches_its_peer() {
 }
 
 #[test]
+fn control_keeps_its_order_while_the_inbox_is_full() {
+    let mut rig = Memory::new();
+    let mut drafts = Vec::new();
+    for bytes in [64 << 10, 4 << 10, 512, 64, 1] {
+        while let Ok(draft) = rig.world.host.begin_send(rig.attached.client, bytes) {
+            drafts.push(draft);
+        }
+    }
+    send(&mut rig, KEPT, &records(1, 8));
+    let of_kept = Follows::Origin(Origin::Stream(KEPT.subscription));
+    for (text, class) in [
+        ("after the record", TrafficClass::Exchange(of_kept)),
+        ("next", TrafficClass::Exchange(Follows::Nothing)),
+        ("first", TrafficClass::Notice(Follows::Nothing)),
+    ] {
+        let (carrier, mut wire) = rig.parts();
+        carrier.send_control(&mut wire, text.as_bytes(), class);
+    }
+    assert!(rig.client.next(DOWN).is_none() && rig.attached.is_behind());
+    drop(drafts);
+    let received = rig.receive();
+    let order: Vec<String> = received.iter().map(name_of).collect();
+    assert_eq!(order, ["first", "1", "after the record", "next"]);
+}
+
+#[test]
 fn an_attached_client_that_has_gone_is_sent_nothing_and_holds_nothing() {
     let (mut rig, mut output) = (Memory::new(), Output::default());
     push(&mut rig, &mut output, KEPT, 7, &records(20_000, 160));
@@ -705,7 +761,7 @@ fn an_attached_client_that_has_gone_is_sent_nothing_and_holds_nothing() {
     assert!(!attached.leaves());
     attached.leave(&mut world.host, &mut world.poller);
     assert!(attached.leaves());
-    attached.send_control(&mut world.wire(), b"too late", Follows::Nothing);
+    attached.send_control(&mut world.wire(), b"too late", IN_PLACE);
     assert_eq!(attached.untaken_control_bytes(&world.host), 0);
     attached.end(&mut world.wire(), "gone", None);
     drop(output);

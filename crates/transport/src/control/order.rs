@@ -1,17 +1,24 @@
-//! What must be sent before a control message: everything else it may overtake.
+//! The traffic class of each control message: which data it follows. See [`crate::order`] for the rule.
 //!
-//! A request must not overtake the data that it ends or takes the ground from. (Requests also keep their order among themselves:
-//! a client sends one that would follow nothing behind those that wait.) A notice about a subscription's records keeps its place
-//! among them; so does the answer that begins or ends a subscription or a side of a mailbox, since its number may be used again.
-//! No other answer waits for data.
+//! A request follows the data that it ends, or that needs what it takes back. A notice about a subscription's records keeps its
+//! place among them, and so does the reply that begins or ends a subscription or a side of a mailbox, since its number may be
+//! used again. Nothing else follows data.
 
 use super::{ControlMessage, Notice, Reply, Request};
-use crate::credit::{Follows, Origin};
+use crate::order::{Follows, Origin, TrafficClass};
 
 impl Request {
-    /// What must be sent before the request.
+    /// The subscription or the side of a mailbox that it ends: a reply to it follows what was queued for that.
     #[must_use]
-    pub fn follows(&self) -> Follows {
+    pub fn ends(&self) -> Option<Origin> {
+        match self {
+            Request::Unsubscribe { subscription, .. } => Some(Origin::Stream(*subscription)),
+            Request::CloseMailbox { number, .. } => Some(Origin::Mailbox((*number).into())),
+            _ => None,
+        }
+    }
+
+    fn follows(&self) -> Follows {
         match self {
             Request::Finish { stream, .. } => Follows::Origin(Origin::Stream(*stream)),
             Request::CloseMailbox { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
@@ -30,40 +37,44 @@ impl Request {
             | Request::FindNode { .. } => Follows::Nothing,
         }
     }
+}
 
-    /// What must be sent before a reply that says no more than that the request was carried out, or refused.
-    #[must_use]
-    pub fn reply_follows(&self) -> Follows {
+impl Reply {
+    fn follows(&self) -> Follows {
         match self {
-            Request::Unsubscribe { subscription, .. } => Follows::Origin(Origin::Stream(*subscription)),
-            Request::CloseMailbox { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
-            _ => Follows::Nothing,
+            Reply::Subscribed { subscription, .. } => Follows::Origin(Origin::Stream(*subscription)),
+            Reply::MailboxOpened { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
+            Reply::Done { .. } | Reply::Node { .. } | Reply::Refused { .. } => Follows::Nothing,
+        }
+    }
+}
+
+impl Notice {
+    fn follows(&self) -> Follows {
+        match self {
+            Notice::Format { subscription, .. }
+            | Notice::StreamEnded { subscription, .. }
+            | Notice::Dropped { subscription, .. }
+            | Notice::Unreadable { subscription, .. }
+            | Notice::NoReader { subscription, .. }
+            | Notice::Readable { subscription, .. } => Follows::Origin(Origin::Stream(*subscription)),
+            // The reply that opened the side may wait for the messages of one that had its number.
+            Notice::MailboxClosed { number, .. } | Notice::MayPut { number, .. } => {
+                Follows::Origin(Origin::Mailbox((*number).into()))
+            }
+            Notice::ConverterWanted { .. } => Follows::Nothing,
         }
     }
 }
 
 impl ControlMessage {
-    /// What must be sent before the message. Of the reply to a request that ends something, see
-    /// [`Request::reply_follows`].
+    /// The message's traffic class. Of a reply to a request that ends something, see [`Request::ends`].
     #[must_use]
-    pub fn follows(&self) -> Follows {
+    pub fn class(&self) -> TrafficClass {
         match self {
-            ControlMessage::Request(request) => request.follows(),
-            ControlMessage::Reply(Reply::Subscribed { subscription, .. })
-            | ControlMessage::Notice(
-                Notice::Format { subscription, .. }
-                | Notice::StreamEnded { subscription, .. }
-                | Notice::Dropped { subscription, .. }
-                | Notice::Unreadable { subscription, .. }
-                | Notice::NoReader { subscription, .. }
-                | Notice::Readable { subscription, .. },
-            ) => Follows::Origin(Origin::Stream(*subscription)),
-            ControlMessage::Reply(Reply::MailboxOpened { number, .. })
-            | ControlMessage::Notice(Notice::MailboxClosed { number, .. }) => {
-                Follows::Origin(Origin::Mailbox((*number).into()))
-            }
-            ControlMessage::Reply(Reply::Done { .. } | Reply::Node { .. } | Reply::Refused { .. })
-            | ControlMessage::Notice(Notice::ConverterWanted { .. } | Notice::MayPut { .. }) => Follows::Nothing,
+            ControlMessage::Request(request) => TrafficClass::Exchange(request.follows()),
+            ControlMessage::Reply(reply) => TrafficClass::Exchange(reply.follows()),
+            ControlMessage::Notice(notice) => TrafficClass::Notice(notice.follows()),
         }
     }
 }
@@ -73,13 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_data_follows_it_and_answers_do_not() {
+    fn what_ends_data_follows_it_and_other_control_does_not() {
         let stream = |number| Follows::Origin(Origin::Stream(number));
-        assert_eq!(Request::Finish { id: 1, stream: 7 }.follows(), stream(7));
-        assert_eq!(Request::Terminate.follows(), Follows::Everything);
-        assert_eq!(ControlMessage::from(Notice::StreamEnded { subscription: 3, publishers: 0 }).follows(), stream(3));
-        assert_eq!(ControlMessage::from(Reply::Done { id: 1 }).follows(), Follows::Nothing);
+        let class = |request| ControlMessage::Request(request).class();
+        assert_eq!(class(Request::Finish { id: 1, stream: 7 }), TrafficClass::Exchange(stream(7)));
+        assert_eq!(class(Request::Terminate), TrafficClass::Exchange(Follows::Everything));
+        let ended = Notice::StreamEnded { subscription: 3, publishers: 0 };
+        assert_eq!(ControlMessage::from(ended).class(), TrafficClass::Notice(stream(3)));
+        assert_eq!(ControlMessage::from(Reply::Done { id: 1 }).class(), TrafficClass::Exchange(Follows::Nothing));
         let unsubscribe = Request::Unsubscribe { id: 1, subscription: 3 };
-        assert_eq!((unsubscribe.follows(), unsubscribe.reply_follows()), (Follows::Nothing, stream(3)));
+        assert_eq!(unsubscribe.ends(), Some(Origin::Stream(3)));
+        assert_eq!(class(unsubscribe), TrafficClass::Exchange(Follows::Nothing));
     }
 }

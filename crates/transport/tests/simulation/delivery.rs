@@ -6,7 +6,7 @@ use crate::world::World;
 use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
-use crossdock_transport::{Follows, Limits, MAX_SUPER_BYTES};
+use crossdock_transport::{Follows, Limits, MAX_SUPER_BYTES, TrafficClass};
 
 /// Spoils a datagram as far as the header shows it. What flips deeper down is for UDP's checksum to find: packets have none
 /// of their own.
@@ -191,14 +191,20 @@ fn control_arrives_while_no_credit_is_given() {
         let (up, down) = (faults(&mut rng).with_loss(0.1), faults(&mut rng).with_loss(0.1));
         let mut world = World::new(seed, client, server, up, down);
         world.run(2 * SECOND, |_| false);
-        let mut free = 0;
+        let (mut free, mut a_request_waits) = (0, false);
         for _ in 0..rng.u64(1..400) {
             let address = world.client.address;
             let client = world.client.peers.values_mut().next().expect("connected");
-            let follows = client.source.any_follows();
-            let (message, _, bytes) = client.source.control(follows);
-            client.session.sender.enqueue_control(message, bytes, follows);
-            if follows == Follows::Nothing {
+            let class = client.source.any_control();
+            let (message, _, bytes) = client.source.control(class);
+            client.session.sender.enqueue(message, 1, bytes, class, false);
+            let is_free = match class {
+                TrafficClass::Exchange(Follows::Nothing) => !a_request_waits,
+                TrafficClass::Exchange(_) => false,
+                class => class == TrafficClass::Notice(Follows::Nothing),
+            };
+            a_request_waits |= matches!(class, TrafficClass::Exchange(_)) && !is_free;
+            if is_free {
                 free += 1;
                 let now_ns = world.network.now_ns();
                 world.network.wake_at(address, now_ns);

@@ -8,7 +8,7 @@ use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
 use crossdock_transport::session::ShortPacket;
-use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Origin, Session, Welcome};
+use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Origin, Session, Traffic, TrafficClass, Welcome};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -327,10 +327,11 @@ impl Peer {
             let Some((unit, packets, bytes)) = self.source.unit(now_ns, packet_bytes) else {
                 break;
             };
-            match unit {
-                Outgoing::Data { stream, .. } => sender.enqueue(unit, packets, bytes, Origin::Stream(stream), true),
-                Outgoing::Control { follows, .. } => sender.enqueue_control(unit, bytes, follows),
-            }
+            let class = match &unit {
+                Outgoing::Data { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
+                Outgoing::Control { class, .. } => *class,
+            };
+            sender.enqueue(unit, packets, bytes, class, class.traffic() == Traffic::Data);
             while sender.queued_bytes() > bound && self.source.plan.drops {
                 match sender.drop_oldest() {
                     Some(Outgoing::Data { numbers, .. }) => self.source.dropped.extend(numbers),

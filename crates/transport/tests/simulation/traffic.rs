@@ -2,7 +2,9 @@
 
 use crossdock_sim::Rng;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{ControlMessage, Follows, HEADER_BYTES, Header, Kind, Origin, Request, SuperPacket};
+use crossdock_transport::{
+    ControlMessage, Follows, HEADER_BYTES, Header, Kind, Origin, Request, SuperPacket, TrafficClass,
+};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -12,7 +14,7 @@ pub(crate) enum Outgoing {
     /// Records of one stream and format.
     Data { packed: SuperPacket<Vec<u8>>, stream: u32, numbers: std::ops::Range<u64> },
     /// A control message.
-    Control { payload: Vec<u8>, number: u64, follows: Follows },
+    Control { payload: Vec<u8>, number: u64, class: TrafficClass },
 }
 
 /// A run of packets as it lies in the frame that brought it.
@@ -125,8 +127,8 @@ impl Source {
             self.next_ns = now_ns + self.plan.interval_ns;
         }
         if self.rng.f64() < self.plan.control {
-            let follows = self.any_follows();
-            return Some(self.control(follows));
+            let class = self.any_control();
+            return Some(self.control(class));
         }
         let wanted = self.rng.usize(self.plan.unit_records.clone()) as u64;
         let mut packed = SuperPacket::new(vec![0; self.plan.unit_bytes], packet_bytes);
@@ -145,25 +147,30 @@ impl Source {
         Some((outgoing, packets, bytes))
     }
 
-    pub(crate) fn any_follows(&mut self) -> Follows {
+    pub(crate) fn any_control(&mut self) -> TrafficClass {
         let stream = Origin::Stream(self.rng.u32(..3));
-        [Follows::Nothing, Follows::Origin(stream), Follows::Everything][self.rng.usize(..3)]
+        let follows = [Follows::Nothing, Follows::Origin(stream), Follows::Everything][self.rng.usize(..3)];
+        if self.rng.bool() { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) }
     }
 
     /// A control message that says between which records it may arrive.
-    pub(crate) fn control(&mut self, follows: Follows) -> (Outgoing, u32, u64) {
-        let after = match follows {
-            Follows::Origin(Origin::Stream(stream)) => self.ends[stream as usize],
-            Follows::Everything => self.next,
+    pub(crate) fn control(&mut self, class: TrafficClass) -> (Outgoing, u32, u64) {
+        use TrafficClass::{Exchange, Notice};
+        let after = match class {
+            Exchange(Follows::Origin(Origin::Stream(stream))) | Notice(Follows::Origin(Origin::Stream(stream))) => {
+                self.ends[stream as usize]
+            }
+            Exchange(Follows::Everything) | Notice(Follows::Everything) => self.next,
             _ => 0,
         };
         let number = self.next_control;
-        let places = [format!("{follows:?}"), after.to_string(), self.next.to_string()].join("/");
+        let order = if let Exchange(_) = class { "an exchange".to_owned() } else { format!("{class:?}") };
+        let places = [order, after.to_string(), self.next.to_string()].join("/");
         let request = Request::Announce { id: number as u32, stream: 0, name: places, format: String::new() };
         let payload = ControlMessage::from(request).encode();
         let bytes = (HEADER_BYTES + payload.len()) as u64;
         self.next_control += 1;
-        (Outgoing::Control { payload, number, follows }, 1, bytes)
+        (Outgoing::Control { payload, number, class }, 1, bytes)
     }
 }
 
@@ -208,7 +215,7 @@ pub(crate) struct Sink {
     free_ns: u64,
     /// The next record's number that may come.
     pub(crate) next: u64,
-    /// Behind the last control message that came, by what they follow.
+    /// Behind the last control message that came, by the order that they keep.
     control: HashMap<String, u32>,
     /// Control messages that came.
     pub(crate) controls: u64,
@@ -298,11 +305,12 @@ impl Sink {
         assert!(piece.header.stream < 3, "the header's stream");
     }
 
-    /// Control comes once, in order with what follows the same, and between the records that it names.
+    /// Control comes once, requests in order, notices in order with those that follow the same, and all between the records
+    /// that they name.
     fn control(&mut self, id: u32, places: &str) {
-        let [follows, after, before] = places.split('/').collect::<Vec<_>>()[..] else { panic!("{places}") };
-        let last = self.control.insert(follows.to_owned(), id + 1);
-        assert!(last.is_none_or(|end| end <= id), "control {id} came behind {last:?}, {follows}");
+        let [order, after, before] = places.split('/').collect::<Vec<_>>()[..] else { panic!("{places}") };
+        let last = self.control.insert(order.to_owned(), id + 1);
+        assert!(last.is_none_or(|end| end <= id), "control {id} came behind {last:?}, {order}");
         assert!(self.next >= after.parse().unwrap() || self.plan.gaps, "{id} came before its records: {places}");
         assert!(self.next <= before.parse().unwrap(), "{id} came after record {}: {places}", self.next);
         self.controls += 1;
