@@ -9,7 +9,7 @@ use crossdock_runtime::{ContextConfig, ContextHandle};
 use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, Welcome};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, VERSION, Welcome};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -152,6 +152,25 @@ fn what_is_no_packet_is_counted_by_reason_and_dropped() {
         Some(Event::Records(records)) => assert_eq!(records.len(), 1),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_client_of_another_wire_version_is_refused_in_that_version_with_both_named() {
+    let (context, addr) = start();
+    let raw = Raw::connect(&addr);
+    let mut hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16 }.packet();
+    hello[0] = VERSION + 1;
+    raw.socket.send(&hello).unwrap();
+    let mut packet = [0; 2000];
+    let len = raw.socket.recv(&mut packet).unwrap();
+    assert_eq!(std::mem::replace(&mut packet[0], VERSION), VERSION + 1);
+    let header = Header::read(&packet[..len]).unwrap();
+    assert_eq!((header.kind, header.session), (Kind::Close, 77));
+    let reason = Close::decode(&packet[HEADER_BYTES..len]).reason;
+    assert!(reason.contains(&format!("version {VERSION} of the wire format")), "{reason}");
+    assert!(reason.contains(&format!("version {}", VERSION + 1)), "{reason}");
+    await_dropped(&context, "packet_version", 1);
+    assert_eq!(context.context().unwrap().sessions, 0);
 }
 
 #[test]
