@@ -29,7 +29,7 @@ use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES};
+use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -365,7 +365,8 @@ impl Context {
         self.scratch.dirty = dirty;
     }
 
-    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then.
+    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then. The
+    /// credit for control depends on no stream.
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let streams = &self.streams;
@@ -448,8 +449,13 @@ impl Context {
 
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
+        self.tell_as(key, message, message.class());
+    }
+
+    /// The same for a message of the class given.
+    pub(crate) fn tell_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
         let Some((carrier, mut wire)) = self.carrier(key) else { return };
-        carrier.send_control(&mut wire, &message.encode());
+        carrier.send_control(&mut wire, &message.encode(), class);
         if carrier.is_behind() {
             self.straggle(key);
         }

@@ -15,7 +15,7 @@ use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
-use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice, PacketError};
+use crossdock_transport::{ControlMessage, Header, Hello, Kind, MAX_SUPER_BYTES, Notice, PacketError};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -36,8 +36,14 @@ impl Context {
         let Frame { buffer, len, stride, from } = frame;
         let mut spans = std::mem::take(&mut self.scratch.spans);
         let mut runs = std::mem::take(&mut self.scratch.runs);
-        let counters = &mut self.counters;
-        walk(&buffer[..len], stride, &mut spans, &mut runs, |error| counters.drop(reason(error), 1));
+        let (counters, mut is_of_other_version) = (&mut self.counters, false);
+        walk(&buffer[..len], stride, &mut spans, &mut runs, |error| {
+            is_of_other_version |= matches!(error, PacketError::Version(_));
+            counters.drop(reason(error), 1);
+        });
+        if is_of_other_version && let Some(close) = Hello::refuse_version(&buffer[..len]) {
+            self.send_now(from, &close);
+        }
         let buffer = buffer.freeze();
         self.counters.frames_in += 1;
         self.counters.packets_in += spans.len() as u64;
@@ -99,9 +105,8 @@ impl Context {
             Arrived::Here
         };
         let mut first_skip = None;
-        let arrival = receiver.arrive_alone(run.header.seq, run.packets, handle, self.now_ns, |_, skip| {
-            first_skip = Some(skip as usize);
-        });
+        let (traffic, deliver) = (run.header.kind.traffic(), |_, skip| first_skip = Some(skip as usize));
+        let arrival = receiver.arrive_alone(traffic, run.header.seq, run.packets, handle, self.now_ns, deliver);
         match arrival {
             Arrival::Delivered | Arrival::Held => {}
             Arrival::Duplicate => self.counters.drop(DropReason::Duplicate, run.packets.into()),
@@ -124,6 +129,9 @@ impl Context {
         {
             let Arrived::Kept { buffer, header, spans, stride } = kept else { continue };
             self.deliver(key, Data { buffer, header, spans: &spans, stride }, skip as usize);
+        }
+        if let Some(link) = self.peers.link_mut(key) {
+            self.counters.drop(DropReason::BeyondCredit, link.session.receiver.take_refused());
         }
     }
 

@@ -114,8 +114,21 @@ impl Context {
             self.host.free(message);
             return None;
         };
+        if self.peers.attached(key).is_some_and(Attached::is_beyond_grants) {
+            self.counters.drop(DropReason::BeyondCredit, 1);
+            self.host.free(message);
+            let reason = "records were put into buffers that were granted for control".to_owned();
+            self.remove_peer(key, "beyond_credit", Some(Close { again: false, reason }));
+            return None;
+        }
         self.idler.arrived(self.now_ns, message.len());
-        self.distribute(Published { peer: key, client, header, stream, message })
+        let left = self.distribute(Published { peer: key, client, header, stream, message });
+        if left.is_none()
+            && let Some(attached) = self.peers.attached_mut(key)
+        {
+            attached.note_taken();
+        }
+        left
     }
 
     /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for

@@ -14,7 +14,7 @@ use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, TrafficClass};
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
@@ -27,6 +27,7 @@ fn owner(peer: usize, kept: bool) -> Owner {
 impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
+        let ends = request.ends();
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format } => {
                 return self.announce(key, Announcement { id, number, name, format });
@@ -57,7 +58,7 @@ impl Context {
             | Request::EndTask { .. }
             | Request::FindNode { .. }) => {
                 if let Some(reply) = self.carry_out_mailbox(key, request) {
-                    self.tell(key, &reply);
+                    self.tell_reply(key, &reply, ends);
                 }
                 return;
             }
@@ -70,7 +71,13 @@ impl Context {
             Ok(()) => Reply::Done { id },
             Err(refusal) => Reply::Refused { id, refusal },
         };
-        self.tell(key, &ControlMessage::Reply(reply));
+        self.tell_reply(key, &ControlMessage::Reply(reply), ends);
+    }
+
+    /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
+    fn tell_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
+        let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
+        self.tell_as(key, reply, class);
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.

@@ -71,7 +71,7 @@ impl Context {
                         self.recycle(batch);
                     }
                 }
-                Payload::Control(message) => {
+                Payload::Control(message, _) => {
                     if let Some(link) = self.peers.link_mut(key) {
                         link.control_taken(message.len());
                     }
@@ -121,7 +121,7 @@ impl Context {
     }
 
     /// A packet outside any session's sequence; if the device is full, it is as good as lost.
-    fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
+    pub(crate) fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
         if !matches!(self.device.send(to, &[IoSlice::new(packet)], packet.len()), Ok(Sent::Done)) {
             self.counters.drop(DropReason::SendRefused, 1);
         }

@@ -265,6 +265,46 @@ fn who_waits_for_a_stream_misses_nothing_of_it(way: Transport) {
     assert!(matches!(misfit.join().unwrap(), Error::Query(_)));
 }
 
+fn requests_are_answered_while_records_wait(way: Transport) {
+    let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let mut slow = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").connect().unwrap();
+    // Until the daemon holds the publisher back, and no credit is left that it gave before: its turns change nothing any more.
+    let (mut count, mut refused) = (0, 0);
+    let record = |number: u64| {
+        let format = numbers();
+        let mut row = RecordBuilder::new(&format);
+        row.set(0, Value::Uint(number)).unwrap();
+        row.set(1, Value::Int(0)).unwrap();
+        row.set(2, Value::Text(&[b'x'; 4000])).unwrap();
+        row.finish().unwrap().to_vec()
+    };
+    while refused < 200 {
+        if publisher.try_publish(&record(count)).unwrap() {
+            (count, refused) = (count + 1, 0);
+        } else if context.streams().unwrap()[0].blocked > 0 {
+            refused += 1;
+        }
+    }
+    let taken = context.streams().unwrap()[0].records_in;
+    // What is in shared memory is taken up to the last buffer.
+    assert!(taken < count || way == Transport::Shm, "nothing waits");
+    let (done, answered) = std::sync::mpsc::channel();
+    let asking = std::thread::spawn(move || {
+        for _ in 0..100 {
+            publisher.listen_for_converters().unwrap();
+        }
+        done.send(()).unwrap();
+        publisher.finish().unwrap()
+    });
+    answered.recv_timeout(Duration::from_secs(20)).expect("requests wait for the records' credit");
+    assert_eq!(context.streams().unwrap()[0].records_in, taken);
+    let (found, dropped) = collect(&mut slow);
+    assert_eq!((found.len() as u64, dropped), (count, 0));
+    assert!(found.iter().enumerate().all(|(i, n)| i as u64 == *n));
+    asking.join().unwrap();
+}
+
 /// Each test, once by each way that messages can go.
 macro_rules! by_either_way {
     ($($test:ident),* $(,)?) => {
@@ -283,6 +323,7 @@ by_either_way!(
     drop_oldest_holds_nobody_and_says_what_is_lost,
     disconnect_ends_the_slow_one_with_a_reason,
     notices_take_no_credit_for_good,
+    requests_are_answered_while_records_wait,
     requests_that_cannot_be_are_refused_in_words,
     a_restarted_daemon_is_found_again,
     who_waits_for_a_stream_misses_nothing_of_it,

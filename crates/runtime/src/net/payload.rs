@@ -5,7 +5,7 @@ use crate::net::carrier::Recipient;
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::{Batch, Buffer, BufferMut};
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, Session, SuperPacket};
+use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, Origin, Session, SuperPacket, TrafficClass};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(crate) enum Payload {
     /// A batch that passes whole, as the bytes that it came in; others may share it.
     Whole { batch: Rc<Batch>, stride: usize, to: Recipient },
     /// A control message.
-    Control(Rc<[u8]>),
+    Control(Rc<[u8]>, TrafficClass),
     /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under
     /// `number`.
     Message { buffer: Buffer, len: usize, number: u32 },
@@ -55,15 +55,19 @@ pub(crate) enum Parked {
 impl Payload {
     /// Puts the unit into the session's queue.
     pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
-        let (packets, bytes, droppable) = match &self {
-            Payload::Packed { packet, to, .. } => (packet.packets().len(), packet.len(), to.droppable),
+        let data = |to: &Recipient| TrafficClass::Data(Origin::Stream(to.subscription));
+        let (packets, bytes, class, droppable) = match &self {
+            Payload::Packed { packet, to, .. } => (packet.packets().len(), packet.len(), data(to), to.droppable),
             Payload::Whole { batch, to, .. } => {
-                (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES, to.droppable)
+                let bytes = batch.payload_bytes() + batch.slices.len() * HEADER_BYTES;
+                (batch.slices.len(), bytes, data(to), to.droppable)
             }
-            Payload::Control(bytes) => (1, bytes.len() + HEADER_BYTES, false),
-            Payload::Message { len, .. } => (1, len + HEADER_BYTES, false),
+            Payload::Control(message, class) => (1, message.len() + HEADER_BYTES, *class, false),
+            Payload::Message { len, number, .. } => {
+                (1, len + HEADER_BYTES, TrafficClass::Data(Origin::Mailbox(*number)), false)
+            }
         };
-        session.sender.enqueue(self, packets as u32, bytes as u64, droppable);
+        session.sender.enqueue(self, packets as u32, bytes as u64, class, droppable);
     }
 
     /// Records in it, and the subscription they are for.
@@ -71,7 +75,7 @@ impl Payload {
         match self {
             Payload::Packed { packet, to, .. } => Some((to.subscription, packet.records())),
             Payload::Whole { batch, to, .. } => Some((to.subscription, batch.len() as u64)),
-            Payload::Control(_) | Payload::Message { .. } => None,
+            Payload::Control(..) | Payload::Message { .. } => None,
         }
     }
 
@@ -98,7 +102,7 @@ impl Payload {
                     None => gather(batch, stride, device, addr, &template, first_seq, range),
                 }
             }
-            Payload::Control(message) => {
+            Payload::Control(message, _) => {
                 let header =
                     Header { payload_bytes: message.len() as u16, seq: first_seq, ..Header::new(Kind::Control, to) };
                 let bytes = header.to_bytes();
