@@ -184,7 +184,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
         match idler.choose(now_ns) {
             Idle::Spin | Idle::Nap => std::thread::yield_now(),
             Idle::Sleep => {
-                let is_full = graphs.iter().any(|(graph, _)| graph.is_full());
+                let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
                     graph.note_queues(ws);
                     graph.gauges.sleeps.add(1);
