@@ -146,6 +146,7 @@ impl Context {
         let planned = planned.unwrap_or_else(|| Planned::new(&subscription.select, format));
         let planned = subscription.add_planned(planned);
         let awaiting = subscription.awaiting.take();
+        self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(_), Some(id)) => return self.confirm_subscription(peer, id, number),
             (Ok(output), None) => Notice::Format { subscription: number, format: output.describe() }.into(),

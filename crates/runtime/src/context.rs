@@ -13,20 +13,20 @@ use crate::graph::Graph;
 use crate::graph::build::Workspace;
 use crate::handle::Command;
 use crate::managers::handle::ControlRequest;
-use crate::morph::Morph;
+use crate::morph::{Morph, Route};
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;
 use crate::net::payload::Payload;
-use crate::net::peers::{PeerRef, Peers, Publishing};
+use crate::net::peers::{Peers, Publishing};
 use crate::net::sides::Remote;
 use crate::planner::Planner;
 use crate::services::Services;
 use crate::streams::Streams;
-use crate::subscriptions::{Late, Subscription};
+use crate::subscriptions::Subscription;
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
+use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
-use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
@@ -56,21 +56,16 @@ pub(crate) struct Scratch {
     pub(crate) spans: Vec<PayloadSpan>,
     pub(crate) runs: Vec<Run>,
     pub(crate) dirty: Vec<usize>,
-    pub(crate) whole: Vec<usize>,
-    pub(crate) checked: Vec<usize>,
-    pub(crate) selection: Selection,
-    pub(crate) spare: Vec<Batch>,
+    /// Subscriptions that say which formats they accept, and how a batch comes to them.
+    pub(crate) routed: Vec<(Route, usize)>,
     /// Keys of a stream's chains, each with that of a subscription that takes it.
     pub(crate) converted: Vec<(usize, usize)>,
     /// Keys of subscriptions with an open super-packet.
     pub(crate) opened: Vec<usize>,
-    /// Keys of subscriptions that have to wait for buffers.
-    pub(crate) late: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
     pub(crate) released: Vec<Payload>,
-    /// Subscriptions that take an attached publisher's packet by reference, and those that take it in part.
+    /// Subscriptions that take an attached publisher's packet by reference.
     pub(crate) in_place: Vec<usize>,
-    pub(crate) in_part: Vec<usize>,
     /// Numbers of clients that are gone.
     pub(crate) ended: Vec<u32>,
 }
@@ -137,11 +132,7 @@ pub(crate) struct Context {
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
     pub(crate) news: Sender<ControlRequest>,
-    /// A batch that some subscriptions have not seen yet.
-    pub(crate) late: Option<Late>,
     pub(crate) planner: Planner,
-    /// Peers that go on once there are buffers for what they sent.
-    pub(crate) unresumed: Vec<PeerRef>,
     pub(crate) admission: Admission,
     /// Attached peers that are served each turn until they have caught up.
     pub(crate) stragglers: Vec<usize>,
@@ -178,13 +169,14 @@ impl Context {
             commands,
             host,
             services,
-            graph,
+            mut graph,
             workspace,
             news,
             planner,
         } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
+        graph.limit_sessions(large_buffers / 4);
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
         let spins_on_rings = config.spin_us > 0;
         Context {
@@ -209,9 +201,7 @@ impl Context {
             graph,
             workspace,
             news,
-            late: None,
             planner,
-            unresumed: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
             rings_ns: 0,
@@ -236,8 +226,6 @@ impl Context {
             self.now_ns = self.clock.now_ns();
             self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
             self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
-            self.serve_late(false);
-            self.resume_late();
             let (frames, taken) = (self.dock(), self.host.taken());
             let mut again = self.take_rings();
             self.look_after_stragglers();
@@ -245,6 +233,7 @@ impl Context {
             self.serve_remote();
             again |= self.look_after_waiting();
             self.look_after_kept();
+            self.serve_sessions();
             self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
             self.service_peers();
@@ -315,8 +304,7 @@ impl Context {
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 // No doorbell is rung when the queue to another context has room again, or a buffer is free.
-                let waits = self.graph.is_full() || self.late.is_some() || !self.unresumed.is_empty();
-                let longest_ns = if waits { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
+                let longest_ns = if self.graph.is_full() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);
@@ -337,15 +325,7 @@ impl Context {
     #[inline]
     pub(crate) fn is_short_of_buffers(&mut self) -> bool {
         let needed = self.buffers_needed();
-        self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
-    }
-
-    /// Whether too few buffers are free to deliver handlers' output now. Half as many as for incoming data, which
-    /// handlers hold: with a higher bound, delivery and handlers could wait for each other indefinitely.
-    #[inline]
-    pub(crate) fn cannot_deliver(&mut self) -> bool {
-        let needed = self.buffers_needed() / 2;
-        self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
+        !self.pool.has_free(MAX_SUPER_BYTES, needed)
     }
 
     /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.
@@ -369,8 +349,8 @@ impl Context {
     /// credit for control depends on no stream.
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
-        let streams = &self.streams;
-        let is_blocked = |p: &Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
+        let graph = &self.graph;
+        let is_blocked = |p: &Publishing| graph.is_blocked(p.stream as u32);
         let is_blocked = peer.publishing.iter().any(is_blocked);
         peer.carrier_mut().grant_credit(&mut wire!(self), is_blocked);
     }
@@ -422,24 +402,8 @@ impl Context {
         if stream.publishers.len() == before {
             return;
         }
-        let publishers = stream.publishers.len() as u32;
-        let number = stream_key as u32;
-        if publishers == 0 {
-            // After all records of the stream, to the subscriptions of the streams derived from it.
-            self.graph.arrive_end(number);
-        }
-        let Some(stream) = self.streams.get(stream_key) else { return };
-        for key in stream.subscriptions.clone() {
-            if let Some(accept) = self.accept_mut(key)
-                && !accept.hold.is_empty()
-            {
-                accept.end_pending = true;
-                continue;
-            }
-            if !self.is_told_late(key, publishers) {
-                self.tell_end(key, publishers);
-            }
-        }
+        // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
+        self.graph.arrive_end(stream_key as u32, stream.publishers.len() as u32);
     }
 
     /// The carrier of a peer's messages, with what it needs of the context.

@@ -1,10 +1,8 @@
-//! The handlers at the context that has the device: they are served after the network, and their results are given to
-//! subscriptions. Also the managers' requests to this context other than changes of its table.
+//! The handlers at the context that has the device: they are served after the network. Also the managers' requests to this context other than changes of its table.
 
 use crate::announcing::Plans;
 use crate::clock::TurnClock;
 use crate::context::Context;
-use crate::graph::Delivered;
 use crate::refusal::{fits_a_packet, refuse};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -32,54 +30,52 @@ impl Context {
     /// once.
     pub(crate) fn serve_handlers(&mut self) -> bool {
         let changed = self.graph.take_orders(&mut self.workspace);
-        if self.graph.is_empty() && !changed {
+        if self.graph.is_empty() && !changed && self.graph.turned.is_empty() {
             return false;
         }
-        // The results of subscriptions take buffers: without buffers a batch waits, and so does the node that made it.
-        self.graph.holds_deliveries = self.cannot_deliver();
         let slice_ns = self.config.platform.slice_us.saturating_mul(1000);
         let more = self.graph.serve(slice_ns, self.now_ns, &mut self.workspace);
-        let has_turned = !self.graph.turned.is_empty();
-        if has_turned {
-            for (stream, is_blocked) in std::mem::take(&mut self.graph.turned) {
-                if is_blocked { self.block(stream as usize) } else { self.unblock(stream as usize) }
-            }
+        let arrived = self.note_arrived();
+        self.serve_sessions();
+        let has_turned = self.turn_credit();
+        if arrived || has_turned || self.peers.is_dirty() {
+            // Nothing else may come that would take it along.
+            self.flush_opened(self.idler.is_heavy(self.now_ns));
+            self.service_peers();
         }
-        if !self.dispatch_delivered(false) {
-            if has_turned {
-                // Credit that was kept back goes out now: nothing else may come that would take it along.
-                self.service_peers();
-            }
-            return more || changed || has_turned || self.graph.is_changing();
+        arrived || more || changed || has_turned || self.graph.is_changing()
+    }
+
+    /// Counts what handlers have made for sessions, and gives it to those that it reaches by a conversion. Whether there
+    /// was any.
+    fn note_arrived(&mut self) -> bool {
+        if self.graph.arrived.is_empty() {
+            return false;
         }
-        self.flush_opened(self.idler.is_heavy(self.now_ns));
-        self.service_peers();
+        let mut arrived = std::mem::take(&mut self.graph.arrived);
+        for batch in arrived.drain(..) {
+            let stream = batch.stream as usize;
+            self.note_arrival(stream, &batch);
+            self.route(stream, &batch, &[]);
+            self.workspace.spares.keep_shared(batch);
+        }
+        self.graph.arrived = arrived;
         true
     }
 
-    /// Gives what was delivered to the subscriptions of its streams, as far as there are buffers for what they make of
-    /// it, or `all`. Whether there was any.
-    fn dispatch_delivered(&mut self, all: bool) -> bool {
-        let mut any = false;
-        while !self.graph.delivered.is_empty() {
-            if self.cannot_deliver() {
-                if !all {
-                    self.graph.holds_deliveries = true;
-                    break;
+    /// Credit goes to publishers of streams that have room again, and to others no more. Whether any turned.
+    fn turn_credit(&mut self) -> bool {
+        let turned = std::mem::take(&mut self.graph.turned);
+        for (stream, is_blocked) in &turned {
+            let publishers = self.streams.get(*stream as usize).map(|stream| stream.publishers.clone());
+            for publisher in publishers.unwrap_or_default() {
+                self.grant_credit(publisher);
+                if !is_blocked {
+                    self.peers.touch(publisher);
                 }
-                self.serve_late(true);
             }
-            match self.graph.delivered.pop_front() {
-                Some(Delivered::Batch(batch)) => {
-                    let stream = batch.stream as usize;
-                    self.dispatch(batch, stream, usize::MAX);
-                }
-                Some(Delivered::End(stream)) => self.tell_ended(stream as usize),
-                None => break,
-            }
-            any = true;
         }
-        any
+        !turned.is_empty()
     }
 
     /// Counts a turn, and the processor time that it took if it was busy.
@@ -192,35 +188,16 @@ impl Context {
         self.facts(key).ok_or_else(|| refuse(RefusalCode::UnknownStream, format!("stream `{name}` is gone")))
     }
 
-    /// A derived stream is delivered to its subscriptions from now on, unless one of them holds it back.
-    pub(crate) fn begin_delivery(&mut self, number: u32) {
-        let is_held = self.streams.get(number as usize).is_some_and(|stream| stream.blocked_by > 0);
-        self.graph.hold_delivery(number, is_held);
-    }
-
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.
     pub(crate) fn underive(&mut self, number: u32) {
         let Some(stream) = self.streams.get(number as usize) else { return };
         if stream.made_by.is_none() {
             return;
         }
-        if self.graph.delivered.iter().any(|delivered| delivered.stream() == number) {
-            self.dispatch_delivered(true);
-        }
         if let Some(stream) = self.streams.get_mut(number as usize) {
             stream.made_by = None;
         }
-        self.tell_ended(number as usize);
+        self.graph.end_for_sessions(number, 0);
         self.disclaim(number);
-    }
-
-    /// Tells a derived stream's subscribers that it has ended, after the records that came.
-    fn tell_ended(&mut self, stream_key: usize) {
-        let Some(stream) = self.streams.get(stream_key) else { return };
-        for key in stream.subscriptions.clone() {
-            if !self.is_told_late(key, 0) {
-                self.tell_end(key, 0);
-            }
-        }
     }
 }

@@ -26,7 +26,7 @@ impl Context {
     /// Answers one command. The answer is discarded if the caller has gone.
     pub(crate) fn answer(&mut self, command: Command) {
         match command {
-            Command::Streams(to) => drop(to.send(self.streams.iter().map(|stream| self.stream_info(stream)).collect())),
+            Command::Streams(to) => drop(to.send(self.stream_infos())),
             Command::Subscriptions(to) => drop(to.send(self.subscription_infos())),
             Command::Formats(to) => drop(to.send(self.format_infos())),
             Command::Context(to) => drop(to.send(self.context_info())),
@@ -87,7 +87,11 @@ impl Context {
         }
     }
 
-    fn stream_info(&self, stream: &Stream) -> StreamInfo {
+    fn stream_infos(&self) -> Vec<StreamInfo> {
+        self.streams.keyed().map(|(key, stream)| self.stream_info(key, stream)).collect()
+    }
+
+    fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
         let (mut served, mut backlog_bytes, mut held_records) = (stream.served, 0, 0);
         for subscription in stream.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key)) {
             served.add(subscription);
@@ -112,7 +116,7 @@ impl Context {
                 .to_string(),
             made_by: stream.made_by.as_deref().map(str::to_owned),
             peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
-            blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
+            blocked: if self.graph.is_blocked(key as u32) { stream.publishers.len() as u32 } else { 0 },
             records_out: served.records_out,
             records_queried: served.records_in,
             row_errors: served.row_errors,
@@ -171,9 +175,9 @@ impl Context {
                 handler: s.asked.as_ref().map(|_| handler_of(s.id)),
                 peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
-                records_in: s.records_in,
-                records_out: s.records_out,
-                row_errors: s.row_errors,
+                records_in: s.gauges.records_in.get(),
+                records_out: s.gauges.records_out.get(),
+                row_errors: s.gauges.row_errors.get(),
                 dropped: s.dropped,
                 backlog_bytes: self.backlog_bytes(s),
                 queue_bytes: self.queue_bytes,

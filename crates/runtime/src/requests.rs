@@ -132,24 +132,21 @@ impl Context {
             // The managers may have ended before.
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
         }
+        self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
+            stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);
         }
         if let Some(accept) = &subscription.accept {
-            self.forget_waiting(key, accept, subscription.stream);
+            self.forget_waiting(key, accept);
             // Once for all that go together.
             self.morph.stale.insert(subscription.stream);
             self.morph.is_due = true;
         }
         self.streams.forget_if_unused(subscription.stream);
-        let mut was_full = false;
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
-            was_full = peer.full;
-        }
-        if was_full && subscription.overflow == Overflow::Block {
-            self.unblock(subscription.stream);
         }
         self.share_queues();
     }
@@ -169,32 +166,6 @@ impl Context {
         }
     }
 
-    pub(crate) fn block(&mut self, key: usize) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.blocked_by += 1;
-        if stream.blocked_by == 1 {
-            self.graph.hold_delivery(key as u32, true);
-            // A publisher on packets gets no credit when it next sends some; an attached publisher has buffers withheld
-            // from now on.
-            for publisher in stream.publishers.clone() {
-                self.grant_credit(publisher);
-            }
-        }
-    }
-
-    /// One queue less holds a stream back; with the last, its publishers get their credit.
-    pub(crate) fn unblock(&mut self, key: usize) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.blocked_by = stream.blocked_by.saturating_sub(1);
-        if stream.blocked_by == 0 {
-            self.graph.hold_delivery(key as u32, false);
-            for publisher in stream.publishers.clone() {
-                self.grant_credit(publisher);
-                self.peers.touch(publisher);
-            }
-        }
-    }
-
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
     /// that their loss is reported before it.
     pub(crate) fn settle_queue(&mut self, key: usize) {
@@ -203,7 +174,7 @@ impl Context {
         }
     }
 
-    /// After a batch: a subscription's queue is held to its bound by its policy.
+    /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
         let Some(there) = self.peers.get(peer) else { return };
@@ -214,6 +185,9 @@ impl Context {
         }
         if is_over {
             self.check_peer_queue(peer);
+        }
+        if self.note_losses(key) {
+            return self.disconnect_behind(key);
         }
         self.tell_dropped(key, false);
     }
@@ -247,25 +221,15 @@ impl Context {
             // An attached client does not report that it has taken something, so its inbox is polled.
             self.straggle(key);
         }
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let subscriptions = peer.subscriptions.clone();
-        let policies = subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).map(|s| (s.stream, s.overflow));
-        let policies: Vec<(usize, Overflow)> = policies.collect();
-        if full && policies.iter().any(|(_, overflow)| *overflow == Overflow::Disconnect) {
-            peer.full = false; // no stream was held back on its account
+        let subscriptions = self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
+        let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
+        if full && subscriptions.iter().any(ends) {
             let reason = format!("{backlog} bytes wait for you, the bound is {bound}, and your policy is disconnect");
-            self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
-            return;
-        }
-        for (stream, _) in policies.into_iter().filter(|(_, overflow)| *overflow == Overflow::Block) {
-            if full {
-                self.block(stream);
-            } else {
-                self.unblock(stream);
-            }
+            return self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
         }
         if !full {
             for subscription in subscriptions {
+                self.graph.wake_session(subscription);
                 self.tell_dropped(subscription, true);
             }
         }

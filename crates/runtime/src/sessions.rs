@@ -66,11 +66,7 @@ impl Context {
         }
         for payload in released.drain(..) {
             match payload {
-                Payload::Whole { batch, .. } => {
-                    if let Some(batch) = std::rc::Rc::into_inner(batch) {
-                        self.recycle(batch);
-                    }
-                }
+                Payload::Whole { batch, .. } => self.workspace.spares.keep_shared(batch),
                 Payload::Control(message, _) => {
                     if let Some(link) = self.peers.link_mut(key) {
                         link.control_taken(message.len());

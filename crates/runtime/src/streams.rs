@@ -136,8 +136,8 @@ pub(crate) struct Stream {
     pub(crate) publishers: Vec<usize>,
     /// Keys of the subscriptions to it: where its batches go.
     pub(crate) subscriptions: Vec<usize>,
-    /// `block` subscriptions whose queue is full now; while there is one, its publishers get no new credit.
-    pub(crate) blocked_by: u32,
+    /// Those among them that say which formats they accept.
+    pub(crate) accepting: u32,
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
     pub(crate) unclaimed: u64,

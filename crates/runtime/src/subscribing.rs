@@ -16,6 +16,7 @@ use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{FormatName, Reply, Unreadable};
+use std::sync::Arc;
 
 /// Formats that one subscription accepts at most.
 const MAX_ACCEPTED: usize = 16;
@@ -239,24 +240,32 @@ impl Context {
     }
 
     /// A subscription that was asked for at `asked_ns` is there from now on.
-    fn put_in(&mut self, key: usize, stream_key: usize, subscription: Subscription, asked_ns: u64) {
+    fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
         self.counters.subscribe_time.note(self.now_ns.saturating_sub(asked_ns), 1);
-        let (overflow, accepts) = (subscription.overflow, subscription.accept.is_some());
+        let accepts = subscription.accept.is_some();
         self.next_subscription += 1;
+        let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
+        let instances = std::mem::take(&mut subscription.instances);
         let subscription_key = self.subscriptions.insert(subscription);
+        self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.get_mut(stream_key) {
             stream.subscriptions.push(subscription_key);
+            stream.accepting += u32::from(accepts);
         }
         if let Some(peer) = self.peers.get_mut(key) {
             peer.subscriptions.push(subscription_key);
-            if peer.full && overflow == Overflow::Block {
-                self.block(stream_key);
-            }
         }
         self.share_queues();
         if accepts {
             self.replan(stream_key);
         }
+    }
+
+    /// Hands the handlers that were made for a subscription to its node.
+    pub(crate) fn update_node(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Subscription { entries, instances, .. } = subscription;
+        self.graph.update_session(key, instances, |format| entries.iter().any(|entry| entry.format == format));
     }
 
     /// Whether a peer may have one subscription more, under this number.

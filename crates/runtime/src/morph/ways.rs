@@ -75,7 +75,10 @@ impl Context {
         let new: Vec<Format> = known.filter(|format| !planned(format)).collect();
         for format in new {
             let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-            let message: ControlMessage = match subscription.add_format(&format) {
+            let planned = subscription.add_format(&format);
+            self.update_node(key);
+            let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+            let message: ControlMessage = match planned {
                 Ok(output) => {
                     let awaiting = subscription.awaiting.take();
                     if let Some(accept) = &mut subscription.accept {
@@ -119,6 +122,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let runs = chains.iter().filter_map(|chain| stream.morphing.chains.get(*chain)?.as_deref());
         subscription.plan_narrowed(runs.filter(|run| run.made != run.to).map(|run| (&run.to, &run.made)));
+        self.update_node(key);
     }
 
     /// The way of each format of a stream to one of the accepted ones, of which no more is read than this.

@@ -21,6 +21,14 @@ pub(crate) struct Wire<'a> {
     pub(crate) now_ns: u64,
 }
 
+impl Wire<'_> {
+    /// The same parts, for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> Wire<'_> {
+        let Wire { pool, host, poller, device, counters, now_ns } = self;
+        Wire { pool, host, poller, device: &mut **device, counters, now_ns: *now_ns }
+    }
+}
+
 /// The subscription that records are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recipient {
@@ -67,8 +75,8 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// Whether packets for the peer take buffers of the context's pool.
     fn takes_buffers(&self) -> bool;
 
-    /// How a batch that passes unchanged leaves; its packets came `stride` bytes apart.
-    fn whole(&self, batch: &Batch, stride: usize) -> Whole;
+    /// How a batch that passes unchanged leaves.
+    fn whole(&self, batch: &Batch) -> Whole;
 
     /// Memory for a packet of at least `needed` bytes, and of `wanted` bytes where the carrier has a choice.
     ///

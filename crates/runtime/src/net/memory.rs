@@ -298,7 +298,7 @@ impl Carrier for Attached {
         false
     }
 
-    fn whole(&self, _: &Batch, _: usize) -> Whole {
+    fn whole(&self, _: &Batch) -> Whole {
         Whole::Slices
     }
 

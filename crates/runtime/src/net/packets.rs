@@ -115,8 +115,9 @@ impl Carrier for Link {
         true
     }
 
-    fn whole(&self, batch: &Batch, stride: usize) -> Whole {
-        let fits = batch.payload_bytes() >= WHOLE_BYTES && stride <= self.session.packet_bytes();
+    fn whole(&self, batch: &Batch) -> Whole {
+        let are_packets = (1..=self.session.packet_bytes()).contains(&batch.stride);
+        let fits = batch.payload_bytes() >= WHOLE_BYTES && are_packets;
         if fits { Whole::Shared } else { Whole::Records }
     }
 

@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// An outgoing unit: what one system call sends, kept until it is acknowledged.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) enum Payload {
     /// Records that were copied together.
     Packed { packet: SuperPacket<BufferMut>, format: u64, to: Recipient },
     /// A batch that passes whole, as the bytes that it came in; others may share it.
-    Whole { batch: Rc<Batch>, stride: usize, to: Recipient },
+    Whole { batch: Arc<Batch>, to: Recipient },
     /// A control message.
     Control(Rc<[u8]>, TrafficClass),
     /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under
@@ -94,12 +95,12 @@ impl Payload {
                 packet.write_headers(range.clone(), &template, first_seq);
                 device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
             }
-            Payload::Whole { batch, stride, to: Recipient { subscription, .. } } => {
+            Payload::Whole { batch, to: Recipient { subscription, .. } } => {
                 let template = Header { stream: *subscription, format: batch.format, ..Header::new(Kind::Data, to) };
-                let stride = *stride;
+                let stride = batch.stride;
                 match in_place(batch, &template, first_seq, range.clone()) {
                     Some(bytes) => device.send(addr, &[IoSlice::new(bytes)], stride),
-                    None => gather(batch, stride, device, addr, &template, first_seq, range),
+                    None => gather(batch, device, addr, &template, first_seq, range),
                 }
             }
             Payload::Control(message, _) => {
@@ -131,8 +132,8 @@ fn slice_header(batch: &Batch, template: &Header, first_seq: u64, index: u32) ->
 
 /// Writes new headers over those that the packets came with, if the buffer has no other holder; returns the bytes to
 /// send.
-fn in_place<'a>(batch: &'a mut Rc<Batch>, template: &Header, first_seq: u64, range: Range<u32>) -> Option<&'a [u8]> {
-    let alone = Rc::get_mut(batch)?;
+fn in_place<'a>(batch: &'a mut Arc<Batch>, template: &Header, first_seq: u64, range: Range<u32>) -> Option<&'a [u8]> {
+    let alone = Arc::get_mut(batch)?;
     if alone.buffers.len() != 1 {
         return None;
     }
@@ -155,13 +156,13 @@ fn in_place<'a>(batch: &'a mut Rc<Batch>, template: &Header, first_seq: u64, ran
 /// Sends packets whose buffer others hold too: headers from here, payloads from there.
 fn gather(
     batch: &Batch,
-    stride: usize,
     device: &mut dyn Device,
     addr: SocketAddr,
     template: &Header,
     first_seq: u64,
     range: Range<u32>,
 ) -> io::Result<Sent> {
+    let stride = batch.stride;
     let mut headers = [[0; HEADER_BYTES]; MAX_PACKETS];
     let mut slices = [IoSlice::new(&[]); 2 * MAX_PACKETS];
     for (header, index) in headers.iter_mut().zip(range.clone()) {

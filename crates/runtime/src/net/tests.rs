@@ -2,6 +2,7 @@
 //! the test works by hand.
 
 use crate::counters::Counters;
+use crate::graph::node::Spill;
 use crate::graph::run::{Outcome, process};
 use crate::net::carrier::{Carrier, Recipient, Wire};
 use crate::net::memory::Attached;
@@ -338,12 +339,26 @@ const IN_PLACE: TrafficClass = TrafficClass::Exchange(Follows::Everything);
 const KEPT: Recipient = Recipient { subscription: 1, droppable: false };
 const DROPPABLE: Recipient = Recipient { subscription: 2, droppable: true };
 
-/// Pushes records of a format; how many were taken, and how many lost.
+/// Pushes records of a format; how many were taken, and how many lost. None have to wait.
 fn push(rig: &mut impl Rig, output: &mut Output, to: Recipient, format: u64, records: &[Vec<u8>]) -> (u64, u64) {
+    let mut spill = Spill::default();
+    let pushed = push_all(rig, output, (to, format), records.iter().map(Vec::as_slice), &mut spill);
+    assert!(spill.is_empty());
+    pushed
+}
+
+/// The same for records of which some may have to wait for buffers.
+fn push_all<'r>(
+    rig: &mut impl Rig,
+    output: &mut Output,
+    (to, format): (Recipient, u64),
+    records: impl Iterator<Item = &'r [u8]>,
+    spill: &mut Spill,
+) -> (u64, u64) {
     let (carrier, wire) = rig.parts();
-    let mut sink = SessionSink::new(output, carrier, wire, to, format);
-    records.iter().for_each(|record| sink.push(record));
-    (sink.taken, sink.lost)
+    let mut sink = SessionSink::new(output, carrier, wire, to, format, spill);
+    records.for_each(|record| sink.push(record));
+    (sink.taken, sink.no_buffer + sink.too_long)
 }
 
 fn flush(rig: &mut impl Rig, output: &mut Output, to: Recipient) -> bool {
@@ -379,6 +394,7 @@ fn backlog<R: Rig>(rig: &mut R) -> u64 {
 fn batch(count: usize, bytes: usize, packets: usize) -> Batch {
     let mut pool = Pool::new(PoolConfig::default()).unwrap();
     let (mut batch, stride) = (Batch::new(), HEADER_BYTES + count * bytes);
+    batch.stride = stride;
     let mut buffer = pool.alloc(packets * stride).unwrap();
     for packet in 0..packets {
         for record in 0..count {
@@ -523,10 +539,12 @@ fn a_whole_batch_leaves_behind_what_was_pushed_before<R: Rig>() {
         let batch = batch(count, bytes, packets);
         push(&mut rig, &mut output, KEPT, batch.format, &records(2, 8));
         let (carrier, wire) = rig.parts();
-        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, batch.format);
-        let is_referred_to = sink.take_whole(&batch, HEADER_BYTES + count * bytes);
+        let mut spill = Spill::default();
+        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, batch.format, &mut spill);
+        let is_referred_to = sink.take_whole(&batch);
         let all = (count * packets) as u64;
-        assert_eq!((sink.taken, sink.lost), (if is_referred_to { 0 } else { all }, 0));
+        assert_eq!(sink.taken, if is_referred_to { 0 } else { all });
+        assert!(spill.is_empty());
         assert!(!is_referred_to || output.opened_ns().is_none(), "what was open must leave first");
         flush(&mut rig, &mut output, KEPT);
         let whole = (0..batch.len()).flat_map(|index| batch.record(index).to_vec()).collect();
@@ -553,14 +571,32 @@ fn a_few_records_do_not_hold_large_memory<R: Rig>() {
     assert!(rig.held_bytes() <= 8 * (8 << 10), "{}", rig.held_bytes());
 }
 
-fn when_memory_runs_out_each_record_is_delivered_or_counted<R: Rig>() {
+fn when_memory_runs_out_records_wait_and_those_beyond_the_bound_are_counted<R: Rig>() {
     let (mut rig, mut output) = (R::new(), Output::default());
     let sent = records(40_000, 160);
-    let (taken, lost) = push(&mut rig, &mut output, KEPT, 7, &sent);
-    assert_eq!(taken + lost, 40_000);
+    let mut spill = Spill::default();
+    let mut rows = sent.iter().map(Vec::as_slice);
+    let (taken, lost) = push_all(&mut rig, &mut output, (KEPT, 7), &mut rows, &mut spill);
+    assert_eq!((taken as usize + spill.ends.len(), lost), (40_000, 0));
+    let (carrier, _) = rig.parts();
+    assert!(!spill.is_empty() || carrier.is_behind(), "memory did not run out");
+    flush(&mut rig, &mut output, KEPT);
+    let mut received = rig.receive();
+    // What has to wait stays in order, whatever comes when there is memory again.
+    while !spill.is_empty() {
+        let waiting = std::mem::take(&mut spill);
+        assert_eq!(push_all(&mut rig, &mut output, (KEPT, 7), waiting.rows(), &mut spill).1, 0);
+        flush(&mut rig, &mut output, KEPT);
+        received.extend(rig.receive());
+    }
+    assert_eq!((counted(&received), bytes_of(&received) == sent.concat()), (40_000, true));
+    // No more waits than its bound; the rest is counted.
+    let row = vec![1; 60_000];
+    let (taken, lost) = push_all(&mut rig, &mut output, (KEPT, 7), (0..600).map(|_| &row[..]), &mut spill);
+    assert_eq!((taken as usize + spill.ends.len()) as u64 + lost, 600);
     assert_eq!(rig.world().dropped("packet_no_buffer"), lost);
     let (carrier, _) = rig.parts();
-    assert!(lost > 0 || carrier.is_behind(), "memory did not run out");
+    assert!(lost > 0 || carrier.is_behind());
     flush(&mut rig, &mut output, KEPT);
     assert_eq!(counted(&rig.receive()), taken as usize);
     // With memory again all goes on.
@@ -623,9 +659,13 @@ fn credit_for_control_is_withheld_only_while_packets_wait<R: Rig>() {
 
 fn an_ended_session_holds_nothing<R: Rig>() {
     let (mut rig, mut output) = (R::new(), Output::default());
-    push(&mut rig, &mut output, KEPT, 7, &records(20_000, 160));
-    flush(&mut rig, &mut output, KEPT);
-    push(&mut rig, &mut output, KEPT, 7, &records(1, 8));
+    let mut spill = Spill::default();
+    let (many, one) = (records(20_000, 160), records(1, 8));
+    for some in [many, one] {
+        push_all(&mut rig, &mut output, (KEPT, 7), some.iter().map(Vec::as_slice), &mut spill);
+        flush(&mut rig, &mut output, KEPT);
+    }
+    push_all(&mut rig, &mut output, (KEPT, 7), std::iter::once(&[1; 8][..]), &mut spill);
     rig.defer(true);
     assert!(rig.held_bytes() > 1 << 19);
     let (carrier, mut wire) = rig.parts();
@@ -665,7 +705,8 @@ fn a_query_that_panics_ends_nothing_else<R: Rig>() {
         (Some(Verdict::Forward), "whole", 0),
     ] {
         let (carrier, wire) = rig.parts();
-        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, 7);
+        let mut spill = Spill::default();
+        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, 7, &mut spill);
         let mut selection = Selection::default();
         selection.select_all(batch.len());
         let outcome = match process(&mut Passing { verdict }, &batch, &mut selection, &mut sink) {
@@ -706,7 +747,7 @@ conformance!(
     the_oldest_droppable_unit_goes_first_and_nothing_else_does,
     a_whole_batch_leaves_behind_what_was_pushed_before,
     a_few_records_do_not_hold_large_memory,
-    when_memory_runs_out_each_record_is_delivered_or_counted,
+    when_memory_runs_out_records_wait_and_those_beyond_the_bound_are_counted,
     credit_is_withheld_while_a_stream_is_blocked_or_packets_wait,
     credit_for_control_is_withheld_only_while_packets_wait,
     an_ended_session_holds_nothing,

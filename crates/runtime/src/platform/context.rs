@@ -187,7 +187,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
                 idler.spun(now_ns, clock.now_ns());
             }
             Idle::Sleep => {
-                let is_full = graphs.iter().any(|(graph, _)| graph.is_full());
+                let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
                     graph.note_queues(ws);
                     graph.gauges.sleeps.add(1);

@@ -175,9 +175,8 @@ impl Managers {
     fn settle(&mut self, done: Done, changed: &Changed) -> Result<(), String> {
         match done {
             Done::Deployed { deployed } => {
-                let (name, makes, need) = (deployed.spec.name.clone(), deployed.makes, deployed.need);
+                let (name, need) = (deployed.spec.name.clone(), deployed.need);
                 self.handlers.insert(name.clone(), *deployed);
-                let _ = self.dock.run(move |context| context.begin_delivery(makes));
                 self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
             }
             Done::Swapped { spec, compiled, need, reads, gone, limit } => {
