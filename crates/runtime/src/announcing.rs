@@ -4,10 +4,11 @@
 
 use crate::admission::QueryCostModel;
 use crate::context::Context;
-use crate::managers::handle::ControlRequest;
+use crate::inbox::Inbox;
+use crate::managers::request::ControlRequest;
 use crate::net::peers::Publishing;
 use crate::planner::Panicked;
-use crate::refusal::{fits_a_packet, refuse};
+use crate::refusal::{Stopped, fits_a_packet, refuse};
 use crate::streams::{Sample, StreamFormat};
 use crate::subscriptions::Planned;
 use crossdock_format::Format;
@@ -61,6 +62,19 @@ impl Plans {
 
     fn take(&mut self, subscription: u64, format: &Format) -> Option<Planned> {
         self.planned.remove(&(subscription, format.id().0))
+    }
+}
+
+impl Inbox {
+    /// Plans the queries that read a stream, on this thread, for formats that the stream is to have.
+    ///
+    /// # Errors
+    /// The context has stopped.
+    pub(crate) fn plans(&self, stream: &str, formats: &[Format]) -> Result<Plans, Stopped> {
+        let (name, formats) = (stream.to_owned(), formats.to_vec());
+        let mut plans = Plans::default();
+        plans.add(self.run(move |context| context.unplanned(&name, &formats, &Plans::default()))?);
+        Ok(plans)
     }
 }
 
@@ -198,7 +212,7 @@ impl Context {
                     }
                 }
             };
-            return self.planner.give(work, then);
+            return self.plan(work, then);
         }
         let id = announcement.id;
         let reply = match self.publish(key, &announcement, format, plans) {

@@ -5,21 +5,21 @@
 //! and requests of the rest of the daemon. After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, QueryCostModel};
 use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
-use crate::handle::Command;
-use crate::managers::handle::ControlRequest;
+use crate::inbox::{Command, Inbox};
+use crate::managers::request::ControlRequest;
 use crate::morph::Morph;
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;
 use crate::net::payload::Payload;
 use crate::net::peers::{PeerRef, Peers, Publishing};
 use crate::net::sides::Remote;
-use crate::planner::Planner;
+use crate::planner::{Panicked, Planner};
 use crate::services::Services;
 use crate::streams::Streams;
 use crate::subscriptions::{Late, Subscription};
@@ -85,6 +85,7 @@ pub(crate) struct Parts {
     /// Buffers between the parts of conversion chains.
     pub(crate) morph_pool: Pool,
     pub(crate) poller: Poller,
+    pub(crate) inbox: Inbox,
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
     pub(crate) services: Services,
@@ -152,6 +153,7 @@ pub(crate) struct Context {
     pub(crate) spins_on_rings: bool,
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
+    pub(crate) inbox: Inbox,
     commands: Receiver<Command>,
     /// Whether it takes packets and clients: not before the kept handlers are restored.
     is_open: bool,
@@ -175,6 +177,7 @@ impl Context {
             pool,
             morph_pool,
             poller,
+            inbox,
             commands,
             host,
             services,
@@ -219,6 +222,7 @@ impl Context {
             spins_on_rings,
             clock,
             poller,
+            inbox,
             commands,
             is_open: false,
             early: Vec::new(),
@@ -275,8 +279,35 @@ impl Context {
         }
         // Not before: packets that nobody takes would keep the context from sleeping.
         self.device.as_fd().map_or(Ok(()), |fd| self.poller.add(fd, SOCKET))?;
-        std::mem::take(&mut self.early).into_iter().for_each(|command| self.answer(command));
+        std::mem::take(&mut self.early).into_iter().for_each(|command| self.carry_out_command(command));
         Ok(())
+    }
+
+    /// Has some work done on the planner's thread, and then runs a function here with its outcome.
+    pub(crate) fn plan<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut QueryCostModel) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
+    ) {
+        let inbox = self.inbox.clone();
+        self.planner.give(work, move |outcome| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, outcome));
+        });
+    }
+
+    /// Carries out one command. The answer is discarded if the caller has gone.
+    fn carry_out_command(&mut self, command: Command) {
+        match command {
+            Command::Run(work) => work(self),
+            Command::Attach(prepared, to) => drop(to.send(self.admit(*prepared))),
+            Command::Detach(client) => {
+                if let Some(key) = self.peers.of_client(client.number()) {
+                    self.remove_peer(key, "gone", None);
+                }
+            }
+            Command::Stop => {}
+        }
     }
 
     /// Takes the frames that have arrived.
@@ -460,7 +491,7 @@ impl Context {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
                 // There is one at most: the thread by which processes attach waits for the answer.
                 Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
-                Ok(command) => self.answer(command),
+                Ok(command) => self.carry_out_command(command),
                 Err(TryRecvError::Empty) => break,
             }
             taken = true;

@@ -4,7 +4,7 @@
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
 use crate::graph::run::{Outcome, process};
-use crate::managers::handle::ControlRequest;
+use crate::managers::request::ControlRequest;
 use crate::morph::Route;
 use crate::net::payload::{Arrived, Payload};
 use crate::net::peers::{Peer, Publishing};

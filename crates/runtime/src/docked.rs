@@ -6,26 +6,9 @@ use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::graph::Delivered;
 use crate::refusal::{fits_a_packet, refuse};
+use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
-
-/// The known facts of a stream that handlers read.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamFacts {
-    /// Its number, which batches carry.
-    pub(crate) number: u32,
-    pub(crate) name: String,
-    /// Its formats, newest last, each with some of its latest records.
-    pub(crate) formats: Vec<(Format, Vec<u8>)>,
-    /// The highest rate of the last minute.
-    pub(crate) peak_msgs_per_s: u64,
-    pub(crate) records_in: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) batches_in: u64,
-    /// The handler that makes it, if one does.
-    pub(crate) made_by: Option<String>,
-    pub(crate) publishers: u32,
-}
 
 impl Context {
     /// Takes the changes that came, and works on what waits for handlers, for a slice. Whether there is more to do at
@@ -142,18 +125,7 @@ impl Context {
 
     /// The known facts of a stream.
     pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
-        let stream = self.streams.get(key)?;
-        Some(StreamFacts {
-            number: key as u32,
-            name: stream.name.clone(),
-            formats: stream.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
-            peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
-            records_in: stream.records_in,
-            bytes_in: stream.bytes_in,
-            batches_in: stream.batches_in,
-            made_by: stream.made_by.as_deref().map(str::to_owned),
-            publishers: stream.publishers.len() as u32,
-        })
+        self.streams.get(key).map(|stream| stream.facts(key as u32, self.now_ns))
     }
 
     /// A handler makes a stream from now on, in these formats; what is known of it.

@@ -1,92 +1,46 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
-use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
 use crate::clock::Clock;
 use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts};
-use crate::explain::Explained;
+use crate::inbox::{Command, Inbox};
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo,
 };
-use crate::managers::dock::IoContext;
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
-use crate::morph::lists::Planned as PlannedPath;
+use crate::morph::{keeping::Asker, requests::Between};
 use crate::planner::{Planner, PlannerThread};
 use crate::platform::start::{Started as Platform, start as start_platform};
+use crate::refusal::Stopped;
 use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
+use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
 use crossdock_engine::Natives;
+use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
-use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
-use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
+use crossdock_mailbox::host::{HostInterface, MailboxOptions, Owner};
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
-use crossdock_query::{QueryError, Select};
+use crossdock_query::QueryError;
 use crossdock_transport::FormatName;
+use crossdock_transport::control::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::{SyncSender, channel, sync_channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Most requests that wait for the context; further callers block.
-const COMMANDS: usize = 64;
-
-/// A request to the context, with the place for its answer.
-pub(crate) enum Command {
-    Streams(oneshot::Sender<Vec<StreamInfo>>),
-    Subscriptions(oneshot::Sender<Vec<SubscriptionInfo>>),
-    Formats(oneshot::Sender<Vec<FormatInfo>>),
-    Context(oneshot::Sender<ContextInfo>),
-    Explain(Box<Select>, Vec<FormatName>, oneshot::Sender<Result<Explained, ExplainError>>),
-    /// How the formats of a stream would come to accepted ones, of which these fields are read.
-    ExplainPaths {
-        stream: String,
-        targets: Vec<Format>,
-        reads: BTreeMap<FormatId, Vec<bool>>,
-        answer: oneshot::Sender<Vec<PlannedPath>>,
-    },
-    Conversions(oneshot::Sender<Vec<ConversionInfo>>),
-    Paths(oneshot::Sender<Vec<PathInfo>>),
-    Keep(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
-    Discard(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
-    SetPolicy(String, Policy, oneshot::Sender<Result<(), String>>),
-    CheckFormat(String, Format, oneshot::Sender<Result<(), String>>),
-    /// The queries to be planned before a stream gets one more format.
-    Unplanned(String, Format, oneshot::Sender<Vec<Unplanned>>),
-    Declare(String, Format, Box<Plans>, oneshot::Sender<Result<(), String>>),
-    Clients(oneshot::Sender<Vec<ClientInfo>>),
-    Mailboxes(oneshot::Sender<Vec<MailboxInfo>>),
-    CreateMailbox(String, MailboxOptions, oneshot::Sender<Result<(), String>>),
-    RegisterTask(String, TaskFactory, oneshot::Sender<()>),
-    CreateTask {
-        task: String,
-        mailbox: String,
-        arguments: BTreeMap<String, String>,
-        answer: oneshot::Sender<Result<(), String>>,
-    },
-    /// From the attach thread: a process that may attach.
-    Attach(Box<Prepared>, oneshot::Sender<Result<ClientKey, String>>),
-    /// From the attach thread: a client that was taken in and could not be notified.
-    Detach(ClientKey),
-    /// From the managers: something short to be done between two batches.
-    Run(Box<dyn FnOnce(&mut Context) + Send>),
-    /// Takes packets and clients from now on.
-    Open(oneshot::Sender<io::Result<()>>),
-    Stop,
-}
 
 /// A conversion that the daemon keeps: between which formats of which stream, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,11 +148,6 @@ pub struct PassedSockets {
     pub attach: Option<AttachListener>,
 }
 
-/// The context has stopped, so it cannot answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the context has stopped")]
-pub struct Stopped;
-
 /// A handle to a running context. Cheap to clone; the context stops with [`ContextHandle::stop`] or with its last
 /// handle.
 #[derive(Clone, Debug)]
@@ -210,8 +159,7 @@ pub struct ContextHandle {
 struct Shared {
     local_addr: SocketAddr,
     udp: UdpInfo,
-    commands: SyncSender<Command>,
-    doorbell: Doorbell,
+    inbox: Inbox,
     thread: Mutex<Option<JoinHandle<()>>>,
     attach_addr: Option<AttachAddr>,
     attach: Mutex<Option<AttachThread>>,
@@ -248,7 +196,7 @@ impl ContextHandle {
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
         let (doorbell, local_addr) = (poller.doorbell(), device.local_addr());
-        let (commands, receiver) = sync_channel(COMMANDS);
+        let (inbox, receiver) = Inbox::new(doorbell.clone());
         let clock = Clock::start();
         check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
@@ -259,7 +207,7 @@ impl ContextHandle {
         // As above: the thread ends with its side.
         let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
         complaints.append(&mut refused_priorities(&config));
-        let attach = attach(&config, passed.attach, local_addr, bell, &commands, &doorbell)?;
+        let attach = attach(&config, passed.attach, local_addr, bell, &inbox)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let io = (doorbell.clone(), config.pin_cpu, large_buffers);
         let started = start_platform(&config.platform, io, config.spin_us, clock);
@@ -270,7 +218,7 @@ impl ContextHandle {
         let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
         let pinned = seats.iter().filter_map(|seat| seat.cpu).collect();
         let (planner, standby_thread) =
-            Planner::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
+            Planner::start(pinned).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let parts = Parts {
             config,
@@ -279,6 +227,7 @@ impl ContextHandle {
             pool,
             morph_pool,
             poller,
+            inbox: inbox.clone(),
             commands: receiver,
             host,
             services,
@@ -288,16 +237,14 @@ impl ContextHandle {
             planner,
         };
         let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
-        let dock = IoContext::new(commands.clone(), doorbell.clone());
         let (natives, views) = (Natives::built_in(), Views::new(platform_config.history_s as usize));
         let manager = ManagerHandle::new(asks, views.clone());
-        let parts = ManagerParts { dock, overlay, watch, natives, config: platform_config, kept, views };
+        let parts = ManagerParts { dock: inbox.clone(), overlay, watch, natives, config: platform_config, kept, views };
         let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
             udp,
-            commands,
-            doorbell,
+            inbox,
             thread: Mutex::new(Some(thread)),
             attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
             attach: Mutex::new(attach),
@@ -318,7 +265,7 @@ impl ContextHandle {
     /// The system's, or the context has stopped.
     pub fn open(&self) -> Result<(), StartError> {
         let system = |source| StartError::System { what: "the socket cannot be watched", source };
-        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask(Command::Open));
+        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask(Context::open));
         opened.map_err(|stopped| system(io::Error::other(stopped)))?.map_err(system)
     }
 
@@ -359,10 +306,21 @@ impl ContextHandle {
         &self.shared.complaints
     }
 
-    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+    /// Has the context run something short.
+    fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
+        self.shared.inbox.run(work)
+    }
+
+    /// Has the context make a change, and waits until it is on disk.
+    fn ask_kept(
+        &self,
+        change: impl FnOnce(&mut Context) -> Result<(), Refusal> + Send + 'static,
+    ) -> Result<Result<(), String>, Stopped> {
         let (answer, wait) = oneshot::channel();
-        self.shared.commands.send(command(answer)).map_err(|_| Stopped)?;
-        self.shared.doorbell.ring();
+        self.shared.inbox.post(move |context| {
+            let changed = change(context);
+            context.answer_when_kept(Asker::Handle(answer), changed);
+        })?;
         wait.recv().map_err(|_| Stopped)
     }
 
@@ -371,7 +329,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; so for all questions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>, Stopped> {
-        self.ask(Command::Streams)
+        self.ask(|context| context.stream_infos())
     }
 
     /// All subscriptions, oldest first.
@@ -379,7 +337,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, Stopped> {
-        self.ask(Command::Subscriptions)
+        self.ask(|context| context.subscription_infos())
     }
 
     /// All formats announced on any stream.
@@ -387,7 +345,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn formats(&self) -> Result<Vec<FormatInfo>, Stopped> {
-        self.ask(Command::Formats)
+        self.ask(|context| context.format_infos())
     }
 
     /// The context's counters so far, by exit.
@@ -395,7 +353,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn context(&self) -> Result<ContextInfo, Stopped> {
-        self.ask(Command::Context)
+        self.ask(|context| context.context_info())
     }
 
     /// Clients that are attached by shared memory, in the order of their places.
@@ -403,7 +361,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn clients(&self) -> Result<Vec<ClientInfo>, Stopped> {
-        self.ask(Command::Clients)
+        self.ask(|context| context.client_infos())
     }
 
     /// All mailboxes, in the order of their names.
@@ -411,7 +369,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn mailboxes(&self) -> Result<Vec<MailboxInfo>, Stopped> {
-        self.ask(Command::Mailboxes)
+        self.ask(|context| context.mailbox_infos())
     }
 
     /// Makes a mailbox of the daemon's own, which stays until it is deleted.
@@ -419,7 +377,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the mailbox is refused.
     pub fn create_mailbox(&self, name: &str, options: MailboxOptions) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::CreateMailbox(name.to_owned(), options, answer))
+        let name = name.to_owned();
+        self.ask(move |context| context.create_own_mailbox(&name, options))
     }
 
     /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same
@@ -428,7 +387,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn register_task(&self, name: &str, factory: TaskFactory) -> Result<(), Stopped> {
-        self.ask(|answer| Command::RegisterTask(name.to_owned(), factory, answer))
+        let name = name.to_owned();
+        self.ask(move |context| context.tasks.register(&name, factory))
     }
 
     /// Starts a task that reads a mailbox.
@@ -442,7 +402,10 @@ impl ContextHandle {
         arguments: &BTreeMap<String, String>,
     ) -> Result<Result<(), String>, Stopped> {
         let (task, mailbox, arguments) = (task.to_owned(), mailbox.to_owned(), arguments.clone());
-        self.ask(|answer| Command::CreateTask { task, mailbox, arguments, answer })
+        self.ask(move |context| {
+            let made = context.create_task(Owner::Daemon, &task, &mailbox, &arguments);
+            made.map_err(|refusal| refusal.message)
+        })
     }
 
     /// Passes the lines that tasks log to `sink`, on a thread of its own, instead of writing them to standard error.
@@ -459,10 +422,11 @@ impl ContextHandle {
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
         // Slow work is done here, on the caller's thread: the context has traffic to serve.
         let select = match crossdock_query::parse(sql) {
-            Ok(select) => Box::new(select),
+            Ok(select) => select,
             Err(error) => return Ok(Err(error.into())),
         };
-        let explained = match self.ask(|answer| Command::Explain(select, accept.to_vec(), answer))? {
+        let accept = accept.to_vec();
+        let explained = match self.ask(move |context| context.explain(select, &accept))? {
             Ok(explained) => explained,
             Err(error) => return Ok(Err(error)),
         };
@@ -475,7 +439,7 @@ impl ContextHandle {
             false => {
                 let (stream, targets) = (explained.stream.clone(), explained.targets.clone());
                 let reads = BTreeMap::from([(explained.format.id(), reads(&program))]);
-                self.ask(|answer| Command::ExplainPaths { stream, targets, reads, answer })?
+                self.ask(move |context| context.explain_paths(&stream, &targets, &reads))?
             }
         };
         Ok(Ok(explained.measured(program, paths)))
@@ -486,7 +450,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn conversions(&self) -> Result<Vec<ConversionInfo>, Stopped> {
-        self.ask(Command::Conversions)
+        self.ask(|context| context.conversion_infos())
     }
 
     /// How formats come to subscriptions that do not accept them as they are, and where nothing leads there.
@@ -494,7 +458,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn paths(&self) -> Result<Vec<PathInfo>, Stopped> {
-        self.ask(Command::Paths)
+        self.ask(|context| context.path_infos())
     }
 
     /// Takes in a conversion that is kept, in place of the one that is kept between the same formats.
@@ -502,7 +466,11 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why it is refused, and then nothing has changed.
     pub fn keep_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::Keep(Box::new(conversion.clone()), answer))
+        let KeptConversion { stream, from, to, conversion } = conversion.clone();
+        self.ask_kept(move |context| {
+            let between = Between { stream: &stream, from: &from, to: &to };
+            context.register_conversion(ConversionOwner::Kept, &between, &conversion)
+        })
     }
 
     /// Takes out a conversion that is kept, whatever its text.
@@ -510,7 +478,11 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, that there is none.
     pub fn discard_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::Discard(Box::new(conversion.clone()), answer))
+        let KeptConversion { stream, from, to, .. } = conversion.clone();
+        self.ask_kept(move |context| {
+            let between = Between { stream: &stream, from: &from, to: &to };
+            context.unregister_conversion(ConversionOwner::Kept, &between)
+        })
     }
 
     /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
@@ -518,7 +490,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why it is refused.
     pub fn set_policy(&self, stream: &str, policy: Policy) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::SetPolicy(stream.to_owned(), policy, answer))
+        let stream = stream.to_owned();
+        self.ask_kept(move |context| context.set_policy(&stream, policy))
     }
 
     /// Whether a format could be the next version of a stream, by the stream's policy.
@@ -526,7 +499,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, what is in the way.
     pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::CheckFormat(stream.to_owned(), format.clone(), answer))
+        let (stream, format) = (stream.to_owned(), format.clone());
+        self.ask(move |context| context.morph.registry.check(&stream, &format).map_err(|error| error.to_string()))
     }
 
     /// Makes a stream known before anybody publishes it.
@@ -534,10 +508,10 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the stream is refused.
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        let mut plans = Box::new(Plans::default());
         // Planned here, on the caller's thread: the context has traffic to see to.
-        plans.add(self.ask(|answer| Command::Unplanned(name.to_owned(), format.clone(), answer))?);
-        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), plans, answer))
+        let mut plans = self.shared.inbox.plans(name, std::slice::from_ref(format))?;
+        let (name, format) = (name.to_owned(), format.clone());
+        self.ask(move |context| context.declare(&name, &format, &mut plans).map(drop).map_err(|r| r.message))
     }
 
     /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
@@ -556,8 +530,7 @@ impl Shared {
                 let _ = managers.join();
             }
             // The context may have stopped by itself: then the command is not received, and the join returns at once.
-            let _ = self.commands.send(Command::Stop);
-            self.doorbell.ring();
+            let _ = self.inbox.send(Command::Stop);
             let _ = thread.join();
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -580,8 +553,7 @@ fn attach(
     passed: Option<AttachListener>,
     local_addr: SocketAddr,
     bell: Arc<BellPage>,
-    commands: &SyncSender<Command>,
-    context: &Doorbell,
+    inbox: &Inbox,
 ) -> Result<Option<AttachThread>, StartError> {
     if !config.attach.enabled {
         return Ok(None);
@@ -589,8 +561,7 @@ fn attach(
     let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
     let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
     let (config, host) = (config.attach.clone(), config.host.clone());
-    let (commands, context) = (commands.clone(), context.clone());
-    let parts = AttachParts { config, host, address: address.clone(), passed, bell, commands, context };
+    let parts = AttachParts { config, host, address: address.clone(), passed, bell, inbox: inbox.clone() };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 

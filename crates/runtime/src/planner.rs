@@ -1,26 +1,22 @@
-//! The planner: a thread beside the context with the device, for work of its sessions that would take long on the core
-//! (c-core 3.1, hot-swap through a standby context). It parses and plans the queries of subscriptions, measures their
-//! cost ([`crate::admission`]), and hands the results back, to be put in between two turns.
+//! The planner: a thread beside the contexts, for work that would take long on a core (c-core 3.1, hot-swap through a
+//! standby context). It parses and plans the queries of subscriptions, measures their cost ([`crate::admission`]),
+//! compiles conversions, and hands the results back.
 //!
 //! A session has one request with the planner at most, since its further packets wait ([`crate::parked`]); so the
 //! number of jobs is bounded by the number of sessions. The managers have a thread of their own: a swap does not wait
 //! for subscriptions.
 
 use crate::admission::QueryCostModel;
-use crate::context::Context;
-use crate::handle::Command;
-use crossdock_device::{Doorbell, exclude_cpus, take_short_turns};
+use crossdock_device::{exclude_cpus, take_short_turns};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// The context's function for the outcome.
-type Then = Box<dyn FnOnce(&mut Context) + Send>;
-/// Something to be done away from the core.
-type Job = Box<dyn FnOnce(&mut QueryCostModel) -> Then + Send>;
+/// Something to be done away from the cores.
+type Job = Box<dyn FnOnce(&mut QueryCostModel) + Send>;
 
-/// The context's side.
+/// The side of those who have something planned.
 pub(crate) struct Planner {
     jobs: Sender<Job>,
 }
@@ -39,33 +35,28 @@ impl Planner {
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn start(
-        commands: SyncSender<Command>,
-        doorbell: Doorbell,
-        pinned: Vec<usize>,
-    ) -> io::Result<(Planner, PlannerThread)> {
+    pub(crate) fn start(pinned: Vec<usize>) -> io::Result<(Planner, PlannerThread)> {
         let (jobs, given) = channel();
         let run = move || {
             // Contexts that have a core have it for themselves; where that is refused it goes as all others do.
             let _ = exclude_cpus(pinned).and_then(|()| take_short_turns());
-            run(&given, &commands, &doorbell);
+            run(&given);
         };
         let thread = std::thread::Builder::new().name("planner".into()).spawn(run)?;
         Ok((Planner { jobs }, PlannerThread(Some(thread))))
     }
 
-    /// Runs a job off the core, and then a function on the core with its outcome.
-    pub(crate) fn give<T: Send + 'static>(
+    /// Does some work on the planner's thread, and gives the outcome to `then` there.
+    pub(crate) fn give<T>(
         &self,
         work: impl FnOnce(&mut QueryCostModel) -> T + Send + 'static,
-        then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
+        then: impl FnOnce(Result<T, Panicked>) + Send + 'static,
     ) {
-        let job: Job = Box::new(move |scales| {
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(scales))).map_err(|_| Panicked);
-            Box::new(move |context| then(context, outcome))
-        });
+        let job = move |costs: &mut QueryCostModel| {
+            then(catch_unwind(AssertUnwindSafe(|| work(costs))).map_err(|_| Panicked));
+        };
         // The thread ends with this side, not before.
-        let _ = self.jobs.send(job);
+        let _ = self.jobs.send(Box::new(job));
     }
 }
 
@@ -78,13 +69,10 @@ impl PlannerThread {
     }
 }
 
-/// Does what is given until the context has gone.
-fn run(given: &Receiver<Job>, commands: &SyncSender<Command>, doorbell: &Doorbell) {
-    let mut scales = QueryCostModel::default();
+/// Does what is given until the other side has gone.
+fn run(given: &Receiver<Job>) {
+    let mut costs = QueryCostModel::default();
     while let Ok(job) = given.recv() {
-        if commands.send(Command::Run(job(&mut scales))).is_err() {
-            return;
-        }
-        doorbell.ring();
+        job(&mut costs);
     }
 }

@@ -124,6 +124,24 @@ pub(crate) struct StreamFormat {
     pub(crate) sample: Sample,
 }
 
+/// The known facts of a stream that handlers read.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamFacts {
+    /// Its number, which batches carry.
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// Its formats, newest last, each with some of its latest records.
+    pub(crate) formats: Vec<(Format, Vec<u8>)>,
+    /// The highest rate of the last minute.
+    pub(crate) peak_msgs_per_s: u64,
+    pub(crate) records_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) batches_in: u64,
+    /// The handler that makes it, if one does.
+    pub(crate) made_by: Option<String>,
+    pub(crate) publishers: u32,
+}
+
 /// One stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
@@ -173,6 +191,21 @@ impl Stream {
     /// Records of a batch, on average.
     pub(crate) fn records_per_batch(&self) -> f64 {
         (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
+    }
+
+    /// What is known of it under its number.
+    pub(crate) fn facts(&self, number: u32, now_ns: u64) -> StreamFacts {
+        StreamFacts {
+            number,
+            name: self.name.clone(),
+            formats: self.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
+            peak_msgs_per_s: self.peak.msgs_per_s(now_ns),
+            records_in: self.records_in,
+            bytes_in: self.bytes_in,
+            batches_in: self.batches_in,
+            made_by: self.made_by.as_deref().map(str::to_owned),
+            publishers: self.publishers.len() as u32,
+        }
     }
 
     /// Whether something is to be taken for the sample of a format.

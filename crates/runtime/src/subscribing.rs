@@ -5,8 +5,7 @@ use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::config::PlatformConfig;
 use crate::context::Context;
-use crate::managers::handle::ControlRequest;
-use crate::managers::queries::{Query, handler_of};
+use crate::managers::request::{ControlRequest, Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
@@ -99,7 +98,7 @@ impl Context {
                 };
                 context.end_subscribe(peer, id, refusal);
             };
-        self.planner.give(work, then);
+        self.plan(work, then);
     }
 
     /// Puts a subscription in, or has it planned for what it is not planned for yet.
@@ -129,7 +128,7 @@ impl Context {
                         context.end_subscribe(peer, id, refusal);
                     }
                 };
-                self.planner.give(work, then);
+                self.plan(work, then);
             }
             Ok(Outcome::NoTime(figures)) => self.go_elsewhere(coming, figures),
             Err(refusal) => self.end_subscribe(peer, id, refusal),
@@ -196,9 +195,13 @@ impl Context {
         }
         let (subscription, sql) = (self.next_subscription, coming.select.sql().to_owned());
         self.next_subscription += 1;
-        let then = Box::new(move |context: &mut Context, placed: Result<Select, String>| match placed {
-            Ok(made) => context.take_placed(&coming, subscription, made),
-            Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
+        let inbox = self.inbox.clone();
+        let then = Box::new(move |placed: Result<Select, String>| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| match placed {
+                Ok(made) => context.take_placed(&coming, subscription, made),
+                Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
+            });
         });
         // The managers answer as long as there are sessions.
         let _ = self.news.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));

@@ -6,7 +6,6 @@
 mod balancing;
 pub(crate) mod change;
 pub(crate) mod deployed;
-pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod keep;
@@ -14,22 +13,26 @@ mod lost;
 mod measure;
 pub(crate) mod monitor;
 mod paths;
-pub(crate) mod queries;
+mod queries;
+mod read;
+pub(crate) mod request;
 mod rule;
+mod rule_costs;
 pub(crate) mod spec;
 mod tell;
+mod thinning;
 pub(crate) mod view;
 pub(crate) mod watch;
 mod work;
 
 use crate::config::PlatformConfig;
+use crate::inbox::Inbox;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
-use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
-use crate::managers::handle::ControlRequest;
 use crate::managers::keep::Kept;
 use crate::managers::measure::CostModel;
 use crate::managers::monitor::Monitor;
+use crate::managers::request::{ChangeRequest, ControlRequest};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
@@ -48,7 +51,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The parts of the managers.
 pub(crate) struct Parts {
-    pub(crate) dock: IoContext,
+    pub(crate) dock: Inbox,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
     pub(crate) natives: Natives,
@@ -59,7 +62,7 @@ pub(crate) struct Parts {
 
 /// The managers.
 pub(crate) struct Managers {
-    dock: IoContext,
+    dock: Inbox,
     overlay: Overlay,
     watch: Watch,
     workshop: HandlerCompiler,
@@ -220,12 +223,12 @@ impl Managers {
             return;
         }
         // It is written down already, and stays so whatever comes of it.
-        if self.make(&handle::ChangeRequest::All(specs.clone()), true, false).is_ok() {
+        if self.make(&ChangeRequest::All(specs.clone()), true, false).is_ok() {
             return;
         }
         // One that no longer fits must not keep the others away.
         for spec in specs {
-            if let Err(plan) = self.make(&handle::ChangeRequest::Deploy(spec.clone()), true, false) {
+            if let Err(plan) = self.make(&ChangeRequest::Deploy(spec.clone()), true, false) {
                 let about = About { handler: Some(&spec.name), context: None };
                 self.events.note("not_restored", about, plan.refusals.join("; "));
                 self.unrestored.push(spec);
