@@ -6,6 +6,8 @@
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::{Admission, QueryCostModel};
+use crate::catalog::thread::CatalogHandle;
+use crate::catalog::{Catalog, Snapshot};
 use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
@@ -25,6 +27,7 @@ use crate::streams::Streams;
 use crate::subscriptions::{Late, Subscription};
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
+use crossdock_format::FormatId;
 use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
@@ -32,6 +35,7 @@ use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES};
 use slab::Slab;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
@@ -95,6 +99,15 @@ pub(crate) struct Parts {
     /// The channel for reports to the managers.
     pub(crate) news: Sender<ControlRequest>,
     pub(crate) planner: Planner,
+    pub(crate) catalog: CatalogHandle,
+}
+
+/// Something to be done once a stream has formats at this context.
+pub(crate) struct AwaitedFormats {
+    /// The stream's key.
+    pub(crate) stream: usize,
+    pub(crate) formats: Vec<FormatId>,
+    pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
 /// The parts of a context that a peer's carrier needs, beside all others.
@@ -141,6 +154,10 @@ pub(crate) struct Context {
     /// A batch that some subscriptions have not seen yet.
     pub(crate) late: Option<Late>,
     pub(crate) planner: Planner,
+    pub(crate) catalog: CatalogHandle,
+    /// The catalog, as far as its changes are taken in here.
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) awaited: Vec<AwaitedFormats>,
     /// Peers that go on once there are buffers for what they sent.
     pub(crate) unresumed: Vec<PeerRef>,
     pub(crate) admission: Admission,
@@ -185,6 +202,7 @@ impl Context {
             workspace,
             news,
             planner,
+            catalog,
         } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
@@ -214,6 +232,9 @@ impl Context {
             news,
             late: None,
             planner,
+            catalog,
+            snapshot: Arc::default(),
+            awaited: Vec::new(),
             unresumed: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
@@ -248,7 +269,6 @@ impl Context {
             self.services.take_answers(&mut wire!(self));
             self.serve_remote();
             again |= self.look_after_waiting();
-            self.look_after_kept();
             self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
             self.service_peers();
@@ -283,10 +303,26 @@ impl Context {
         Ok(())
     }
 
-    /// Has some work done on the planner's thread, and then runs a function here with its outcome.
+    /// Makes a request to the catalog, and then runs a function here with the answer. What the request changed is taken
+    /// in here before.
+    pub(crate) fn ask_catalog<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, T) + Send + 'static,
+    ) {
+        let inbox = self.inbox.clone();
+        self.catalog.post(move |catalog| {
+            let answer = request(catalog);
+            catalog.publish_snapshot();
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, answer));
+        });
+    }
+
+    /// Has some work done on one of the planner's threads, and then runs a function here with its outcome.
     pub(crate) fn plan<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut QueryCostModel) -> T + Send + 'static,
+        work: impl FnOnce(&QueryCostModel) -> T + Send + 'static,
         then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
     ) {
         let inbox = self.inbox.clone();
@@ -413,8 +449,7 @@ impl Context {
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
-        self.forget_asker(key);
-        self.end_conversions(key);
+        self.end_conversions(PeerRef { key, serial: peer.serial });
         peer.carrier_mut().end(&mut wire!(self), why, close);
         self.host.disown(Owner::Session(key as u32));
         self.tasks.prune(&self.host);
@@ -450,6 +485,7 @@ impl Context {
         }
         let publishers = stream.publishers.len() as u32;
         let number = stream_key as u32;
+        self.catalog.post(move |catalog| catalog.end_publishing(number));
         if publishers == 0 {
             // After all records of the stream, to the subscriptions of the streams derived from it.
             self.graph.arrive_end(number);

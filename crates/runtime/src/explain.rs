@@ -13,7 +13,6 @@ use crate::morph::waiting::short;
 use crate::streams::{Stream, StreamFormat};
 use crate::subscriptions::{Subscription, narrowed_to};
 use crossdock_engine::{Handler, SelectHandler};
-use crossdock_format::registry::Stream as RegisteredStream;
 use crossdock_format::{Format, FormatId, ReadCost};
 use crossdock_mailbox::host::{ClientStatus, DomainStatus, MailboxOptions, Owner};
 use crossdock_query::{Program, QueryError, Select};
@@ -47,13 +46,7 @@ impl Context {
             bytes_in: stream.bytes_in,
             records_unclaimed: stream.unclaimed,
             records_malformed: stream.malformed,
-            policy: self
-                .morph
-                .registry
-                .stream(&stream.name)
-                .map(RegisteredStream::policy)
-                .unwrap_or_default()
-                .to_string(),
+            policy: stream.entry.policy().to_string(),
             made_by: stream.made_by.as_deref().map(str::to_owned),
             peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
             blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
@@ -211,14 +204,13 @@ impl Context {
     pub(crate) fn explain(&self, select: Select, accept: &[FormatName]) -> Result<Explained, ExplainError> {
         let found =
             self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
-        let Some((key, stream)) = found.and_then(|key| Some((key, self.streams.get(key)?))) else {
+        let Some(stream) = found.and_then(|key| self.streams.get(key)) else {
             return Err(self.unknown_stream(&select).into());
         };
         let mut targets = Vec::new();
         for name in accept {
-            let format = self.format_named(Some(key), name).map_err(|refusal| ExplainError::Format(refusal.message))?;
-            let unknown = || ExplainError::Format(self.unknown_format(Some(key), name, &stream.name).message);
-            targets.push(format.ok_or_else(unknown)?);
+            let format = self.snapshot.format_known(&stream.name, name);
+            targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
         }
         let newest = stream.formats.last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
@@ -238,7 +230,12 @@ impl Context {
     }
 
     /// How the formats of a stream would come to accepted ones.
-    pub(crate) fn explain_paths(&self, name: &str, targets: &[Format], reads: &BTreeMap<FormatId, Vec<bool>>) -> Vec<Planned> {
+    pub(crate) fn explain_paths(
+        &self,
+        name: &str,
+        targets: &[Format],
+        reads: &BTreeMap<FormatId, Vec<bool>>,
+    ) -> Vec<Planned> {
         let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
         let by_name = self.config.morph.by_name;
         let plan = |known: &StreamFormat| stream.morphing.plan_path(stream, &known.format, targets, by_name, reads);

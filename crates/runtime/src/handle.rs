@@ -1,6 +1,8 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
 use crate::attach::{AttachParts, AttachThread};
+use crate::catalog::thread::{CatalogHandle, CatalogThread};
+use crate::catalog::{Between, Catalog};
 use crate::clock::Clock;
 use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts};
@@ -11,11 +13,12 @@ use crate::info::{
 };
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
+use crate::managers::request::ControlRequest;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
-use crate::morph::{keeping::Asker, requests::Between};
-use crate::planner::{Planner, PlannerThread};
+use crate::planner::{Planner, PlannerThreads};
+use crate::platform::overlay::Overlay;
 use crate::platform::start::{Started as Platform, start as start_platform};
 use crate::refusal::Stopped;
 use crate::services::{self, ServiceThread};
@@ -23,7 +26,7 @@ use crate::state::{self, Started, StateSide, StateThread};
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
 use crossdock_control::conversions::Owner as ConversionOwner;
-use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
+use crossdock_device::{Device, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
 use crossdock_engine::Natives;
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
@@ -37,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -115,28 +118,52 @@ fn attach_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Starts the thread of the context with the device, and waits until it has what its registry keeps; what of that it
-/// refused is a complaint.
-fn run_context(
-    parts: Parts,
-    complaints: &mut Vec<String>,
-    registry: Registry,
-    side: Option<StateSide>,
-) -> io::Result<JoinHandle<()>> {
-    let (restored, refused) = oneshot::channel();
+/// Starts the thread of the context with the device.
+fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
     let run = move || {
         // Checked before; should the CPU have gone since, the context runs where the system puts it.
         let _ = parts.config.pin_cpu.map(pin_to_cpu);
         let _ = parts.config.nice.map(set_nice);
-        let mut context = Context::new(parts);
-        // The receiver has gone if the start failed elsewhere.
-        let _ = restored.send(context.restore(&registry));
-        context.morph.state = side;
-        context.run();
+        Context::new(parts).run();
     };
-    let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run)?;
-    complaints.append(&mut refused.recv().unwrap_or_default());
-    Ok(thread)
+    std::thread::Builder::new().name("c-core-0".into()).spawn(run)
+}
+
+/// Starts the managers' thread, which takes the requests that `asked` receives and `asks` sends.
+fn start_managers(
+    (dock, overlay, watch): (Inbox, Overlay, Watch),
+    catalog: &CatalogHandle,
+    config: PlatformConfig,
+    kept: Kept,
+    (asks, asked): (Sender<ControlRequest>, Receiver<ControlRequest>),
+) -> io::Result<(ManagerHandle, JoinHandle<()>)> {
+    let (natives, views) = (Natives::built_in(), Views::new(config.history_s as usize));
+    let handle = ManagerHandle::new(asks, views.clone());
+    let parts = ManagerParts { dock, catalog: catalog.clone(), overlay, watch, natives, config, kept, views };
+    Ok((handle, Managers::start(parts, asked)?))
+}
+
+/// Starts the thread of the catalog, which has what is kept and gives its snapshots to the context of `inbox`.
+fn start_catalog(
+    config: &ContextConfig,
+    inbox: &Inbox,
+    complaints: &mut Vec<String>,
+) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
+    let (handle, requests) = CatalogHandle::new();
+    let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
+    complaints.append(&mut unread);
+    let mut catalog = Catalog::new(config.max_streams as usize);
+    let context = inbox.clone();
+    catalog.watch(Box::new(move |snapshot, changed| {
+        let (snapshot, changed) = (Arc::clone(snapshot), Arc::clone(changed));
+        context.post(move |context| context.take_snapshot(snapshot, &changed)).is_ok()
+    }));
+    complaints.append(&mut catalog.restore(&registry, side));
+    // What was restored is on its way before anybody can ask for it.
+    catalog.publish_snapshot();
+    let started = CatalogThread::start(catalog, &handle, requests);
+    let started = started.map_err(|source| StartError::System { what: "a thread", source })?;
+    Ok((thread, started, handle))
 }
 
 /// Sockets that were open before the daemon started, as a service manager opens them.
@@ -165,7 +192,9 @@ struct Shared {
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
     state: Mutex<Option<StateThread>>,
-    planner: Mutex<PlannerThread>,
+    planner: Mutex<PlannerThreads>,
+    catalog: CatalogHandle,
+    catalog_thread: Mutex<Option<CatalogThread>>,
     manager: ManagerHandle,
     manager_thread: Mutex<Option<JoinHandle<()>>>,
     complaints: Vec<String>,
@@ -204,21 +233,20 @@ impl ContextHandle {
         // The thread is declared before its work: if anything below fails, it is stopped before its end is waited for.
         let (service_thread, services) = services::start(&config.services, doorbell.clone())
             .map_err(system("the services of tasks ([services])"))?;
-        // As above: the thread ends with its side.
-        let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
-        complaints.append(&mut refused_priorities(&config));
+        let mut complaints = refused_priorities(&config);
+        // As above: the state thread ends once the catalog's has ended.
+        let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inbox, &mut complaints)?;
         let attach = attach(&config, passed.attach, local_addr, bell, &inbox)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let io = (doorbell.clone(), config.pin_cpu, large_buffers);
-        let started = start_platform(&config.platform, io, config.spin_us, clock);
         let Platform { io: (graph, workspace), overlay, seats, threads } =
-            started.map_err(system("the contexts (`[[platform.context]]`)"))?;
+            start_platform(&config.platform, io, config.spin_us, clock)
+                .map_err(system("the contexts (`[[platform.context]]`)"))?;
         let (asks, asked) = channel();
-        let state_dir = config.morph.state_dir.clone();
-        let (news, kept, platform_config) = (asks.clone(), Kept::new(state_dir), config.platform.clone());
-        let pinned = seats.iter().filter_map(|seat| seat.cpu).collect();
-        let (planner, standby_thread) =
-            Planner::start(pinned).map_err(system("a thread"))?;
+        let kept = Kept::new(config.morph.state_dir.clone());
+        let (news, platform_config) = (asks.clone(), config.platform.clone());
+        let pinned: Vec<usize> = seats.iter().filter_map(|seat| seat.cpu).collect();
+        let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let parts = Parts {
             config,
@@ -235,12 +263,12 @@ impl ContextHandle {
             workspace,
             news,
             planner,
+            catalog: catalog.clone(),
         };
-        let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
-        let (natives, views) = (Natives::built_in(), Views::new(platform_config.history_s as usize));
-        let manager = ManagerHandle::new(asks, views.clone());
-        let parts = ManagerParts { dock: inbox.clone(), overlay, watch, natives, config: platform_config, kept, views };
-        let manager_thread = Managers::start(parts, asked).map_err(system("a thread"))?;
+        let thread = run_context(parts).map_err(system("a thread"))?;
+        let contexts = (inbox.clone(), overlay, watch);
+        let (manager, manager_thread) =
+            start_managers(contexts, &catalog, platform_config, kept, (asks, asked)).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
             udp,
@@ -250,7 +278,9 @@ impl ContextHandle {
             attach: Mutex::new(attach),
             services: Mutex::new(service_thread),
             state: Mutex::new(state_thread),
-            planner: Mutex::new(standby_thread),
+            planner: Mutex::new(planner_threads),
+            catalog,
+            catalog_thread: Mutex::new(Some(catalog_thread)),
             manager,
             manager_thread: Mutex::new(Some(manager_thread)),
             complaints,
@@ -306,21 +336,26 @@ impl ContextHandle {
         &self.shared.complaints
     }
 
-    /// Has the context run something short.
+    /// Has the context run something short, once it has taken in what has changed in the catalog before.
     fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
+        self.shared.catalog.run(|_| ())?;
         self.shared.inbox.run(work)
     }
 
-    /// Has the context make a change, and waits until it is on disk.
-    fn ask_kept(
+    /// Has the catalog make a change, and waits until it is on disk.
+    fn change_kept(
         &self,
-        change: impl FnOnce(&mut Context) -> Result<(), Refusal> + Send + 'static,
+        change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) -> Result<Result<(), String>, Stopped> {
         let (answer, wait) = oneshot::channel();
-        self.shared.inbox.post(move |context| {
-            let changed = change(context);
-            context.answer_when_kept(Asker::Handle(answer), changed);
-        })?;
+        self.shared.catalog.post(move |catalog| {
+            let changed = change(catalog);
+            catalog.publish_snapshot();
+            // The caller may have gone.
+            let answer =
+                move |outcome: Result<(), Refusal>| drop(answer.send(outcome.map_err(|refusal| refusal.message)));
+            catalog.answer_when_kept(changed, Box::new(answer));
+        });
         wait.recv().map_err(|_| Stopped)
     }
 
@@ -466,11 +501,14 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why it is refused, and then nothing has changed.
     pub fn keep_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
+        // Compiled here, on the caller's thread: the control thread has others to see to.
         let KeptConversion { stream, from, to, conversion } = conversion.clone();
-        self.ask_kept(move |context| {
-            let between = Between { stream: &stream, from: &from, to: &to };
-            context.register_conversion(ConversionOwner::Kept, &between, &conversion)
-        })
+        let between = Between { stream: &stream, from: &from, to: &to };
+        let compiled = self.shared.catalog.snapshot()?.compile(&between, &conversion);
+        match compiled {
+            Ok(compiled) => self.change_kept(move |catalog| catalog.register(ConversionOwner::Kept, &stream, compiled)),
+            Err(refusal) => Ok(Err(refusal.message)),
+        }
     }
 
     /// Takes out a conversion that is kept, whatever its text.
@@ -479,9 +517,10 @@ impl ContextHandle {
     /// [`Stopped`]; within, that there is none.
     pub fn discard_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
         let KeptConversion { stream, from, to, .. } = conversion.clone();
-        self.ask_kept(move |context| {
-            let between = Between { stream: &stream, from: &from, to: &to };
-            context.unregister_conversion(ConversionOwner::Kept, &between)
+        self.change_kept(move |catalog| {
+            let known = catalog.snapshot();
+            let (from, to) = (known.format_known(&stream, &from)?.id(), known.format_known(&stream, &to)?.id());
+            catalog.unregister(ConversionOwner::Kept, &stream, from, to)
         })
     }
 
@@ -491,7 +530,7 @@ impl ContextHandle {
     /// [`Stopped`]; within, why it is refused.
     pub fn set_policy(&self, stream: &str, policy: Policy) -> Result<Result<(), String>, Stopped> {
         let stream = stream.to_owned();
-        self.ask_kept(move |context| context.set_policy(&stream, policy))
+        self.change_kept(move |catalog| catalog.set_policy(&stream, policy))
     }
 
     /// Whether a format could be the next version of a stream, by the stream's policy.
@@ -500,7 +539,7 @@ impl ContextHandle {
     /// [`Stopped`]; within, what is in the way.
     pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
         let (stream, format) = (stream.to_owned(), format.clone());
-        self.ask(move |context| context.morph.registry.check(&stream, &format).map_err(|error| error.to_string()))
+        self.shared.catalog.run(move |catalog| catalog.check_format(&stream, &format))
     }
 
     /// Makes a stream known before anybody publishes it.
@@ -508,10 +547,11 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the stream is refused.
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        // Planned here, on the caller's thread: the context has traffic to see to.
-        let mut plans = self.shared.inbox.plans(name, std::slice::from_ref(format))?;
-        let (name, format) = (name.to_owned(), format.clone());
-        self.ask(move |context| context.declare(&name, &format, &mut plans).map(drop).map_err(|r| r.message))
+        let (name, declared) = (name.to_owned(), format.clone());
+        match self.shared.catalog.run(move |catalog| catalog.declare(&name, &declared))? {
+            Ok(number) => self.shared.inbox.wait_for_formats(number, std::slice::from_ref(format)).map(Ok),
+            Err(refusal) => Ok(Err(refusal.message)),
+        }
     }
 
     /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
@@ -536,6 +576,8 @@ impl Shared {
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
             self.planner.lock().unwrap_or_else(PoisonError::into_inner).join();
+            // With it the side of the thread that keeps its changes.
+            drop(self.catalog_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
             drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
@@ -644,11 +686,13 @@ struct Keeping {
 }
 
 /// Reads what is kept, if anything is to be.
-fn keep(config: &ContextConfig, doorbell: &Doorbell) -> Result<Keeping, StartError> {
+fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
     let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
     let what = "what is kept (`state_dir` in [morph])";
+    let catalog = catalog.clone();
     let Started { registry, side, thread, complaints } =
-        state::start(directory, doorbell.clone()).map_err(|source| StartError::System { what, source })?;
+        state::start(directory, move || catalog.post(Catalog::look_after_kept))
+            .map_err(|source| StartError::System { what, source })?;
     Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
 }
 

@@ -11,6 +11,7 @@
 mod admission;
 mod announcing;
 mod attach;
+mod catalog;
 mod clock;
 mod config;
 mod context;

@@ -1,14 +1,13 @@
 //! Carries out the control requests of a session, and enforces the bounds of its queues.
 
 use crate::Overflow;
-use crate::announcing::Announcement;
+use crate::announcing::{Announcement, reply};
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
 use crate::managers::request::{ControlRequest, handler_of};
-use crate::morph::{keeping::Asker, requests::Between};
+use crate::morph::requests::ConversionRequest;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
-use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -17,11 +16,6 @@ use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice, Reply, Reques
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
-
-/// The owner of a conversion that a peer names.
-fn owner(peer: usize, kept: bool) -> Owner {
-    if kept { Owner::Kept } else { Owner::Session(peer as u64) }
-}
 
 impl Context {
     /// Carries out a request of a peer and queues the reply.
@@ -35,16 +29,12 @@ impl Context {
                 return self.begin_subscribe(key, wish);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
-                let between = Between { stream: &stream, from: &from, to: &to };
-                let outcome = self.register_conversion(owner(key, kept), &between, &conversion);
-                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+                return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
             }
             Request::UnregisterConversion { id, stream, from, to, kept } => {
-                let between = Between { stream: &stream, from: &from, to: &to };
-                let outcome = self.unregister_conversion(owner(key, kept), &between);
-                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+                return self.unregister_conversion(key, ConversionRequest { id, stream, from, to, kept });
             }
-            Request::ListenForConverters { id, stream } => (id, self.listen_for_converters(key, &stream)),
+            Request::ListenForConverters { id, stream } => return self.listen_for_converters(key, id, stream),
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             request @ (Request::CreateMailbox { .. }
@@ -65,11 +55,7 @@ impl Context {
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
-        let reply = match outcome {
-            Ok(()) => Reply::Done { id },
-            Err(refusal) => Reply::Refused { id, refusal },
-        };
-        self.tell(key, &ControlMessage::Reply(reply));
+        self.tell(key, &ControlMessage::Reply(reply(id, outcome)));
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.
@@ -134,7 +120,7 @@ impl Context {
             self.morph.stale.insert(subscription.stream);
             self.morph.is_due = true;
         }
-        self.streams.forget_if_unused(subscription.stream);
+        self.leave_stream(subscription.stream);
         let mut was_full = false;
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);

@@ -3,6 +3,7 @@
 use crate::morph::{Accept, Route};
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
+use crate::planner::Panicked;
 use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::Format;
@@ -10,6 +11,7 @@ use crossdock_mailbox::Batch;
 use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The service path's entry for one format of the stream: {handler, state, output}. The output queue is the session's.
 pub(crate) struct Entry {
@@ -43,6 +45,16 @@ impl Planned {
     /// Plans a query for a format.
     pub(crate) fn new(select: &Select, format: &Format) -> Planned {
         Planned::weighed(select, format, |_| None)
+    }
+
+    /// The same; a query that cannot be planned by a flaw of the daemon fits no format.
+    pub(crate) fn guarded(select: &Select, format: &Format) -> Planned {
+        let planned = catch_unwind(AssertUnwindSafe(|| Planned::new(select, format)));
+        planned.unwrap_or_else(|_| {
+            let message = Panicked.to_string();
+            let outcome = Err(QueryError { message, position: None, hint: None, excerpt: None });
+            Planned { entry: Entry::without_handler(format), outcome, cost: None }
+        })
     }
 
     /// The same, with what it costs as `weigh` finds it.
@@ -215,6 +227,11 @@ impl Subscription {
     pub(crate) fn add_planned(&mut self, planned: Planned) -> Result<Format, QueryError> {
         self.entries.push(planned.entry);
         planned.outcome
+    }
+
+    /// Whether the query is planned for a format, or found not to fit it.
+    pub(crate) fn has_entry(&self, format: &Format) -> bool {
+        self.entries.iter().any(|entry| entry.format == format.id().0)
     }
 
     /// Marks the fields that the query reads of an accepted format.

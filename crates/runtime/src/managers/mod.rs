@@ -25,6 +25,7 @@ pub(crate) mod view;
 pub(crate) mod watch;
 mod work;
 
+use crate::catalog::thread::CatalogHandle;
 use crate::config::PlatformConfig;
 use crate::inbox::Inbox;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
@@ -52,6 +53,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The parts of the managers.
 pub(crate) struct Parts {
     pub(crate) dock: Inbox,
+    pub(crate) catalog: CatalogHandle,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
     pub(crate) natives: Natives,
@@ -63,6 +65,7 @@ pub(crate) struct Parts {
 /// The managers.
 pub(crate) struct Managers {
     dock: Inbox,
+    catalog: CatalogHandle,
     overlay: Overlay,
     watch: Watch,
     workshop: HandlerCompiler,
@@ -99,15 +102,16 @@ impl Managers {
     /// The system's.
     pub(crate) fn start(parts: Parts, asked: Receiver<ControlRequest>) -> io::Result<JoinHandle<()>> {
         let managers = Managers::new(parts);
-        std::thread::Builder::new().name("control".into()).spawn(move || managers.run(&asked))
+        std::thread::Builder::new().name("managers".into()).spawn(move || managers.run(&asked))
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { dock, overlay, watch, natives, config, kept, views } = parts;
+        let Parts { dock, catalog, overlay, watch, natives, config, kept, views } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let scales = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
             dock,
+            catalog,
             overlay,
             watch,
             workshop: HandlerCompiler { natives, scales },

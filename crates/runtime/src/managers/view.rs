@@ -6,8 +6,8 @@ use crate::graph::gauges::{ContextGauges, Histogram, NodeGauges};
 use crate::info::{ControlInfo, HandlerContextInfo, HandlerInfo, HistoryInfo};
 use crate::managers::events::{Events, now_ms};
 use crate::managers::monitor::Monitor;
-use crate::managers::spec::HandlerSpec;
 use crate::managers::read::{read_context, read_handler};
+use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
