@@ -5,26 +5,29 @@
 //! and requests of the rest of the daemon. After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, QueryCostModel};
+use crate::catalog::thread::CatalogHandle;
+use crate::catalog::{Catalog, Snapshot};
 use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
 use crate::graph::build::Workspace;
-use crate::handle::Command;
-use crate::managers::handle::ControlRequest;
+use crate::inbox::{Command, Inbox};
+use crate::managers::request::ControlRequest;
 use crate::morph::{Morph, Route};
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;
 use crate::net::payload::Payload;
-use crate::net::peers::{Peers, Publishing};
+use crate::net::peers::{PeerRef, Peers, Publishing};
 use crate::net::sides::Remote;
-use crate::planner::Planner;
+use crate::planner::{Panicked, Planner};
 use crate::services::Services;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
+use crossdock_format::FormatId;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_transport::handshake::Close;
@@ -32,6 +35,7 @@ use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use slab::Slab;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
@@ -80,6 +84,7 @@ pub(crate) struct Parts {
     /// Buffers between the parts of conversion chains.
     pub(crate) morph_pool: Pool,
     pub(crate) poller: Poller,
+    pub(crate) inbox: Inbox,
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
     pub(crate) services: Services,
@@ -89,6 +94,15 @@ pub(crate) struct Parts {
     /// The channel for reports to the managers.
     pub(crate) news: Sender<ControlRequest>,
     pub(crate) planner: Planner,
+    pub(crate) catalog: CatalogHandle,
+}
+
+/// Something to be done once a stream has formats at this context.
+pub(crate) struct AwaitedFormats {
+    /// The stream's key.
+    pub(crate) stream: usize,
+    pub(crate) formats: Vec<FormatId>,
+    pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
 /// The parts of a context that a peer's carrier needs, beside all others.
@@ -133,6 +147,10 @@ pub(crate) struct Context {
     pub(crate) workspace: Workspace,
     pub(crate) news: Sender<ControlRequest>,
     pub(crate) planner: Planner,
+    pub(crate) catalog: CatalogHandle,
+    /// The catalog, as far as its changes are taken in here.
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) awaited: Vec<AwaitedFormats>,
     pub(crate) admission: Admission,
     /// Attached peers that are served each turn until they have caught up.
     pub(crate) stragglers: Vec<usize>,
@@ -143,6 +161,7 @@ pub(crate) struct Context {
     pub(crate) spins_on_rings: bool,
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
+    pub(crate) inbox: Inbox,
     commands: Receiver<Command>,
     /// Whether it takes packets and clients: not before the kept handlers are restored.
     is_open: bool,
@@ -166,6 +185,7 @@ impl Context {
             pool,
             morph_pool,
             poller,
+            inbox,
             commands,
             host,
             services,
@@ -173,6 +193,7 @@ impl Context {
             workspace,
             news,
             planner,
+            catalog,
         } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
@@ -202,6 +223,9 @@ impl Context {
             workspace,
             news,
             planner,
+            catalog,
+            snapshot: Arc::default(),
+            awaited: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
             rings_ns: 0,
@@ -209,6 +233,7 @@ impl Context {
             spins_on_rings,
             clock,
             poller,
+            inbox,
             commands,
             is_open: false,
             early: Vec::new(),
@@ -232,7 +257,6 @@ impl Context {
             self.services.take_answers(&mut wire!(self));
             self.serve_remote();
             again |= self.look_after_waiting();
-            self.look_after_kept();
             self.serve_sessions();
             self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
@@ -264,8 +288,51 @@ impl Context {
         }
         // Not before: packets that nobody takes would keep the context from sleeping.
         self.device.as_fd().map_or(Ok(()), |fd| self.poller.add(fd, SOCKET))?;
-        std::mem::take(&mut self.early).into_iter().for_each(|command| self.answer(command));
+        std::mem::take(&mut self.early).into_iter().for_each(|command| self.carry_out_command(command));
         Ok(())
+    }
+
+    /// Makes a request to the catalog, and then runs a function here with the answer. What the request changed is taken
+    /// in here before.
+    pub(crate) fn ask_catalog<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, T) + Send + 'static,
+    ) {
+        let inbox = self.inbox.clone();
+        self.catalog.post(move |catalog| {
+            let answer = request(catalog);
+            catalog.publish_snapshot();
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, answer));
+        });
+    }
+
+    /// Has some work done on one of the planner's threads, and then runs a function here with its outcome.
+    pub(crate) fn plan<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&QueryCostModel) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
+    ) {
+        let inbox = self.inbox.clone();
+        self.planner.give(work, move |outcome| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, outcome));
+        });
+    }
+
+    /// Carries out one command. The answer is discarded if the caller has gone.
+    fn carry_out_command(&mut self, command: Command) {
+        match command {
+            Command::Run(work) => work(self),
+            Command::Attach(prepared, to) => drop(to.send(self.admit(*prepared))),
+            Command::Detach(client) => {
+                if let Some(key) = self.peers.of_client(client.number()) {
+                    self.remove_peer(key, "gone", None);
+                }
+            }
+            Command::Stop => {}
+        }
     }
 
     /// Takes the frames that have arrived.
@@ -367,8 +434,7 @@ impl Context {
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
-        self.forget_asker(key);
-        self.end_conversions(key);
+        self.end_conversions(PeerRef { key, serial: peer.serial });
         peer.carrier_mut().end(&mut wire!(self), why, close);
         self.host.disown(Owner::Session(key as u32));
         self.tasks.prune(&self.host);
@@ -402,8 +468,10 @@ impl Context {
         if stream.publishers.len() == before {
             return;
         }
+        let (number, publishers) = (stream_key as u32, stream.publishers.len() as u32);
+        self.catalog.post(move |catalog| catalog.end_publishing(number));
         // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
-        self.graph.arrive_end(stream_key as u32, stream.publishers.len() as u32);
+        self.graph.arrive_end(number, publishers);
     }
 
     /// The carrier of a peer's messages, with what it needs of the context.
@@ -434,7 +502,7 @@ impl Context {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
                 // There is one at most: the thread by which processes attach waits for the answer.
                 Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
-                Ok(command) => self.answer(command),
+                Ok(command) => self.carry_out_command(command),
                 Err(TryRecvError::Empty) => break,
             }
             taken = true;

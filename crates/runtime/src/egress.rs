@@ -9,7 +9,7 @@ use crate::graph::gauges::Loss;
 use crate::graph::node::Spill;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
-use crate::managers::handle::ControlRequest;
+use crate::managers::request::ControlRequest;
 use crate::net::carrier::Wire;
 use crate::net::payload::Payload;
 use crate::net::peers::Peers;

@@ -1,5 +1,5 @@
-//! Packets that a peer sends while one of its requests is with the planner: they wait, in order, until the answer is
-//! there. So a session's requests take effect in the order in which they were sent, and so do its records.
+//! Packets that a peer sends while one of its requests is with the planner or the catalog: they wait, in order, until
+//! the answer is there. So a session's requests take effect in the order in which they were sent, and so do its records.
 //!
 //! A session over packets can have at most its credit waiting, for data and for control: neither is renewed once a packet
 //! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.

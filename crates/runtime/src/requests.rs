@@ -1,15 +1,13 @@
 //! Carries out the control requests of a session, and enforces the bounds of its queues.
 
 use crate::Overflow;
-use crate::announcing::Announcement;
+use crate::announcing::{Announcement, reply};
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
-use crate::managers::handle::ControlRequest;
-use crate::managers::queries::handler_of;
-use crate::morph::{keeping::Asker, requests::Between};
+use crate::managers::request::{ControlRequest, handler_of};
+use crate::morph::requests::ConversionRequest;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
-use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -18,11 +16,6 @@ use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Orig
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
-
-/// The owner of a conversion that a peer names.
-fn owner(peer: usize, kept: bool) -> Owner {
-    if kept { Owner::Kept } else { Owner::Session(peer as u64) }
-}
 
 impl Context {
     /// Carries out a request of a peer and queues the reply.
@@ -37,16 +30,12 @@ impl Context {
                 return self.begin_subscribe(key, wish);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
-                let between = Between { stream: &stream, from: &from, to: &to };
-                let outcome = self.register_conversion(owner(key, kept), &between, &conversion);
-                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+                return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
             }
             Request::UnregisterConversion { id, stream, from, to, kept } => {
-                let between = Between { stream: &stream, from: &from, to: &to };
-                let outcome = self.unregister_conversion(owner(key, kept), &between);
-                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+                return self.unregister_conversion(key, ConversionRequest { id, stream, from, to, kept });
             }
-            Request::ListenForConverters { id, stream } => (id, self.listen_for_converters(key, &stream)),
+            Request::ListenForConverters { id, stream } => return self.listen_for_converters(key, id, stream),
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             request @ (Request::CreateMailbox { .. }
@@ -67,11 +56,7 @@ impl Context {
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
-        let reply = match outcome {
-            Ok(()) => Reply::Done { id },
-            Err(refusal) => Reply::Refused { id, refusal },
-        };
-        self.tell_reply(key, &ControlMessage::Reply(reply), ends);
+        self.tell_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
     }
 
     /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
@@ -144,7 +129,7 @@ impl Context {
             self.morph.stale.insert(subscription.stream);
             self.morph.is_due = true;
         }
-        self.streams.forget_if_unused(subscription.stream);
+        self.leave_stream(subscription.stream);
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
         }

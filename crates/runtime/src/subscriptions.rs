@@ -5,11 +5,13 @@ use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::morph::{Accept, Route};
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
+use crate::planner::Panicked;
 use crossdock_control::load::Cost;
 use crossdock_engine::SelectHandler;
 use crossdock_format::Format;
 use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What a query is planned for: one format of the stream, or one that is accepted. Its node has the handler.
@@ -41,6 +43,16 @@ impl Planned {
     /// Plans a query for a format.
     pub(crate) fn new(select: &Select, format: &Format) -> Planned {
         Planned::weighed(select, format, |_| None)
+    }
+
+    /// The same; a query that cannot be planned by a flaw of the daemon fits no format.
+    pub(crate) fn guarded(select: &Select, format: &Format) -> Planned {
+        let planned = catch_unwind(AssertUnwindSafe(|| Planned::new(select, format)));
+        planned.unwrap_or_else(|_| {
+            let message = Panicked.to_string();
+            let outcome = Err(QueryError { message, position: None, hint: None, excerpt: None });
+            Planned { entry: Entry::new(format), instance: instance_of(format, None), outcome, cost: None }
+        })
     }
 
     /// The same, with what it costs as `weigh` finds it.
@@ -218,6 +230,11 @@ impl Subscription {
         self.entries.push(planned.entry);
         self.instances.push(planned.instance);
         planned.outcome
+    }
+
+    /// Whether the query is planned for a format, or found not to fit it.
+    pub(crate) fn has_entry(&self, format: &Format) -> bool {
+        self.entries.iter().any(|entry| entry.format == format.id().0)
     }
 
     /// Marks the fields that the query reads of an accepted format.

@@ -1,80 +1,12 @@
 //! The rest of the daemon's handle to the managers: change requests, reports and events.
 
-use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
-use crate::managers::queries::Query;
+use crate::managers::request::{ChangeRequest, ControlRequest};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
+use crate::refusal::Stopped;
 use crossdock_engine::NativeKind;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
-
-/// A change of the wanted handlers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeRequest {
-    /// A new handler.
-    Deploy(HandlerSpec),
-    /// Another version of a handler that is there.
-    Swap(HandlerSpec),
-    /// Other values of some of a handler's parameters.
-    SetParameters {
-        /// Its name.
-        handler: String,
-        /// By name; the others stay.
-        parameters: BTreeMap<String, String>,
-    },
-    /// Another place for a handler; any that it fits when absent.
-    Move {
-        /// Its name.
-        handler: String,
-        /// A context's name.
-        place: Option<String>,
-    },
-    /// One handler less.
-    Remove {
-        /// Its name.
-        handler: String,
-    },
-    /// These handlers and no others.
-    All(Vec<HandlerSpec>),
-}
-
-/// A request to the managers.
-pub(crate) enum ControlRequest {
-    Change {
-        wish: ChangeRequest,
-        discard_state: bool,
-        to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
-    },
-    Plan {
-        wish: ChangeRequest,
-        discard_state: bool,
-        to: oneshot::Sender<PlanInfo>,
-    },
-    /// From the context: a stream that handlers read has one more format.
-    NewFormat {
-        stream: u32,
-    },
-    /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
-    PlaceQuery(Box<Query>),
-    /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
-    RemoveQuery(String),
-    /// From the context: a subscription's query fits nowhere; the stream and the figures.
-    QueryRefused(String),
-    /// From the context: a subscription's query has panicked.
-    QueryFailed(String),
-    /// One more kind of native handler.
-    AddNative {
-        kind: Box<NativeKind>,
-        to: oneshot::Sender<()>,
-    },
-    /// Answered once the kept handlers are restored.
-    Restored(oneshot::Sender<()>),
-    Stop,
-}
 
 /// A handle to the managers of a daemon. Cheap to clone. Reports on handlers and contexts are answered at once, also
 /// during a change; a caller sees its own change from its next call on.

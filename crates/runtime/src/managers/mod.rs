@@ -6,7 +6,6 @@
 mod balancing;
 pub(crate) mod change;
 pub(crate) mod deployed;
-pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod keep;
@@ -14,22 +13,27 @@ mod lost;
 mod measure;
 pub(crate) mod monitor;
 mod paths;
-pub(crate) mod queries;
+mod queries;
+mod read;
+pub(crate) mod request;
 mod rule;
+mod rule_costs;
 pub(crate) mod spec;
 mod tell;
+mod thinning;
 pub(crate) mod view;
 pub(crate) mod watch;
 mod work;
 
+use crate::catalog::thread::CatalogHandle;
 use crate::config::PlatformConfig;
+use crate::inbox::Inbox;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
-use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
-use crate::managers::handle::ControlRequest;
 use crate::managers::keep::Kept;
 use crate::managers::measure::CostModel;
 use crate::managers::monitor::Monitor;
+use crate::managers::request::{ChangeRequest, ControlRequest};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
@@ -48,7 +52,8 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The parts of the managers.
 pub(crate) struct Parts {
-    pub(crate) dock: IoContext,
+    pub(crate) dock: Inbox,
+    pub(crate) catalog: CatalogHandle,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
     pub(crate) natives: Natives,
@@ -59,7 +64,8 @@ pub(crate) struct Parts {
 
 /// The managers.
 pub(crate) struct Managers {
-    dock: IoContext,
+    dock: Inbox,
+    catalog: CatalogHandle,
     overlay: Overlay,
     watch: Watch,
     workshop: HandlerCompiler,
@@ -96,15 +102,16 @@ impl Managers {
     /// The system's.
     pub(crate) fn start(parts: Parts, asked: Receiver<ControlRequest>) -> io::Result<JoinHandle<()>> {
         let managers = Managers::new(parts);
-        std::thread::Builder::new().name("control".into()).spawn(move || managers.run(&asked))
+        std::thread::Builder::new().name("managers".into()).spawn(move || managers.run(&asked))
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { dock, overlay, watch, natives, config, kept, views } = parts;
+        let Parts { dock, catalog, overlay, watch, natives, config, kept, views } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let scales = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
             dock,
+            catalog,
             overlay,
             watch,
             workshop: HandlerCompiler { natives, scales },
@@ -220,12 +227,12 @@ impl Managers {
             return;
         }
         // It is written down already, and stays so whatever comes of it.
-        if self.make(&handle::ChangeRequest::All(specs.clone()), true, false).is_ok() {
+        if self.make(&ChangeRequest::All(specs.clone()), true, false).is_ok() {
             return;
         }
         // One that no longer fits must not keep the others away.
         for spec in specs {
-            if let Err(plan) = self.make(&handle::ChangeRequest::Deploy(spec.clone()), true, false) {
+            if let Err(plan) = self.make(&ChangeRequest::Deploy(spec.clone()), true, false) {
                 let about = About { handler: Some(&spec.name), context: None };
                 self.events.note("not_restored", about, plan.refusals.join("; "));
                 self.unrestored.push(spec);

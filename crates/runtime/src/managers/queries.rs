@@ -2,30 +2,10 @@
 //! where it fits, and its subscription takes the handler's stream. The handler is removed with the subscription; it is
 //! not part of the wanted specifications, and not kept across restarts.
 
-use crate::context::Context;
 use crate::managers::Managers;
-use crate::managers::handle::ChangeRequest;
+use crate::managers::request::{ChangeRequest, Query, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crossdock_query::{QueryError, Select};
-
-/// The continuation in the context: with a query that takes all of the handler's stream, or with the reason why there
-/// is no handler.
-pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<Select, String>) + Send>;
-
-/// A query that is to run elsewhere.
-pub(crate) struct Query {
-    /// Its subscription's id.
-    pub(crate) subscription: u64,
-    /// Its text.
-    pub(crate) sql: String,
-    /// The continuation.
-    pub(crate) then: Then,
-}
-
-/// The name of the handler that runs a subscription's query, and of the stream that it makes.
-pub(crate) fn handler_of(subscription: u64) -> String {
-    format!("subscription-{subscription}")
-}
 
 impl Managers {
     /// Deploys a subscription's query where it fits.
@@ -51,8 +31,7 @@ impl Managers {
         self.tell_room();
         // The subscription's answer comes after the snapshot that shows the result.
         self.publish_snapshot();
-        // It may have stopped.
-        let _ = self.dock.run(move |context| then(context, placed));
+        then(placed);
     }
 
     /// A query's subscription has gone.

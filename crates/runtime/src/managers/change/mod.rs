@@ -7,18 +7,18 @@
 use crate::config::PlatformConfig;
 use crate::graph::ContextIndex;
 use crate::graph::node::Instance;
-use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{
     Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, reads, with_margin,
 };
 use crate::managers::events::About;
-use crate::managers::handle::ChangeRequest;
 use crate::managers::paths::{PathNode, reserves};
+use crate::managers::request::ChangeRequest;
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::start::Seat;
+use crate::refusal::Stopped;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, Cost, Flow, Load};
 use crossdock_control::plan::{self as control, Action, Note, State};
