@@ -292,7 +292,9 @@ impl Graph {
             self.gauges.running.set(0);
         }
         let records = job.records();
-        let took = ns.unwrap_or(node.ns_per_record * records as f32);
+        let expected = node.ns_per_record * records as f32;
+        // If it took far longer than it is known to, others may have had the processor meanwhile.
+        let took = ns.unwrap_or(expected).min(expected.max(LONG_NS));
         if outcome == Outcome::Panicked {
             note_panic(&mut node, job, ws);
             self.set_node(node);
@@ -312,7 +314,7 @@ impl Graph {
         // One that took longer than was expected is measured again, in processor time.
         node.may_be_long = began.is_some() && measured_ns.is_none();
         measured_ns.into_iter().for_each(|ns| note_time(&mut node, records, ns));
-        let took_ns = measured_ns.unwrap_or((node.ns_per_record * records as f32) as u64);
+        let took_ns = measured_ns.unwrap_or(expected as u64);
         node.gauges.busy_ns.add(took_ns);
         if !is_session {
             self.gauges.handler_ns.add(took_ns);
