@@ -4,11 +4,6 @@
 const HEAVY_BYTES: usize = 16 << 10;
 /// For how long after such an arrival traffic counts as heavy, in ns.
 const HEAVY_FOR_NS: u64 = 300_000;
-/// A core that was given up in a spin and came back only after so long, in ns, was had by another thread meanwhile.
-const HAD_NS: u64 = 5_000;
-/// For how long no spin begins then, in ns: who spins delays those whose messages it waits for. Not long, as it may have been an
-/// interrupt.
-const CROWDED_FOR_NS: u64 = 2_000_000;
 
 /// What a loop does when nothing more is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +19,12 @@ pub enum Idle {
 /// Chooses how to wait. Times are nanoseconds since any fixed moment.
 ///
 /// Spinning begins when a sleep turned out shorter than a spin may be, and ends when a spin was in vain: then a sleep
-/// follows, and that it was long ends it. So messages at long intervals never cause a spin. Nor is there a spin on a core that
-/// other threads need.
+/// follows, and that it was long ends it. So messages at long intervals never cause a spin.
 #[derive(Clone, Debug)]
 pub struct Idler {
     spin_ns: u64,
     arrived_ns: u64,
     heavy_until_ns: u64,
-    crowded_until_ns: u64,
     spins: bool,
 }
 
@@ -42,7 +35,7 @@ impl Idler {
     /// Spins for at most `spin_ns` after an arrival; 0: never.
     #[must_use]
     pub fn new(spin_ns: u64) -> Idler {
-        Idler { spin_ns, arrived_ns: 0, heavy_until_ns: 0, crowded_until_ns: 0, spins: false }
+        Idler { spin_ns, arrived_ns: 0, heavy_until_ns: 0, spins: false }
     }
 
     /// Notes an arrival of `bytes` bytes.
@@ -76,17 +69,7 @@ impl Idler {
 
     /// Notes a sleep: when it began and ended, and whether an arrival ended it.
     pub fn slept(&mut self, from_ns: u64, to_ns: u64, by_arrival: bool) {
-        let is_close = by_arrival && to_ns.saturating_sub(from_ns) < self.spin_ns;
-        self.spins = is_close && to_ns >= self.crowded_until_ns;
-    }
-
-    /// Notes that a spin gave up the core, and when that had it back.
-    #[inline]
-    pub fn spun(&mut self, from_ns: u64, to_ns: u64) {
-        if to_ns.saturating_sub(from_ns) > HAD_NS {
-            self.spins = false;
-            self.crowded_until_ns = to_ns.saturating_add(CROWDED_FOR_NS);
-        }
+        self.spins = by_arrival && to_ns.saturating_sub(from_ns) < self.spin_ns;
     }
 }
 
@@ -115,23 +98,6 @@ mod tests {
         // A sleep that a deadline ended says nothing about messages.
         idler.slept(900_000, 901_000, false);
         assert_eq!(idler.choose(901_000), Idle::Sleep);
-    }
-
-    #[test]
-    fn a_core_that_others_need_is_left_to_them() {
-        let mut idler = Idler::new(30_000);
-        let spins_at = |idler: &mut Idler, ns: u64| {
-            idler.slept(ns - 10_000, ns, true);
-            idler.arrived(ns, 300);
-            idler.choose(ns) == Idle::Spin
-        };
-        assert!(spins_at(&mut idler, 1_000_000));
-        idler.spun(1_000_000, 1_000_500);
-        assert_eq!(idler.choose(1_000_500), Idle::Spin, "nobody else was there");
-        idler.spun(1_001_000, 1_015_000);
-        assert_eq!(idler.choose(1_015_000), Idle::Sleep);
-        assert!(!spins_at(&mut idler, 3_000_000));
-        assert!(spins_at(&mut idler, 3_015_000), "it is tried again");
     }
 
     #[test]

@@ -99,8 +99,6 @@ impl Client {
                 Idle::Spin => {
                     drop(inner);
                     std::thread::yield_now();
-                    let link = &mut self.shared.lock().link;
-                    link.idler.spun(now_ns, link.now_ns());
                 }
                 // What came before it was armed wakes nobody: one more look.
                 Idle::Sleep if !std::mem::replace(&mut armed, true) && inner.link.arm() => {}

@@ -363,11 +363,7 @@ impl Context {
         match if self.held_up { Idle::Nap } else { self.idler.choose(self.now_ns) } {
             Idle::Nap => nap(Idler::NAP),
             // Others may need this core to send what is waited for.
-            Idle::Spin => {
-                let from_ns = self.clock.now_ns();
-                std::thread::yield_now();
-                self.idler.spun(from_ns, self.clock.now_ns());
-            }
+            Idle::Spin => std::thread::yield_now(),
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 // No doorbell is rung when the queue to another context has room again, or a buffer is free.

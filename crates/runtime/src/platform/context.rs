@@ -182,10 +182,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
             continue;
         }
         match idler.choose(now_ns) {
-            Idle::Spin | Idle::Nap => {
-                std::thread::yield_now();
-                idler.spun(now_ns, clock.now_ns());
-            }
+            Idle::Spin | Idle::Nap => std::thread::yield_now(),
             Idle::Sleep => {
                 let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
