@@ -59,6 +59,8 @@ enum Role {
     Broker(broker::roles::Role),
     #[command(subcommand)]
     Mailbox(mailbox::Role),
+    #[command(subcommand)]
+    Predictability(predictability::Role),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Bench::Swap(options) => swap::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),
+        Bench::Role(Role::Predictability(role)) => role.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
