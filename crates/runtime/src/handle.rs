@@ -23,7 +23,9 @@ use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
-use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
+use crossdock_device::{
+    Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns,
+};
 use crossdock_engine::Natives;
 use crossdock_format::registry::{Policy, Registry};
 use crossdock_format::{Format, FormatId};
@@ -174,6 +176,8 @@ fn run_context(
         // Checked before; should the CPU have gone since, the context runs where the system puts it.
         let _ = parts.config.pin_cpu.map(pin_to_cpu);
         let _ = parts.config.nice.map(set_nice);
+        // Where others want its processor too, a packet wakes it at once. Refused, it waits for its turn as they do.
+        let _ = take_short_turns();
         let mut context = Context::new(parts);
         // The receiver has gone if the start failed elsewhere.
         let _ = restored.send(context.restore(&registry));
