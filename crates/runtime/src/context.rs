@@ -363,7 +363,7 @@ impl Context {
         match if self.held_up { Idle::Nap } else { self.idler.choose(self.now_ns) } {
             Idle::Nap => nap(Idler::NAP),
             // Others may need this core to send what is waited for.
-            Idle::Spin => std::thread::yield_now(),
+            Idle::Spin => self.idler.spin(self.now_ns),
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 // No doorbell is rung when the queue to another context has room again, or a buffer is free.

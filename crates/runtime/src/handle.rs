@@ -26,7 +26,7 @@ use crate::state::{self, Started, StateSide, StateThread};
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
 use crossdock_control::conversions::Owner as ConversionOwner;
-use crossdock_device::{Device, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
+use crossdock_device::{Device, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns};
 use crossdock_engine::Natives;
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
@@ -124,6 +124,8 @@ fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
         // Checked before; should the CPU have gone since, the context runs where the system puts it.
         let _ = parts.config.pin_cpu.map(pin_to_cpu);
         let _ = parts.config.nice.map(set_nice);
+        // Where others want its processor too, a packet wakes it at once. Refused, it waits for its turn as they do.
+        let _ = take_short_turns();
         Context::new(parts).run();
     };
     std::thread::Builder::new().name("c-core-0".into()).spawn(run)
