@@ -12,10 +12,10 @@
 use crate::congestion::{Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit};
 use crate::order::{Traffic, TrafficClass};
-use crate::queue::{Queue, Queued};
+use crate::queue::Queue;
 use crate::receiver::Ack;
 use crate::rtt::Rtt;
-use crate::unit::{Unit, covered, mask};
+use crate::unit::{Queued, Unit, covered, mask};
 use std::collections::VecDeque;
 use std::ops::Range;
 

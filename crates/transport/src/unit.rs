@@ -1,8 +1,50 @@
-//! A unit in flight: which of its packets were sent, acknowledged, lost and sent again.
+//! A unit: as it is queued, and in flight, where it notes which of its packets were sent, acknowledged, lost and sent again.
 
 use crate::order::TrafficClass;
-use crate::queue::Queued;
 use std::ops::Range;
+
+/// A unit, or the rest of one that was sent in part.
+#[derive(Debug)]
+pub(crate) struct Queued<P> {
+    pub(crate) payload: P,
+    /// The packets of the payload that were sent before.
+    pub(crate) from: u32,
+    pub(crate) packets: u32,
+    /// Bytes of a packet.
+    pub(crate) packet_bytes: u64,
+    /// Bytes of the payload.
+    pub(crate) bytes: u64,
+    pub(crate) class: TrafficClass,
+    pub(crate) droppable: bool,
+}
+
+impl<P> Queued<P> {
+    pub(crate) fn new(payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) -> Queued<P> {
+        // Rounded up: nothing is on the way for free.
+        let packet_bytes = bytes.div_ceil(packets.max(1).into()).max(1);
+        Queued { payload, from: 0, packets, packet_bytes, bytes, class, droppable }
+    }
+
+    pub(crate) fn into_unit(self, first_seq: u64) -> Unit<P> {
+        Unit {
+            first_seq,
+            packets: self.packets,
+            packet_bytes: self.packet_bytes,
+            bytes: self.bytes,
+            payload: Some(self.payload),
+            from: self.from,
+            class: self.class,
+            sent: 0,
+            fresh_from: 0,
+            sent_ns: 0,
+            acked: 0,
+            lost: 0,
+            again: 0,
+            first_tx: u64::MAX,
+            resends: Vec::new(),
+        }
+    }
+}
 
 /// What was sent, whole or in part, and is not yet acknowledged whole.
 #[derive(Debug)]
