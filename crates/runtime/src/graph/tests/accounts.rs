@@ -214,6 +214,17 @@ fn check(account: &Account, books: &Books, overlay: &Overlay, there: &[Account],
     assert_eq!(delivered, records_out, "seed {seed}");
 }
 
+/// The ends of what is published come to all sessions, once each, however many nodes are in between.
+fn end(books: &mut Books, there: &[Account], seed: u64) {
+    books.world.sessions.ended.clear();
+    (0..STREAMS).for_each(|stream| books.world.graphs[0].0.arrive_end(stream, 0));
+    books.world.settle();
+    let mut makes: Vec<u32> = there.iter().map(|account| account.makes).collect();
+    makes.sort_unstable();
+    books.world.sessions.ended.sort_unstable();
+    assert_eq!(books.world.sessions.ended, makes, "seed {seed}");
+}
+
 fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
     let contexts = 1 + seed as usize % 5;
     let (world, mut overlay) = World::new(contexts, seed, [2, 4, 64][seed as usize % 3]);
@@ -268,6 +279,7 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
         let of_node = overlay.node(account.id).unwrap().gauges.losses();
         of_node.into_iter().for_each(|(why, records)| *losses.entry(why).or_default() += records);
     }
+    end(&mut books, &there, seed);
     // What is left behind by nobody is given back: no buffer is held once all are gone.
     while !there.is_empty() {
         for at in (0..there.len()).rev() {

@@ -126,3 +126,22 @@ fn a_session_that_goes_leaves_nothing_behind() {
     assert_eq!(in_use(&world.pool), 0);
     assert_eq!(world.sessions.delivered[&1].1, world.next[1]);
 }
+
+/// A few records in a large buffer that have to wait go into a small one, and come out as they were.
+#[test]
+fn what_waits_for_a_session_holds_no_more_memory_than_its_records() {
+    let (mut world, _overlay) = World::new(1, 1, 64);
+    world.graphs[0].1 = Workspace::new(Pool::new(PoolConfig { classes: vec![(512, 64), (64 << 10, 8)] }).unwrap());
+    world.pool = Pool::new(PoolConfig { classes: vec![(64 << 10, 64)] }).unwrap();
+    world.subscribe(0);
+    world.sessions.held = vec![0];
+    pass(&mut world, 20);
+    let large = |pool: &Pool| pool.stats().classes.last().map_or(0, crossdock_mailbox::ClassStats::in_use);
+    assert!(large(&world.pool) <= 2, "the first one did not know that it would wait");
+    assert_eq!(large(&world.graphs[0].1.pool), 0);
+    assert!(world.graphs[0].1.buffers_in_use() > 10);
+    world.sessions.held.clear();
+    world.settle();
+    assert_eq!((world.sessions.delivered[&0], world.sessions.wrong), ((world.next[0], world.next[0]), 0));
+    assert_eq!((large(&world.pool), world.graphs[0].1.buffers_in_use()), (0, 0));
+}
