@@ -53,6 +53,13 @@ pub(crate) fn raise_priority() {
     }
 }
 
+/// Has this thread go on as soon as it wakes, at the priority that it has: for one that stands for the network.
+pub(crate) fn short_turns() {
+    if let Err(error) = crossdock_device::take_short_turns() {
+        eprintln!("no short time slice ({error}): the benchmark's own waits are measured too");
+    }
+}
+
 /// How two cores are related, from the files of their folders under /sys/devices/system/cpu.
 fn relation(read: impl Fn(usize, &str) -> Option<String>, one: usize, other: usize) -> String {
     let shared = |file: &str| read(one, file).is_some_and(|list| lists(&list, other));

@@ -1,8 +1,9 @@
-//! The daemon in this process, with a publisher of flights whose rate can be changed, and subscribers that take latencies.
+//! A publisher of flights whose rate can be changed, and subscribers that take latencies; and the daemon in this process.
 
 use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::flights::{self, RECORD_BYTES};
+use crossdock_format::Format;
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -62,12 +63,14 @@ impl Shared {
         self.since.elapsed().as_nanos() as u64
     }
 
-    /// Publishes flights, each stamped, until it is stopped.
-    pub(crate) fn publish(&self, addr: &str, stream: &str) -> Result<(), Error> {
+    /// Gives flights, each stamped with the time, to `send` at their rate until it is stopped: records of [`RECORD_BYTES`],
+    /// one behind the other.
+    ///
+    /// # Errors
+    /// There are no flights, or `send` fails.
+    pub(crate) fn pace(&self, mut send: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let format = flights::format()?;
         let (mut records, sent_at) = (flights::records(&format, FLIGHTS)?, flights::sent_offset(&format));
-        let mut publisher =
-            Publisher::builder(addr).transport(Transport::Udp).stream(stream).format(&format).connect()?;
         let mut due_ns = self.now_ns();
         let mut next = 0;
         while !self.has_ended.load(Ordering::Acquire) {
@@ -76,46 +79,82 @@ impl Shared {
             if early_ns > 0 {
                 crossdock_device::nap(Duration::from_nanos(early_ns));
             }
-            for _ in 0..self.at_a_time.load(Ordering::Relaxed) {
-                let record = &mut records[next * RECORD_BYTES..(next + 1) * RECORD_BYTES];
+            let count = (self.at_a_time.load(Ordering::Relaxed) as usize).min(FLIGHTS);
+            next = if next + count > FLIGHTS { 0 } else { next };
+            let due = &mut records[next * RECORD_BYTES..(next + count) * RECORD_BYTES];
+            for record in due.chunks_mut(RECORD_BYTES) {
                 record[sent_at..sent_at + 8].copy_from_slice(&self.now_ns().to_le_bytes());
-                publisher.publish(record)?;
-                next = (next + 1) % FLIGHTS;
             }
-            publisher.flush()?;
+            send(due)?;
+            next += count;
             // Who was held back does not make up for it: the rate is what is wanted, not a number of records.
             due_ns = due_ns.max(self.now_ns().saturating_sub(self.every_us * 1000));
         }
+        Ok(())
+    }
+
+    /// Publishes flights, each stamped, until it is stopped.
+    pub(crate) fn publish(&self, addr: &str, stream: &str) -> Result<(), Error> {
+        let format = flights::format()?;
+        let mut publisher =
+            Publisher::builder(addr).transport(Transport::Udp).stream(stream).format(&format).connect()?;
+        self.pace(|records| {
+            publisher.publish_all(records.chunks(RECORD_BYTES))?;
+            Ok(publisher.flush()?)
+        })?;
         publisher.finish()?;
         Ok(())
     }
 
-    /// Takes a derived stream until it ends; the latencies of each run in which they were to be taken, in ns.
+    /// Takes a stream until it ends; the latencies of each run in which they were to be taken, in ns.
     pub(crate) fn subscribe(&self, addr: &str, stream: &str) -> Result<Vec<Vec<u64>>, Error> {
         let builder = Subscriber::builder(addr).transport(Transport::Udp).sql(format!("SELECT * FROM {stream}"));
         let mut subscriber = builder.wait_for_stream(PATIENCE).connect()?;
-        let (mut runs, mut was_timing) = (Vec::new(), false);
+        let mut runs = Runs::new(self);
         loop {
             match subscriber.next_event(None)? {
-                Some(Event::Records(records)) => {
-                    let now_ns = self.now_ns();
-                    let sent_at = records.format().field("sent").ok_or("no field `sent`")?;
-                    let sent_at = records.format().fields()[sent_at].offset as usize;
-                    let is_timing = self.is_timing.load(Ordering::Acquire);
-                    if is_timing && !was_timing {
-                        runs.push(Vec::new());
-                    }
-                    was_timing = is_timing;
-                    let Some(run) = runs.last_mut().filter(|_| is_timing) else { continue };
-                    let sent =
-                        |record: &[u8]| record.get(sent_at..sent_at + 8)?.try_into().ok().map(u64::from_le_bytes);
-                    run.extend(records.bytes().filter_map(sent).map(|sent_ns| now_ns.saturating_sub(sent_ns)));
-                }
-                Some(Event::StreamEnded { publishers_left: 0 }) => return Ok(runs),
+                Some(Event::Records(records)) => runs.take(stamp_offset(records.format())?, records.bytes()),
+                Some(Event::StreamEnded { publishers_left: 0 }) => return Ok(runs.taken),
                 Some(Event::Dropped { records, .. }) => return Err(format!("{records} records were dropped").into()),
                 _ => {}
             }
         }
+    }
+}
+
+/// Where a format has the stamp of [`Shared::pace`], in bytes from a record's beginning.
+///
+/// # Errors
+/// It has no field `sent`.
+pub(crate) fn stamp_offset(format: &Format) -> Result<usize, Error> {
+    let field = format.field("sent").ok_or("no field `sent`")?;
+    Ok(format.fields()[field].offset as usize)
+}
+
+/// Latencies, written down while that is wanted: a list for each time that it was.
+pub(crate) struct Runs<'a> {
+    shared: &'a Shared,
+    was_timing: bool,
+    /// In ns.
+    pub(crate) taken: Vec<Vec<u64>>,
+}
+
+impl Runs<'_> {
+    pub(crate) fn new(shared: &Shared) -> Runs<'_> {
+        Runs { shared, was_timing: false, taken: Vec::new() }
+    }
+
+    /// Records have come, stamped at `sent_at`.
+    pub(crate) fn take<'a>(&mut self, sent_at: usize, records: impl Iterator<Item = &'a [u8]>) {
+        let now_ns = self.shared.now_ns();
+        let is_timing = self.shared.is_timing.load(Ordering::Acquire);
+        if is_timing && !self.was_timing {
+            self.taken.push(Vec::new());
+        }
+        self.was_timing = is_timing;
+        let Some(run) = self.taken.last_mut().filter(|_| is_timing) else { return };
+        let sent = |record: &[u8]| record.get(sent_at..sent_at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        run.extend(records.filter_map(sent).map(|sent_ns| now_ns.saturating_sub(sent_ns)));
     }
 }
 

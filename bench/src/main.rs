@@ -9,6 +9,7 @@
 mod admission;
 mod broker;
 mod chain;
+mod contexts;
 mod cores;
 mod cpu;
 mod daemon;
@@ -40,6 +41,8 @@ enum Bench {
     Broker(broker::Options),
     /// Handlers one behind the other: what a stage costs, within a context and across contexts
     Chain(chain::Options),
+    /// Subscriptions made and ended beside traffic: how soon they have their records, and what others notice
+    Contexts(contexts::Options),
     /// Records read, written and converted, against what else does that
     Formats(formats::Options),
     /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
@@ -58,7 +61,11 @@ enum Role {
     #[command(flatten)]
     Broker(broker::roles::Role),
     #[command(subcommand)]
+    Contexts(contexts::Role),
+    #[command(subcommand)]
     Mailbox(mailbox::Role),
+    #[command(subcommand)]
+    Predictability(predictability::Role),
 }
 
 fn main() -> ExitCode {
@@ -66,12 +73,15 @@ fn main() -> ExitCode {
         Bench::Admission(options) => admission::run(&options),
         Bench::Broker(options) => broker::run(&options),
         Bench::Chain(options) => chain::run(&options),
+        Bench::Contexts(options) => contexts::run(&options),
         Bench::Formats(options) => formats::run(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Predictability(options) => predictability::run(&options),
         Bench::Swap(options) => swap::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
+        Bench::Role(Role::Contexts(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),
+        Bench::Role(Role::Predictability(role)) => role.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! Figures: medians over rounds, and how they are printed.
 
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Metrics that are to be 0 in each round.
 const SUMMED: [&str; 5] = ["lost", "duplicated", "reordered", "state_lost", "admitted_lost"];
@@ -57,6 +58,32 @@ pub(crate) struct Figure {
     pub(crate) baseline: Option<(&'static str, Samples)>,
 }
 
+/// A figure that a benchmark declares: its case, its metric, the unit, and the baseline's name where there is one.
+pub(crate) type Declared = (&'static str, &'static str, &'static str, Option<&'static str>);
+
+/// The values of the rounds by case and metric: ours, and the baseline's.
+#[derive(Default)]
+pub(crate) struct Table(BTreeMap<(&'static str, &'static str), (Samples, Samples)>);
+
+impl Table {
+    /// Adds the value of one round, and the baseline's.
+    pub(crate) fn push(&mut self, case: &'static str, metric: &'static str, value: f64, baseline: Option<f64>) {
+        let (ours, base) = self.0.entry((case, metric)).or_default();
+        ours.push(value);
+        base.0.extend(baseline);
+    }
+
+    /// The figures that have values, in the order of their declaration.
+    pub(crate) fn figures(mut self, bench: &'static str, declared: &[Declared]) -> Vec<Figure> {
+        let figure = |&(case, metric, unit, baseline): &Declared| {
+            let (samples, base) = self.0.remove(&(case, metric))?;
+            let baseline = baseline.map(|name| (name, base));
+            Some(Figure { bench, case: case.to_owned(), metric, unit, samples, baseline })
+        };
+        declared.iter().filter_map(figure).collect()
+    }
+}
+
 /// Prints figures: one JSON object a line, or a table. `cores` says how the cores of a run are related, where it used
 /// certain ones.
 #[expect(clippy::print_stdout, reason = "figures are what this program prints")]
@@ -107,5 +134,22 @@ mod tests {
         assert_eq!(Samples(vec![0.0, 0.0, 1.0]).summary("swaps"), Some(0.0));
         assert_eq!(Samples(vec![]).summary("lost"), None);
         assert_eq!(Samples(vec![4.0, 1.0]).range(), (1.0, 4.0));
+    }
+
+    #[test]
+    fn figures_come_as_declared_with_their_baselines() {
+        const DECLARED: [Declared; 3] =
+            [("b", "latency", "us", Some("plain")), ("a", "rate", "1/s", None), ("a", "never_measured", "", None)];
+        let mut table = Table::default();
+        table.push("a", "rate", 7.0, None);
+        table.push("b", "latency", 2.0, Some(4.0));
+        table.push("b", "latency", 3.0, Some(5.0));
+        let figures = table.figures("test", &DECLARED);
+        let names: Vec<_> = figures.iter().map(|figure| (&*figure.case, figure.metric, figure.unit)).collect();
+        assert_eq!(names, [("b", "latency", "us"), ("a", "rate", "1/s")]);
+        assert_eq!(figures[0].samples.0, [2.0, 3.0]);
+        let (name, samples) = figures[0].baseline.as_ref().unwrap();
+        assert_eq!((*name, &samples.0[..]), ("plain", &[4.0, 5.0][..]));
+        assert!(figures[1].baseline.is_none());
     }
 }

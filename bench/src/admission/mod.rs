@@ -7,9 +7,8 @@ mod prediction;
 
 use crate::cores::Cores;
 use crate::cpu::{self, Error};
-use crate::report::{self, Figure, Samples};
+use crate::report::{self, Declared, Table};
 use clap::Args;
-use std::collections::BTreeMap;
 
 /// How the benchmark is run.
 #[derive(Args, Debug)]
@@ -35,7 +34,7 @@ pub(crate) struct Options {
 }
 
 /// The figures, by case and metric.
-const METRICS: [(&str, &str, &str, Option<&str>); 12] = [
+const METRICS: [Declared; 12] = [
     ("prediction_error", "relative_error_p90", "", None),
     ("prediction_error", "relative_error_p50", "", None),
     ("prediction_error", "relative_error_p90_alone", "", None),
@@ -49,18 +48,6 @@ const METRICS: [(&str, &str, &str, Option<&str>); 12] = [
     ("overload", "surge_latency_us_p99", "us", Some("unloaded")),
     ("overload", "offered_share", "", None),
 ];
-
-/// What the rounds gave, by case and metric: ours, and the baseline's.
-#[derive(Default)]
-struct Table(BTreeMap<(&'static str, &'static str), (Samples, Samples)>);
-
-impl Table {
-    fn push(&mut self, case: &'static str, metric: &'static str, value: f64, baseline: Option<f64>) {
-        let (ours, base) = self.0.entry((case, metric)).or_default();
-        ours.push(value);
-        base.0.extend(baseline);
-    }
-}
 
 /// Runs the benchmark and prints its figures.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
@@ -76,14 +63,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             overload::round(&mut table, cores, options.latency_ms)?;
         }
     }
-    let figures: Vec<Figure> = METRICS
-        .iter()
-        .filter_map(|(case, metric, unit, baseline)| {
-            let (samples, base) = table.0.remove(&(*case, *metric))?;
-            let baseline = baseline.map(|name| (name, base));
-            Some(Figure { bench: "admission", case: (*case).to_owned(), metric, unit, samples, baseline })
-        })
-        .collect();
-    report::print(&figures, options.json, &machine, Some(&words));
+    report::print(&table.figures("admission", &METRICS), options.json, &machine, Some(&words));
     Ok(())
 }

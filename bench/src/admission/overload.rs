@@ -1,10 +1,9 @@
 //! Twice as much is asked for as fits; and then twice as much comes as was said when it was let in.
 
-use super::Table;
 use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::inside::{self, Shared, pinned};
-use crate::report::quantile;
+use crate::report::{Table, quantile};
 use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use std::time::Duration;
 

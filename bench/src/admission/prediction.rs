@@ -1,11 +1,11 @@
 //! What generated handlers were estimated to take of the core, from a sample, against the processor time that they take
 //! where they run, the context's own work for their batches included.
 
-use super::Table;
 use super::handlers::{Dice, next};
 use crate::cores::Cores;
 use crate::cpu::Error;
 use crate::inside::{self, Shared, pinned};
+use crate::report::Table;
 use crossdock_runtime::info::HandlerInfo;
 use crossdock_runtime::{ChangeRequest, ContextHandle};
 use std::time::Duration;

@@ -1,48 +1,47 @@
-//! The job in a c-core: its loop looks whether a batch is due, as it would look at its device, and runs it to completion.
+//! The job in the daemon, a process of its own: the handlers are deployed at the context that has the socket, which runs each batch
+//! to completion.
 
-use super::{Schedule, feed, job};
-use crate::cores;
+use super::{BATCH_EVERY_US, JOB, RECORDS_A_BATCH, STREAM, TALLY, measured};
+use crate::cores::{Cores, short_turns};
 use crate::cpu::Error;
-use crossdock_runtime::rig::{self, Source};
+use crate::daemon::Daemon;
+use crate::inside::pinned;
+use crate::process::Process;
 
-/// Latencies of all batches, in ns; with the c-core before other threads of its CPU, or as one of them.
-pub(super) fn run(cpu: usize, goes_first: bool, run_ms: u64) -> Result<Vec<u64>, Error> {
-    let run = || in_place(cpu, goes_first, run_ms).map_err(|error| error.to_string());
-    let ran = std::thread::scope(|scope| scope.spawn(run).join());
-    Ok(ran.map_err(|_| "the c-core panicked")??)
+/// Deploys a handler at the context that has the socket.
+fn deploy(daemon: &Daemon, args: &[&str]) -> Result<(), Error> {
+    // What comes in is known, and a burst after a pause is not to be taken for it.
+    let peak = (RECORDS_A_BATCH * 1_000_000 / BATCH_EVERY_US).to_string();
+    let before = ["handler", "deploy"];
+    let after = ["--place", "c-core-0", "--peak", &peak, "--socket", &daemon.socket];
+    let args: Vec<String> = before.iter().chain(args).chain(&after).map(|arg| (*arg).to_owned()).collect();
+    Process::crossdock(&args)?.end()
 }
 
-fn in_place(cpu: usize, goes_first: bool, run_ms: u64) -> Result<Vec<u64>, Error> {
-    crossdock_device::pin_to_cpu(cpu)?;
-    if goes_first {
-        cores::raise_priority();
-    }
-    let (mut cores, mut rig) = rig::start(&[None], 1)?;
-    let mut from = Source::Stream(0);
-    let wait = &mut || {
-        cores.turn();
-        true
-    };
-    for (number, step) in (1..).zip(job()?) {
-        from = Source::Node(rig.put(vec![step.entry], 0, from, number, wait)?);
-    }
-    rig.deliver(from, wait)?;
-    let mut feed = feed()?;
-    let schedule = Schedule::begin(run_ms);
-    let mut latencies = Vec::with_capacity(schedule.batches as usize);
-    for batch in 0..schedule.batches {
-        let due_ns = Schedule::due_ns(batch);
-        while schedule.now_ns() < due_ns {
-            cores.turn();
-        }
-        cores.offer(0, feed.next());
-        cores.turn();
-        let mut records = 0;
-        cores.delivered(|made| records += made.len());
-        // Nothing comes of a batch without late flights.
-        if records > 0 {
-            latencies.push(schedule.now_ns().saturating_sub(due_ns));
-        }
-    }
-    Ok(latencies)
+/// Latencies of the records that come out, in ns; with the context's thread at a priority above that of others, or at
+/// theirs.
+pub(super) fn run(cores: Cores, goes_first: bool, run_ms: u64) -> Result<Vec<u64>, Error> {
+    let priority = if goes_first { "nice = -20\n" } else { "" };
+    let daemon = Daemon::start(&format!("[context]\npin_cpu = {}\n{priority}", cores.daemon))?;
+    let (name, key) = TALLY;
+    measured(
+        run_ms,
+        |shared| {
+            pinned(cores.client)?;
+            short_turns();
+            shared.publish(&daemon.addr, STREAM)
+        },
+        || {
+            for (name, sql) in JOB {
+                deploy(&daemon, &[name, sql])?;
+            }
+            let (input, _) = JOB[JOB.len() - 1];
+            deploy(&daemon, &[name, "--native", "tally", "--input-stream", input, "--param", &format!("key={key}")])
+        },
+        |shared| {
+            pinned(cores.client)?;
+            short_turns();
+            shared.subscribe(&daemon.addr, name)
+        },
+    )
 }

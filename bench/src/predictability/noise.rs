@@ -1,42 +1,27 @@
-//! The machine's other work: threads that do what compilers do to a machine: allocate, hash, sort, and go through memory.
+//! The machine's other work, in a process of its own: threads that do what compilers do to a machine: allocate, hash, sort, and
+//! go through memory.
 
+use crate::cpu::Error;
+use crate::process::say;
+use serde_json::json;
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 /// Bytes that each thread goes through: more than caches hold.
 const MEMORY: usize = 32 << 20;
 /// Names that are put into a table at a time.
 const NAMES: u64 = 20_000;
 
-/// Threads of other work.
-pub(super) struct Noise {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<u64>>,
+/// Works with this number of threads until the process is ended.
+pub(super) fn run(threads: u64) -> Result<(), Error> {
+    let started: Vec<_> = (0..threads).map(|at| std::thread::spawn(move || work(at))).collect();
+    say(&json!({"ready": true}));
+    started.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread of other work panicked".into()))
 }
 
-impl Noise {
-    pub(super) fn start(threads: usize) -> Noise {
-        let stop = Arc::new(AtomicBool::new(false));
-        let start = |at| {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || work(at, &stop))
-        };
-        let threads = (0..threads as u64).map(start).collect();
-        Noise { stop, threads }
-    }
-
-    pub(super) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.threads.into_iter().for_each(|thread| drop(thread.join()));
-    }
-}
-
-fn work(seed: u64, stop: &AtomicBool) -> u64 {
+fn work(seed: u64) {
     let (mut memory, mut sum) = (vec![seed as u8; MEMORY], seed);
-    while !stop.load(Ordering::Acquire) {
+    loop {
         let mut table = HashMap::new();
         for name in 0..NAMES {
             *table.entry(format!("name{}", (name * 7919 + sum) % NAMES)).or_insert(0u64) += name;
@@ -48,5 +33,4 @@ fn work(seed: u64, stop: &AtomicBool) -> u64 {
         from.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(sum as u8));
         sum = black_box(sum.wrapping_add(sorted.len() as u64 + u64::from(to[sum as usize % to.len()])));
     }
-    sum
 }

@@ -1,16 +1,41 @@
-//! The job in an ordinary program: a thread for each handler, channels between.
+//! The job in an ordinary program, a process of its own: a thread that receives datagrams, a thread for each handler, and channels
+//! between. The last handler's thread sends the answers.
 
-use super::{Schedule, Step, feed, job};
-use crate::cores;
+use super::{Step, job, measured};
+use crate::cores::{Cores, short_turns};
 use crate::cpu::Error;
+use crate::flights;
+use crate::inside::{Runs, Shared, pinned, stamp_offset};
+use crate::load;
+use crate::process::{Process, say};
 use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use serde_json::json;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
-/// A batch, and when it was due.
-type Message = (Batch, u64);
+/// The longest datagram, in bytes.
+const MOST_BYTES: usize = 64 << 10;
+/// Receive buffer of a socket, in bytes: the daemon's.
+const SOCKET_BYTES: usize = 4 << 20;
+/// Batches of a pool: more than wait in channels when a thread stops for 100 ms.
+const BATCHES: usize = 4096;
+/// No datagram for this time means that the other end is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a handler makes of a batch.
+/// A socket at a free port of loopback, with room for what comes while its thread waits for a processor.
+fn socket() -> Result<UdpSocket, Error> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES)
+        .or_else(|_| set_socket_recv_buffer_size(&socket, SOCKET_BYTES))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// A handler's output.
 #[derive(Default)]
 struct Rows {
     bytes: Vec<u8>,
@@ -45,65 +70,131 @@ impl Rows {
     }
 }
 
-/// One handler's thread: batch after batch, until who feeds it has gone.
-fn work(step: Step, input: &Receiver<Message>, output: &Sender<Message>) -> Result<(), Error> {
+fn pool() -> Result<Pool, Error> {
+    Ok(Pool::new(PoolConfig { classes: vec![(16 << 10, BATCHES)] })?)
+}
+
+/// Receives datagrams until an empty one; how many came.
+fn receive(socket: &UdpSocket, output: &Sender<Batch>) -> Result<u64, Error> {
+    let (format, mut pool) = (flights::format()?, pool()?);
+    let mut datagram = vec![0; MOST_BYTES];
+    let mut received = 0;
+    loop {
+        let len = socket.recv(&mut datagram)?;
+        if len == 0 {
+            return Ok(received);
+        }
+        received += 1;
+        let batch = load::batch(&mut pool, &format, &datagram[..len])?;
+        output.send(batch).map_err(|_| "a handler's thread has ended")?;
+    }
+}
+
+/// One handler's thread: batch after batch, until the thread before it has ended.
+fn work(step: Step, input: &Receiver<Batch>, mut output: impl FnMut(Batch) -> Result<(), Error>) -> Result<(), Error> {
     let mut handler: Box<dyn Handler> = step.entry.handler;
-    let mut pool = Pool::new(PoolConfig { classes: vec![(16 << 10, 1024)] })?;
-    let (mut selection, mut rows) = (Selection::default(), Rows::default());
-    while let Ok((batch, due_ns)) = input.recv() {
+    let (mut pool, mut selection, mut rows) = (pool()?, Selection::default(), Rows::default());
+    while let Ok(batch) = input.recv() {
         selection.select_all(batch.len());
         if handler.process(&batch, &mut selection, &mut rows) == Verdict::Forward {
             selection.iter().for_each(|index| rows.push(batch.record(index)));
         }
-        if let Some(made) = rows.batch(&mut pool, step.output.id().0)?
-            && output.send((made, due_ns)).is_err()
-        {
-            break;
+        if let Some(made) = rows.batch(&mut pool, step.output.id().0)? {
+            output(made)?;
         }
     }
     Ok(())
 }
 
-/// Sends each batch when it is due.
-fn send(cpu: usize, schedule: Schedule, output: &Sender<Message>) -> Result<(), Error> {
-    crossdock_device::pin_to_cpu(cpu)?;
-    // It stands for the network, which comes when it comes.
-    cores::raise_priority();
-    let mut feed = feed()?;
-    for batch in 0..schedule.batches {
-        let due_ns = Schedule::due_ns(batch);
-        let early_ns = due_ns.saturating_sub(schedule.now_ns());
-        if early_ns > 0 {
-            crossdock_device::nap(std::time::Duration::from_nanos(early_ns));
-        }
-        if output.send((feed.next().clone(), due_ns)).is_err() {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Latencies of all batches, in ns.
-pub(super) fn run(cpu: usize, run_ms: u64) -> Result<Vec<u64>, Error> {
-    let steps = job()?;
-    let schedule = Schedule::begin(run_ms);
+/// The program's process: it answers to an address, and ends after an empty datagram, with an empty answer.
+pub(super) fn serve(to: SocketAddr) -> Result<(), Error> {
+    let (incoming, outgoing) = (socket()?, UdpSocket::bind("127.0.0.1:0")?);
+    let mut steps = job()?;
+    let last = steps.pop().ok_or("the job has no steps")?;
+    say(&json!({"listen": incoming.local_addr()?.to_string()}));
     let words = |error: Error| error.to_string();
-    let latencies = std::thread::scope(|scope| {
+    let (received, answered) = std::thread::scope(|scope| {
         let (first, mut from) = channel();
-        let mut threads = vec![scope.spawn(move || send(cpu, schedule, &first).map_err(words))];
+        let receiving = scope.spawn(move || receive(&incoming, &first).map_err(words));
+        let mut threads = Vec::new();
         for step in steps {
             let (output, next) = channel();
             let input = std::mem::replace(&mut from, next);
-            threads.push(scope.spawn(move || work(step, &input, &output).map_err(words)));
+            let pass = move |made| output.send(made).map_err(|_| "a handler's thread has ended".into());
+            threads.push(scope.spawn(move || work(step, &input, pass).map_err(words)));
         }
-        let mut latencies = Vec::with_capacity(schedule.batches as usize);
-        while let Ok((_, due_ns)) = from.recv() {
-            latencies.push(schedule.now_ns().saturating_sub(due_ns));
-        }
+        let answers = move || {
+            let mut answered = 0u64;
+            let answer = |made: Batch| {
+                outgoing.send_to(made.slice(0), to)?;
+                answered += 1;
+                Ok(())
+            };
+            work(last, &from, answer).and_then(|()| Ok(outgoing.send_to(&[], to)?)).map_err(words)?;
+            Ok::<_, String>(answered)
+        };
+        let answering = scope.spawn(answers);
+        let panicked = |_| "a thread panicked".to_owned();
         for thread in threads {
-            thread.join().map_err(|_| "a thread panicked".to_owned())??;
+            thread.join().map_err(panicked)??;
         }
-        Ok::<_, String>(latencies)
+        Ok::<_, String>((receiving.join().map_err(panicked)??, answering.join().map_err(panicked)??))
     })?;
-    Ok(latencies)
+    say(&json!({"received": received, "answered": answered}));
+    Ok(())
+}
+
+/// Takes answers until an empty one; their latencies, run by run, and how many came.
+fn take_answers(socket: &UdpSocket, shared: &Shared, format: &Format) -> Result<(Vec<Vec<u64>>, u64), Error> {
+    let (sent_at, mut runs) = (stamp_offset(format)?, Runs::new(shared));
+    let (mut datagram, mut spans, mut answers) = (vec![0; MOST_BYTES], Vec::new(), 0);
+    loop {
+        let len = socket.recv(&mut datagram)?;
+        if len == 0 {
+            return Ok((runs.taken, answers));
+        }
+        answers += 1;
+        spans.clear();
+        format.check_records(&datagram[..len], |start, len| spans.push((start as usize, len as usize)))?;
+        runs.take(sent_at, spans.iter().map(|&(start, len)| &datagram[start..start + len]));
+    }
+}
+
+/// Latencies of the records that come out, in ns; an error if any datagram was lost.
+pub(super) fn run(cores: Cores, run_ms: u64) -> Result<Vec<u64>, Error> {
+    let (to, from) = (UdpSocket::bind("127.0.0.1:0")?, socket()?);
+    let mut program =
+        Process::role(&["predictability", "threads", &from.local_addr()?.to_string()].map(str::to_owned))?;
+    let listening = program.next_report()?;
+    to.connect(listening["listen"].as_str().ok_or("the program did not say where it listens")?)?;
+    let output = job()?.pop().ok_or("the job has no steps")?.output;
+    let (mut sent, mut answers) = (0u64, 0u64);
+    let latencies = measured(
+        run_ms,
+        |shared| {
+            pinned(cores.client)?;
+            short_turns();
+            shared.pace(|records| {
+                sent += 1;
+                to.send(records)?;
+                Ok(())
+            })?;
+            to.send(&[])?;
+            Ok(())
+        },
+        || Ok(()),
+        |shared| {
+            pinned(cores.client)?;
+            short_turns();
+            let (taken, came) = take_answers(&from, shared, &output)?;
+            answers = came;
+            Ok(taken)
+        },
+    )?;
+    let counts = program.next_report()?;
+    program.end()?;
+    match (counts["received"].as_u64(), counts["answered"].as_u64()) {
+        (Some(received), Some(answered)) if received == sent && answered == answers => Ok(latencies),
+        _ => Err(format!("datagrams were lost: {sent} sent, {counts}, {answers} answers came").into()),
+    }
 }

@@ -1,9 +1,10 @@
 //! The daemon with its managers in this process, a publisher and a subscriber over UDP: from the request for another
 //! version to the first message that it made, and what subscribers notice of swaps.
 
-use super::Table;
+use super::CASE;
 use crate::cpu::Error;
-use crate::report::quantile;
+use crate::inside;
+use crate::report::{Table, quantile};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec};
@@ -114,10 +115,9 @@ fn subscribe(addr: &str, since: Instant, shared: &Shared) -> Result<Vec<Vec<u64>
     }
 }
 
-/// Has the managers make a change.
+/// Has the managers make a change; it has to be taken.
 fn change(context: &ContextHandle, request: ChangeRequest) -> Result<(), Error> {
-    let applied = context.manager().change(request, false).map_err(|_| "the managers have stopped")?;
-    applied.map(drop).map_err(|plan| format!("refused: {}", plan.refusals.join("; ")).into())
+    inside::change(context, request)?.map_err(|why| format!("refused: {why}").into())
 }
 
 /// Requests a version, and waits for the first message that it made; how long that took, in ns.
@@ -206,13 +206,13 @@ fn note(table: &mut Table, mut effects: Vec<u64>, runs: &[Vec<u64>]) -> Result<(
         let runs = runs.iter().enumerate().filter(|(number, _)| kept.contains(&(number % 4)));
         runs.flat_map(|(_, run)| run).copied().collect::<Vec<u64>>()
     });
-    table.push("request_to_effect_ms_p50", quantile(&mut effects, 0.5) as f64 / 1e6, None);
-    table.push("request_to_effect_ms_p99", quantile(&mut effects, 0.99) as f64 / 1e6, None);
+    table.push(CASE, "request_to_effect_ms_p50", quantile(&mut effects, 0.5) as f64 / 1e6, None);
+    table.push(CASE, "request_to_effect_ms_p99", quantile(&mut effects, 0.99) as f64 / 1e6, None);
     for (metric, part) in
         [("subscriber_latency_us_p50", 0.5), ("subscriber_latency_us_p99", 0.99), ("subscriber_latency_us_p999", 0.999)]
     {
         let [with, without] = [&mut with, &mut without].map(|run| quantile(run, part) as f64 / 1e3);
-        table.push(metric, with, Some(without));
+        table.push(CASE, metric, with, Some(without));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! The gap: numbered messages through two handlers in one context as fast as it goes, while these are swapped in turn.
 
-use super::Table;
+use super::CASE;
 use crate::cores::{self, Cores as Cpus};
 use crate::cpu::Error;
 use crate::flights;
 use crate::load;
-use crate::report::quantile;
+use crate::report::{Table, quantile};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
 use crossdock_runtime::rig::{self, Cores, Entry, Rig, Source};
@@ -282,14 +282,14 @@ pub(super) fn round(table: &mut Table, cpus: Cpus, swaps: u32, stops: u32) -> Re
     let ran = std::thread::scope(|scope| scope.spawn(run).join());
     let (mut hot, mut stopped, seen, lost_states) = ran.map_err(|_| "the context panicked")??;
     let (count, hot, stopped) = (hot.at_swaps.len(), gaps(&mut hot), gaps(&mut stopped));
-    table.push("added_gap_ns_p99", hot.added_p99, Some(stopped.added_p99));
-    table.push("added_gap_ns_p50", hot.added_p50, Some(stopped.added_p50));
-    table.push("gap_ns_p99", hot.p99 as f64, Some(hot.without_p99 as f64));
-    table.push("lost", seen.lost as f64, None);
-    table.push("duplicated", seen.duplicated as f64, None);
-    table.push("reordered", seen.reordered as f64, None);
-    table.push("state_lost", (seen.state_lost + lost_states) as f64, None);
-    table.push("swaps", count as f64, None);
+    table.push(CASE, "added_gap_ns_p99", hot.added_p99, Some(stopped.added_p99));
+    table.push(CASE, "added_gap_ns_p50", hot.added_p50, Some(stopped.added_p50));
+    table.push(CASE, "gap_ns_p99", hot.p99 as f64, Some(hot.without_p99 as f64));
+    table.push(CASE, "lost", seen.lost as f64, None);
+    table.push(CASE, "duplicated", seen.duplicated as f64, None);
+    table.push(CASE, "reordered", seen.reordered as f64, None);
+    table.push(CASE, "state_lost", (seen.state_lost + lost_states) as f64, None);
+    table.push(CASE, "swaps", count as f64, None);
     Ok(())
 }
 

@@ -7,9 +7,8 @@ mod gap;
 
 use crate::cores::Cores;
 use crate::cpu::{self, Error};
-use crate::report::{self, Figure, Samples};
+use crate::report::{self, Declared, Table};
 use clap::Args;
-use std::collections::BTreeMap;
 
 /// How the benchmark is run.
 #[derive(Args, Debug)]
@@ -34,34 +33,25 @@ pub(crate) struct Options {
     latency_ms: u64,
 }
 
-/// The figures of the case, with their units and baselines.
-const METRICS: [(&str, &str, Option<&str>); 13] = [
-    ("added_gap_ns_p99", "ns", Some("stop_load_start")),
-    ("added_gap_ns_p50", "ns", Some("stop_load_start")),
-    ("gap_ns_p99", "ns", Some("no_swap")),
-    ("lost", "", None),
-    ("duplicated", "", None),
-    ("reordered", "", None),
-    ("state_lost", "", None),
-    ("swaps", "", None),
-    ("request_to_effect_ms_p50", "ms", None),
-    ("request_to_effect_ms_p99", "ms", None),
-    ("subscriber_latency_us_p50", "us", Some("no_swaps")),
-    ("subscriber_latency_us_p99", "us", Some("no_swaps")),
-    ("subscriber_latency_us_p999", "us", Some("no_swaps")),
+/// The one case.
+const CASE: &str = "hot_swap";
+
+/// Its figures.
+const METRICS: [Declared; 13] = [
+    (CASE, "added_gap_ns_p99", "ns", Some("stop_load_start")),
+    (CASE, "added_gap_ns_p50", "ns", Some("stop_load_start")),
+    (CASE, "gap_ns_p99", "ns", Some("no_swap")),
+    (CASE, "lost", "", None),
+    (CASE, "duplicated", "", None),
+    (CASE, "reordered", "", None),
+    (CASE, "state_lost", "", None),
+    (CASE, "swaps", "", None),
+    (CASE, "request_to_effect_ms_p50", "ms", None),
+    (CASE, "request_to_effect_ms_p99", "ms", None),
+    (CASE, "subscriber_latency_us_p50", "us", Some("no_swaps")),
+    (CASE, "subscriber_latency_us_p99", "us", Some("no_swaps")),
+    (CASE, "subscriber_latency_us_p999", "us", Some("no_swaps")),
 ];
-
-/// What the rounds gave, by metric: ours, and the baseline's.
-#[derive(Default)]
-struct Table(BTreeMap<&'static str, (Samples, Samples)>);
-
-impl Table {
-    fn push(&mut self, metric: &'static str, value: f64, baseline: Option<f64>) {
-        let (ours, base) = self.0.entry(metric).or_default();
-        ours.push(value);
-        base.0.extend(baseline);
-    }
-}
 
 /// Runs the benchmark and prints its figures.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
@@ -80,14 +70,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         gap::round(&mut table, cpus, options.swaps, options.stops)?;
         daemon::round(&mut table, options.requests, options.latency_ms)?;
     }
-    let figures: Vec<Figure> = METRICS
-        .iter()
-        .filter_map(|(metric, unit, baseline)| {
-            let (samples, base) = table.0.remove(metric)?;
-            let baseline = baseline.map(|name| (name, base));
-            Some(Figure { bench: "swap", case: "hot_swap".to_owned(), metric, unit, samples, baseline })
-        })
-        .collect();
-    report::print(&figures, options.json, &machine, Some(&cores));
+    report::print(&table.figures("swap", &METRICS), options.json, &machine, Some(&cores));
     Ok(())
 }

@@ -131,7 +131,7 @@ pub(crate) fn refused(problem: ValueProblem, expected: String) -> EncodingProble
 }
 
 /// What takes a record's values.
-pub(crate) trait Sink {
+pub(crate) trait FieldWriter {
     /// Stores a value of a fixed size, given as it lies in a record.
     fn put<const N: usize>(&mut self, place: Place, value: [u8; N]) -> Result<(), Refusal>;
 
@@ -315,7 +315,7 @@ fn check_char(text: &[u8], room: u16) -> Result<(), ValueProblem> {
     Ok(())
 }
 
-impl Sink for DirectBuilder {
+impl FieldWriter for DirectBuilder {
     #[inline]
     fn put<const N: usize>(&mut self, place: Place, value: [u8; N]) -> Result<(), Refusal> {
         self.store(place.offset, value);
@@ -391,7 +391,7 @@ impl Sink for DirectBuilder {
     }
 }
 
-impl Sink for RecordBuilder {
+impl FieldWriter for RecordBuilder {
     fn put<const N: usize>(&mut self, place: Place, value: [u8; N]) -> Result<(), Refusal> {
         let mut wide = [0; 16];
         wide.iter_mut().zip(value).for_each(|(to, from)| *to = from);

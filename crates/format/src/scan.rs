@@ -1,7 +1,7 @@
 //! Parts of a line of JSON or CSV, read where they lie, eight bytes at a time: numbers of the usual size, texts without
 //! escapes. What is anything else is `None`, which says nothing about it: whoever asked has another parser look.
 
-use crate::direct::{DirectBuilder, Place, Run, Sink, enum_range};
+use crate::direct::{DirectBuilder, FieldWriter, Place, Run, enum_range};
 use crate::field::FieldType;
 use crate::format::Format;
 

@@ -47,6 +47,9 @@ pub struct Batch {
     pub selection: Selection,
     /// When it was put into the queue in which it waits, in ns of its owner's clock; 0 where that is not noted.
     pub since_ns: u64,
+    /// Distance in bytes from one slice's packet to the next, each with room for a header before the slice; 0 where the
+    /// slices are no packets.
+    pub stride: usize,
 }
 
 /// A batch takes at most 65,535 buffers and slices, and every range must lie inside what holds it.
@@ -76,6 +79,7 @@ impl Batch {
         self.stream = 0;
         self.format = 0;
         self.since_ns = 0;
+        self.stride = 0;
     }
 
     /// Adds a reference to a buffer and gives its index.
@@ -176,5 +180,6 @@ impl Clone for Batch {
         self.stream = from.stream;
         self.format = from.format;
         self.since_ns = from.since_ns;
+        self.stride = from.stride;
     }
 }

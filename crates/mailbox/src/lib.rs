@@ -38,6 +38,9 @@ mod selection;
 mod shared;
 mod sync;
 
+/// Size of the buffers that a client's session is granted ahead, in bytes: super-packets.
+pub const SESSION_GRANT_BYTES: usize = 64 << 10;
+
 pub use batch::{Batch, BatchFull, Slice, Span};
 pub use buffer::{Buffer, BufferId, BufferMut};
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};

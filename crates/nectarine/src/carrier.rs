@@ -33,7 +33,7 @@ pub(crate) trait Carrier: Send {
     /// An empty packet to fill with records; `None` while there is no memory for one.
     fn begin_packet(&mut self) -> Option<SuperPacket<PacketBuffer>>;
 
-    /// Sends a unit behind all that were sent before.
+    /// Sends a unit: data behind all that was sent before, control before the data that waits and need not precede it.
     ///
     /// # Errors
     /// The unit, when there is no memory for it now.
@@ -52,8 +52,11 @@ pub(crate) trait Carrier: Send {
     /// Takes what has arrived: what it means is appended to `heard`, in order.
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>);
 
-    /// Returns the credit for all that has arrived up to `end_seq`.
-    fn consumed_to(&mut self, _end_seq: u64) {}
+    /// Returns the credit for the first `data_end` data packets.
+    fn consumed_to(&mut self, _data_end: u64) {}
+
+    /// Returns the credit for all control that has arrived.
+    fn control_consumed(&mut self) {}
 
     /// Lets time pass: what it means is appended to `heard`.
     fn on_timer(&mut self, _now_ns: u64, _heard: &mut Vec<Heard>) {}

@@ -98,7 +98,8 @@ impl Client {
                 // Others may need this core to send what is waited for.
                 Idle::Spin => {
                     drop(inner);
-                    std::thread::yield_now();
+                    let ns = Idler::yield_core();
+                    self.shared.lock().link.idler.yielded(now_ns, ns);
                 }
                 // What came before it was armed wakes nobody: one more look.
                 Idle::Sleep if !std::mem::replace(&mut armed, true) && inner.link.arm() => {}

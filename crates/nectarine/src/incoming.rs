@@ -33,8 +33,8 @@ pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
     pub(crate) header: Header,
     pub(crate) spans: Vec<PayloadSpan>,
-    /// All that has arrived so far ends before this sequence number: for the credit.
-    pub(crate) end_seq: u64,
+    /// Data packets that have arrived so far: for the credit.
+    pub(crate) data_end: u64,
 }
 
 impl Arrived {
@@ -77,6 +77,13 @@ pub(crate) enum Incoming {
     Subscribed { format: String },
     /// The session is a new one; what was sent between may be missing.
     Reconnected,
+}
+
+impl Incoming {
+    /// Whether it came in data packets.
+    pub(crate) fn is_data(&self) -> bool {
+        matches!(self, Incoming::Records(_) | Incoming::Message { .. })
+    }
 }
 
 /// An open side of a mailbox.

@@ -19,7 +19,9 @@ use crossdock_format::Format;
 use crossdock_mailbox::client::Attachment;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Reply, Request, SuperPacket};
+use crossdock_transport::{
+    ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, SuperPacket, TrafficClass,
+};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -30,8 +32,11 @@ const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
 const DIAL_NS: u64 = 2_000_000_000;
 /// How long each of a daemon's steps may take when this process tries to attach again.
 const ATTACH_AGAIN: Duration = Duration::from_secs(1);
-/// Arrivals that wait for the application before more are taken from a carrier where they wait as well.
-const INBOX: usize = 64;
+/// Arrivals that wait for the application before more are taken from a carrier where they wait as well. Of records there are
+/// fewer, so this holds up answers only where many notices wait.
+const INBOX: usize = 512;
+/// Notices that wait for the application before the daemon must wait with more.
+const MAX_NOTICES: usize = 256;
 /// Wanted conversions that wait for the application at most.
 const MAX_WANTS: usize = 32;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
@@ -65,6 +70,13 @@ enum Waiting {
 }
 
 impl Waiting {
+    fn class(&self) -> TrafficClass {
+        match self {
+            Waiting::Unit(unit) => unit.class(),
+            Waiting::Unsent(unsent) => TrafficClass::Data(Origin::Stream(unsent.stream)),
+        }
+    }
+
     /// What of it goes into the next session.
     fn unsent(self) -> Option<Unsent> {
         match self {
@@ -92,7 +104,7 @@ pub(crate) struct Link {
     opening: Vec<Request>,
     /// Sent behind what a lost session left over: finish.
     ending: Vec<Request>,
-    /// In order. Between two sessions these are records only.
+    /// In the order in which it is to be sent. Between two sessions these are records only.
     backlog: VecDeque<Waiting>,
     /// The format of the records that go out, if they do.
     pub(crate) published: Option<Format>,
@@ -285,10 +297,10 @@ impl Link {
         if !self.is_up() {
             return;
         }
-        let id = request.id();
-        let message = ControlMessage::Request(request).encode();
+        let (id, message) = (request.id(), ControlMessage::Request(request));
+        let (class, message) = (message.class(), message.encode());
         if message.len() <= MAX_PAYLOAD_BYTES {
-            self.enqueue(Outgoing::control(message));
+            self.enqueue(Outgoing::Control { payload: message, class });
         } else if let Some(id) = id {
             let bytes = message.len();
             let message = format!(
@@ -327,9 +339,10 @@ impl Link {
         Some(self.answers.swap_remove(at).1)
     }
 
-    /// Sends a unit behind all others, in the session that stands.
+    /// Sends a unit in the session that stands, before what waits and need not precede it.
     pub(crate) fn enqueue(&mut self, unit: Outgoing) {
-        self.backlog.push_back(Waiting::Unit(unit));
+        let position = unit.class().position(self.backlog.iter().map(Waiting::class));
+        self.backlog.insert(position, Waiting::Unit(unit));
         self.pump();
     }
 
@@ -396,17 +409,18 @@ impl Link {
         }
     }
 
-    /// Returns the credit for what came up to `end_seq`.
-    pub(crate) fn consumed_to(&mut self, end_seq: u64) {
-        self.carrier.consumed_to(end_seq);
+    /// Returns the credit for the first `data_end` data packets.
+    pub(crate) fn consumed_to(&mut self, data_end: u64) {
+        self.carrier.consumed_to(data_end);
     }
 
     /// Lets time pass, sends what is due.
     pub(crate) fn drive(&mut self) {
-        // Replies and notices take credit too. With nothing left for the application, all that came is consumed; what
-        // it still holds in its hands is one event at most.
+        // With nothing left for the application, all that came is consumed; what it still holds in its hands is one event at
+        // most.
         if self.inbox.is_empty() {
             self.carrier.consumed_to(u64::MAX);
+            self.carrier.control_consumed();
         }
         self.run_timers();
         self.transmit();
@@ -467,7 +481,13 @@ impl Link {
                 let messages = arrived.payloads().map(|payload| Incoming::Message { number, bytes: payload.to_vec() });
                 self.inbox.extend(messages);
             }
-            _ => arrived.payloads().for_each(|payload| self.take_control(payload)),
+            _ => {
+                arrived.payloads().for_each(|payload| self.take_control(payload));
+                // An answer is taken at once, however much waits for the application.
+                if self.inbox.iter().filter(|incoming| !incoming.is_data()).count() < MAX_NOTICES {
+                    self.carrier.control_consumed();
+                }
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::client::Put;
-use crossdock_transport::{HEADER_BYTES, Kind, SuperPacket};
+use crossdock_transport::{HEADER_BYTES, Origin, SuperPacket, TrafficClass};
 use std::ops::{Deref, DerefMut};
 
 /// Where a packet of records is filled.
@@ -42,19 +42,33 @@ impl DerefMut for PacketBuffer {
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given, in a packet that the same carrier began.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
-    /// One packet of another kind: a control message; a message for the mailbox that the session has open as `stream`.
-    Single { kind: Kind, stream: u32, payload: Vec<u8> },
+    /// A message for the mailbox that the session has open under `number`.
+    Message { number: u32, payload: Vec<u8> },
+    /// A control message.
+    Control { payload: Vec<u8>, class: TrafficClass },
 }
 
 impl Outgoing {
-    /// A control message.
-    pub(crate) fn control(message: Vec<u8>) -> Outgoing {
-        Outgoing::Single { kind: Kind::Control, stream: 0, payload: message }
-    }
-
     /// A message for the mailbox that the session has open under this number.
     pub(crate) fn message(number: u16, bytes: Vec<u8>) -> Outgoing {
-        Outgoing::Single { kind: Kind::Message, stream: number.into(), payload: bytes }
+        Outgoing::Message { number: number.into(), payload: bytes }
+    }
+
+    /// What it is in the order of what is sent.
+    pub(crate) fn class(&self) -> TrafficClass {
+        match self {
+            Outgoing::Records { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
+            Outgoing::Message { number, .. } => TrafficClass::Data(Origin::Mailbox(*number)),
+            Outgoing::Control { class, .. } => *class,
+        }
+    }
+
+    /// Packets that it takes, and their bytes.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        match self {
+            Outgoing::Records { packet, .. } => (packet.packets().len(), packet.len()),
+            Outgoing::Message { payload, .. } | Outgoing::Control { payload, .. } => (1, HEADER_BYTES + payload.len()),
+        }
     }
 
     /// What of it goes into the next session when this one is lost: records. Control messages belonged to the old session,
@@ -66,7 +80,7 @@ impl Outgoing {
                 let payloads = packets.map(|at| packet.bytes(at..at + 1).get(HEADER_BYTES..).unwrap_or_default());
                 Some(Unsent { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 })
             }
-            Outgoing::Single { .. } => None,
+            Outgoing::Message { .. } | Outgoing::Control { .. } => None,
         }
     }
 }

@@ -88,7 +88,7 @@ impl SubscriberBuilder {
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
         }
         let formats = Vec::new();
-        let mut subscriber = Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed_seq: 0 };
+        let mut subscriber = Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed: 0 };
         if !subscriber.await_subscription(self.wait_for_stream)? {
             // Asked without waiting, the daemon says what it knows; or it has the stream by now.
             drop(subscriber);
@@ -202,7 +202,7 @@ pub struct Subscriber {
     format: Option<Format>,
     /// What was taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
-    consumed_seq: u64,
+    consumed: u64,
 }
 
 impl Subscriber {
@@ -257,9 +257,9 @@ impl Subscriber {
                 Some(incoming) => Some(incoming),
                 None => {
                     // What was given out last time is consumed by now.
-                    let consumed_seq = std::mem::take(&mut self.consumed_seq);
+                    let consumed = std::mem::take(&mut self.consumed);
                     let mut inner = self.client.shared.lock();
-                    inner.link.consumed_to(consumed_seq);
+                    inner.link.consumed_to(consumed);
                     let ready = inner.link.inbox.pop_front();
                     drop(inner);
                     match ready {
@@ -292,7 +292,7 @@ impl Subscriber {
     fn event(&mut self, incoming: Incoming) -> Result<Option<Event>, Error> {
         Ok(match incoming {
             Incoming::Records(arrived) => {
-                self.consumed_seq = arrived.end_seq;
+                self.consumed = arrived.data_end;
                 Some(Event::Records(self.records(arrived)?))
             }
             Incoming::Reconnected => Some(Event::Reconnected),

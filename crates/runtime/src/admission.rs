@@ -12,6 +12,7 @@ use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_query::Program;
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Share of a core that queries together may always take, in percent, however busy it is.
@@ -113,7 +114,7 @@ pub(crate) struct Facts {
 #[derive(Debug, Default)]
 pub(crate) struct QueryCostModel {
     /// By the query without its constants, and the format's id.
-    remembered: HashMap<(String, u64), Weighed>,
+    remembered: Mutex<HashMap<(String, u64), Weighed>>,
 }
 
 #[derive(Debug)]
@@ -125,11 +126,11 @@ struct Weighed {
 
 impl QueryCostModel {
     /// The cost of a query on its stream's records; unknown without records.
-    pub(crate) fn measure(&mut self, sql: &str, program: &Program, facts: &Facts) -> Option<Cost> {
+    pub(crate) fn measure(&self, sql: &str, program: &Program, facts: &Facts) -> Option<Cost> {
         let format = program.input.id().0;
         let (_, sample) = facts.samples.iter().find(|(id, sample)| *id == format && !sample.is_empty())?;
         let key = (without_constants(sql), format);
-        if let Some(known) = self.remembered.get(&key).filter(|known| known.at.elapsed() < FRESH) {
+        if let Some(known) = self.remembered().get(&key).filter(|known| known.at.elapsed() < FRESH) {
             let load = known.cost.load(facts.peak_msgs_per_s).time_ns_per_s;
             if known.sql == sql || load.saturating_mul(LIKE) <= facts.has_ns_per_s {
                 return Some(known.cost);
@@ -137,13 +138,19 @@ impl QueryCostModel {
         }
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
         let cost = estimate(&mut make, &program.input, sample, facts.records_per_batch)?.with_margin();
-        if self.remembered.len() >= MAX_REMEMBERED {
-            self.remembered.retain(|_, known| known.at.elapsed() < FRESH);
+        let mut remembered = self.remembered();
+        if remembered.len() >= MAX_REMEMBERED {
+            remembered.retain(|_, known| known.at.elapsed() < FRESH);
         }
-        if self.remembered.len() < MAX_REMEMBERED {
-            self.remembered.insert(key, Weighed { sql: sql.to_owned(), cost, at: Instant::now() });
+        if remembered.len() < MAX_REMEMBERED {
+            remembered.insert(key, Weighed { sql: sql.to_owned(), cost, at: Instant::now() });
         }
         Some(cost)
+    }
+
+    /// Nobody measures anything while this is held.
+    fn remembered(&self) -> MutexGuard<'_, HashMap<(String, u64), Weighed>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,30 +1,25 @@
-//! Announces the formats of streams, by sessions or by the daemon's configuration. The queries of a stream's
-//! subscriptions are planned for a new format, off the core, before it is taken in; so no record of it comes before
-//! that.
+//! Announces the formats of streams. The catalog has a new format first; a context takes it in once the queries of the
+//! stream's subscriptions there are planned for it, off the core. No record of it comes before that, since its
+//! publisher is answered then.
 
 use crate::admission::QueryCostModel;
-use crate::context::Context;
-use crate::managers::handle::ControlRequest;
-use crate::net::peers::Publishing;
-use crate::planner::Panicked;
-use crate::refusal::{fits_a_packet, refuse};
-use crate::streams::{Sample, StreamFormat};
+use crate::catalog::{Catalog, Snapshot};
+use crate::context::{AwaitedFormats, Context};
+use crate::inbox::Inbox;
+use crate::managers::request::ControlRequest;
+use crate::net::peers::{PeerRef, Publishing};
+use crate::refusal::{Stopped, fits_a_packet, refuse};
+use crate::streams::{Sample, Stream, StreamFormat};
 use crate::subscriptions::Planned;
-use crossdock_format::Format;
+use crossdock_format::{Format, FormatId};
 use crossdock_query::Select;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{ControlMessage, Notice, Reply};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Announced stream numbers of one session at most.
 const MAX_PUBLISHING: usize = 256;
-/// Formats of one stream at most.
-const MAX_FORMATS: usize = 64;
-/// The longest name of a stream, in bytes.
-const MAX_NAME_BYTES: usize = 255;
-/// Times that an announcement waits for plans, while more and more subscriptions come. The subscriptions left after
-/// that are planned in place, so that the announcement does not wait indefinitely.
-const MAX_ROUNDS: u32 = 8;
 
 /// A stream that a session announces.
 pub(crate) struct Announcement {
@@ -39,19 +34,19 @@ pub(crate) struct Announcement {
 }
 
 /// A query to be planned for a format that its stream is to have: the subscription's id, and both.
-pub(crate) type Unplanned = (u64, Select, Format);
+type Unplanned = (u64, Select, Format);
 
 /// Queries planned for formats that their streams are to have.
 #[derive(Default)]
-pub(crate) struct Plans {
+struct Plans {
     /// By the ids of subscription and format.
     planned: HashMap<(u64, u64), Planned>,
 }
 
 impl Plans {
     /// Plans queries, on a thread that has the time.
-    pub(crate) fn add(&mut self, unplanned: Vec<Unplanned>) {
-        let plan = |(id, select, format): Unplanned| ((id, format.id().0), Planned::new(&select, &format));
+    fn add(&mut self, unplanned: Vec<Unplanned>) {
+        let plan = |(id, select, format): Unplanned| ((id, format.id().0), Planned::guarded(&select, &format));
         self.planned.extend(unplanned.into_iter().map(plan));
     }
 
@@ -64,88 +59,114 @@ impl Plans {
     }
 }
 
-impl Context {
-    /// A stream by name, made if it is new.
+impl Inbox {
+    /// Waits until a context has taken in formats that the catalog has.
     ///
     /// # Errors
-    /// The name is none, or the table is full.
-    pub(crate) fn stream_named(&mut self, name: &str) -> Result<usize, Refusal> {
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-            let message = format!("a stream's name has 1 to {MAX_NAME_BYTES} bytes and no control characters");
-            return Err(refuse(RefusalCode::State, message));
+    /// The context has stopped.
+    pub(crate) fn wait_for_formats(&self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
+        let (answer, wait) = oneshot::channel();
+        let ids = formats.iter().map(Format::id).collect();
+        self.post(move |context| {
+            // The caller may have gone.
+            context.when_known(stream as usize, ids, move |_| drop(answer.send(())));
+        })?;
+        wait.recv().map_err(|_| Stopped)
+    }
+}
+
+impl Context {
+    /// Takes in what has changed in the catalog.
+    pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>, changed: &[u32]) {
+        self.snapshot = snapshot;
+        for &number in changed {
+            if self.streams.take_entry(number, self.snapshot.get(number)) {
+                self.take_formats(number as usize, Plans::default());
+            } else {
+                self.finish_awaited(number as usize);
+            }
         }
-        if self.streams.find(name).is_none() && self.streams.len() >= self.config.max_streams as usize {
-            let message = format!("the daemon knows {} streams, its bound", self.config.max_streams);
-            return Err(refuse(RefusalCode::Limit, message));
-        }
-        Ok(self.streams.find_or_make(name))
     }
 
-    /// The queries that are still to be planned before a stream has these formats.
-    pub(crate) fn unplanned(&self, name: &str, formats: &[Format], plans: &Plans) -> Vec<Unplanned> {
-        let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
-        let new = formats.iter().filter(|format| !stream.has_format(format.id()));
-        let of_format = |format: &Format| {
-            // Of one that says what it accepts, the ways are planned, not the query.
-            let subscriptions = stream.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
-            let left = subscriptions.filter(|s| s.accept.is_none() && !plans.has(s.id, format));
-            left.map(|s| (s.id, s.select.clone(), format.clone())).collect::<Vec<Unplanned>>()
+    /// A use of a stream, as a subscription is one, has ended here.
+    pub(crate) fn leave_stream(&self, key: usize) {
+        self.catalog.post(move |catalog| catalog.leave(key as u32));
+    }
+
+    /// Runs a function once a stream has these formats here, or is gone.
+    fn when_known(&mut self, key: usize, formats: Vec<FormatId>, then: impl FnOnce(&mut Context) + 'static) {
+        self.awaited.push(AwaitedFormats { stream: key, formats, then: Box::new(then) });
+        self.finish_awaited(key);
+    }
+
+    /// Runs what waits for formats that a stream has now.
+    fn finish_awaited(&mut self, key: usize) {
+        let stream = self.streams.get(key);
+        let are_here = |formats: &[FormatId]| stream.is_none_or(|s| formats.iter().all(|id| s.has_format(*id)));
+        let is_due = |awaited: &mut AwaitedFormats| awaited.stream == key && are_here(&awaited.formats);
+        let due: Vec<AwaitedFormats> = self.awaited.extract_if(.., is_due).collect();
+        due.into_iter().for_each(|awaited| (awaited.then)(self));
+    }
+
+    /// Takes in those formats of a stream that the queries here are planned for, and has these planned for the others.
+    fn take_formats(&mut self, key: usize, mut plans: Plans) {
+        let mut unplanned = Vec::new();
+        while let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
+            unplanned = self.unplanned(key, &format, &plans);
+            if !unplanned.is_empty() {
+                break;
+            }
+            self.take_format(key, &format, &mut plans);
+        }
+        self.replan(key);
+        self.finish_awaited(key);
+        let Some(stream) = self.streams.get_mut(key).filter(|_| !unplanned.is_empty()) else { return };
+        if std::mem::replace(&mut stream.is_planned, true) {
+            return;
+        }
+        let work = move |_: &QueryCostModel| {
+            plans.add(unplanned);
+            plans
         };
-        new.flat_map(of_format).collect()
+        self.plan(work, move |context, plans| {
+            if let Some(stream) = context.streams.get_mut(key) {
+                stream.is_planned = false;
+            }
+            context.take_formats(key, plans.unwrap_or_default());
+        });
     }
 
-    /// Makes a format known on a stream, and keeps it. Its subscriptions' queries have been planned for it; one of
-    /// which none has is planned in place.
-    pub(crate) fn declare(&mut self, name: &str, format: &Format, plans: &mut Plans) -> Result<usize, Refusal> {
-        self.make_known(name, format, plans, true)
+    /// The queries that are still to be planned before a stream has a format here. Of subscriptions that say what they
+    /// accept, the routes are planned, not the query.
+    fn unplanned(&self, key: usize, format: &Format, plans: &Plans) -> Vec<Unplanned> {
+        let subscriptions = self.streams.get(key).map(|stream| &*stream.subscriptions).unwrap_or_default();
+        let subscriptions = subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
+        let left = subscriptions.filter(|s| s.accept.is_none() && !s.has_entry(format) && !plans.has(s.id, format));
+        left.map(|s| (s.id, s.select.clone(), format.clone())).collect()
     }
 
-    /// The same; a format that a handler makes is kept with the handler, and in the registry only where that knows its
-    /// stream.
-    pub(crate) fn make_known(
-        &mut self,
-        name: &str,
-        format: &Format,
-        plans: &mut Plans,
-        keeps: bool,
-    ) -> Result<usize, Refusal> {
-        let key = self.stream_named(name)?;
-        if keeps || self.morph.registry.stream(name).is_some() {
-            self.keep_versions(key)?;
-        }
-        let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
-        if stream.has_format(format.id()) {
-            return Ok(key);
-        }
-        if stream.formats.len() >= MAX_FORMATS {
-            let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
-            return Err(refuse(RefusalCode::Limit, message));
-        }
-        let (was_left, is_kept) = (stream.morphing.graph.is_guarded(format.id()), stream.is_kept);
-        if is_kept {
-            self.note_version(name, format, was_left).inspect_err(|_| self.streams.forget_if_unused(key))?;
-        }
-        let Some(stream) = self.streams.get_mut(key) else { return Ok(key) };
+    /// Records of a format may come from now on.
+    fn take_format(&mut self, key: usize, format: &Format, plans: &mut Plans) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
-        if stream.claims > 0 {
+        if stream.entry.is_claimed() {
             // The managers may have ended before.
             let _ = self.news.send(ControlRequest::NewFormat { stream: key as u32 });
         }
         for subscription in stream.subscriptions.clone() {
             self.take_plan(subscription, format, plans);
         }
-        self.replan(key);
-        Ok(key)
     }
 
     /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
-        let Some(subscription) = self.subscriptions.get_mut(key).filter(|s| s.accept.is_none()) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
-        let planned = plans.take(subscription.id, format);
-        let planned = planned.unwrap_or_else(|| Planned::new(&subscription.select, format));
+        // One that came while the others were planned has been planned for the format already.
+        let Some(planned) = plans.take(subscription.id, format) else { return };
         let planned = subscription.add_planned(planned);
         let awaiting = subscription.awaiting.take();
+        self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(_), Some(id)) => return self.confirm_subscription(peer, id, number),
             (Ok(output), None) => Notice::Format { subscription: number, format: output.describe() }.into(),
@@ -160,63 +181,48 @@ impl Context {
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.
     pub(crate) fn announce(&mut self, key: usize, announcement: Announcement) {
-        let checked = Format::parse(&announcement.format)
-            .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")))
-            .and_then(|format| fits_a_packet(&format).map(|()| format));
-        match checked {
-            Ok(format) => self.take_announced(key, announcement, format, Plans::default(), 0),
-            Err(refusal) => self.tell(key, &Reply::Refused { id: announcement.id, refusal }.into()),
-        }
-    }
-
-    /// Takes an announced stream in, or has what reads it planned before.
-    fn take_announced(
-        &mut self,
-        key: usize,
-        announcement: Announcement,
-        format: Format,
-        mut plans: Plans,
-        rounds: u32,
-    ) {
-        let unplanned = self.unplanned(&announcement.name, std::slice::from_ref(&format), &plans);
-        if !unplanned.is_empty()
-            && rounds < MAX_ROUNDS
-            && let Some(peer) = self.pause(key)
-        {
-            let work = move |_: &mut QueryCostModel| {
-                plans.add(unplanned);
-                plans
-            };
-            let then = move |context: &mut Context, plans: Result<Plans, Panicked>| {
-                let Some(key) = context.still_there(peer) else { return };
-                match plans {
-                    Ok(plans) => context.take_announced(key, announcement, format, plans, rounds + 1),
-                    Err(panicked) => {
-                        let refusal = refuse(RefusalCode::State, format!("stream `{}`: {panicked}", announcement.name));
-                        context.tell(key, &Reply::Refused { id: announcement.id, refusal }.into());
-                        context.resume(key);
-                    }
-                }
-            };
-            return self.planner.give(work, then);
-        }
+        let Some(peer) = self.pause(key) else { return };
         let id = announcement.id;
-        let reply = match self.publish(key, &announcement, format, plans) {
-            Ok(()) => Reply::Done { id },
-            Err(refusal) => Reply::Refused { id, refusal },
+        let work = move |_: &QueryCostModel| {
+            let checked = Format::parse(&announcement.format)
+                .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")))
+                .and_then(|format| fits_a_packet(&format).map(|()| format));
+            (checked, announcement)
         };
-        self.tell(key, &ControlMessage::Reply(reply));
-        if rounds > 0 {
-            self.resume(key);
+        self.plan(work, move |context, checked| match checked {
+            Ok((Ok(format), announcement)) => context.take_announced(peer, announcement, format),
+            Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
+            Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Format, panicked.to_string()))),
+        });
+    }
+
+    /// Has the catalog take an announced format, and then waits until queries here are planned for it.
+    fn take_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format) {
+        let (name, announced) = (announcement.name.clone(), format.clone());
+        let request = move |catalog: &mut Catalog| catalog.publish(&name, &announced);
+        self.ask_catalog(request, move |context, published| match published {
+            Ok(number) => context.when_known(number as usize, vec![format.id()], move |context| {
+                context.finish_announcing(peer, &announcement, format, number as usize);
+            }),
+            Err(refusal) => context.answer(peer, announcement.id, Err(refusal)),
+        });
+    }
+
+    /// The catalog has a session as a publisher of a stream, and the stream has the format here.
+    fn finish_announcing(&mut self, peer: PeerRef, announcement: &Announcement, format: Format, stream: usize) {
+        let published = self.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
+        if !matches!(published, Some(Ok(true))) {
+            self.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
+        }
+        if let Some(published) = published {
+            self.answer(peer, announcement.id, published.map(drop));
         }
     }
 
-    /// A session publishes a stream in a format from now on.
-    fn publish(&mut self, key: usize, of: &Announcement, format: Format, mut plans: Plans) -> Result<(), Refusal> {
+    /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
+    fn publish(&mut self, key: usize, of: &Announcement, format: Format, stream: usize) -> Result<bool, Refusal> {
         let number = of.number;
-        self.check_publishable(&of.name)?;
-        let stream = self.declare(&of.name, &format, &mut plans)?;
-        let Some(peer) = self.peers.get_mut(key) else { return Ok(()) };
+        let Some(peer) = self.peers.get_mut(key) else { return Ok(false) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -229,11 +235,25 @@ impl Context {
         if !again {
             peer.publishing.push(Publishing { number, stream, format });
         }
-        if let Some(stream) = self.streams.get_mut(stream)
-            && !stream.publishers.contains(&key)
-        {
-            stream.publishers.push(key);
-        }
-        Ok(())
+        let Some(stream) = self.streams.get_mut(stream).filter(|stream| !stream.publishers.contains(&key)) else {
+            return Ok(false);
+        };
+        stream.publishers.push(key);
+        Ok(true)
+    }
+
+    /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
+    pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
+        let Some(key) = self.still_there(peer) else { return };
+        self.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+        self.resume(key);
+    }
+}
+
+/// The reply to a request that has no other answer than its outcome.
+pub(crate) fn reply(id: u32, outcome: Result<(), Refusal>) -> Reply {
+    match outcome {
+        Ok(()) => Reply::Done { id },
+        Err(refusal) => Reply::Refused { id, refusal },
     }
 }

@@ -5,7 +5,7 @@
 //! for its first client and freed after its last.
 
 use crate::config::{Allowed, AttachConfig};
-use crate::handle::Command;
+use crate::inbox::{Command, Inbox};
 use crossdock_device::{Doorbell, Poller, nap};
 use crossdock_mailbox::BellPage;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, Peer, refuse};
@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -40,8 +39,7 @@ struct Attaching {
     config: AttachConfig,
     host: HostConfig,
     bell: Arc<BellPage>,
-    commands: SyncSender<Command>,
-    context: Doorbell,
+    inbox: Inbox,
     domains: HashMap<Domain, Weak<DomainSegments>>,
     /// The daemon's own user and group.
     own: (u32, u32),
@@ -64,9 +62,8 @@ pub(crate) struct AttachParts {
     /// A socket that listens there already.
     pub(crate) passed: Option<AttachListener>,
     pub(crate) bell: Arc<BellPage>,
-    pub(crate) commands: SyncSender<Command>,
-    /// Wakes the context.
-    pub(crate) context: Doorbell,
+    /// The context that takes clients in.
+    pub(crate) inbox: Inbox,
 }
 
 impl AttachThread {
@@ -75,7 +72,7 @@ impl AttachThread {
     /// # Errors
     /// The system's: the address is taken, or may not be had.
     pub(crate) fn start(parts: AttachParts) -> io::Result<AttachThread> {
-        let AttachParts { config, host, address, passed, bell, commands, context } = parts;
+        let AttachParts { config, host, address, passed, bell, inbox } = parts;
         let own = (geteuid().as_raw(), getegid().as_raw());
         // A file that only the daemon's user may write needs no more protection than the policy; with more users it
         // must be open.
@@ -86,7 +83,7 @@ impl AttachThread {
         let doorbell = poller.doorbell();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut attaching = Attaching { listener, config, host, bell, commands, context, domains: HashMap::new(), own };
+        let mut attaching = Attaching { listener, config, host, bell, inbox, domains: HashMap::new(), own };
         let run = move || {
             while !stopped.load(Ordering::Acquire) {
                 // A failed wait (a signal) is a short one.
@@ -145,8 +142,7 @@ impl Attaching {
         let client = self.hand_over(prepared)?;
         if parcel.send(client).is_err() {
             // The process is gone, or cannot be notified: the context would wait for its hang-up, which may never come.
-            let _ = self.commands.send(Command::Detach(client));
-            self.context.ring();
+            let _ = self.inbox.send(Command::Detach(client));
         }
         Ok(())
     }
@@ -200,8 +196,7 @@ impl Attaching {
     fn hand_over(&self, prepared: Prepared) -> Result<ClientKey, String> {
         let gone = || "the daemon is shutting down".to_owned();
         let (answer, wait) = oneshot::channel();
-        self.commands.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
-        self.context.ring();
+        self.inbox.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
         wait.recv().map_err(|_| gone())?
     }
 }
@@ -217,8 +212,7 @@ mod tests {
             config,
             host: HostConfig { shared_bytes: 1 << 20, inbox_bytes: 1 << 20, ..HostConfig::default() },
             bell: Arc::new(BellPage::new().unwrap()),
-            commands: std::sync::mpsc::sync_channel(1).0,
-            context: Poller::new().unwrap().doorbell(),
+            inbox: Inbox::new(Poller::new().unwrap().doorbell()).0,
             domains: HashMap::new(),
             own: (100, 200),
         }

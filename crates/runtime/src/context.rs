@@ -5,31 +5,35 @@
 //! and requests of the rest of the daemon. After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, QueryCostModel};
+use crate::catalog::thread::CatalogHandle;
+use crate::catalog::{Catalog, Snapshot};
 use crate::clock::{Clock, TurnClock};
 use crate::config::ContextConfig;
 use crate::counters::Counters;
 use crate::graph::Graph;
+use crate::graph::bounds::session_batches;
 use crate::graph::build::Workspace;
-use crate::handle::Command;
-use crate::managers::handle::Inbox;
-use crate::morph::Morph;
+use crate::inbox::{Command, Inbox};
+use crate::managers::request::RequestQueue;
+use crate::morph::{Morph, Route};
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;
 use crate::net::payload::Payload;
 use crate::net::peers::{PeerRef, Peers, Publishing};
 use crate::net::sides::Remote;
-use crate::planner::Planner;
+use crate::planner::{Panicked, Planner};
 use crate::services::Services;
 use crate::streams::Streams;
-use crate::subscriptions::{Late, Subscription};
+use crate::subscriptions::Subscription;
 use crate::tasks::Tasks;
 use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
+use crossdock_format::FormatId;
+use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
-use crossdock_mailbox::{Batch, Pool, Selection};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES};
+use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,21 +61,16 @@ pub(crate) struct Scratch {
     pub(crate) spans: Vec<PayloadSpan>,
     pub(crate) runs: Vec<Run>,
     pub(crate) dirty: Vec<usize>,
-    pub(crate) whole: Vec<usize>,
-    pub(crate) checked: Vec<usize>,
-    pub(crate) selection: Selection,
-    pub(crate) spare: Vec<Batch>,
+    /// Subscriptions that say which formats they accept, and how a batch comes to them.
+    pub(crate) routed: Vec<(Route, usize)>,
     /// Keys of a stream's chains, each with that of a subscription that takes it.
     pub(crate) converted: Vec<(usize, usize)>,
     /// Keys of subscriptions with an open super-packet.
     pub(crate) opened: Vec<usize>,
-    /// Keys of subscriptions that have to wait for buffers.
-    pub(crate) late: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
     pub(crate) released: Vec<Payload>,
-    /// Subscriptions that take an attached publisher's packet by reference, and those that take it in part.
+    /// Subscriptions that take an attached publisher's packet by reference.
     pub(crate) in_place: Vec<usize>,
-    pub(crate) in_part: Vec<usize>,
     /// Numbers of clients that are gone.
     pub(crate) ended: Vec<u32>,
 }
@@ -86,15 +85,25 @@ pub(crate) struct Parts {
     /// Buffers between the parts of conversion chains.
     pub(crate) morph_pool: Pool,
     pub(crate) poller: Poller,
+    pub(crate) inbox: Inbox,
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
     pub(crate) services: Services,
     /// The nodes that run here, and the memory in which they run.
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
-    /// The channel for reports to the managers.
-    pub(crate) news: Arc<Inbox>,
+    /// For reports to the managers.
+    pub(crate) news: Arc<RequestQueue>,
     pub(crate) planner: Planner,
+    pub(crate) catalog: CatalogHandle,
+}
+
+/// Something to be done once a stream has formats at this context.
+pub(crate) struct AwaitedFormats {
+    /// The stream's key.
+    pub(crate) stream: usize,
+    pub(crate) formats: Vec<FormatId>,
+    pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
 /// The parts of a context that a peer's carrier needs, beside all others.
@@ -137,12 +146,12 @@ pub(crate) struct Context {
     pub(crate) morph: Morph,
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
-    pub(crate) news: Arc<Inbox>,
-    /// A batch that some subscriptions have not seen yet.
-    pub(crate) late: Option<Late>,
+    pub(crate) news: Arc<RequestQueue>,
     pub(crate) planner: Planner,
-    /// Peers that go on once there are buffers for what they sent.
-    pub(crate) unresumed: Vec<PeerRef>,
+    pub(crate) catalog: CatalogHandle,
+    /// The catalog, as far as its changes are taken in here.
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) awaited: Vec<AwaitedFormats>,
     pub(crate) admission: Admission,
     /// Attached peers that are served each turn until they have caught up.
     pub(crate) stragglers: Vec<usize>,
@@ -153,6 +162,7 @@ pub(crate) struct Context {
     pub(crate) spins_on_rings: bool,
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
+    pub(crate) inbox: Inbox,
     commands: Receiver<Command>,
     /// Whether it takes packets and clients: not before the kept handlers are restored.
     is_open: bool,
@@ -176,16 +186,19 @@ impl Context {
             pool,
             morph_pool,
             poller,
+            inbox,
             commands,
             host,
             services,
-            graph,
+            mut graph,
             workspace,
             news,
             planner,
+            catalog,
         } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
+        graph.limit_sessions(session_batches(large_buffers));
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
         let spins_on_rings = config.spin_us > 0;
         Context {
@@ -210,9 +223,10 @@ impl Context {
             graph,
             workspace,
             news,
-            late: None,
             planner,
-            unresumed: Vec::new(),
+            catalog,
+            snapshot: Arc::default(),
+            awaited: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
             rings_ns: 0,
@@ -220,6 +234,7 @@ impl Context {
             spins_on_rings,
             clock,
             poller,
+            inbox,
             commands,
             is_open: false,
             early: Vec::new(),
@@ -237,15 +252,13 @@ impl Context {
             self.now_ns = self.clock.now_ns();
             self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
             self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
-            self.serve_late(false);
-            self.resume_late();
             let (frames, taken) = (self.dock(), self.host.taken());
             let mut again = self.take_rings();
             self.look_after_stragglers();
             self.services.take_answers(&mut wire!(self));
             self.serve_remote();
             again |= self.look_after_waiting();
-            self.look_after_kept();
+            self.serve_sessions();
             self.flush_opened(self.idler.is_heavy(self.now_ns));
             self.run_timers();
             self.service_peers();
@@ -276,8 +289,51 @@ impl Context {
         }
         // Not before: packets that nobody takes would keep the context from sleeping.
         self.device.as_fd().map_or(Ok(()), |fd| self.poller.add(fd, SOCKET))?;
-        std::mem::take(&mut self.early).into_iter().for_each(|command| self.answer(command));
+        std::mem::take(&mut self.early).into_iter().for_each(|command| self.carry_out_command(command));
         Ok(())
+    }
+
+    /// Makes a request to the catalog, and then runs a function here with the answer. What the request changed is taken
+    /// in here before.
+    pub(crate) fn ask_catalog<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, T) + Send + 'static,
+    ) {
+        let inbox = self.inbox.clone();
+        self.catalog.post(move |catalog| {
+            let answer = request(catalog);
+            catalog.publish_snapshot();
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, answer));
+        });
+    }
+
+    /// Has some work done on one of the planner's threads, and then runs a function here with its outcome.
+    pub(crate) fn plan<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&QueryCostModel) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
+    ) {
+        let inbox = self.inbox.clone();
+        self.planner.give(work, move |outcome| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, outcome));
+        });
+    }
+
+    /// Carries out one command. The answer is discarded if the caller has gone.
+    fn carry_out_command(&mut self, command: Command) {
+        match command {
+            Command::Run(work) => work(self),
+            Command::Attach(prepared, to) => drop(to.send(self.admit(*prepared))),
+            Command::Detach(client) => {
+                if let Some(key) = self.peers.of_client(client.number()) {
+                    self.remove_peer(key, "gone", None);
+                }
+            }
+            Command::Stop => {}
+        }
     }
 
     /// Takes the frames that have arrived.
@@ -308,12 +364,11 @@ impl Context {
         match if self.held_up { Idle::Nap } else { self.idler.choose(self.now_ns) } {
             Idle::Nap => nap(Idler::NAP),
             // Others may need this core to send what is waited for.
-            Idle::Spin => std::thread::yield_now(),
+            Idle::Spin => self.idler.spin(self.now_ns),
             Idle::Sleep => {
                 let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
                 // No doorbell is rung when the queue to another context has room again, or a buffer is free.
-                let waits = self.graph.is_full() || self.late.is_some() || !self.unresumed.is_empty();
-                let longest_ns = if waits { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
+                let longest_ns = if self.graph.is_full() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
                 self.counters.sleeps += 1;
                 let by_arrival = self.sleep(sleep_ns);
@@ -334,15 +389,7 @@ impl Context {
     #[inline]
     pub(crate) fn is_short_of_buffers(&mut self) -> bool {
         let needed = self.buffers_needed();
-        self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
-    }
-
-    /// Whether too few buffers are free to deliver handlers' output now. Half as many as for incoming data, which
-    /// handlers hold: with a higher bound, delivery and handlers could wait for each other indefinitely.
-    #[inline]
-    pub(crate) fn cannot_deliver(&mut self) -> bool {
-        let needed = self.buffers_needed() / 2;
-        self.late.is_some() || !self.pool.has_free(MAX_SUPER_BYTES, needed)
+        !self.pool.has_free(MAX_SUPER_BYTES, needed)
     }
 
     /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.
@@ -362,11 +409,12 @@ impl Context {
         self.scratch.dirty = dirty;
     }
 
-    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then.
+    /// A publisher gets new credit unless a stream of its is held back by a full queue; an attached one loses it then. The
+    /// credit for control depends on no stream.
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
-        let streams = &self.streams;
-        let is_blocked = |p: &Publishing| streams.get(p.stream).is_some_and(|s| s.blocked_by > 0);
+        let graph = &self.graph;
+        let is_blocked = |p: &Publishing| graph.is_blocked(p.stream as u32);
         let is_blocked = peer.publishing.iter().any(is_blocked);
         peer.carrier_mut().grant_credit(&mut wire!(self), is_blocked);
     }
@@ -383,8 +431,7 @@ impl Context {
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
-        self.forget_asker(key);
-        self.end_conversions(key);
+        self.end_conversions(PeerRef { key, serial: peer.serial });
         peer.carrier_mut().end(&mut wire!(self), why, close);
         self.host.disown(Owner::Session(key as u32));
         self.tasks.prune(&self.host);
@@ -418,24 +465,10 @@ impl Context {
         if stream.publishers.len() == before {
             return;
         }
-        let publishers = stream.publishers.len() as u32;
-        let number = stream_key as u32;
-        if publishers == 0 {
-            // After all records of the stream, to the subscriptions of the streams derived from it.
-            self.graph.arrive_end(number);
-        }
-        let Some(stream) = self.streams.get(stream_key) else { return };
-        for key in stream.subscriptions.clone() {
-            if let Some(accept) = self.accept_mut(key)
-                && !accept.hold.is_empty()
-            {
-                accept.end_pending = true;
-                continue;
-            }
-            if !self.is_told_late(key, publishers) {
-                self.tell_end(key, publishers);
-            }
-        }
+        let (number, publishers) = (stream_key as u32, stream.publishers.len() as u32);
+        self.catalog.post(move |catalog| catalog.end_publishing(number));
+        // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
+        self.graph.arrive_end(number, publishers);
     }
 
     /// The carrier of a peer's messages, with what it needs of the context.
@@ -445,8 +478,13 @@ impl Context {
 
     /// Queues a control message for a peer.
     pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
+        self.tell_as(key, message, message.class());
+    }
+
+    /// The same for a message of the class given.
+    pub(crate) fn tell_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
         let Some((carrier, mut wire)) = self.carrier(key) else { return };
-        carrier.send_control(&mut wire, &message.encode());
+        carrier.send_control(&mut wire, &message.encode(), class);
         if carrier.is_behind() {
             self.straggle(key);
         }
@@ -461,7 +499,7 @@ impl Context {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
                 // There is one at most: the thread by which processes attach waits for the answer.
                 Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
-                Ok(command) => self.answer(command),
+                Ok(command) => self.carry_out_command(command),
                 Err(TryRecvError::Empty) => break,
             }
             taken = true;

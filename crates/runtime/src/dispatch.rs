@@ -1,23 +1,18 @@
-//! Classification and the service path: a frame becomes batches, a batch goes through the handlers of its stream's
-//! subscriptions to their outputs. The decoding of a message is done once, however many subscribe.
+//! Classification: a frame becomes batches, and each goes to the nodes that read its stream. The decoding of a message
+//! is done once, however many subscribe.
 
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
-use crate::graph::run::{Outcome, process};
-use crate::managers::handle::ControlRequest;
 use crate::morph::Route;
-use crate::net::payload::{Arrived, Payload};
+use crate::net::payload::Arrived;
 use crate::net::peers::{Peer, Publishing};
-use crate::net::sink::SessionSink;
-use crate::streams::Stream;
 use crossdock_device::Frame;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
-use crossdock_transport::{ControlMessage, Header, Kind, MAX_SUPER_BYTES, Notice, PacketError};
+use crossdock_transport::{ControlMessage, Header, Hello, Kind, MAX_SUPER_BYTES, Notice, PacketError};
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 /// Shortest interval between two reports of dropped records to a subscriber, in ns.
 const TELL_INTERVAL_NS: u64 = 100_000_000;
@@ -36,8 +31,14 @@ impl Context {
         let Frame { buffer, len, stride, from } = frame;
         let mut spans = std::mem::take(&mut self.scratch.spans);
         let mut runs = std::mem::take(&mut self.scratch.runs);
-        let counters = &mut self.counters;
-        walk(&buffer[..len], stride, &mut spans, &mut runs, |error| counters.drop(reason(error), 1));
+        let (counters, mut is_of_other_version) = (&mut self.counters, false);
+        walk(&buffer[..len], stride, &mut spans, &mut runs, |error| {
+            is_of_other_version |= matches!(error, PacketError::Version(_));
+            counters.drop(reason(error), 1);
+        });
+        if is_of_other_version && let Some(close) = Hello::refuse_version(&buffer[..len]) {
+            self.send_now(from, &close);
+        }
         let buffer = buffer.freeze();
         self.counters.frames_in += 1;
         self.counters.packets_in += spans.len() as u64;
@@ -99,9 +100,8 @@ impl Context {
             Arrived::Here
         };
         let mut first_skip = None;
-        let arrival = receiver.arrive_alone(run.header.seq, run.packets, handle, self.now_ns, |_, skip| {
-            first_skip = Some(skip as usize);
-        });
+        let (traffic, deliver) = (run.header.kind.traffic(), |_, skip| first_skip = Some(skip as usize));
+        let arrival = receiver.arrive_alone(traffic, run.header.seq, run.packets, handle, self.now_ns, deliver);
         match arrival {
             Arrival::Delivered | Arrival::Held => {}
             Arrival::Duplicate => self.counters.drop(DropReason::Duplicate, run.packets.into()),
@@ -124,6 +124,9 @@ impl Context {
         {
             let Arrived::Kept { buffer, header, spans, stride } = kept else { continue };
             self.deliver(key, Data { buffer, header, spans: &spans, stride }, skip as usize);
+        }
+        if let Some(link) = self.peers.link_mut(key) {
+            self.counters.drop(DropReason::BeyondCredit, link.session.receiver.take_refused());
         }
     }
 
@@ -157,10 +160,10 @@ impl Context {
             return;
         };
         let (stream, format) = (*stream, format.clone());
-        let mut batch = self.scratch.spare.pop().unwrap_or_default();
-        (batch.stream, batch.format) = (stream as u32, format.id().0);
+        let mut batch = self.workspace.spares.take();
+        (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);
         let flaw = fill(&mut batch, data.buffer, spans, &format);
-        self.dispatch(batch, stream, data.stride);
+        self.dispatch(batch, stream, &[]);
         if let Some((records, flaw)) = flaw {
             self.disconnect_malformed(key, stream, records, &flaw);
         }
@@ -176,148 +179,73 @@ impl Context {
         self.remove_peer(key, "malformed_records", Some(Close { again: false, reason }));
     }
 
-    /// A batch goes through the handlers of all subscriptions to its stream.
-    pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, stride: usize) {
-        let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        let mut subscribers = std::mem::take(&mut self.scratch.checked);
-        subscribers.clone_from(&stream.subscriptions);
-        if subscribers.is_empty() && stream.made_by.is_none() && !self.graph.takes(stream_key as u32) {
+    /// A batch that sessions published goes to all that read its stream, but for the subscriptions in `passed`, which
+    /// have it already. Queries run on it at once, handlers after the network was served.
+    pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, passed: &[usize]) {
+        let number = stream_key as u32;
+        self.note_arrival(stream_key, &batch);
+        if !self.graph.takes(number)
+            && let Some(stream) = self.streams.get_mut(stream_key)
+        {
             let records = batch.len() as u64;
             stream.unclaimed += records;
             self.counters.drop(DropReason::Unclaimed, records);
         }
-        self.dispatch_to(batch, stream_key, stride, &subscribers);
-        // From here on subscriptions may end.
-        for &key in &subscribers {
-            self.check_queue(key);
-        }
-        self.scratch.checked = subscribers;
+        self.counters.batches_given += u64::from(self.graph.has_sessions(number));
+        self.route(stream_key, &batch, passed);
+        passed.iter().for_each(|key| self.graph.skip_next(*key));
+        self.graph.arrive(number, batch, self.since_ns, &mut self.workspace);
+        self.serve_sessions();
+        self.graph.check_publishers(number);
     }
 
-    /// A batch goes through the handlers of some of its stream's subscriptions.
-    pub(crate) fn dispatch_to(&mut self, mut batch: Batch, stream: usize, stride: usize, subscribers: &[usize]) {
-        self.counters.records_in += batch.len() as u64;
-        let mut is_published = true;
-        if let Some(stream) = self.streams.get_mut(stream) {
-            note_arrival(stream, &batch, self.now_ns);
-            is_published = stream.made_by.is_none();
-        }
-        // What a handler makes was given to the nodes that read it when it was made.
-        if is_published {
-            self.counters.batches_given += u64::from(!subscribers.is_empty());
-            self.graph.arrive(stream as u32, &batch, self.since_ns, &mut self.workspace);
-        }
-        let mut whole = std::mem::take(&mut self.scratch.whole);
+    /// Gives a batch to those subscriptions of its stream that say which formats they accept, but for those in `passed`:
+    /// as it is, converted, or when a conversion is there.
+    pub(crate) fn route(&mut self, stream_key: usize, batch: &Batch, passed: &[usize]) {
+        let Some(stream) = self.streams.get(stream_key).filter(|stream| stream.accepting > 0) else { return };
+        let mut routed = std::mem::take(&mut self.scratch.routed);
+        let ways = stream.subscriptions.iter().filter(|key| !passed.contains(key)).filter_map(|key| {
+            let subscription = self.subscriptions.get(*key)?;
+            subscription.accept.as_ref().map(|_| (subscription.way(batch.format), *key))
+        });
+        routed.extend(ways);
+        let shared = || {
+            let mut copy = self.workspace.spares.copy(batch);
+            copy.select_all();
+            self.workspace.spares.share(copy)
+        };
+        let is_direct = |(way, _): &(Route, usize)| *way == Route::Direct;
+        let shared = routed.iter().any(is_direct).then(shared);
         let mut converted = std::mem::take(&mut self.scratch.converted);
-        let mut late = std::mem::take(&mut self.scratch.late);
-        for &key in subscribers {
-            match self.subscriptions.get(key).map(|subscription| subscription.way(batch.format)) {
-                Some(Route::Direct | Route::Chain(_)) if self.must_wait(key) => late.push(key),
-                Some(Route::Direct) if self.serve(key, &batch, stride) => whole.push(key),
-                Some(Route::Chain(chain)) => converted.push((chain, key)),
-                Some(Route::None) => self.put_aside(key, &batch),
-                Some(Route::Direct) | None => {}
+        for (way, key) in routed.drain(..) {
+            match way {
+                Route::Direct => shared.iter().for_each(|batch| self.graph.offer(key, batch)),
+                Route::Chain(chain) => converted.push((chain, key)),
+                Route::None => self.put_aside(key, batch),
             }
         }
-        if !late.is_empty() {
-            self.make_late(&batch, stream, &late);
-            late.clear();
-        }
-        self.scratch.late = late;
+        shared.into_iter().for_each(|batch| self.workspace.spares.keep_shared(batch));
         // Once for all that take the same chain.
         converted.sort_unstable();
         for group in converted.chunk_by(|one, other| one.0 == other.0) {
-            self.convert(stream, group[0].0, &batch, group);
+            self.convert(stream_key, group[0].0, batch, group);
         }
         converted.clear();
-        self.scratch.converted = converted;
-        if whole.is_empty() {
-            self.recycle(batch);
-        } else {
-            batch.selection.select_all(batch.records.len());
-            let batch = Rc::new(batch);
-            for key in whole.drain(..) {
-                self.pass_whole(key, &batch, stride);
-            }
-        }
-        self.scratch.whole = whole;
+        (self.scratch.converted, self.scratch.routed) = (converted, routed);
     }
 
-    /// One subscription's handler on a batch; whether the batch should leave whole for it.
-    pub(crate) fn serve(&mut self, key: usize, batch: &Batch, stride: usize) -> bool {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        let Some(peer) = self.peers.get_mut(subscription.peer) else { return false };
-        let (records, to) = (batch.len() as u64, subscription.recipient());
-        subscription.records_in += records;
-        let was_open = subscription.output.opened_ns().is_some();
-        let entry = subscription.entries.iter_mut().find(|e| e.format == batch.format);
-        let Some((handler, format)) = entry.and_then(|e| e.handler.as_mut().map(|h| (h, e.output))) else {
-            self.counters.drop(DropReason::Unreadable, records);
-            subscription.lose(records);
-            return false;
-        };
-        let before = handler.counters().row_errors;
-        let mut sink = SessionSink::new(&mut subscription.output, peer.carrier_mut(), wire!(self), to, format);
-        self.scratch.selection.select_all(batch.len());
-        let whole = match process(&mut **handler, batch, &mut self.scratch.selection, &mut sink) {
-            Outcome::Whole => Some(sink.take_whole(batch, stride)),
-            Outcome::Made => Some(false),
-            Outcome::Panicked => None,
-        };
-        let (taken, lost) = (sink.taken, sink.lost);
-        let errors = if whole.is_some() { handler.counters().row_errors - before } else { 0 };
-        if !was_open && subscription.output.opened_ns().is_some() {
-            self.scratch.opened.push(key);
+    /// Counts a stream's records, and keeps a sample of them.
+    pub(crate) fn note_arrival(&mut self, stream: usize, batch: &Batch) {
+        let records = batch.len() as u64;
+        self.counters.records_in += records;
+        let Some(stream) = self.streams.get_mut(stream) else { return };
+        stream.peak.note(records, self.now_ns);
+        stream.batches_in += 1;
+        stream.records_in += records;
+        stream.bytes_in += batch.payload_bytes() as u64;
+        if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
+            known.sample.offer(self.now_ns, batch);
         }
-        self.note_served(key, taken, lost, errors);
-        whole.unwrap_or_else(|| {
-            self.fail_query(key, batch.format, records.saturating_sub(taken));
-            false
-        })
-    }
-
-    /// Counts what a subscription's query made of a batch.
-    #[inline]
-    fn note_served(&mut self, key: usize, taken: u64, lost: u64, errors: u64) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        subscription.records_out += taken;
-        subscription.lose(lost);
-        subscription.row_errors += errors;
-        self.counters.drop(DropReason::RowError, errors);
-        self.counters.records_out += taken;
-        if taken > 0 {
-            self.peers.touch(subscription.peer);
-        }
-    }
-
-    /// A subscription's query has panicked, which is a flaw of the daemon: it sees no more records of this format, and
-    /// nobody else notices.
-    #[cold]
-    fn fail_query(&mut self, key: usize, format: u64, records: u64) {
-        self.counters.drop(DropReason::QueryFailed, records);
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        subscription.lose(records);
-        if let Some(entry) = subscription.entries.iter_mut().find(|entry| entry.format == format) {
-            entry.handler = None;
-        }
-        let (peer, number) = (subscription.peer, subscription.number);
-        let message =
-            "the query failed at a record, by a flaw of the daemon: records of this format are dropped".to_owned();
-        let text = format!("the query `{}`: {message}", subscription.select.sql());
-        self.tell(peer, &Notice::Unreadable { subscription: number, message }.into());
-        // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryFailed(text));
-    }
-
-    /// A whole batch joins the queue of a subscription over packets by reference.
-    fn pass_whole(&mut self, key: usize, batch: &Rc<Batch>, stride: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let Some(link) = self.peers.link_mut(subscription.peer) else { return };
-        subscription.records_out += batch.len() as u64;
-        self.counters.records_out += batch.len() as u64;
-        self.counters.batches_whole += 1;
-        Payload::Whole { batch: Rc::clone(batch), stride, to: subscription.recipient() }.enqueue(&mut link.session);
-        self.peers.touch(subscription.peer);
     }
 
     /// Super-packets that were filled in part leave: at once in quiet times, when their linger has passed in busy ones.
@@ -372,28 +300,6 @@ impl Context {
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
         self.tell(peer, &notice.into());
-    }
-
-    /// Keeps a batch's lists for the next one.
-    pub(crate) fn recycle(&mut self, mut batch: Batch) {
-        if self.scratch.spare.len() < 64 {
-            batch.clear();
-            self.scratch.spare.push(batch);
-        } else {
-            // Handlers took one for what is delivered.
-            self.workspace.spares.keep(batch);
-        }
-    }
-}
-
-/// Counts a stream's records, and keeps a sample of them.
-fn note_arrival(stream: &mut Stream, batch: &Batch, now_ns: u64) {
-    stream.peak.note(batch.len() as u64, now_ns);
-    stream.batches_in += 1;
-    stream.records_in += batch.len() as u64;
-    stream.bytes_in += batch.payload_bytes() as u64;
-    if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
-        known.sample.offer(now_ns, batch);
     }
 }
 

@@ -1,93 +1,36 @@
 //! Answers to the handle: the lists, and the cost of a query.
 
 use crate::Overflow;
-use crate::announcing::Plans;
 use crate::context::Context;
 use crate::estimate::estimate;
-use crate::handle::{Command, ExplainError, KeptConversion};
+use crate::handle::ExplainError;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
-use crate::managers::queries::handler_of;
+use crate::managers::request::handler_of;
 use crate::morph::lists::Planned;
-use crate::morph::{keeping::Asker, requests::Between, waiting::short};
+use crate::morph::waiting::short;
 use crate::streams::{Stream, StreamFormat};
 use crate::subscriptions::{Subscription, narrowed_to};
-use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_engine::{Handler, SelectHandler};
-use crossdock_format::registry::Stream as RegisteredStream;
 use crossdock_format::{Format, FormatId, ReadCost};
-use crossdock_mailbox::host::{ClientStatus, DomainStatus, Owner};
+use crossdock_mailbox::host::{ClientStatus, DomainStatus, MailboxOptions, Owner};
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
 
 impl Context {
-    /// Answers one command. The answer is discarded if the caller has gone.
-    pub(crate) fn answer(&mut self, command: Command) {
-        match command {
-            Command::Streams(to) => drop(to.send(self.streams.iter().map(|stream| self.stream_info(stream)).collect())),
-            Command::Subscriptions(to) => drop(to.send(self.subscription_infos())),
-            Command::Formats(to) => drop(to.send(self.format_infos())),
-            Command::Context(to) => drop(to.send(self.context_info())),
-            Command::Explain(select, accept, to) => drop(to.send(self.explain(*select, &accept))),
-            Command::ExplainPaths { stream, targets, reads, answer } => {
-                drop(answer.send(self.explain_paths(&stream, &targets, &reads)));
-            }
-            Command::Conversions(to) => drop(to.send(self.conversion_infos())),
-            Command::Paths(to) => drop(to.send(self.path_infos())),
-            Command::Keep(kept, to) => {
-                let KeptConversion { stream, from, to: made, conversion } = &*kept;
-                let between = Between { stream, from, to: made };
-                let taken = self.register_conversion(ConversionOwner::Kept, &between, conversion);
-                self.answer_when_kept(Asker::Handle(to), taken);
-            }
-            Command::Discard(kept, to) => {
-                let KeptConversion { stream, from, to: made, .. } = &*kept;
-                let taken = self.unregister_conversion(ConversionOwner::Kept, &Between { stream, from, to: made });
-                self.answer_when_kept(Asker::Handle(to), taken);
-            }
-            Command::Unplanned(name, format, to) => {
-                drop(to.send(self.unplanned(&name, &[format], &Plans::default())));
-            }
-            Command::Declare(name, format, mut plans, to) => {
-                drop(to.send(self.declare(&name, &format, &mut plans).map(drop).map_err(|r| r.message)));
-            }
-            Command::SetPolicy(stream, policy, to) => {
-                let set = self.set_policy(&stream, policy);
-                self.answer_when_kept(Asker::Handle(to), set);
-            }
-            Command::CheckFormat(stream, format, to) => {
-                let checked = self.morph.registry.check(&stream, &format);
-                drop(to.send(checked.map_err(|error| error.to_string())));
-            }
-            Command::Clients(to) => drop(to.send(self.client_infos())),
-            Command::Mailboxes(to) => drop(to.send(self.mailbox_infos())),
-            Command::CreateMailbox(name, options, to) => {
-                let made = self.host.create(Owner::Daemon, &name, options);
-                drop(to.send(made.map(drop).map_err(|error| error.to_string())));
-            }
-            Command::RegisterTask(name, factory, to) => {
-                self.tasks.register(&name, factory);
-                let _ = to.send(());
-            }
-            Command::CreateTask { task, mailbox, arguments, answer } => {
-                let made = self.create_task(Owner::Daemon, &task, &mailbox, &arguments);
-                drop(answer.send(made.map_err(|refusal| refusal.message)));
-            }
-            Command::Attach(prepared, to) => drop(to.send(self.admit(*prepared))),
-            Command::Detach(client) => {
-                if let Some(key) = self.peers.of_client(client.number()) {
-                    self.remove_peer(key, "gone", None);
-                }
-            }
-            Command::Run(work) => work(self),
-            Command::Open(to) => drop(to.send(self.open())),
-            Command::Stop => {}
-        }
+    /// Makes a mailbox of the daemon's own.
+    pub(crate) fn create_own_mailbox(&mut self, name: &str, options: MailboxOptions) -> Result<(), String> {
+        self.host.create(Owner::Daemon, name, options).map(drop).map_err(|error| error.to_string())
     }
 
-    fn stream_info(&self, stream: &Stream) -> StreamInfo {
+    /// All streams.
+    pub(crate) fn stream_infos(&self) -> Vec<StreamInfo> {
+        self.streams.keyed().map(|(key, stream)| self.stream_info(key, stream)).collect()
+    }
+
+    fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
         let (mut served, mut backlog_bytes, mut held_records) = (stream.served, 0, 0);
         for subscription in stream.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key)) {
             served.add(subscription);
@@ -103,16 +46,10 @@ impl Context {
             bytes_in: stream.bytes_in,
             records_unclaimed: stream.unclaimed,
             records_malformed: stream.malformed,
-            policy: self
-                .morph
-                .registry
-                .stream(&stream.name)
-                .map(RegisteredStream::policy)
-                .unwrap_or_default()
-                .to_string(),
+            policy: stream.entry.policy().to_string(),
             made_by: stream.made_by.as_deref().map(str::to_owned),
             peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
-            blocked: if stream.blocked_by > 0 { stream.publishers.len() as u32 } else { 0 },
+            blocked: if self.graph.is_blocked(key as u32) { stream.publishers.len() as u32 } else { 0 },
             records_out: served.records_out,
             records_queried: served.records_in,
             row_errors: served.row_errors,
@@ -127,7 +64,7 @@ impl Context {
         self.peers.get(subscription.peer).map_or(0, |peer| peer.carrier().backlog_bytes(&self.host))
     }
 
-    fn client_infos(&self) -> Vec<ClientInfo> {
+    pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
         self.host.clients().into_iter().map(|status| self.client_info(status)).collect()
     }
 
@@ -160,7 +97,7 @@ impl Context {
         }
     }
 
-    fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
+    pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
         let mut infos: Vec<SubscriptionInfo> = self
             .subscriptions
             .iter()
@@ -171,9 +108,9 @@ impl Context {
                 handler: s.asked.as_ref().map(|_| handler_of(s.id)),
                 peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
-                records_in: s.records_in,
-                records_out: s.records_out,
-                row_errors: s.row_errors,
+                records_in: s.gauges.records_in.get(),
+                records_out: s.gauges.records_out.get(),
+                row_errors: s.gauges.row_errors.get(),
                 dropped: s.dropped,
                 backlog_bytes: self.backlog_bytes(s),
                 queue_bytes: self.queue_bytes,
@@ -187,7 +124,7 @@ impl Context {
         infos
     }
 
-    fn format_infos(&self) -> Vec<FormatInfo> {
+    pub(crate) fn format_infos(&self) -> Vec<FormatInfo> {
         let mut infos: Vec<FormatInfo> = Vec::new();
         for stream in self.streams.iter() {
             for known in &stream.formats {
@@ -203,7 +140,7 @@ impl Context {
         infos
     }
 
-    fn context_info(&self) -> ContextInfo {
+    pub(crate) fn context_info(&self) -> ContextInfo {
         let stats = self.pool.stats();
         let device = self.device.counters();
         let counters = &self.counters;
@@ -264,17 +201,16 @@ impl Context {
     }
 
     /// What a query is planned for and measured on, beside the core.
-    fn explain(&self, select: Select, accept: &[FormatName]) -> Result<Explained, ExplainError> {
+    pub(crate) fn explain(&self, select: Select, accept: &[FormatName]) -> Result<Explained, ExplainError> {
         let found =
             self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
-        let Some((key, stream)) = found.and_then(|key| Some((key, self.streams.get(key)?))) else {
+        let Some(stream) = found.and_then(|key| self.streams.get(key)) else {
             return Err(self.unknown_stream(&select).into());
         };
         let mut targets = Vec::new();
         for name in accept {
-            let format = self.format_named(Some(key), name).map_err(|refusal| ExplainError::Format(refusal.message))?;
-            let unknown = || ExplainError::Format(self.unknown_format(Some(key), name, &stream.name).message);
-            targets.push(format.ok_or_else(unknown)?);
+            let format = self.snapshot.format_known(&stream.name, name);
+            targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
         }
         let newest = stream.formats.last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
@@ -294,7 +230,12 @@ impl Context {
     }
 
     /// How the formats of a stream would come to accepted ones.
-    fn explain_paths(&self, name: &str, targets: &[Format], reads: &BTreeMap<FormatId, Vec<bool>>) -> Vec<Planned> {
+    pub(crate) fn explain_paths(
+        &self,
+        name: &str,
+        targets: &[Format],
+        reads: &BTreeMap<FormatId, Vec<bool>>,
+    ) -> Vec<Planned> {
         let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
         let by_name = self.config.morph.by_name;
         let plan = |known: &StreamFormat| stream.morphing.plan_path(stream, &known.format, targets, by_name, reads);

@@ -1,92 +1,48 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
-use crate::announcing::{Plans, Unplanned};
 use crate::attach::{AttachParts, AttachThread};
+use crate::catalog::thread::{CatalogHandle, CatalogThread};
+use crate::catalog::{Between, Catalog};
 use crate::clock::Clock;
 use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts};
-use crate::explain::Explained;
+use crate::inbox::{Command, Inbox};
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo,
 };
-use crate::managers::dock::IoContext;
-use crate::managers::handle::{Inbox, ManagerHandle};
+use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
+use crate::managers::request::RequestQueue;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{Managers, Parts as ManagerParts};
-use crate::morph::lists::Planned as PlannedPath;
-use crate::planner::{Planner, PlannerThread};
+use crate::planner::{Planner, PlannerThreads};
+use crate::platform::overlay::Overlay;
 use crate::platform::start::{Started as Platform, start as start_platform};
+use crate::refusal::Stopped;
 use crate::services::{self, ServiceThread};
 use crate::state::{self, Started, StateSide, StateThread};
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
-use crossdock_device::{Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice};
+use crossdock_control::conversions::Owner as ConversionOwner;
+use crossdock_device::{Device, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns};
 use crossdock_engine::Natives;
+use crossdock_format::Format;
 use crossdock_format::registry::{Policy, Registry};
-use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
-use crossdock_mailbox::host::{ClientKey, HostInterface, MailboxOptions, Prepared};
+use crossdock_mailbox::host::{HostInterface, MailboxOptions, Owner};
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
-use crossdock_query::{QueryError, Select};
+use crossdock_query::QueryError;
 use crossdock_transport::FormatName;
+use crossdock_transport::control::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Most requests that wait for the context; further callers block.
-const COMMANDS: usize = 64;
-
-/// A request to the context, with the place for its answer.
-pub(crate) enum Command {
-    Streams(oneshot::Sender<Vec<StreamInfo>>),
-    Subscriptions(oneshot::Sender<Vec<SubscriptionInfo>>),
-    Formats(oneshot::Sender<Vec<FormatInfo>>),
-    Context(oneshot::Sender<ContextInfo>),
-    Explain(Box<Select>, Vec<FormatName>, oneshot::Sender<Result<Explained, ExplainError>>),
-    /// How the formats of a stream would come to accepted ones, of which these fields are read.
-    ExplainPaths {
-        stream: String,
-        targets: Vec<Format>,
-        reads: BTreeMap<FormatId, Vec<bool>>,
-        answer: oneshot::Sender<Vec<PlannedPath>>,
-    },
-    Conversions(oneshot::Sender<Vec<ConversionInfo>>),
-    Paths(oneshot::Sender<Vec<PathInfo>>),
-    Keep(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
-    Discard(Box<KeptConversion>, oneshot::Sender<Result<(), String>>),
-    SetPolicy(String, Policy, oneshot::Sender<Result<(), String>>),
-    CheckFormat(String, Format, oneshot::Sender<Result<(), String>>),
-    /// The queries to be planned before a stream gets one more format.
-    Unplanned(String, Format, oneshot::Sender<Vec<Unplanned>>),
-    Declare(String, Format, Box<Plans>, oneshot::Sender<Result<(), String>>),
-    Clients(oneshot::Sender<Vec<ClientInfo>>),
-    Mailboxes(oneshot::Sender<Vec<MailboxInfo>>),
-    CreateMailbox(String, MailboxOptions, oneshot::Sender<Result<(), String>>),
-    RegisterTask(String, TaskFactory, oneshot::Sender<()>),
-    CreateTask {
-        task: String,
-        mailbox: String,
-        arguments: BTreeMap<String, String>,
-        answer: oneshot::Sender<Result<(), String>>,
-    },
-    /// From the attach thread: a process that may attach.
-    Attach(Box<Prepared>, oneshot::Sender<Result<ClientKey, String>>),
-    /// From the attach thread: a client that was taken in and could not be notified.
-    Detach(ClientKey),
-    /// From the managers: something short to be done between two batches.
-    Run(Box<dyn FnOnce(&mut Context) + Send>),
-    /// Takes packets and clients from now on.
-    Open(oneshot::Sender<io::Result<()>>),
-    Stop,
-}
 
 /// A conversion that the daemon keeps: between which formats of which stream, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,28 +117,55 @@ fn attach_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Starts the thread of the context with the device, and waits until it has what its registry keeps; what of that it
-/// refused is a complaint.
-fn run_context(
-    parts: Parts,
-    complaints: &mut Vec<String>,
-    registry: Registry,
-    side: Option<StateSide>,
-) -> io::Result<JoinHandle<()>> {
-    let (restored, refused) = oneshot::channel();
+/// Starts the thread of the context with the device.
+fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
     let run = move || {
         // Checked before; should the CPU have gone since, the context runs where the system puts it.
         let _ = parts.config.pin_cpu.map(pin_to_cpu);
         let _ = parts.config.nice.map(set_nice);
-        let mut context = Context::new(parts);
-        // The receiver has gone if the start failed elsewhere.
-        let _ = restored.send(context.restore(&registry));
-        context.morph.state = side;
-        context.run();
+        // Where others want its processor too, a packet wakes it at once. Refused, it waits for its turn as they do.
+        let _ = take_short_turns();
+        Context::new(parts).run();
     };
-    let thread = std::thread::Builder::new().name("c-core-0".into()).spawn(run)?;
-    complaints.append(&mut refused.recv().unwrap_or_default());
-    Ok(thread)
+    std::thread::Builder::new().name("c-core-0".into()).spawn(run)
+}
+
+/// Starts the managers' thread, which takes `requests`.
+fn start_managers(
+    (dock, overlay, watch): (Inbox, Overlay, Watch),
+    catalog: &CatalogHandle,
+    config: PlatformConfig,
+    kept: Kept,
+    requests: Arc<RequestQueue>,
+) -> io::Result<(ManagerHandle, JoinHandle<()>)> {
+    let (natives, views) = (Natives::built_in(), Views::new(config.history_s as usize));
+    let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
+    let catalog = catalog.clone();
+    let parts = ManagerParts { dock, catalog, overlay, watch, natives, config, kept, views, requests };
+    Ok((handle, Managers::start(parts)?))
+}
+
+/// Starts the thread of the catalog, which has what is kept and gives its snapshots to the context of `inbox`.
+fn start_catalog(
+    config: &ContextConfig,
+    inbox: &Inbox,
+    complaints: &mut Vec<String>,
+) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
+    let (handle, requests) = CatalogHandle::new();
+    let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
+    complaints.append(&mut unread);
+    let mut catalog = Catalog::new(config.max_streams as usize);
+    let context = inbox.clone();
+    catalog.watch(Box::new(move |snapshot, changed| {
+        let (snapshot, changed) = (Arc::clone(snapshot), Arc::clone(changed));
+        context.post(move |context| context.take_snapshot(snapshot, &changed)).is_ok()
+    }));
+    complaints.append(&mut catalog.restore(&registry, side));
+    // What was restored is on its way before anybody can ask for it.
+    catalog.publish_snapshot();
+    let started = CatalogThread::start(catalog, &handle, requests);
+    let started = started.map_err(|source| StartError::System { what: "a thread", source })?;
+    Ok((thread, started, handle))
 }
 
 /// Sockets that were open before the daemon started, as a service manager opens them.
@@ -193,11 +176,6 @@ pub struct PassedSockets {
     /// Listening; processes attach by it.
     pub attach: Option<AttachListener>,
 }
-
-/// The context has stopped, so it cannot answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the context has stopped")]
-pub struct Stopped;
 
 /// A handle to a running context. Cheap to clone; the context stops with [`ContextHandle::stop`] or with its last
 /// handle.
@@ -210,14 +188,15 @@ pub struct ContextHandle {
 struct Shared {
     local_addr: SocketAddr,
     udp: UdpInfo,
-    commands: SyncSender<Command>,
-    doorbell: Doorbell,
+    inbox: Inbox,
     thread: Mutex<Option<JoinHandle<()>>>,
     attach_addr: Option<AttachAddr>,
     attach: Mutex<Option<AttachThread>>,
     services: Mutex<ServiceThread>,
     state: Mutex<Option<StateThread>>,
-    planner: Mutex<PlannerThread>,
+    planner: Mutex<PlannerThreads>,
+    catalog: CatalogHandle,
+    catalog_thread: Mutex<Option<CatalogThread>>,
     manager: ManagerHandle,
     manager_thread: Mutex<Option<JoinHandle<()>>>,
     complaints: Vec<String>,
@@ -248,7 +227,7 @@ impl ContextHandle {
         let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
         let (doorbell, local_addr) = (poller.doorbell(), device.local_addr());
-        let (commands, receiver) = sync_channel(COMMANDS);
+        let (inbox, receiver) = Inbox::new(doorbell.clone());
         let clock = Clock::start();
         check_cpus(&config)?;
         let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
@@ -256,21 +235,20 @@ impl ContextHandle {
         // The thread is declared before its work: if anything below fails, it is stopped before its end is waited for.
         let (service_thread, services) = services::start(&config.services, doorbell.clone())
             .map_err(system("the services of tasks ([services])"))?;
-        // As above: the thread ends with its side.
-        let Keeping { registry, thread: state_thread, side, mut complaints } = keep(&config, &doorbell)?;
-        complaints.append(&mut refused_priorities(&config));
-        let attach = attach(&config, passed.attach, local_addr, bell, &commands, &doorbell)?;
+        let mut complaints = refused_priorities(&config);
+        // As above: the state thread ends once the catalog's has ended.
+        let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inbox, &mut complaints)?;
+        let attach = attach(&config, passed.attach, local_addr, bell, &inbox)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let io = (doorbell.clone(), config.pin_cpu, large_buffers);
-        let started = start_platform(&config.platform, io, config.spin_us, clock);
         let Platform { io: (graph, workspace), overlay, seats, threads } =
-            started.map_err(system("the contexts (`[[platform.context]]`)"))?;
-        let inbox = Arc::new(Inbox::default());
-        let state_dir = config.morph.state_dir.clone();
-        let (news, kept, platform_config) = (Arc::clone(&inbox), Kept::new(state_dir), config.platform.clone());
-        let pinned = seats.iter().filter_map(|seat| seat.cpu).collect();
-        let (planner, standby_thread) =
-            Planner::start(commands.clone(), doorbell.clone(), pinned).map_err(system("a thread"))?;
+            start_platform(&config.platform, io, config.spin_us, clock)
+                .map_err(system("the contexts (`[[platform.context]]`)"))?;
+        let requests = Arc::new(RequestQueue::default());
+        let kept = Kept::new(config.morph.state_dir.clone());
+        let (news, platform_config) = (Arc::clone(&requests), config.platform.clone());
+        let pinned: Vec<usize> = seats.iter().filter_map(|seat| seat.cpu).collect();
+        let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
         let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
         let parts = Parts {
             config,
@@ -279,6 +257,7 @@ impl ContextHandle {
             pool,
             morph_pool,
             poller,
+            inbox: inbox.clone(),
             commands: receiver,
             host,
             services,
@@ -286,24 +265,24 @@ impl ContextHandle {
             workspace,
             news,
             planner,
+            catalog: catalog.clone(),
         };
-        let thread = run_context(parts, &mut complaints, registry, side).map_err(system("a thread"))?;
-        let dock = IoContext::new(commands.clone(), doorbell.clone());
-        let (natives, views) = (Natives::built_in(), Views::new(platform_config.history_s as usize));
-        let manager = ManagerHandle::new(Arc::clone(&inbox), views.clone());
-        let parts = ManagerParts { dock, overlay, watch, natives, config: platform_config, kept, views, inbox };
-        let manager_thread = Managers::start(parts).map_err(system("a thread"))?;
+        let thread = run_context(parts).map_err(system("a thread"))?;
+        let contexts = (inbox.clone(), overlay, watch);
+        let (manager, manager_thread) =
+            start_managers(contexts, &catalog, platform_config, kept, requests).map_err(system("a thread"))?;
         let shared = Shared {
             local_addr,
             udp,
-            commands,
-            doorbell,
+            inbox,
             thread: Mutex::new(Some(thread)),
             attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
             attach: Mutex::new(attach),
             services: Mutex::new(service_thread),
             state: Mutex::new(state_thread),
-            planner: Mutex::new(standby_thread),
+            planner: Mutex::new(planner_threads),
+            catalog,
+            catalog_thread: Mutex::new(Some(catalog_thread)),
             manager,
             manager_thread: Mutex::new(Some(manager_thread)),
             complaints,
@@ -318,7 +297,7 @@ impl ContextHandle {
     /// The system's, or the context has stopped.
     pub fn open(&self) -> Result<(), StartError> {
         let system = |source| StartError::System { what: "the socket cannot be watched", source };
-        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask(Command::Open));
+        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask(Context::open));
         opened.map_err(|stopped| system(io::Error::other(stopped)))?.map_err(system)
     }
 
@@ -359,10 +338,26 @@ impl ContextHandle {
         &self.shared.complaints
     }
 
-    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+    /// Has the context run something short, once it has taken in what has changed in the catalog before.
+    fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
+        self.shared.catalog.run(|_| ())?;
+        self.shared.inbox.run(work)
+    }
+
+    /// Has the catalog make a change, and waits until it is on disk.
+    fn change_kept(
+        &self,
+        change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
+    ) -> Result<Result<(), String>, Stopped> {
         let (answer, wait) = oneshot::channel();
-        self.shared.commands.send(command(answer)).map_err(|_| Stopped)?;
-        self.shared.doorbell.ring();
+        self.shared.catalog.post(move |catalog| {
+            let changed = change(catalog);
+            catalog.publish_snapshot();
+            // The caller may have gone.
+            let answer =
+                move |outcome: Result<(), Refusal>| drop(answer.send(outcome.map_err(|refusal| refusal.message)));
+            catalog.answer_when_kept(changed, Box::new(answer));
+        });
         wait.recv().map_err(|_| Stopped)
     }
 
@@ -371,7 +366,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; so for all questions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>, Stopped> {
-        self.ask(Command::Streams)
+        self.ask(|context| context.stream_infos())
     }
 
     /// All subscriptions, oldest first.
@@ -379,7 +374,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, Stopped> {
-        self.ask(Command::Subscriptions)
+        self.ask(|context| context.subscription_infos())
     }
 
     /// All formats announced on any stream.
@@ -387,7 +382,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn formats(&self) -> Result<Vec<FormatInfo>, Stopped> {
-        self.ask(Command::Formats)
+        self.ask(|context| context.format_infos())
     }
 
     /// The context's counters so far, by exit.
@@ -395,7 +390,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn context(&self) -> Result<ContextInfo, Stopped> {
-        self.ask(Command::Context)
+        self.ask(|context| context.context_info())
     }
 
     /// Clients that are attached by shared memory, in the order of their places.
@@ -403,7 +398,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn clients(&self) -> Result<Vec<ClientInfo>, Stopped> {
-        self.ask(Command::Clients)
+        self.ask(|context| context.client_infos())
     }
 
     /// All mailboxes, in the order of their names.
@@ -411,7 +406,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn mailboxes(&self) -> Result<Vec<MailboxInfo>, Stopped> {
-        self.ask(Command::Mailboxes)
+        self.ask(|context| context.mailbox_infos())
     }
 
     /// Makes a mailbox of the daemon's own, which stays until it is deleted.
@@ -419,7 +414,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the mailbox is refused.
     pub fn create_mailbox(&self, name: &str, options: MailboxOptions) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::CreateMailbox(name.to_owned(), options, answer))
+        let name = name.to_owned();
+        self.ask(move |context| context.create_own_mailbox(&name, options))
     }
 
     /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same
@@ -428,7 +424,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn register_task(&self, name: &str, factory: TaskFactory) -> Result<(), Stopped> {
-        self.ask(|answer| Command::RegisterTask(name.to_owned(), factory, answer))
+        let name = name.to_owned();
+        self.ask(move |context| context.tasks.register(&name, factory))
     }
 
     /// Starts a task that reads a mailbox.
@@ -442,7 +439,10 @@ impl ContextHandle {
         arguments: &BTreeMap<String, String>,
     ) -> Result<Result<(), String>, Stopped> {
         let (task, mailbox, arguments) = (task.to_owned(), mailbox.to_owned(), arguments.clone());
-        self.ask(|answer| Command::CreateTask { task, mailbox, arguments, answer })
+        self.ask(move |context| {
+            let made = context.create_task(Owner::Daemon, &task, &mailbox, &arguments);
+            made.map_err(|refusal| refusal.message)
+        })
     }
 
     /// Passes the lines that tasks log to `sink`, on a thread of its own, instead of writing them to standard error.
@@ -459,10 +459,11 @@ impl ContextHandle {
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
         // Slow work is done here, on the caller's thread: the context has traffic to serve.
         let select = match crossdock_query::parse(sql) {
-            Ok(select) => Box::new(select),
+            Ok(select) => select,
             Err(error) => return Ok(Err(error.into())),
         };
-        let explained = match self.ask(|answer| Command::Explain(select, accept.to_vec(), answer))? {
+        let accept = accept.to_vec();
+        let explained = match self.ask(move |context| context.explain(select, &accept))? {
             Ok(explained) => explained,
             Err(error) => return Ok(Err(error)),
         };
@@ -475,7 +476,7 @@ impl ContextHandle {
             false => {
                 let (stream, targets) = (explained.stream.clone(), explained.targets.clone());
                 let reads = BTreeMap::from([(explained.format.id(), reads(&program))]);
-                self.ask(|answer| Command::ExplainPaths { stream, targets, reads, answer })?
+                self.ask(move |context| context.explain_paths(&stream, &targets, &reads))?
             }
         };
         Ok(Ok(explained.measured(program, paths)))
@@ -486,7 +487,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn conversions(&self) -> Result<Vec<ConversionInfo>, Stopped> {
-        self.ask(Command::Conversions)
+        self.ask(|context| context.conversion_infos())
     }
 
     /// How formats come to subscriptions that do not accept them as they are, and where nothing leads there.
@@ -494,7 +495,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn paths(&self) -> Result<Vec<PathInfo>, Stopped> {
-        self.ask(Command::Paths)
+        self.ask(|context| context.path_infos())
     }
 
     /// Takes in a conversion that is kept, in place of the one that is kept between the same formats.
@@ -502,7 +503,14 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why it is refused, and then nothing has changed.
     pub fn keep_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::Keep(Box::new(conversion.clone()), answer))
+        // Compiled here, on the caller's thread: the control thread has others to see to.
+        let KeptConversion { stream, from, to, conversion } = conversion.clone();
+        let between = Between { stream: &stream, from: &from, to: &to };
+        let compiled = self.shared.catalog.snapshot()?.compile(&between, &conversion);
+        match compiled {
+            Ok(compiled) => self.change_kept(move |catalog| catalog.register(ConversionOwner::Kept, &stream, compiled)),
+            Err(refusal) => Ok(Err(refusal.message)),
+        }
     }
 
     /// Takes out a conversion that is kept, whatever its text.
@@ -510,7 +518,12 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, that there is none.
     pub fn discard_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::Discard(Box::new(conversion.clone()), answer))
+        let KeptConversion { stream, from, to, .. } = conversion.clone();
+        self.change_kept(move |catalog| {
+            let known = catalog.snapshot();
+            let (from, to) = (known.format_known(&stream, &from)?.id(), known.format_known(&stream, &to)?.id());
+            catalog.unregister(ConversionOwner::Kept, &stream, from, to)
+        })
     }
 
     /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
@@ -518,7 +531,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why it is refused.
     pub fn set_policy(&self, stream: &str, policy: Policy) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::SetPolicy(stream.to_owned(), policy, answer))
+        let stream = stream.to_owned();
+        self.change_kept(move |catalog| catalog.set_policy(&stream, policy))
     }
 
     /// Whether a format could be the next version of a stream, by the stream's policy.
@@ -526,7 +540,8 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, what is in the way.
     pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        self.ask(|answer| Command::CheckFormat(stream.to_owned(), format.clone(), answer))
+        let (stream, format) = (stream.to_owned(), format.clone());
+        self.shared.catalog.run(move |catalog| catalog.check_format(&stream, &format))
     }
 
     /// Makes a stream known before anybody publishes it.
@@ -534,10 +549,11 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, why the stream is refused.
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
-        let mut plans = Box::new(Plans::default());
-        // Planned here, on the caller's thread: the context has traffic to see to.
-        plans.add(self.ask(|answer| Command::Unplanned(name.to_owned(), format.clone(), answer))?);
-        self.ask(|answer| Command::Declare(name.to_owned(), format.clone(), plans, answer))
+        let (name, declared) = (name.to_owned(), format.clone());
+        match self.shared.catalog.run(move |catalog| catalog.declare(&name, &declared))? {
+            Ok(number) => self.shared.inbox.wait_for_formats(number, std::slice::from_ref(format)).map(Ok),
+            Err(refusal) => Ok(Err(refusal.message)),
+        }
     }
 
     /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
@@ -556,13 +572,14 @@ impl Shared {
                 let _ = managers.join();
             }
             // The context may have stopped by itself: then the command is not received, and the join returns at once.
-            let _ = self.commands.send(Command::Stop);
-            self.doorbell.ring();
+            let _ = self.inbox.send(Command::Stop);
             let _ = thread.join();
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
             self.planner.lock().unwrap_or_else(PoisonError::into_inner).join();
+            // With it the side of the thread that keeps its changes.
+            drop(self.catalog_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
             drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
@@ -580,8 +597,7 @@ fn attach(
     passed: Option<AttachListener>,
     local_addr: SocketAddr,
     bell: Arc<BellPage>,
-    commands: &SyncSender<Command>,
-    context: &Doorbell,
+    inbox: &Inbox,
 ) -> Result<Option<AttachThread>, StartError> {
     if !config.attach.enabled {
         return Ok(None);
@@ -589,8 +605,7 @@ fn attach(
     let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
     let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
     let (config, host) = (config.attach.clone(), config.host.clone());
-    let (commands, context) = (commands.clone(), context.clone());
-    let parts = AttachParts { config, host, address: address.clone(), passed, bell, commands, context };
+    let parts = AttachParts { config, host, address: address.clone(), passed, bell, inbox: inbox.clone() };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
@@ -673,11 +688,13 @@ struct Keeping {
 }
 
 /// Reads what is kept, if anything is to be.
-fn keep(config: &ContextConfig, doorbell: &Doorbell) -> Result<Keeping, StartError> {
+fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
     let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
     let what = "what is kept (`state_dir` in [morph])";
+    let catalog = catalog.clone();
     let Started { registry, side, thread, complaints } =
-        state::start(directory, doorbell.clone()).map_err(|source| StartError::System { what, source })?;
+        state::start(directory, move || catalog.post(Catalog::look_after_kept))
+            .map_err(|source| StartError::System { what, source })?;
     Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
 }
 

@@ -11,18 +11,20 @@
 mod admission;
 mod announcing;
 mod attach;
+mod catalog;
 mod clock;
 mod config;
 mod context;
 mod counters;
 mod dispatch;
 mod docked;
+mod egress;
 mod estimate;
 mod explain;
 mod graph;
 mod handle;
+mod inbox;
 pub mod info;
-mod late;
 mod local;
 mod mailboxes;
 mod managers;
@@ -49,10 +51,12 @@ pub use config::{
 };
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
-pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, Stopped, probe_udp};
-pub use managers::handle::{ChangeRequest, ManagerHandle};
+pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, probe_udp};
+pub use managers::handle::ManagerHandle;
 pub use managers::keep::{read_kept, write_kept};
+pub use managers::request::ChangeRequest;
 pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 #[cfg(feature = "bench")]
 pub use platform::rig;
+pub use refusal::Stopped;
 pub use services::Service;

@@ -5,12 +5,14 @@
 //! handed on by reference, and its payload is neither read nor copied. For all other subscribers it is copied once,
 //! into a buffer of the context's own, and is then processed like a packet from the network.
 
+use crate::Overflow;
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::dispatch::reason;
 use crate::morph::Route;
 use crate::net::carrier::Carrier;
 use crate::net::memory::Attached;
+use crate::net::peers::Peer;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
@@ -114,8 +116,21 @@ impl Context {
             self.host.free(message);
             return None;
         };
+        if self.peers.attached(key).is_some_and(Attached::is_beyond_grants) {
+            self.counters.drop(DropReason::BeyondCredit, 1);
+            self.host.free(message);
+            let reason = "records were put into buffers that were granted for control".to_owned();
+            self.remove_peer(key, "beyond_credit", Some(Close { again: false, reason }));
+            return None;
+        }
         self.idler.arrived(self.now_ns, message.len());
-        self.distribute(Published { peer: key, client, header, stream, message })
+        let left = self.distribute(Published { peer: key, client, header, stream, message });
+        if left.is_none()
+            && let Some(attached) = self.peers.attached_mut(key)
+        {
+            attached.note_taken();
+        }
+        left
     }
 
     /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for
@@ -127,20 +142,16 @@ impl Context {
             return None;
         };
         let mut whole = std::mem::take(&mut self.scratch.in_place);
-        let mut parts = std::mem::take(&mut self.scratch.in_part);
+        let passes = |key: &usize| self.passes_in_place(*key, client, header.format);
         whole.clear();
-        parts.clear();
-        for &subscription in &stream.subscriptions {
-            let list = if self.passes_in_place(subscription, client, header.format) { &mut whole } else { &mut parts };
-            list.push(subscription);
-        }
-        let is_handled = self.graph.takes(stream_key as u32);
-        let is_unclaimed = stream.subscriptions.is_empty() && !is_handled;
-        let copies = !parts.is_empty() || is_handled || stream.wants_sample(header.format, self.now_ns);
+        whole.extend(stream.subscriptions.iter().copied().filter(passes));
+        let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions.len();
+        let is_unclaimed = !self.graph.takes(stream_key as u32);
+        let copies = is_handled || stream.wants_sample(header.format, self.now_ns);
         let left = if copies && self.is_short_of_buffers() {
             Some(message)
         } else {
-            let sound = !copies || self.distribute_copy(peer, &header, stream_key, &message, &parts);
+            let sound = !copies || self.distribute_copy(peer, &header, stream_key, &message, &whole);
             if !copies {
                 self.note_passed(stream_key, &header, is_unclaimed);
             }
@@ -154,11 +165,11 @@ impl Context {
         };
         if left.is_none() {
             // From here on subscriptions may end.
-            for &subscription in whole.iter().chain(&parts) {
+            for &subscription in &whole {
                 self.check_queue(subscription);
             }
         }
-        (self.scratch.in_place, self.scratch.in_part) = (whole, parts);
+        self.scratch.in_place = whole;
         left
     }
 
@@ -177,15 +188,18 @@ impl Context {
         }
     }
 
-    /// Whether a subscription takes a publisher's packets of a format as they are, and may have them in place.
-    fn passes_in_place(&self, subscription: usize, publisher: ClientKey, format: u64) -> bool {
-        let Some(subscription) = self.subscriptions.get(subscription) else { return false };
+    /// Whether a subscription takes a publisher's packets of a format as they are, and may have them in place: behind
+    /// all that came before, and as far as its queue has room.
+    fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
+        let Some(subscription) = self.subscriptions.get(key) else { return false };
         let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
-        if !takes_all || subscription.way(format) != Route::Direct {
+        if !takes_all || subscription.way(format) != Route::Direct || !self.graph.is_session_idle(key) {
             return false;
         }
+        let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.full;
         let subscriber = self.peers.attached(subscription.peer);
-        subscriber.is_some_and(|attached| self.host.share_domain(attached.client, publisher))
+        !self.peers.get(subscription.peer).is_some_and(is_full)
+            && subscriber.is_some_and(|attached| self.host.share_domain(attached.client, publisher))
     }
 
     /// Hands a message on by reference.
@@ -194,22 +208,22 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let Some(attached) = self.peers.attached_mut(subscription.peer) else { return };
         let records = u64::from(header.records);
-        subscription.records_in += records;
-        subscription.records_out += records;
+        subscription.gauges.records_in.add(records);
+        subscription.gauges.records_out.add(records);
         self.counters.records_out += records;
         self.counters.batches_whole += 1;
         attached.pass(&mut self.host, message, subscription.recipient(), header.records);
     }
 
-    /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to the handlers of the
-    /// subscriptions in `parts`. False if it is not what its header says; its publisher is sent away then.
+    /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
+    /// but the subscriptions in `passed`. False if it is not what its header says; its publisher is sent away then.
     fn distribute_copy(
         &mut self,
         peer: usize,
         header: &Header,
         stream: usize,
         message: &Message,
-        parts: &[usize],
+        passed: &[usize],
     ) -> bool {
         let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
         let publishing = self.peers.get(peer).map(|peer| &peer.publishing);
@@ -223,15 +237,15 @@ impl Context {
         };
         self.host.read(message, 0, &mut copy[..bytes]);
         let payload = PayloadSpan { start: HEADER_BYTES as u32, len: header.payload_bytes, records: header.records };
-        let mut batch = self.scratch.spare.pop().unwrap_or_default();
-        (batch.stream, batch.format) = (stream as u32, header.format);
+        let mut batch = self.workspace.spares.take();
+        (batch.stream, batch.format, batch.stride) = (stream as u32, header.format, bytes);
         match crate::dispatch::fill(&mut batch, copy.freeze(), &[payload], &format) {
             None => {
-                self.dispatch_to(batch, stream, bytes, parts);
+                self.dispatch(batch, stream, passed);
                 true
             }
             Some((records, flaw)) => {
-                self.recycle(batch);
+                self.workspace.spares.keep(batch);
                 self.disconnect_malformed(peer, stream, records, &flaw);
                 false
             }

@@ -1,14 +1,13 @@
-//! Packets that a peer sends while one of its requests is with the planner: they wait, in order, until the answer is
-//! there. So a session's requests take effect in the order in which they were sent, and so do its records.
+//! Packets that a peer sends while one of its requests is with the planner or the catalog: they wait, in order, until
+//! the answer is there. So a session's requests take effect in the order in which they were sent, and so do its records.
 //!
-//! A session over packets can have at most its credit waiting, since credit is not renewed meanwhile. An attached
-//! client's packets stay in its own memory, and it gets no new buffers.
+//! A session over packets can have at most its credit waiting, for data and for control: neither is renewed once a packet
+//! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::Context;
 use crate::dispatch::Data;
 use crate::net::payload::Parked;
 use crate::net::peers::PeerRef;
-use crossdock_transport::Kind;
 use crossdock_transport::header::PayloadSpan;
 
 impl Context {
@@ -38,9 +37,6 @@ impl Context {
         }
         while let Some(parked) = self.next_parked(key) {
             match parked {
-                Parked::Packets { ref header, .. } if header.kind == Kind::Data && self.late.is_some() => {
-                    return self.resume_later(key, parked);
-                }
                 Parked::Packets { buffer, header, spans, stride } => {
                     self.deliver(key, Data { buffer, header, spans: &spans, stride }, 0);
                 }
@@ -57,28 +53,6 @@ impl Context {
             return None;
         }
         self.peers.link_mut(key)?.parked.pop_front()
-    }
-
-    /// A batch waits for buffers now: a peer that has more stays paused until it has them.
-    #[cold]
-    fn resume_later(&mut self, key: usize, parked: Parked) {
-        let Some(link) = self.peers.link_mut(key) else { return };
-        link.parked.push_front(parked);
-        if let Some(peer) = self.pause(key) {
-            self.unresumed.push(peer);
-        }
-    }
-
-    /// Resumes those that were to be when there were no buffers.
-    pub(crate) fn resume_late(&mut self) {
-        if self.unresumed.is_empty() || self.late.is_some() {
-            return;
-        }
-        for peer in std::mem::take(&mut self.unresumed) {
-            if let Some(key) = self.still_there(peer) {
-                self.resume(key);
-            }
-        }
     }
 
     /// Packets of a peer that is paused wait behind those that wait already.

@@ -1,33 +1,34 @@
-//! The planner: a thread beside the context with the device, for work of its sessions that would take long on the core
-//! (c-core 3.1, hot-swap through a standby context). It parses and plans the queries of subscriptions, measures their
-//! cost ([`crate::admission`]), and hands the results back, to be put in between two turns.
+//! The planner: threads beside the contexts, for work that would take long on a core (c-core 3.1, hot-swap through a
+//! standby context). They parse and plan the queries of subscriptions, measure their cost ([`crate::admission`]),
+//! compile conversions, and hand the results back. There are several, so that a request need not wait for what another
+//! one has measured or compiled.
 //!
 //! A session has one request with the planner at most, since its further packets wait ([`crate::parked`]); so the
 //! number of jobs is bounded by the number of sessions. The managers have a thread of their own: a swap does not wait
 //! for subscriptions.
 
 use crate::admission::QueryCostModel;
-use crate::context::Context;
-use crate::handle::Command;
-use crossdock_device::{Doorbell, exclude_cpus, take_short_turns};
+use crossdock_device::{exclude_cpus, take_short_turns};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// The context's function for the outcome.
-type Then = Box<dyn FnOnce(&mut Context) + Send>;
-/// Something to be done away from the core.
-type Job = Box<dyn FnOnce(&mut QueryCostModel) -> Then + Send>;
+/// Threads of the planner. They sleep but for single requests, and a request of some ms rarely meets another one.
+const THREADS: usize = 4;
 
-/// The context's side.
+/// Something to be done away from the cores.
+type Job = Box<dyn FnOnce(&QueryCostModel) + Send>;
+
+/// The side of those who have something planned.
 pub(crate) struct Planner {
     jobs: Sender<Job>,
 }
 
-/// The handle to wait for the thread's end.
-#[derive(Debug)]
-pub(crate) struct PlannerThread(Option<JoinHandle<()>>);
+/// The handle to wait for the threads' end.
+#[derive(Debug, Default)]
+pub(crate) struct PlannerThreads(Vec<JoinHandle<()>>);
 
 /// A job panicked, which is a flaw in it; the planner goes on.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -35,56 +36,77 @@ pub(crate) struct PlannerThread(Option<JoinHandle<()>>);
 pub(crate) struct Panicked;
 
 impl Planner {
-    /// Starts the thread, which ends with its side and keeps off the cores that contexts are tied to.
+    /// Starts the threads, which end with their side and keep off the cores that contexts are tied to.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn start(
-        commands: SyncSender<Command>,
-        doorbell: Doorbell,
-        pinned: Vec<usize>,
-    ) -> io::Result<(Planner, PlannerThread)> {
+    pub(crate) fn start(pinned: &[usize]) -> io::Result<(Planner, PlannerThreads)> {
         let (jobs, given) = channel();
-        let run = move || {
-            // Contexts that have a core have it for themselves; where that is refused it goes as all others do.
-            let _ = exclude_cpus(pinned).and_then(|()| take_short_turns());
-            run(&given, &commands, &doorbell);
-        };
-        let thread = std::thread::Builder::new().name("planner".into()).spawn(run)?;
-        Ok((Planner { jobs }, PlannerThread(Some(thread))))
+        let given = Arc::new((Mutex::new(given), QueryCostModel::default()));
+        let mut threads = PlannerThreads::default();
+        for _ in 0..THREADS {
+            let (given, pinned) = (Arc::clone(&given), pinned.to_vec());
+            let run = move || {
+                // Contexts that have a core have it for themselves; where that is refused they run as all others do.
+                let _ = exclude_cpus(pinned).and_then(|()| take_short_turns());
+                run(&given.0, &given.1);
+            };
+            threads.0.push(std::thread::Builder::new().name("planner".into()).spawn(run)?);
+        }
+        Ok((Planner { jobs }, threads))
     }
 
-    /// Runs a job off the core, and then a function on the core with its outcome.
-    pub(crate) fn give<T: Send + 'static>(
+    /// Does some work on one of the planner's threads, and gives the outcome to `then` there.
+    pub(crate) fn give<T>(
         &self,
-        work: impl FnOnce(&mut QueryCostModel) -> T + Send + 'static,
-        then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
+        work: impl FnOnce(&QueryCostModel) -> T + Send + 'static,
+        then: impl FnOnce(Result<T, Panicked>) + Send + 'static,
     ) {
-        let job: Job = Box::new(move |scales| {
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(scales))).map_err(|_| Panicked);
-            Box::new(move |context| then(context, outcome))
-        });
-        // The thread ends with this side, not before.
-        let _ = self.jobs.send(job);
+        let job = move |costs: &QueryCostModel| {
+            then(catch_unwind(AssertUnwindSafe(|| work(costs))).map_err(|_| Panicked));
+        };
+        // The threads end with this side, not before.
+        let _ = self.jobs.send(Box::new(job));
     }
 }
 
-impl PlannerThread {
-    /// Waits for its end; it ends with the context.
+impl PlannerThreads {
+    /// Waits for their end; they end with the context.
     pub(crate) fn join(&mut self) {
-        if let Some(thread) = self.0.take() {
+        for thread in self.0.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// Does what is given until the context has gone.
-fn run(given: &Receiver<Job>, commands: &SyncSender<Command>, doorbell: &Doorbell) {
-    let mut scales = QueryCostModel::default();
-    while let Ok(job) = given.recv() {
-        if commands.send(Command::Run(job(&mut scales))).is_err() {
-            return;
-        }
-        doorbell.ring();
+/// Does what is given until the other side has gone.
+fn run(given: &Mutex<Receiver<Job>>, costs: &QueryCostModel) {
+    loop {
+        // One thread waits for a job, the others for their turn to wait.
+        let next = given.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = next else { return };
+        job(costs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+
+    #[test]
+    fn a_request_does_not_wait_for_what_others_have_measured() {
+        let (planner, mut threads) = Planner::start(&[]).unwrap();
+        let (end, wait) = channel::<()>();
+        // It goes on once a later one is done.
+        planner.give(move |_| wait.recv(), |waited| waited.unwrap().unwrap());
+        planner.give(move |_| end, |end| end.unwrap().send(()).unwrap());
+        // One that panics takes nothing else along.
+        let (failed, seen) = channel();
+        planner.give(|_| [0u8][std::hint::black_box(1)], move |outcome| failed.send(outcome.is_err()).unwrap());
+        assert!(seen.recv().unwrap());
+        drop(planner);
+        threads.join();
     }
 }

@@ -19,3 +19,8 @@ pub(crate) fn fits_a_packet(format: &Format) -> Result<(), Refusal> {
     let message = format!("records of format {id} take {bytes} bytes at least; a packet holds {most}");
     Err(refuse(RefusalCode::Format, message))
 }
+
+/// The context has stopped, so it cannot answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the context has stopped")]
+pub struct Stopped;

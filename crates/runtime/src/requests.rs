@@ -1,32 +1,26 @@
 //! Carries out the control requests of a session, and enforces the bounds of its queues.
 
 use crate::Overflow;
-use crate::announcing::Announcement;
+use crate::announcing::{Announcement, reply};
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
-use crate::managers::handle::ControlRequest;
-use crate::managers::queries::handler_of;
-use crate::morph::{keeping::Asker, requests::Between};
+use crate::managers::request::{ControlRequest, handler_of};
+use crate::morph::requests::ConversionRequest;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
-use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, TrafficClass};
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
 
-/// The owner of a conversion that a peer names.
-fn owner(peer: usize, kept: bool) -> Owner {
-    if kept { Owner::Kept } else { Owner::Session(peer as u64) }
-}
-
 impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
+        let ends = request.ends();
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format } => {
                 return self.announce(key, Announcement { id, number, name, format });
@@ -36,16 +30,12 @@ impl Context {
                 return self.begin_subscribe(key, wish);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
-                let between = Between { stream: &stream, from: &from, to: &to };
-                let outcome = self.register_conversion(owner(key, kept), &between, &conversion);
-                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+                return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
             }
             Request::UnregisterConversion { id, stream, from, to, kept } => {
-                let between = Between { stream: &stream, from: &from, to: &to };
-                let outcome = self.unregister_conversion(owner(key, kept), &between);
-                return self.answer_when_kept(Asker::Session { peer: key, id }, outcome);
+                return self.unregister_conversion(key, ConversionRequest { id, stream, from, to, kept });
             }
-            Request::ListenForConverters { id, stream } => (id, self.listen_for_converters(key, &stream)),
+            Request::ListenForConverters { id, stream } => return self.listen_for_converters(key, id, stream),
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             request @ (Request::CreateMailbox { .. }
@@ -57,7 +47,7 @@ impl Context {
             | Request::EndTask { .. }
             | Request::FindNode { .. }) => {
                 if let Some(reply) = self.carry_out_mailbox(key, request) {
-                    self.tell(key, &reply);
+                    self.tell_reply(key, &reply, ends);
                 }
                 return;
             }
@@ -66,11 +56,13 @@ impl Context {
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
-        let reply = match outcome {
-            Ok(()) => Reply::Done { id },
-            Err(refusal) => Reply::Refused { id, refusal },
-        };
-        self.tell(key, &ControlMessage::Reply(reply));
+        self.tell_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
+    }
+
+    /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
+    fn tell_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
+        let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
+        self.tell_as(key, reply, class);
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.
@@ -125,24 +117,21 @@ impl Context {
             // The managers may have ended before.
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
         }
+        self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.get_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
+            stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);
         }
         if let Some(accept) = &subscription.accept {
-            self.forget_waiting(key, accept, subscription.stream);
+            self.forget_waiting(key, accept);
             // Once for all that go together.
             self.morph.stale.insert(subscription.stream);
             self.morph.is_due = true;
         }
-        self.streams.forget_if_unused(subscription.stream);
-        let mut was_full = false;
+        self.leave_stream(subscription.stream);
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
-            was_full = peer.full;
-        }
-        if was_full && subscription.overflow == Overflow::Block {
-            self.unblock(subscription.stream);
         }
         self.share_queues();
     }
@@ -162,32 +151,6 @@ impl Context {
         }
     }
 
-    pub(crate) fn block(&mut self, key: usize) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.blocked_by += 1;
-        if stream.blocked_by == 1 {
-            self.graph.hold_delivery(key as u32, true);
-            // A publisher on packets gets no credit when it next sends some; an attached publisher has buffers withheld
-            // from now on.
-            for publisher in stream.publishers.clone() {
-                self.grant_credit(publisher);
-            }
-        }
-    }
-
-    /// One queue less holds a stream back; with the last, its publishers get their credit.
-    pub(crate) fn unblock(&mut self, key: usize) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.blocked_by = stream.blocked_by.saturating_sub(1);
-        if stream.blocked_by == 0 {
-            self.graph.hold_delivery(key as u32, false);
-            for publisher in stream.publishers.clone() {
-                self.grant_credit(publisher);
-                self.peers.touch(publisher);
-            }
-        }
-    }
-
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
     /// that their loss is reported before it.
     pub(crate) fn settle_queue(&mut self, key: usize) {
@@ -196,7 +159,7 @@ impl Context {
         }
     }
 
-    /// After a batch: a subscription's queue is held to its bound by its policy.
+    /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
         let Some(there) = self.peers.get(peer) else { return };
@@ -207,6 +170,9 @@ impl Context {
         }
         if is_over {
             self.check_peer_queue(peer);
+        }
+        if self.note_losses(key) {
+            return self.disconnect_behind(key);
         }
         self.tell_dropped(key, false);
     }
@@ -240,25 +206,15 @@ impl Context {
             // An attached client does not report that it has taken something, so its inbox is polled.
             self.straggle(key);
         }
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let subscriptions = peer.subscriptions.clone();
-        let policies = subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).map(|s| (s.stream, s.overflow));
-        let policies: Vec<(usize, Overflow)> = policies.collect();
-        if full && policies.iter().any(|(_, overflow)| *overflow == Overflow::Disconnect) {
-            peer.full = false; // no stream was held back on its account
+        let subscriptions = self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
+        let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
+        if full && subscriptions.iter().any(ends) {
             let reason = format!("{backlog} bytes wait for you, the bound is {bound}, and your policy is disconnect");
-            self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
-            return;
-        }
-        for (stream, _) in policies.into_iter().filter(|(_, overflow)| *overflow == Overflow::Block) {
-            if full {
-                self.block(stream);
-            } else {
-                self.unblock(stream);
-            }
+            return self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
         }
         if !full {
             for subscription in subscriptions {
+                self.graph.wake_session(subscription);
                 self.tell_dropped(subscription, true);
             }
         }

@@ -66,12 +66,8 @@ impl Context {
         }
         for payload in released.drain(..) {
             match payload {
-                Payload::Whole { batch, .. } => {
-                    if let Some(batch) = std::rc::Rc::into_inner(batch) {
-                        self.recycle(batch);
-                    }
-                }
-                Payload::Control(message) => {
+                Payload::Whole { batch, .. } => self.workspace.spares.keep_shared(batch),
+                Payload::Control(message, _) => {
                     if let Some(link) = self.peers.link_mut(key) {
                         link.control_taken(message.len());
                     }
@@ -121,7 +117,7 @@ impl Context {
     }
 
     /// A packet outside any session's sequence; if the device is full, it is as good as lost.
-    fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
+    pub(crate) fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
         if !matches!(self.device.send(to, &[IoSlice::new(packet)], packet.len()), Ok(Sent::Done)) {
             self.counters.drop(DropReason::SendRefused, 1);
         }

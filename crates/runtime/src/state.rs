@@ -1,7 +1,6 @@
-//! State that is kept across restarts: the registry's log on disk, and the thread that writes it. The context never
+//! State that is kept across restarts: the registry's log on disk, and the thread that writes it. The catalog never
 //! waits for a disk; it hands entries over, and is notified when they are written.
 
-use crossdock_device::Doorbell;
 use crossdock_format::registry::{Entry, MAX_BYTES as REGISTRY_BYTES, MAX_ENTRY_BYTES, Registry, replay};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -30,7 +29,7 @@ const GROWN_BYTES: u64 = 4 << 20;
 const MAX_BYTES: u64 = 1 << 30;
 const _: () = assert!(GROWN_BYTES + 4 * REGISTRY_BYTES as u64 + (BATCH * MAX_ENTRY_BYTES) as u64 <= MAX_BYTES);
 
-/// The context's side.
+/// The catalog's side.
 pub(crate) struct StateSide {
     entries: SyncSender<Entry>,
     /// Entries that the thread had no room for.
@@ -54,7 +53,7 @@ struct Progress {
 pub(crate) struct StateThread(Option<JoinHandle<()>>);
 
 impl StateThread {
-    /// Waits until all that was given is on disk; it ends with the context.
+    /// Waits until all that was given is on disk; it ends with the catalog.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.0.take() {
             let _ = thread.join();
@@ -122,11 +121,11 @@ pub(crate) struct Started {
 }
 
 /// Reads what is kept in a directory, which is made if it is not there, and starts the thread that keeps it from here
-/// on. The context's doorbell rings when something is on disk.
+/// on. `notify` is called whenever something more is on disk.
 ///
 /// # Errors
 /// The directory cannot be used, or another daemon uses it.
-pub(crate) fn start(directory: &Path, doorbell: Doorbell) -> io::Result<Started> {
+pub(crate) fn start(directory: &Path, notify: impl Fn() + Send + 'static) -> io::Result<Started> {
     std::fs::create_dir_all(directory).map_err(at(directory))?;
     let lock_path = directory.join(LOCK);
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(at(&lock_path))?;
@@ -144,7 +143,7 @@ pub(crate) fn start(directory: &Path, doorbell: Doorbell) -> io::Result<Started>
     let progress = Arc::new(Progress::default());
     let done = Arc::clone(&progress);
     let run = move || {
-        log.run(&given, &done, &doorbell);
+        log.run(&given, &done, &notify);
         // Another daemon may have the directory from here on.
         drop(lock);
     };
@@ -227,8 +226,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what is given, many entries with one `fsync`, until the context has gone.
-    fn run(mut self, given: &Receiver<Entry>, progress: &Progress, doorbell: &Doorbell) {
+    /// Writes what is given, many entries with one `fsync`, until the catalog has gone.
+    fn run(mut self, given: &Receiver<Entry>, progress: &Progress, notify: &dyn Fn()) {
         while let Ok(first) = given.recv() {
             let batch: Vec<Entry> = std::iter::once(first).chain(given.try_iter().take(BATCH - 1)).collect();
             let number = progress.done.load(Ordering::Acquire) + batch.len() as u64;
@@ -236,7 +235,7 @@ impl Log {
                 *progress.failed.lock().unwrap_or_else(PoisonError::into_inner) = (number, error.to_string());
             }
             progress.done.store(number, Ordering::Release);
-            doorbell.ring();
+            notify();
         }
     }
 

@@ -1,11 +1,12 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
+use crate::catalog::StreamEntry;
 use crate::morph::Morphing;
 use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
-use slab::Slab;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Bytes of a stream's latest records that are kept, so that costs are measured on real ones.
 const SAMPLE_BYTES: usize = 48 << 10;
@@ -124,20 +125,40 @@ pub(crate) struct StreamFormat {
     pub(crate) sample: Sample,
 }
 
-/// One stream.
-#[derive(Debug, Default)]
-pub(crate) struct Stream {
+/// The known facts of a stream that handlers read.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamFacts {
+    /// Its number, which batches carry.
+    pub(crate) number: u32,
     pub(crate) name: String,
-    /// Newest last.
+    /// Its formats, newest last, each with some of its latest records.
+    pub(crate) formats: Vec<(Format, Vec<u8>)>,
+    /// The highest rate of the last minute.
+    pub(crate) peak_msgs_per_s: u64,
+    pub(crate) records_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) batches_in: u64,
+    /// The handler that makes it, if one does.
+    pub(crate) made_by: Option<String>,
+    pub(crate) publishers: u32,
+}
+
+/// One stream at this context.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// As the catalog has it.
+    pub(crate) entry: Arc<StreamEntry>,
+    pub(crate) name: String,
+    /// Those of its formats that the queries here are planned for, newest last: its first ones.
     pub(crate) formats: Vec<StreamFormat>,
-    /// Whether one of them was announced or declared, so that the registry has it; else handlers made them all.
-    pub(crate) is_kept: bool,
+    /// Whether queries are being planned for more of its formats.
+    pub(crate) is_planned: bool,
     /// Keys of the peers that publish it; one that announced two formats is here once.
     pub(crate) publishers: Vec<usize>,
     /// Keys of the subscriptions to it: where its batches go.
     pub(crate) subscriptions: Vec<usize>,
-    /// `block` subscriptions whose queue is full now; while there is one, its publishers get no new credit.
-    pub(crate) blocked_by: u32,
+    /// Those among them that say which formats they accept.
+    pub(crate) accepting: u32,
     pub(crate) records_in: u64,
     pub(crate) bytes_in: u64,
     pub(crate) unclaimed: u64,
@@ -148,15 +169,41 @@ pub(crate) struct Stream {
     pub(crate) peak: Peak,
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<Box<str>>,
-    /// Handlers that read it or make it: it stays known for these.
-    pub(crate) claims: u32,
-    /// The conversions between its formats.
+    /// The routes between its formats.
     pub(crate) morphing: Morphing,
 }
 
 impl Stream {
+    /// A stream that nobody uses here yet.
+    fn new(entry: &Arc<StreamEntry>) -> Stream {
+        Stream {
+            entry: Arc::clone(entry),
+            name: entry.name().to_owned(),
+            formats: Vec::new(),
+            is_planned: false,
+            publishers: Vec::new(),
+            subscriptions: Vec::new(),
+            accepting: 0,
+            records_in: 0,
+            bytes_in: 0,
+            unclaimed: 0,
+            malformed: 0,
+            batches_in: 0,
+            served: Served::default(),
+            peak: Peak::default(),
+            made_by: entry.made_by().map(Into::into),
+            morphing: Morphing::default(),
+        }
+    }
+
+    /// Whether records of a format may come.
     pub(crate) fn has_format(&self, id: FormatId) -> bool {
         self.formats.iter().any(|f| f.format.id() == id)
+    }
+
+    /// The first format that the queries here are not planned for yet.
+    pub(crate) fn next_format(&self) -> Option<&Format> {
+        self.entry.formats().get(self.formats.len())
     }
 
     /// Whether a format of it is known, so that it can be asked for.
@@ -164,15 +211,24 @@ impl Stream {
         !self.formats.is_empty()
     }
 
-    /// A format that it has, or that one of its conversions speaks of.
-    pub(crate) fn format(&self, id: FormatId) -> Option<&Format> {
-        let here = self.formats.iter().map(|known| &known.format).find(|format| format.id() == id);
-        here.or_else(|| self.morphing.format(id))
-    }
-
     /// Records of a batch, on average.
     pub(crate) fn records_per_batch(&self) -> f64 {
         (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
+    }
+
+    /// What is known of it under its number.
+    pub(crate) fn facts(&self, number: u32, now_ns: u64) -> StreamFacts {
+        StreamFacts {
+            number,
+            name: self.name.clone(),
+            formats: self.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
+            peak_msgs_per_s: self.peak.msgs_per_s(now_ns),
+            records_in: self.records_in,
+            bytes_in: self.bytes_in,
+            batches_in: self.batches_in,
+            made_by: self.made_by.as_deref().map(str::to_owned),
+            publishers: self.publishers.len() as u32,
+        }
     }
 
     /// Whether something is to be taken for the sample of a format.
@@ -181,62 +237,58 @@ impl Stream {
     }
 }
 
-/// All streams; once announced or declared they stay known as long as the daemon runs. Those that only handlers made
-/// stay as long as anybody has to do with them.
+/// All streams, as far as they are known here: they come and go with the catalog's.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    all: Slab<Stream>,
+    /// By number.
+    all: Vec<Option<Stream>>,
     by_name: HashMap<String, usize>,
 }
 
 impl Streams {
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.all.iter().map(|(_, stream)| stream)
+        self.all.iter().flatten()
     }
 
     /// The same, with their keys.
     pub(crate) fn keyed(&self) -> impl Iterator<Item = (usize, &Stream)> {
-        self.all.iter()
+        self.all.iter().enumerate().filter_map(|(key, stream)| Some((key, stream.as_ref()?)))
     }
 
     #[inline]
     pub(crate) fn get(&self, key: usize) -> Option<&Stream> {
-        self.all.get(key)
+        self.all.get(key)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Stream> {
-        self.all.get_mut(key)
+        self.all.get_mut(key)?.as_mut()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The stream of that name, made if it is new. The caller keeps the bound.
-    pub(crate) fn find_or_make(&mut self, name: &str) -> usize {
-        *self
-            .by_name
-            .entry(name.to_owned())
-            .or_insert_with(|| self.all.insert(Stream { name: name.to_owned(), ..Stream::default() }))
-    }
-
-    /// Removes a stream that never had a publisher other than handlers, once no subscription waits for it and no
-    /// handler makes it any more.
-    pub(crate) fn forget_if_unused(&mut self, key: usize) {
-        let is_nobodys = |s: &Stream| s.made_by.is_none() && s.publishers.is_empty() && s.subscriptions.is_empty();
-        let unused = |s: &Stream| {
-            let is_left = !s.is_kept || s.formats.is_empty();
-            is_left && s.claims == 0 && is_nobodys(s) && s.morphing.is_unused()
-        };
-        if self.all.get(key).is_some_and(unused) {
-            let stream = self.all.remove(key);
-            self.by_name.remove(&stream.name);
+    /// Takes in what the catalog has under a number now. Whether a stream is there that may have changed.
+    pub(crate) fn take_entry(&mut self, number: u32, entry: Option<&Arc<StreamEntry>>) -> bool {
+        let key = number as usize;
+        if self.all.len() <= key {
+            self.all.resize_with(key + 1, || None);
         }
+        let Some(slot) = self.all.get_mut(key) else { return false };
+        // A number is given again when its stream has gone.
+        let is_other = |stream: &&mut Stream| entry.is_none_or(|entry| entry.name() != stream.name);
+        if let Some(gone) = slot.as_mut().filter(is_other) {
+            self.by_name.remove(&gone.name);
+            *slot = None;
+        }
+        let Some(entry) = entry else { return false };
+        let stream = slot.get_or_insert_with(|| Stream::new(entry));
+        stream.entry = Arc::clone(entry);
+        stream.made_by = entry.made_by().map(Into::into);
+        stream.morphing.conversions = Arc::clone(entry.conversions());
+        self.by_name.insert(entry.name().to_owned(), key);
+        true
     }
 }
 

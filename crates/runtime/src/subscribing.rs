@@ -3,10 +3,10 @@
 
 use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
+use crate::catalog::Catalog;
 use crate::config::PlatformConfig;
 use crate::context::Context;
-use crate::managers::handle::{ControlRequest, MAX_REQUESTS};
-use crate::managers::queries::{Query, handler_of};
+use crate::managers::request::{ControlRequest, Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
@@ -15,7 +15,9 @@ use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
-use crossdock_transport::{FormatName, Reply, Unreadable};
+use crossdock_transport::{FormatName, Unreadable};
+use std::fmt::Display;
+use std::sync::Arc;
 
 /// Formats that one subscription accepts at most.
 const MAX_ACCEPTED: usize = 16;
@@ -42,6 +44,8 @@ pub(crate) struct SubscriptionRequest {
 struct Coming {
     /// The subscriber.
     peer: PeerRef,
+    /// The key of its stream, which the catalog counts it as a use of.
+    stream: usize,
     wish: SubscriptionRequest,
     /// When the request came, in ns of the context's clock.
     asked_ns: u64,
@@ -52,7 +56,7 @@ struct Coming {
 
 impl Coming {
     /// Plans the query for some formats, and measures it.
-    fn plan(&mut self, formats: &[Format], scales: &mut QueryCostModel, facts: Option<&Facts>) {
+    fn plan(&mut self, formats: &[Format], scales: &QueryCostModel, facts: Option<&Facts>) {
         let Coming { select, planned, .. } = self;
         planned.extend(formats.iter().map(|format| {
             let weigh = |program: &Program| scales.measure(select.sql(), program, facts?);
@@ -86,27 +90,50 @@ impl Context {
     pub(crate) fn begin_subscribe(&mut self, key: usize, wish: SubscriptionRequest) {
         let Some(peer) = self.pause(key) else { return };
         let (id, asked_ns) = (wish.id, self.now_ns);
-        let work = move |_: &mut QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
+        let work = move |_: &QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
         let then =
             move |context: &mut Context,
                   parsed: Result<(Result<Select, QueryError>, SubscriptionRequest), Panicked>| {
                 let refusal = match parsed {
-                    Ok((Ok(select), wish)) => {
-                        return context.go_on(Coming { peer, wish, asked_ns, select, planned: Vec::new() });
-                    }
+                    Ok((Ok(select), wish)) => return context.enter_stream(peer, wish, asked_ns, select),
                     Ok((Err(error), _)) => refuse(RefusalCode::Query, error.to_string()),
                     Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
                 };
-                context.end_subscribe(peer, id, refusal);
+                context.answer(peer, id, Err(refusal));
             };
-        self.planner.give(work, then);
+        self.plan(work, then);
+    }
+
+    /// Has the catalog count the subscription as a use of its stream, so that the stream stays.
+    fn enter_stream(&mut self, peer: PeerRef, wish: SubscriptionRequest, asked_ns: u64, select: Select) {
+        let Some(key) = self.still_there(peer) else { return };
+        if self.leaves(key) {
+            return self.resume(key);
+        }
+        if let Err(refusal) = self.check_subscribing(key, wish.number) {
+            return self.answer(peer, wish.id, Err(refusal));
+        }
+        let (name, waits) = (select.stream().to_owned(), wish.wait);
+        let request = move |catalog: &mut Catalog| catalog.enter(&name, waits);
+        self.ask_catalog(request, move |context, entered| {
+            let refusal = match entered {
+                Ok(Some(number)) => {
+                    let stream = number as usize;
+                    return context.go_on(Coming { peer, stream, wish, asked_ns, select, planned: Vec::new() });
+                }
+                Ok(None) => refuse(RefusalCode::UnknownStream, context.unknown_stream(&select).to_string()),
+                Err(refusal) => refusal,
+            };
+            context.answer(peer, wish.id, Err(refusal));
+        });
     }
 
     /// Puts a subscription in, or has it planned for what it is not planned for yet.
     fn go_on(&mut self, mut coming: Coming) {
-        let peer = coming.peer;
-        let Some(key) = self.still_there(peer) else { return };
+        let (peer, stream) = (coming.peer, coming.stream);
+        let Some(key) = self.still_there(peer) else { return self.leave_stream(stream) };
         if self.leaves(key) {
+            self.leave_stream(stream);
             return self.resume(key);
         }
         let id = coming.wish.id;
@@ -117,52 +144,38 @@ impl Context {
             }
             Ok(Outcome::Waits) => self.resume(key),
             Ok(Outcome::Unplanned(formats)) => {
-                let facts = self.query_facts(coming.select.stream());
-                let work = move |scales: &mut QueryCostModel| {
+                let facts = self.query_facts(stream);
+                let work = move |scales: &QueryCostModel| {
                     coming.plan(&formats, scales, facts.as_ref());
                     coming
                 };
                 let then = move |context: &mut Context, planned: Result<Coming, Panicked>| match planned {
                     Ok(coming) => context.go_on(coming),
                     Err(panicked) => {
-                        let refusal = refuse(RefusalCode::Query, panicked.to_string());
-                        context.end_subscribe(peer, id, refusal);
+                        context.leave_stream(stream);
+                        context.answer(peer, id, Err(refuse(RefusalCode::Query, panicked.to_string())));
                     }
                 };
-                self.planner.give(work, then);
+                self.plan(work, then);
             }
-            Ok(Outcome::NoTime(figures)) => self.go_elsewhere(coming, figures),
-            Err(refusal) => self.end_subscribe(peer, id, refusal),
+            Ok(Outcome::NoTime(figures)) => {
+                self.leave_stream(stream);
+                self.go_elsewhere(coming, figures);
+            }
+            Err(refusal) => {
+                self.leave_stream(stream);
+                self.answer(peer, id, Err(refusal));
+            }
         }
-    }
-
-    /// Ends a request for a subscription that comes to nothing.
-    fn end_subscribe(&mut self, peer: PeerRef, id: u32, refusal: Refusal) {
-        let Some(key) = self.still_there(peer) else { return };
-        self.tell(key, &Reply::Refused { id, refusal }.into());
-        self.resume(key);
     }
 
     /// Makes a subscription, once its query is planned for all that it has to be.
     fn subscribe(&mut self, key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
         self.check_subscribing(key, coming.wish.number)?;
-        let name = coming.select.stream();
-        let announced = |key: &usize| self.streams.get(*key).is_some_and(|s| !s.formats.is_empty());
-        let stream_key = match self.streams.find(name).filter(announced) {
-            Some(stream) => stream,
-            None if coming.wish.wait => self.stream_named(name)?,
-            None => {
-                let error = self.unknown_stream(&coming.select);
-                return Err(refuse(RefusalCode::UnknownStream, error.to_string()));
-            }
-        };
-        let made = self.make_subscription(key, stream_key, coming);
-        let made = match made.inspect_err(|_| self.streams.forget_if_unused(stream_key))? {
+        let stream_key = coming.stream;
+        let made = match self.make_subscription(key, stream_key, coming)? {
             Ok(subscription) => subscription,
-            Err(unplanned) => {
-                self.streams.forget_if_unused(stream_key);
-                return Ok(Outcome::Unplanned(unplanned));
-            }
+            Err(unplanned) => return Ok(Outcome::Unplanned(unplanned)),
         };
         let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
@@ -174,8 +187,8 @@ impl Context {
     }
 
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
-    fn query_facts(&self, name: &str) -> Option<Facts> {
-        let stream = self.streams.find(name).and_then(|key| self.streams.get(key))?;
+    fn query_facts(&self, stream: usize) -> Option<Facts> {
+        let stream = self.streams.get(stream)?;
         let peak_msgs_per_s = stream.peak.msgs_per_s(self.now_ns);
         if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
             return None;
@@ -190,42 +203,61 @@ impl Context {
 
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
+        let (caller, stream) = ((coming.peer, coming.wish.id), coming.select.stream().to_owned());
         if !coming.wish.accept.is_empty() {
             // What is converted is converted here.
-            return self.refuse_query(&coming, figures);
+            return self.refuse_query(caller, &stream, figures);
         }
         let (subscription, sql) = (self.next_subscription, coming.select.sql().to_owned());
         self.next_subscription += 1;
-        let then = Box::new(move |context: &mut Context, placed: Result<Select, String>| match placed {
-            Ok(made) => context.take_placed(&coming, subscription, made),
-            Err(why) => context.refuse_query(&coming, format!("{figures}; elsewhere: {why}")),
+        let refused = move |context: &mut Context, why: &dyn Display| {
+            context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
+        };
+        let (inbox, refused_there) = (self.inbox.clone(), refused.clone());
+        let then = Box::new(move |placed: Result<Select, String>| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| match placed {
+                Ok(made) => context.enter_placed(coming, subscription, made),
+                Err(why) => refused_there(context, &why),
+            });
         });
-        // The managers answer as long as there are sessions.
+        // Refused at once, not by the inbox: the context would wait for itself if that is full.
         let sent = self.news.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));
-        if let Err(ControlRequest::PlaceQuery(query)) = sent.map_err(|request| *request) {
-            let why = format!("{MAX_REQUESTS} requests wait for a place already: subscribe again later");
-            (query.then)(self, Err(why));
-        }
+        sent.unwrap_or_else(|why| refused(self, &why));
+    }
+
+    /// Has the catalog count the subscription as a use of the stream that its query makes elsewhere.
+    fn enter_placed(&mut self, coming: Coming, id: u64, made: Select) {
+        let name = made.stream().to_owned();
+        let request = move |catalog: &mut Catalog| catalog.enter(&name, true);
+        self.ask_catalog(request, move |context, entered| match entered {
+            Ok(entered) => context.take_placed(&coming, id, made, entered.map(|number| number as usize)),
+            Err(refusal) => {
+                // The managers may have ended before.
+                let _ = context.news.send(ControlRequest::RemoveQuery(handler_of(id)));
+                context.answer(coming.peer, coming.wish.id, Err(refusal));
+            }
+        });
     }
 
     /// A subscription takes all of what its query makes elsewhere.
-    fn take_placed(&mut self, coming: &Coming, id: u64, made: Select) {
+    fn take_placed(&mut self, coming: &Coming, id: u64, made: Select, entered: Option<usize>) {
         let Coming { peer, wish, select, .. } = coming;
         let there = self.still_there(*peer).filter(|key| !self.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, wish.number).map(|()| key));
-        let stream = self.streams.find(made.stream());
-        let (Some(Ok(key)), Some(stream)) = (&checked, stream) else {
+        let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
+            entered.into_iter().for_each(|stream| self.leave_stream(stream));
             // The managers may have ended before.
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
-                Some(Err(refusal)) => self.end_subscribe(*peer, wish.id, refusal),
+                Some(Err(refusal)) => self.answer(*peer, wish.id, Err(refusal)),
                 _ => self.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
             };
         };
         let overflow = wish.overflow.unwrap_or(self.config.overflow);
         let mut subscription = Subscription::new(id, *key, wish.number, stream, made, overflow);
         subscription.asked = Some(Box::new(select.clone()));
-        let formats = self.streams.get(stream).map(|stream| stream.formats.iter().map(|known| &known.format));
+        let formats = self.streams.get(stream).map(|stream| stream.entry.formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
         self.put_in(*key, stream, subscription, coming.asked_ns);
@@ -234,33 +266,41 @@ impl Context {
     }
 
     /// A query fits nowhere.
-    fn refuse_query(&mut self, coming: &Coming, figures: String) {
+    fn refuse_query(&mut self, (peer, id): (PeerRef, u32), stream: &str, figures: String) {
         self.admission.refused += 1;
-        let text = format!("a subscription to stream `{}`: {figures}", coming.select.stream());
+        let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
         let _ = self.news.send(ControlRequest::QueryRefused(text));
-        self.end_subscribe(coming.peer, coming.wish.id, refuse(RefusalCode::Limit, figures));
+        self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
     }
 
     /// A subscription that was asked for at `asked_ns` is there from now on.
-    fn put_in(&mut self, key: usize, stream_key: usize, subscription: Subscription, asked_ns: u64) {
+    fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
         self.counters.subscribe_time.note(self.now_ns.saturating_sub(asked_ns), 1);
-        let (overflow, accepts) = (subscription.overflow, subscription.accept.is_some());
+        let accepts = subscription.accept.is_some();
         self.next_subscription += 1;
+        let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
+        let instances = std::mem::take(&mut subscription.instances);
         let subscription_key = self.subscriptions.insert(subscription);
+        self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.get_mut(stream_key) {
             stream.subscriptions.push(subscription_key);
+            stream.accepting += u32::from(accepts);
         }
         if let Some(peer) = self.peers.get_mut(key) {
             peer.subscriptions.push(subscription_key);
-            if peer.full && overflow == Overflow::Block {
-                self.block(stream_key);
-            }
         }
         self.share_queues();
         if accepts {
             self.replan(stream_key);
         }
+    }
+
+    /// Hands the handlers that were made for a subscription to its node.
+    pub(crate) fn update_node(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Subscription { entries, instances, .. } = subscription;
+        self.graph.update_session(key, instances, |format| entries.iter().any(|entry| entry.format == format));
     }
 
     /// Whether a peer may have one subscription more, under this number.
@@ -288,15 +328,16 @@ impl Context {
     fn wanted_formats(&self, stream_key: usize, wish: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
         if wish.accept.is_empty() {
             let stream = self.streams.get(stream_key);
-            return Ok(stream.iter().flat_map(|stream| &stream.formats).map(|known| known.format.clone()).collect());
+            return Ok(stream.map(|stream| stream.entry.formats().to_vec()).unwrap_or_default());
         }
         if wish.accept.len() > MAX_ACCEPTED {
             let message = format!("a subscription accepts {MAX_ACCEPTED} formats at most");
             return Err(refuse(RefusalCode::Limit, message));
         }
         let mut formats: Vec<Format> = Vec::new();
+        let stream = self.streams.get(stream_key).map(|stream| stream.name.as_str()).unwrap_or_default();
         for name in &wish.accept {
-            if let Some(format) = self.format_named(Some(stream_key), name)?
+            if let Some(format) = self.snapshot.format_named(stream, name)?
                 && !formats.contains(&format)
             {
                 formats.push(format);
@@ -359,7 +400,7 @@ impl Context {
         }
         if let (true, Some(name)) = (accept.targets.is_empty(), coming.wish.accept.first()) {
             if !coming.wish.wait {
-                return Err(self.unknown_format(Some(subscription.stream), name, subscription.select.stream()));
+                return Err(self.snapshot.unknown_format(subscription.select.stream(), name));
             }
             subscription.awaiting = Some(coming.wish.id);
         }

@@ -1,25 +1,24 @@
-//! Subscriptions: a query, its handler for each format of its stream, and where its records go.
+//! Subscriptions: a query, what it is planned for, and what its subscriber is to be told. A node of the graph runs it.
 
+use crate::graph::gauges::NodeGauges;
+use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::morph::{Accept, Route};
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
+use crate::planner::Panicked;
 use crossdock_control::load::Cost;
-use crossdock_engine::{Handler, SelectHandler};
+use crossdock_engine::SelectHandler;
 use crossdock_format::Format;
-use crossdock_mailbox::Batch;
 use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
-use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-/// The service path's entry for one format of the stream: {handler, state, output}. The output queue is the session's.
+/// What a query is planned for: one format of the stream, or one that is accepted. Its node has the handler.
 pub(crate) struct Entry {
     /// The format of the records that come in, by id.
     pub(crate) format: u64,
-    /// Absent when the query does not fit the format; its records are then counted as unreadable.
-    pub(crate) handler: Option<Box<dyn Handler>>,
-    /// The format of the records that go out, by id.
-    pub(crate) output: u64,
-    /// The same, whole; absent with the handler.
+    /// The format of the records that go out; absent when the query does not fit the other.
     output_format: Option<Format>,
     /// Whether every record leaves as it came: `SELECT *` without a condition.
     pub(crate) takes_all: bool,
@@ -33,6 +32,7 @@ pub(crate) struct Entry {
 /// A query planned for one format, wherever that was done.
 pub(crate) struct Planned {
     entry: Entry,
+    instance: Instance,
     /// The format of the records that go out.
     outcome: Result<Format, QueryError>,
     /// Its cost, where it could be measured.
@@ -45,18 +45,29 @@ impl Planned {
         Planned::weighed(select, format, |_| None)
     }
 
+    /// The same; a query that cannot be planned by a flaw of the daemon fits no format.
+    pub(crate) fn guarded(select: &Select, format: &Format) -> Planned {
+        let planned = catch_unwind(AssertUnwindSafe(|| Planned::new(select, format)));
+        planned.unwrap_or_else(|_| {
+            let message = Panicked.to_string();
+            let outcome = Err(QueryError { message, position: None, hint: None, excerpt: None });
+            Planned { entry: Entry::new(format), instance: instance_of(format, None), outcome, cost: None }
+        })
+    }
+
     /// The same, with what it costs as `weigh` finds it.
     pub(crate) fn weighed(select: &Select, format: &Format, weigh: impl FnOnce(&Program) -> Option<Cost>) -> Planned {
-        let (mut entry, mut cost) = (Entry::without_handler(format), None);
+        let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
         let outcome = select.plan(format).map(|program| {
             let output = program.output.clone();
             // A batch that leaves unchanged costs the query nothing.
             cost = if takes_all(&program) { Some(Cost::default()) } else { weigh(&program) };
-            entry.take(program);
+            entry.note(&program);
+            instance = instance_of(format, Some(program));
             entry.output_format = Some(output.clone());
             output
         });
-        Planned { entry, outcome, cost }
+        Planned { entry, instance, outcome, cost }
     }
 
     /// Its measured load at a rate, in ns per s; 0 where it could not be measured.
@@ -81,9 +92,9 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn add(&mut self, subscription: &Subscription) {
-        self.records_in += subscription.records_in;
-        self.records_out += subscription.records_out;
-        self.row_errors += subscription.row_errors;
+        self.records_in += subscription.gauges.records_in.get();
+        self.records_out += subscription.gauges.records_out.get();
+        self.row_errors += subscription.gauges.row_errors.get();
         self.dropped += subscription.dropped;
     }
 }
@@ -106,28 +117,24 @@ pub(crate) struct Subscription {
     /// The request to answer once its stream is announced.
     pub(crate) awaiting: Option<u32>,
     pub(crate) entries: Vec<Entry>,
+    /// Handlers that its node has not taken over yet.
+    pub(crate) instances: Vec<Instance>,
+    /// The gauges of its node.
+    pub(crate) gauges: Arc<NodeGauges>,
     /// The formats that it accepts, where it says so; there are entries for these only.
     pub(crate) accept: Option<Box<Accept>>,
     /// The packet that is being filled for it.
     pub(crate) output: Output,
-    pub(crate) records_in: u64,
-    pub(crate) records_out: u64,
-    pub(crate) row_errors: u64,
+    /// Records that it has lost, in its node and after it.
     pub(crate) dropped: u64,
+    /// Records lost in its node that are counted in `dropped`, and those of some reasons that the context has counted.
+    pub(crate) lost_in_node: u64,
+    pub(crate) counted: [u64; 3],
+    /// Failed expressions that the context has counted.
+    pub(crate) row_errors: u64,
     /// Records dropped that were not yet reported to the subscriber.
     pub(crate) untold: u64,
     pub(crate) told_ns: u64,
-}
-
-/// A batch that some of its stream's subscriptions have still to see.
-pub(crate) struct Late {
-    pub(crate) batch: Batch,
-    pub(crate) stream: usize,
-    /// Their keys, in order.
-    pub(crate) subscriptions: VecDeque<usize>,
-    /// Publishers that the stream still has, if one stopped since: reported after the batch to the subscriptions that
-    /// wait.
-    pub(crate) end_pending: Option<u32>,
 }
 
 impl Subscription {
@@ -151,15 +158,22 @@ impl Subscription {
             load_ns_per_s: 0,
             awaiting: None,
             entries: Vec::new(),
+            instances: Vec::new(),
+            gauges: Arc::default(),
             accept: None,
             output: Output::default(),
-            records_in: 0,
-            records_out: 0,
-            row_errors: 0,
             dropped: 0,
+            lost_in_node: 0,
+            counted: [0; 3],
+            row_errors: 0,
             untold: 0,
             told_ns: 0,
         }
+    }
+
+    /// How its node is served: its queue withholds credit, or drops what it has no room for.
+    pub(crate) fn policy(&self) -> SchedulingPolicy {
+        SchedulingPolicy { drops: self.overflow != Overflow::Block, ..SchedulingPolicy::default() }
     }
 
     /// Counts dropped records, which are to be reported to the subscriber.
@@ -214,7 +228,13 @@ impl Subscription {
     /// The query does not fit the format; there is an entry then too, without a handler.
     pub(crate) fn add_planned(&mut self, planned: Planned) -> Result<Format, QueryError> {
         self.entries.push(planned.entry);
+        self.instances.push(planned.instance);
         planned.outcome
+    }
+
+    /// Whether the query is planned for a format, or found not to fit it.
+    pub(crate) fn has_entry(&self, format: &Format) -> bool {
+        self.entries.iter().any(|entry| entry.format == format.id().0)
     }
 
     /// Marks the fields that the query reads of an accepted format.
@@ -233,12 +253,12 @@ impl Subscription {
         }
         self.entries.retain(|entry| !entry.is_narrowed);
         for (accepted, narrowed) in formats {
-            let mut entry = Entry { is_narrowed: true, ..Entry::without_handler(narrowed) };
+            let mut entry = Entry { is_narrowed: true, ..Entry::new(narrowed) };
             let program = self.select.plan(accepted).ok();
-            if let Some(program) = program.and_then(|program| narrowed_to(&program, narrowed)) {
-                entry.take(program);
-            }
+            let program = program.and_then(|program| narrowed_to(&program, narrowed));
+            program.iter().for_each(|program| entry.note(program));
             self.entries.push(entry);
+            self.instances.push(instance_of(narrowed, program));
         }
     }
 }
@@ -260,11 +280,9 @@ pub(crate) fn narrowed_to(program: &Program, format: &Format) -> Option<Program>
 }
 
 impl Entry {
-    fn without_handler(format: &Format) -> Entry {
+    fn new(format: &Format) -> Entry {
         Entry {
             format: format.id().0,
-            handler: None,
-            output: 0,
             output_format: None,
             takes_all: false,
             reads: Box::default(),
@@ -272,10 +290,15 @@ impl Entry {
         }
     }
 
-    fn take(&mut self, program: Program) {
-        self.takes_all = takes_all(&program);
-        self.output = program.output.id().0;
-        self.reads = reads(&program).into();
-        self.handler = Some(Box::new(SelectHandler::new(program)));
+    fn note(&mut self, program: &Program) {
+        self.takes_all = takes_all(program);
+        self.reads = reads(program).into();
     }
+}
+
+/// The handler of a query for one format; without a program there is none, and the records are counted as unreadable.
+fn instance_of(format: &Format, program: Option<Program>) -> Instance {
+    let output = program.as_ref().map_or(0, |program| program.output.id().0);
+    let handler = program.map(|program| Box::new(SelectHandler::new(program)) as Box<dyn crossdock_engine::Handler>);
+    Instance { format: format.id().0, handler, output }
 }

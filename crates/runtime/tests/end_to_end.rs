@@ -125,6 +125,63 @@ fn a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing(way: Tran
     publishing.join().unwrap();
 }
 
+/// Records that a query makes many times as long wait for buffers and room, of which there are few.
+fn output_much_longer_than_its_input_is_not_lost_where_that_blocks(way: Transport) {
+    let (context, addr) = start(|c| (c.buffer_bytes, c.queue_bytes) = (4 << 20, 1 << 20));
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let long = ["name"; 16].join(" || ");
+    let sql = format!("SELECT number, {long} AS long FROM N");
+    let mut slow = Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+    const COUNT: u64 = 60_000;
+    let publishing = std::thread::spawn(move || {
+        publish(&mut publisher, 0, COUNT);
+        publisher.finish().unwrap()
+    });
+    while context.streams().unwrap()[0].blocked == 0 {
+        std::thread::yield_now();
+    }
+    let (found, dropped) = collect(&mut slow);
+    assert_eq!((found.len() as u64, dropped), (COUNT, 0));
+    assert!(found.iter().enumerate().all(|(i, n)| i as u64 == *n));
+    publishing.join().unwrap();
+    let dropped = context.context().unwrap().dropped;
+    assert!(dropped.iter().all(|(why, _)| !why.starts_with("record_")), "{dropped:?}");
+}
+
+/// A reader that takes nothing holds the publisher of its stream, and that of another stream goes on.
+fn a_slow_reader_stops_its_own_publishers_only(way: Transport) {
+    let (context, addr) = start(|c| (c.buffer_bytes, c.queue_bytes) = (16 << 20, 1 << 20));
+    let publisher =
+        |stream: &str| Publisher::builder(&addr).transport(way).stream(stream).format(&numbers()).connect().unwrap();
+    let (mut held, mut free) = (publisher("N"), publisher("M"));
+    let reader = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+    let (mut slow, mut other, mut reads) =
+        (reader("SELECT * FROM N"), reader("SELECT number FROM N WHERE grp = 3"), reader("SELECT * FROM M"));
+    const COUNT: u64 = 150_000;
+    let publishing = std::thread::spawn(move || {
+        publish(&mut held, 0, COUNT);
+        held.finish().unwrap()
+    });
+    let blocked = |context: &ContextHandle| {
+        let streams = context.streams().unwrap();
+        streams.into_iter().filter(|stream| stream.blocked > 0).map(|stream| stream.name).collect::<Vec<_>>()
+    };
+    while blocked(&context).is_empty() {
+        std::thread::yield_now();
+    }
+    let reading = std::thread::spawn(move || collect(&mut reads));
+    publish(&mut free, 0, COUNT);
+    free.finish().unwrap();
+    let (found, dropped) = reading.join().unwrap();
+    assert_eq!((found.len() as u64, dropped), (COUNT, 0));
+    assert_eq!(blocked(&context), ["N"]);
+    let reading = std::thread::spawn(move || collect(&mut other));
+    let (found, dropped) = collect(&mut slow);
+    assert_eq!((found.len() as u64, dropped), (COUNT, 0));
+    assert_eq!(reading.join().unwrap(), ((0..COUNT).filter(|n| n % 10 == 3).collect::<Vec<_>>(), 0));
+    publishing.join().unwrap();
+}
+
 fn drop_oldest_holds_nobody_and_says_what_is_lost(way: Transport) {
     let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
     let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
@@ -265,6 +322,46 @@ fn who_waits_for_a_stream_misses_nothing_of_it(way: Transport) {
     assert!(matches!(misfit.join().unwrap(), Error::Query(_)));
 }
 
+fn requests_are_answered_while_records_wait(way: Transport) {
+    let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+    let mut slow = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").connect().unwrap();
+    // Until the daemon holds the publisher back, and no credit is left that it gave before: its turns change nothing any more.
+    let (mut count, mut refused) = (0, 0);
+    let record = |number: u64| {
+        let format = numbers();
+        let mut row = RecordBuilder::new(&format);
+        row.set(0, Value::Uint(number)).unwrap();
+        row.set(1, Value::Int(0)).unwrap();
+        row.set(2, Value::Text(&[b'x'; 4000])).unwrap();
+        row.finish().unwrap().to_vec()
+    };
+    while refused < 200 {
+        if publisher.try_publish(&record(count)).unwrap() {
+            (count, refused) = (count + 1, 0);
+        } else if context.streams().unwrap()[0].blocked > 0 {
+            refused += 1;
+        }
+    }
+    let taken = context.streams().unwrap()[0].records_in;
+    // What is in shared memory is taken up to the last buffer.
+    assert!(taken < count || way == Transport::Shm, "nothing waits");
+    let (done, answered) = std::sync::mpsc::channel();
+    let asking = std::thread::spawn(move || {
+        for _ in 0..100 {
+            publisher.listen_for_converters().unwrap();
+        }
+        done.send(()).unwrap();
+        publisher.finish().unwrap()
+    });
+    answered.recv_timeout(Duration::from_secs(20)).expect("requests wait for the records' credit");
+    assert_eq!(context.streams().unwrap()[0].records_in, taken);
+    let (found, dropped) = collect(&mut slow);
+    assert_eq!((found.len() as u64, dropped), (count, 0));
+    assert!(found.iter().enumerate().all(|(i, n)| i as u64 == *n));
+    asking.join().unwrap();
+}
+
 /// Each test, once by each way that messages can go.
 macro_rules! by_either_way {
     ($($test:ident),* $(,)?) => {
@@ -280,9 +377,12 @@ macro_rules! by_either_way {
 by_either_way!(
     everybody_gets_what_they_asked_for_in_order,
     a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing,
+    output_much_longer_than_its_input_is_not_lost_where_that_blocks,
+    a_slow_reader_stops_its_own_publishers_only,
     drop_oldest_holds_nobody_and_says_what_is_lost,
     disconnect_ends_the_slow_one_with_a_reason,
     notices_take_no_credit_for_good,
+    requests_are_answered_while_records_wait,
     requests_that_cannot_be_are_refused_in_words,
     a_restarted_daemon_is_found_again,
     who_waits_for_a_stream_misses_nothing_of_it,

@@ -9,7 +9,7 @@ use crossdock_runtime::{ContextConfig, ContextHandle};
 use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, Welcome};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, VERSION, Welcome};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ struct Raw {
     socket: UdpSocket,
     session: u32,
     seq: u64,
+    /// Behind the last reply that was taken.
+    next: u64,
 }
 
 impl Raw {
@@ -41,7 +43,7 @@ impl Raw {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(addr).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Raw { socket, session: 0, seq: 0 }
+        Raw { socket, session: 0, seq: 0, next: 0 }
     }
 
     fn greet(&mut self) -> Result<(), Close> {
@@ -51,7 +53,7 @@ impl Raw {
         if header.kind == Kind::Close {
             return Err(Close::decode(&payload));
         }
-        self.session = Welcome::decode(&payload).unwrap().session;
+        (self.session, self.next) = (Welcome::decode(&payload).unwrap().session, 0);
         Ok(())
     }
 
@@ -74,23 +76,39 @@ impl Raw {
 
     fn ask(&mut self, request: Request) -> Reply {
         self.send(Kind::Control, 0, 0, 0, &ControlMessage::Request(request).encode());
-        let (_, payload) = self.receive(|kind| kind == Kind::Control);
-        match ControlMessage::decode(&payload).unwrap() {
-            ControlMessage::Reply(reply) => reply,
-            other => panic!("{other:?}"),
+        loop {
+            let (header, payload) = self.receive(|kind| kind == Kind::Control);
+            // Nothing acknowledges what came before, so it may come again.
+            if header.seq < self.next {
+                continue;
+            }
+            self.next = header.seq + 1;
+            match ControlMessage::decode(&payload).unwrap() {
+                ControlMessage::Reply(reply) => return reply,
+                other => panic!("{other:?}"),
+            }
         }
+    }
+}
+
+/// What the context has counted of `reason`.
+fn dropped(context: &ContextHandle, reason: &str) -> u64 {
+    let info = context.context().unwrap();
+    info.dropped.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
+}
+
+/// Looks until something is so.
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}: not within 20 s");
+        std::thread::yield_now();
     }
 }
 
 /// Waits until the context has counted `count` of `reason`.
 fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
-    loop {
-        let info = context.context().unwrap();
-        if info.dropped.iter().any(|(name, n)| name == reason && *n >= count) {
-            return;
-        }
-        std::thread::yield_now();
-    }
+    await_that(reason, || dropped(context, reason) >= count);
 }
 
 #[test]
@@ -152,6 +170,86 @@ fn what_is_no_packet_is_counted_by_reason_and_dropped() {
         Some(Event::Records(records)) => assert_eq!(records.len(), 1),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_client_of_another_wire_version_is_refused_in_that_version_with_both_named() {
+    let (context, addr) = start();
+    let raw = Raw::connect(&addr);
+    let mut hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16 }.packet();
+    hello[0] = VERSION + 1;
+    raw.socket.send(&hello).unwrap();
+    let mut packet = [0; 2000];
+    let len = raw.socket.recv(&mut packet).unwrap();
+    assert_eq!(std::mem::replace(&mut packet[0], VERSION), VERSION + 1);
+    let header = Header::read(&packet[..len]).unwrap();
+    assert_eq!((header.kind, header.session), (Kind::Close, 77));
+    let reason = Close::decode(&packet[HEADER_BYTES..len]).reason;
+    assert!(reason.contains(&format!("version {VERSION} of the wire format")), "{reason}");
+    assert!(reason.contains(&format!("version {}", VERSION + 1)), "{reason}");
+    await_dropped(&context, "packet_version", 1);
+    assert_eq!(context.context().unwrap().sessions, 0);
+}
+
+#[test]
+fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
+    let (context, addr) = start_with(|config| config.queue_bytes = 1);
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    let format = format();
+    let announce = |raw: &mut Raw, stream: u32, name: &str| {
+        let request = Request::Announce { id: stream, stream, name: name.into(), format: format.describe() };
+        assert_eq!(raw.ask(request), Reply::Done { id: stream });
+    };
+    announce(&mut raw, 1, "A");
+    let _stopped = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
+    let mut row = RecordBuilder::new(&format);
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(&[b'x'; 1000])).unwrap();
+    let record = row.finish().unwrap();
+    // The credit, once all that was sent is taken: asked often enough that none is lost on the way.
+    let credit = |raw: &mut Raw| {
+        raw.send(Kind::Ping, 0, 0, 0, b"");
+        loop {
+            let ack = Ack::decode(&raw.receive(|kind| kind == Kind::Ack).1).unwrap();
+            if ack.next_seq == raw.seq {
+                return ack.data_limit;
+            }
+        }
+    };
+    let (mut sent, mut limit) = (0, 1);
+    while sent < limit {
+        raw.send(Kind::Data, 1, format.id().0, 1, record);
+        sent += 1;
+        if sent % 16 == 0 || sent == limit {
+            // Where none is left, the subscriber may still have taken some.
+            limit = (0..50).map(|_| credit(&mut raw)).find(|limit| *limit > sent).unwrap_or(sent);
+            assert!(sent < 100_000, "the publisher is not held back");
+        }
+    }
+    announce(&mut raw, 2, "B");
+    let reply = raw.ask(Request::Subscribe {
+        id: 9,
+        subscription: 1,
+        sql: "SELECT n FROM B".into(),
+        overflow: None,
+        wait: false,
+        accept: Vec::new(),
+        unreadable: None,
+    });
+    assert!(matches!(reply, Reply::Subscribed { id: 9, .. }), "{reply:?}");
+    announce(&mut raw, 3, "C");
+    assert_eq!(raw.ask(Request::Finish { id: 10, stream: 3 }), Reply::Done { id: 10 });
+    // Records are not; the subscriber may have acknowledged some since.
+    let taken = || context.streams().unwrap().iter().map(|stream| stream.records_in).sum::<u64>();
+    let refused = || dropped(&context, "packet_beyond_credit");
+    while refused() == 0 {
+        assert!(sent < 100_000, "the publisher is not held back");
+        raw.send(Kind::Data, 1, format.id().0, 1, record);
+        sent += 1;
+        await_that("the record is taken or refused", || taken() + refused() >= sent);
+    }
+    assert_eq!((taken(), refused()), (sent - 1, 1));
 }
 
 #[test]

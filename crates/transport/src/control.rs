@@ -1,9 +1,10 @@
 //! The control messages of a session: what a client asks, what the daemon answers, what it tells unasked.
 //!
-//! They travel in the same reliable sequence as the data (DESIGN.md, "Control travels in the session"), so an answer
-//! stands exactly where it belongs between the records before and after it. JSON, unknown keys ignored: readable in a
-//! packet capture, and open to new keys without a new wire version.
+//! They travel in the same reliable sequence as the data, but do not wait for the data's credit ([`crate::credit`]): they are
+//! sent before the data that waits, except for the records that a message ends or describes ([`ControlMessage::class`],
+//! [`crate::order`]). JSON, unknown keys ignored: readable in a packet capture, and open to new keys without a new wire version.
 
+mod order;
 mod words;
 
 use serde::{Deserialize, Serialize};
@@ -268,7 +269,7 @@ pub enum Reply {
     },
 }
 
-/// What the daemon tells a client unasked, in order with its records and messages.
+/// What the daemon tells a client unasked; what concerns records or messages, in order with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "snake_case")]
 pub enum Notice {

@@ -1,6 +1,9 @@
 //! Opening and closing a session: Hello and Welcome, and Close with its reason.
+//!
+//! The header, a hello and a close have the same layout in all versions of the wire format, so that a daemon can answer the
+//! hello of a client of another version with a reason that the client understands ([`Hello::refuse_version`]).
 
-use crate::header::{HEADER_BYTES, Header, Kind, PacketError};
+use crate::header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
 
 /// A client's wish for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +14,8 @@ pub struct Hello {
     pub session: u32,
     /// The largest packet the client takes, header included, in bytes.
     pub packet_bytes: u32,
-    /// How many packets the client takes ahead of what it has consumed.
+    /// How many data packets the client takes ahead of what it has consumed; of control, it is a constant
+    /// ([`crate::credit::CONTROL_WINDOW_PACKETS`]).
     pub window_packets: u32,
 }
 
@@ -24,7 +28,7 @@ pub struct Welcome {
     pub session: u32,
     /// The packet size in both directions, header included, in bytes: the smaller of both sides' wishes.
     pub packet_bytes: u32,
-    /// How many packets the daemon takes ahead.
+    /// How many data packets the daemon takes ahead.
     pub window_packets: u32,
 }
 
@@ -73,6 +77,21 @@ impl Hello {
     pub fn decode(payload: &[u8]) -> Result<Hello, PacketError> {
         let (nonce, session, packet_bytes, window_packets) = decode(Kind::Hello, payload)?;
         Ok(Hello { nonce, session, packet_bytes, window_packets })
+    }
+
+    /// The answer to a packet that is the hello of another version of the wire format: a close, in that version.
+    #[must_use]
+    pub fn refuse_version(packet: &[u8]) -> Option<Vec<u8>> {
+        let version = packet.first().copied().filter(|version| *version != VERSION)?;
+        packet.get(1).filter(|kind| **kind == Kind::Hello as u8)?;
+        let hello = Hello::decode(packet.get(HEADER_BYTES..)?).ok()?;
+        let reason = format!(
+            "the daemon speaks version {VERSION} of the wire format, this client version {version}: use a client of the \
+             daemon's release"
+        );
+        let mut close = Close { again: false, reason }.packet(hello.session);
+        *close.first_mut()? = version;
+        Some(close)
     }
 }
 
@@ -178,6 +197,25 @@ mod tests {
         let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_packets: 1 };
         assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(Kind::Hello)));
         assert!(Hello::decode(&[0; 7]).is_err());
+    }
+
+    #[test]
+    fn the_hello_of_another_version_is_refused_in_that_version() {
+        let hello = Hello { nonce: 1, session: 5, packet_bytes: 1472, window_packets: 64 };
+        let mut packet = hello.packet();
+        assert_eq!(Hello::refuse_version(&packet), None);
+        packet[0] = VERSION - 1;
+        assert_eq!(Hello::refuse_version(&packet[..HEADER_BYTES + 19]), None);
+        let mut close = Hello::refuse_version(&packet).unwrap();
+        assert_eq!(std::mem::replace(&mut close[0], VERSION), VERSION - 1);
+        let header = Header::read(&close).unwrap();
+        assert_eq!((header.kind, header.session), (Kind::Close, 5));
+        let Close { again, reason } = Close::decode(&close[HEADER_BYTES..]);
+        assert!(!again && reason.contains(&format!("version {VERSION} of")), "{reason}");
+        assert!(reason.contains(&format!("version {}:", VERSION - 1)), "{reason}");
+        // No other packet is answered, so that two sides never answer one another.
+        packet[1] = Kind::Close as u8;
+        assert_eq!(Hello::refuse_version(&packet), None);
     }
 
     #[test]

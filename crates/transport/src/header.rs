@@ -14,13 +14,14 @@
 //! | 28..30 | number of records |
 //! | 30..32 | reserved, zero |
 
+use crate::order::Traffic;
 use std::ops::Range;
 
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 32;
 
 /// The version of the wire format that this crate speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub enum Kind {
     Welcome = 2,
     /// Records of one stream and format; reliable and in order.
     Data = 3,
-    /// A control message; in the same sequence as the data.
+    /// A control message; in the same sequence as the data, but with a window of its own ([`crate::credit`]).
     Control = 4,
     /// Cumulative and selective acknowledgement, with credit.
     Ack = 5,
@@ -58,6 +59,12 @@ impl Kind {
             8 => Kind::Message,
             _ => return None,
         })
+    }
+
+    /// The window in which packets of this kind are counted, for those that are in a session's sequence.
+    #[must_use]
+    pub fn traffic(self) -> Traffic {
+        if self == Kind::Control { Traffic::Control } else { Traffic::Data }
     }
 }
 
@@ -314,8 +321,8 @@ mod tests {
         assert_eq!(Header::read(&good[..31]), Err(PacketError::Short));
         assert_eq!(Header::read(&good[..36]), Err(PacketError::Length { claimed: 8, present: 4 }));
         let mut other = good.clone();
-        other[0] = 2;
-        assert_eq!(Header::read(&other), Err(PacketError::Version(2)));
+        other[0] = VERSION + 1;
+        assert_eq!(Header::read(&other), Err(PacketError::Version(VERSION + 1)));
         let mut other = good;
         other[1] = 99;
         assert_eq!(Header::read(&other), Err(PacketError::Kind(99)));

@@ -6,6 +6,8 @@
 //! - [`handshake`]: Hello and Welcome, and the dialler that repeats the first until it has the second.
 //! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
 //!   [`sender`] and a [`receiver`].
+//! - [`credit`]: the windows of data and of control.
+//! - [`order`]: what control overtakes, and what it waits for.
 //!
 //! Nothing here reads a clock, a socket or a file. Times are nanoseconds since any fixed moment, as `u64`.
 
@@ -13,16 +15,21 @@
 
 mod congestion;
 pub mod control;
+pub mod credit;
 pub mod handshake;
 pub mod header;
+pub mod order;
 pub mod packer;
+mod queue;
 pub mod receiver;
 mod rtt;
 pub mod sender;
 pub mod session;
+mod unit;
 
 pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};
 pub use handshake::{Dialler, Hello, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
+pub use order::{Follows, Origin, Traffic, TrafficClass};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};
 pub use session::{Limits, Session};

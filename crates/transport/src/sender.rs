@@ -1,155 +1,27 @@
 //! The sending half of a session: a queue, what is in flight, and when to send it again.
 //!
 //! The unit is what leaves with one system call: a super-packet of up to 64 packets. Packets get their sequence numbers
-//! when they are first sent. What is sent is bounded by the receiver's credit (a sequence number it will take packets up to)
-//! and by a congestion window.
+//! when they are first sent, in the order that [`crate::order`] states: where control precedes the rest of a unit of which only a
+//! part was sent, the unit is divided. What is sent is bounded by the receiver's credit, of which data and control have their
+//! own ([`crate::credit`]), and by a congestion window.
 //!
 //! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
 //! that was sent three transmissions later (RFC 9002, 6.1.1, which holds for what was sent again as well; more on paths that
 //! mix packets up), or when the time-out passes.
 
 use crate::congestion::{Congestion, Moment};
+use crate::credit::{CONTROL_WINDOW_PACKETS, Credit};
+use crate::order::{Traffic, TrafficClass};
+use crate::queue::Queue;
 use crate::receiver::Ack;
 use crate::rtt::Rtt;
+use crate::unit::{Queued, Unit, covered, mask};
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// How many transmissions further on an acknowledged one must be before a packet counts as lost, at first and at most: the
 /// number doubles when one that counted as lost turns out to be late.
 const REORDERING_PACKETS: Range<u64> = 3..256;
-
-/// What waits for its first transmission.
-#[derive(Debug)]
-struct Queued<P> {
-    payload: P,
-    packets: u32,
-    bytes: u64,
-    droppable: bool,
-}
-
-impl<P> Queued<P> {
-    /// Bytes of a packet, rounded up: nothing is on the way for free.
-    fn packet_bytes(&self) -> u64 {
-        self.bytes.div_ceil(self.packets.max(1).into()).max(1)
-    }
-
-    fn into_unit(self, first_seq: u64) -> Unit<P> {
-        Unit {
-            first_seq,
-            packets: self.packets,
-            packet_bytes: self.packet_bytes(),
-            bytes: self.bytes,
-            payload: self.payload,
-            sent: 0,
-            fresh_from: 0,
-            sent_ns: 0,
-            acked: 0,
-            lost: 0,
-            again: 0,
-            first_tx: u64::MAX,
-            resends: Vec::new(),
-        }
-    }
-}
-
-/// What was sent, whole or in part, and is not yet acknowledged whole.
-#[derive(Debug)]
-struct Unit<P> {
-    payload: P,
-    first_seq: u64,
-    packets: u32,
-    packet_bytes: u64,
-    bytes: u64,
-    /// Packets sent at least once: the first `sent` ones.
-    sent: u32,
-    /// The first packet of the last transmission of new ones, and when that was.
-    fresh_from: u32,
-    sent_ns: u64,
-    /// Bit i: packet i is acknowledged.
-    acked: u64,
-    /// Bit i: packet i counts as lost and waits to be sent again.
-    lost: u64,
-    /// Bit i: packet i was sent again.
-    again: u64,
-    /// Packet i was sent as transmission `first_tx + i`, unless `resends` has another for it.
-    first_tx: u64,
-    /// The last transmission of each packet, once one was sent again: its number, and when it was. Empty until then.
-    resends: Vec<(u64, u64)>,
-}
-
-impl<P> Unit<P> {
-    fn end(&self) -> u64 {
-        self.first_seq + u64::from(self.packets)
-    }
-
-    fn sent_mask(&self) -> u64 {
-        mask(self.sent)
-    }
-
-    /// Packets that may still arrive: sent, not acknowledged, not given up.
-    fn outstanding(&self) -> u64 {
-        self.sent_mask() & !self.acked & !self.lost
-    }
-
-    /// The last transmission of a packet.
-    fn tx(&self, packet: u32) -> u64 {
-        self.resends.get(packet as usize).map_or(self.first_tx + u64::from(packet), |resend| resend.0)
-    }
-
-    /// The newest transmission among the packets in `packets`, which is not empty.
-    fn newest_tx(&self, packets: u64) -> u64 {
-        if self.resends.is_empty() {
-            self.tx(63 - packets.leading_zeros().min(63))
-        } else {
-            bits(packets).map(|packet| self.tx(packet)).max().unwrap_or(0)
-        }
-    }
-
-    /// Those of `packets` whose last transmission is `tx` or an earlier one.
-    fn sent_up_to(&self, packets: u64, tx: u64) -> u64 {
-        if self.resends.is_empty() {
-            packets & mask(u32::try_from((tx + 1).saturating_sub(self.first_tx)).unwrap_or(64))
-        } else {
-            bits(packets).filter(|&packet| self.tx(packet) <= tx).fold(0, |found, packet| found | 1 << packet)
-        }
-    }
-
-    /// Notes the transmission of `packets` as number `tx` and following.
-    fn note_tx(&mut self, packets: Range<u32>, tx: u64, now_ns: u64) {
-        if self.resends.is_empty() {
-            if packets.start >= self.sent {
-                self.first_tx = tx - u64::from(packets.start);
-                return;
-            }
-            self.resends = (0..self.packets).map(|packet| (self.first_tx + u64::from(packet), self.sent_ns)).collect();
-        }
-        for (packet, tx) in packets.zip(tx..) {
-            self.resends[packet as usize] = (tx, now_ns);
-        }
-    }
-
-    /// Those of the acknowledged `packets` that were sent again so lately that it must be their first transmission that
-    /// arrived: less than `round_trip_ns` ago.
-    fn late(&self, packets: u64, now_ns: u64, round_trip_ns: u64) -> u64 {
-        bits(packets & self.again)
-            .filter(|&packet| now_ns.saturating_sub(self.resends[packet as usize].1) < round_trip_ns)
-            .fold(0, |late, packet| late | 1 << packet)
-    }
-}
-
-/// The numbers of the set bits.
-fn bits(mut set: u64) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        let bit = (set != 0).then(|| set.trailing_zeros())?;
-        set &= set - 1;
-        Some(bit)
-    })
-}
-
-/// The lowest `packets` bits.
-fn mask(packets: u32) -> u64 {
-    if packets >= 64 { u64::MAX } else { (1 << packets) - 1 }
-}
 
 /// One transmission to make: these packets of the unit, with sequence numbers from `first_seq` for packet 0.
 #[derive(Debug)]
@@ -203,8 +75,7 @@ struct AckOutcome {
 /// The sending half of a session; `P` is the handle of a unit's bytes.
 #[derive(Debug)]
 pub struct Sender<P> {
-    queued: VecDeque<Queued<P>>,
-    queued_bytes: u64,
+    queue: Queue<P>,
     backlog_bytes: u64,
     flight: VecDeque<Unit<P>>,
     /// Bytes that may still arrive.
@@ -212,7 +83,8 @@ pub struct Sender<P> {
     /// Unit index and packets of the transmission that was last polled.
     polled: Option<(usize, Range<u32>)>,
     next_seq: u64,
-    limit_seq: u64,
+    data: Credit,
+    control: Credit,
     /// The number of the next transmission of a packet.
     next_tx: u64,
     /// The newest transmission that was acknowledged.
@@ -229,18 +101,18 @@ pub struct Sender<P> {
 }
 
 impl<P> Sender<P> {
-    /// A sender whose peer takes `window_packets` packets to begin with.
+    /// A sender whose peer takes `window_packets` data packets to begin with.
     #[must_use]
     pub fn new(window_packets: u32) -> Sender<P> {
         Sender {
-            queued: VecDeque::new(),
-            queued_bytes: 0,
+            queue: Queue::new(),
             flight: VecDeque::new(),
             backlog_bytes: 0,
             flight_bytes: 0,
             polled: None,
             next_seq: 0,
-            limit_seq: window_packets.into(),
+            data: Credit::new(window_packets),
+            control: Credit::new(CONTROL_WINDOW_PACKETS),
             next_tx: 0,
             newest_tx: 0,
             reordering_packets: REORDERING_PACKETS.start,
@@ -254,19 +126,23 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A `droppable` one may fall to [`Sender::drop_oldest`].
-    pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, droppable: bool) {
-        debug_assert!((1..=64).contains(&packets));
-        self.queued_bytes += bytes;
+    /// Queues a unit of `packets` (1 to 64; control: 1) packets and `bytes` bytes. A `droppable` one may fall to
+    /// [`Sender::drop_oldest`].
+    pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) {
+        debug_assert!((1..=64).contains(&packets) && (packets == 1 || class.traffic() == Traffic::Data));
         self.backlog_bytes += bytes;
-        self.queued.push_back(Queued { payload, packets, bytes, droppable });
+        let begun = self.begun().map(|unit| unit.class).filter(|class| class.traffic() == Traffic::Data);
+        self.queue.push(Queued::new(payload, packets, bytes, class, droppable), begun);
+    }
+
+    /// The unit whose packets are sent next: begun, and not sent whole.
+    fn begun(&self) -> Option<&Unit<P>> {
+        self.flight.back().filter(|unit| unit.is_unfinished())
     }
 
     /// Takes the oldest droppable unit that was never sent out of the queue.
     pub fn drop_oldest(&mut self) -> Option<P> {
-        let index = self.queued.iter().position(|q| q.droppable)?;
-        let dropped = self.queued.remove(index)?;
-        self.queued_bytes -= dropped.bytes;
+        let dropped = self.queue.drop_oldest()?;
         self.backlog_bytes -= dropped.bytes;
         Some(dropped.payload)
     }
@@ -280,26 +156,41 @@ impl<P> Sender<P> {
     /// Units queued and in flight.
     #[must_use]
     pub fn backlog_units(&self) -> usize {
-        self.queued.len() + self.flight.len()
+        self.queue.len() + self.flight.len()
     }
 
-    /// Bytes that wait for their first transmission.
+    /// Bytes of the units that wait for their first transmission, and of those that control has divided.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
-        self.queued_bytes
+        self.queue.bytes()
     }
 
     /// Whether everything queued was sent and acknowledged.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queued.is_empty() && self.flight.is_empty()
+        self.backlog_units() == 0
     }
 
     /// Whether something waits for credit that only the peer can give, with nothing in flight that would bring an ack.
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        let partly = self.flight.back().is_some_and(|u| u.sent < u.packets);
-        (partly || !self.queued.is_empty()) && self.next_seq >= self.limit_seq && self.flight_bytes == 0
+        self.flight_bytes == 0 && self.next_traffic().is_some_and(|traffic| self.credit(traffic).packets() == 0)
+    }
+
+    /// The kind of the next packet that was never sent.
+    fn next_traffic(&self) -> Option<Traffic> {
+        if self.queue.has_control() {
+            return Some(Traffic::Control);
+        }
+        let next = self.begun().map(|unit| unit.class).or_else(|| self.queue.front().map(|queued| queued.class));
+        next.map(TrafficClass::traffic)
+    }
+
+    fn credit(&self, traffic: Traffic) -> Credit {
+        match traffic {
+            Traffic::Data => self.data,
+            Traffic::Control => self.control,
+        }
     }
 
     /// What was done so far.
@@ -321,9 +212,18 @@ impl<P> Sender<P> {
         let next = if self.lost_units > 0 { self.next_lost() } else { self.next_new() };
         let (index, packets) = next?;
         self.polled = Some((index, packets.clone()));
-        let unit = &mut self.flight[index];
+        let unit = &self.flight[index];
         let resend = packets.start < unit.sent;
-        Some(Transmit { payload: &mut unit.payload, first_seq: unit.first_seq, packets, resend })
+        let first_seq = unit.first_seq - u64::from(unit.from);
+        let packets = unit.from + packets.start..unit.from + packets.end;
+        Some(Transmit { payload: self.payload_mut(index)?, first_seq, packets, resend })
+    }
+
+    /// The payload of a unit in flight. If it was divided, only control lies between it and its rest.
+    fn payload_mut(&mut self, index: usize) -> Option<&mut P> {
+        let traffic = self.flight[index].class.traffic();
+        let mut units = self.flight.range_mut(index..).filter(|unit| unit.class.traffic() == traffic);
+        units.find_map(|unit| unit.payload.as_mut()).or_else(|| self.queue.rest_mut())
     }
 
     /// The first run of lost packets, as far as the congestion window has room for it.
@@ -339,14 +239,15 @@ impl<P> Sender<P> {
 
     /// Packets never sent, as far as credit and congestion window allow.
     fn next_new(&mut self) -> Option<(usize, Range<u32>)> {
-        let credit = self.limit_seq.saturating_sub(self.next_seq);
-        let partly = self.flight.back().filter(|u| u.sent < u.packets);
-        let (sent, packets, packet_bytes) = match (partly, self.queued.front()) {
-            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes),
-            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes()),
+        // Control that was polled before and not sent stays the next.
+        let begun = self.begun().filter(|unit| unit.class.traffic() == Traffic::Control || !self.queue.has_control());
+        let is_new = begun.is_none();
+        let (sent, packets, packet_bytes, class) = match (begun, self.queue.front()) {
+            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.class),
+            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.class),
             (None, None) => return None,
         };
-        let wanted = (packets - sent).min(u32::try_from(credit).unwrap_or(u32::MAX));
+        let wanted = (packets - sent).min(self.credit(class.traffic()).packets());
         if wanted == 0 {
             return None;
         }
@@ -354,12 +255,23 @@ impl<P> Sender<P> {
         if len == 0 {
             return None;
         }
-        if sent == 0 && self.flight.back().is_none_or(|u| u.sent > 0) {
-            let queued = self.queued.pop_front()?;
-            self.queued_bytes -= queued.bytes;
-            self.flight.push_back(queued.into_unit(self.next_seq));
+        if is_new {
+            let next = self.queue.pop_front()?;
+            self.divide_last();
+            self.flight.push_back(next.into_unit(self.next_seq));
         }
         Some((self.flight.len() - 1, sent..sent + len))
+    }
+
+    /// Puts what was not sent of the last unit back into the queue, so that control can be sent before it.
+    fn divide_last(&mut self) {
+        let Some(rest) = self.flight.back_mut().filter(|unit| unit.is_unfinished()).and_then(Unit::divide) else {
+            return;
+        };
+        self.queue.put_back(rest);
+        if self.flight.back().is_some_and(|unit| unit.packets == 0) {
+            self.flight.pop_back();
+        }
     }
 
     fn moment(&self) -> Moment {
@@ -393,6 +305,10 @@ impl<P> Sender<P> {
             unit.sent_ns = now_ns;
             self.next_seq = unit.first_seq + u64::from(packets.end);
             self.stats.packets += count;
+            match unit.class.traffic() {
+                Traffic::Data => self.data.spend(count),
+                Traffic::Control => self.control.spend(count),
+            }
         }
         self.congestion.sent(bytes, self.moment());
     }
@@ -408,12 +324,13 @@ impl<P> Sender<P> {
         }
         self.polled = None;
         self.now_ns = self.now_ns.max(now_ns);
-        self.limit_seq = self.limit_seq.max(ack.limit_seq);
+        self.data.extend(ack.data_limit);
+        self.control.extend(ack.control_limit);
         let outcome = self.note_acked(ack, top, now_ns);
         while self.flight.front().is_some_and(|u| u.end() <= ack.next_seq) {
             if let Some(unit) = self.flight.pop_front() {
                 self.backlog_bytes -= unit.bytes;
-                release(unit.payload);
+                unit.payload.into_iter().for_each(&mut release);
             }
         }
         if let Some(measured_ns) = outcome.sample_ns {
@@ -548,22 +465,20 @@ impl<P> Sender<P> {
     /// Everything that was not acknowledged whole, oldest first, for another session (a client that reconnects).
     pub fn take_unacknowledged(&mut self) -> impl Iterator<Item = P> + '_ {
         self.polled = None;
-        (self.flight_bytes, self.queued_bytes, self.backlog_bytes, self.lost_units) = (0, 0, 0, 0);
-        self.flight.drain(..).map(|u| u.payload).chain(self.queued.drain(..).map(|q| q.payload))
+        (self.flight_bytes, self.backlog_bytes, self.lost_units) = (0, 0, 0);
+        self.flight.drain(..).filter_map(|unit| unit.payload).chain(self.queue.drain())
     }
-}
-
-/// The unit's sent packets that lie in the sequence range.
-fn covered<P>(unit: &Unit<P>, range: Range<u64>) -> u64 {
-    let from = range.start.saturating_sub(unit.first_seq).min(64) as u32;
-    let to = range.end.saturating_sub(unit.first_seq).min(64) as u32;
-    mask(to) & !mask(from) & unit.sent_mask()
 }
 
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
     use super::*;
+    use crate::order::{Follows, Origin};
+
+    const STREAM: TrafficClass = TrafficClass::Data(Origin::Stream(1));
+    /// Control that waits for nothing.
+    const FREE: TrafficClass = TrafficClass::Exchange(Follows::Nothing);
 
     fn send_all(sender: &mut Sender<u32>, now_ns: u64) -> Vec<(u64, bool)> {
         let mut sent = Vec::new();
@@ -577,8 +492,8 @@ mod tests {
     #[test]
     fn credit_bounds_what_is_sent_even_within_a_unit() {
         let mut sender = Sender::new(5);
-        sender.enqueue(0, 3, 3000, true);
-        sender.enqueue(1, 8, 8000, true);
+        sender.enqueue(0, 3, 3000, STREAM, true);
+        sender.enqueue(1, 8, 8000, STREAM, true);
         assert_eq!(send_all(&mut sender, 0).len(), 5);
         sender.on_ack(&Ack::new(5, 6), 10, |p| assert_eq!(p, 0)).unwrap();
         assert_eq!(send_all(&mut sender, 10), [(5, false)]);
@@ -591,10 +506,105 @@ mod tests {
         assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![1], true, 0));
     }
 
+    /// What leaves, as payloads with the numbers of their packets.
+    fn sent_payloads(sender: &mut Sender<u32>) -> Vec<(u32, Range<u32>, u64)> {
+        let mut sent = Vec::new();
+        while let Some(t) = sender.poll() {
+            sent.push((*t.payload, t.packets.clone(), t.first_seq + u64::from(t.packets.start)));
+            sender.transmitted(0);
+        }
+        sent
+    }
+
+    #[test]
+    fn control_divides_a_unit_that_waits_for_credit() {
+        let mut sender = Sender::new(3);
+        sender.enqueue(0, 8, 800, STREAM, true);
+        assert_eq!(sent_payloads(&mut sender), [(0, 0..3, 0)]);
+        sender.enqueue(1, 1, 10, FREE, false);
+        assert_eq!(sent_payloads(&mut sender), [(1, 0..1, 3)]);
+        sender.on_ack(&Ack::new(4, 5).with_ranges([]), 1, |p| assert_eq!(p, 1)).unwrap();
+        assert_eq!(sent_payloads(&mut sender), [(0, 3..5, 4)]);
+        sender.enqueue(2, 1, 10, FREE, false);
+        assert_eq!(sent_payloads(&mut sender), [(2, 0..1, 6)]);
+        // All is lost that was not acknowledged.
+        sender.on_timer(sender.deadline_ns().unwrap());
+        assert_eq!(sent_payloads(&mut sender), [(0, 3..5, 4), (2, 0..1, 6)]);
+        assert!(!sender.is_starved() && sender.drop_oldest().is_none());
+        let mut released = Vec::new();
+        sender.on_ack(&Ack::new(7, 100), 2, |p| released.push(p)).unwrap();
+        assert_eq!(sent_payloads(&mut sender), [(0, 5..8, 7)]);
+        sender.on_ack(&Ack::new(10, 100), 3, |p| released.push(p)).unwrap();
+        assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![2, 0], true, 0));
+        assert_eq!(sender.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn a_divided_unit_that_is_lost_is_sent_again_from_the_queue() {
+        let mut sender = Sender::new(2);
+        sender.enqueue(0, 4, 400, STREAM, true);
+        sender.enqueue(1, 1, 100, STREAM, true);
+        send_all(&mut sender, 0);
+        sender.enqueue(2, 1, 10, FREE, false);
+        send_all(&mut sender, 0);
+        sender.on_timer(sender.deadline_ns().unwrap());
+        assert_eq!(sent_payloads(&mut sender), [(0, 0..2, 0), (2, 0..1, 2)]);
+        assert_eq!(sender.take_unacknowledged().collect::<Vec<_>>(), [2, 0, 1]);
+    }
+
+    #[test]
+    fn control_waits_for_the_data_that_it_follows_and_for_no_credit_after_that() {
+        let other = Origin::Stream(2);
+        let notice = |follows| TrafficClass::Notice(follows);
+        let mut sender = Sender::new(1);
+        sender.enqueue(0, 2, 200, STREAM, true);
+        send_all(&mut sender, 0);
+        sender.enqueue(1, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
+        sender.enqueue(2, 1, 10, notice(Follows::Origin(other)), false);
+        sender.enqueue(3, 1, 10, notice(Follows::Mailboxes), false);
+        sender.enqueue(4, 1, 100, TrafficClass::Data(other), true);
+        sender.enqueue(5, 1, 10, notice(Follows::Everything), false);
+        // After what follows the same, but before the data that does not concern it.
+        sender.enqueue(6, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
+        let payloads = |sent: Vec<(u32, Range<u32>, u64)>| sent.into_iter().map(|sent| sent.0).collect::<Vec<_>>();
+        assert_eq!(payloads(sent_payloads(&mut sender)), [2, 3]);
+        sender.on_ack(&Ack::new(3, 2), 1, |_| {}).unwrap();
+        assert_eq!(payloads(sent_payloads(&mut sender)), [0, 1, 6]);
+        sender.on_ack(&Ack::new(6, 3), 1, |_| {}).unwrap();
+        assert_eq!(payloads(sent_payloads(&mut sender)), [4, 5]);
+    }
+
+    #[test]
+    fn replies_keep_their_order_while_one_waits_for_records() {
+        let mut sender = Sender::new(1);
+        sender.enqueue(0, 2, 200, STREAM, true);
+        send_all(&mut sender, 0);
+        sender.enqueue(1, 1, 10, TrafficClass::Exchange(Follows::Origin(Origin::Stream(1))), false);
+        sender.enqueue(2, 1, 10, FREE, false);
+        sender.enqueue(3, 1, 10, TrafficClass::Notice(Follows::Nothing), false);
+        assert_eq!(sent_payloads(&mut sender), [(3, 0..1, 1)]);
+        sender.on_ack(&Ack::new(2, 2), 1, |_| {}).unwrap();
+        assert_eq!(sent_payloads(&mut sender), [(0, 1..2, 2), (1, 0..1, 3), (2, 0..1, 4)]);
+    }
+
+    #[test]
+    fn nothing_overtakes_control_that_waits_for_credit_of_its_own() {
+        let mut sender = Sender::new(100);
+        (0..=CONTROL_WINDOW_PACKETS).for_each(|n| sender.enqueue(n, 1, 10, FREE, false));
+        sender.enqueue(999, 1, 100, STREAM, true);
+        assert_eq!(send_all(&mut sender, 0).len(), CONTROL_WINDOW_PACKETS as usize);
+        sender.on_ack(&Ack::new(64, 100), 1, |_| {}).unwrap();
+        assert!(sender.is_starved());
+        let mut ack = Ack::new(64, 100);
+        ack.control_limit = 65;
+        sender.on_ack(&ack, 1, |_| {}).unwrap();
+        assert_eq!(sent_payloads(&mut sender).iter().map(|sent| sent.0).collect::<Vec<_>>(), [64, 999]);
+    }
+
     #[test]
     fn a_hole_is_sent_again_once() {
         let mut sender = Sender::new(100);
-        sender.enqueue(0, 10, 1000, true);
+        sender.enqueue(0, 10, 1000, STREAM, true);
         send_all(&mut sender, 0);
         let ack = Ack::new(2, 100).with_ranges([4..10]);
         sender.on_ack(&ack, 1000, |_| panic!()).unwrap();
@@ -607,7 +617,7 @@ mod tests {
     #[test]
     fn a_time_out_sends_everything_again_but_what_is_known_to_be_there() {
         let mut sender = Sender::new(100);
-        sender.enqueue(0, 4, 400, true);
+        sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1, |_| panic!()).unwrap();
         let at = sender.deadline_ns().unwrap();
@@ -621,7 +631,7 @@ mod tests {
     #[test]
     fn an_ack_of_the_unsent_changes_nothing() {
         let mut sender = Sender::new(100);
-        sender.enqueue(0, 4, 400, true);
+        sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);
         assert!(sender.on_ack(&Ack::new(5, 100), 1, |_| panic!()).is_err());
         assert!(sender.on_ack(&Ack::new(1, 100).with_ranges([2..9]), 1, |_| panic!()).is_err());
@@ -631,10 +641,10 @@ mod tests {
     #[test]
     fn the_oldest_unsent_data_can_be_dropped_but_nothing_else() {
         let mut sender = Sender::new(1);
-        sender.enqueue(0, 1, 100, true);
+        sender.enqueue(0, 1, 100, STREAM, true);
         send_all(&mut sender, 0);
-        sender.enqueue(1, 1, 100, false);
-        sender.enqueue(2, 1, 100, true);
+        sender.enqueue(1, 1, 100, STREAM, false);
+        sender.enqueue(2, 1, 100, STREAM, true);
         assert_eq!(sender.drop_oldest(), Some(2));
         assert_eq!(sender.drop_oldest(), None);
         assert_eq!(sender.take_unacknowledged().collect::<Vec<_>>(), [0, 1]);
@@ -644,7 +654,7 @@ mod tests {
     fn only_the_newest_packet_measures_the_round_trip() {
         const MS: u64 = 1_000_000;
         let mut sender = Sender::new(100);
-        sender.enqueue(0, 10, 1000, true);
+        sender.enqueue(0, 10, 1000, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([5..6]), MS, |_| panic!()).unwrap();
         assert_eq!(sender.rtt_ns(), MS);
@@ -653,7 +663,7 @@ mod tests {
         assert_eq!(sender.rtt_ns(), MS);
         // Nor does the second part of a unit tell when its first part left.
         let mut sender = Sender::new(2);
-        sender.enqueue(0, 4, 400, true);
+        sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 4), 99 * MS, |_| panic!()).unwrap();
         send_all(&mut sender, 99 * MS);
@@ -664,11 +674,11 @@ mod tests {
     #[test]
     fn what_is_lost_again_is_noticed_without_a_time_out() {
         let mut sender = Sender::new(100);
-        sender.enqueue(0, 5, 500, true);
+        sender.enqueue(0, 5, 500, STREAM, true);
         send_all(&mut sender, 0);
         let ack = Ack::new(0, 100).with_ranges([1..5]);
         sender.on_ack(&ack, 1_000_000, |_| panic!()).unwrap();
-        sender.enqueue(1, 4, 400, true);
+        sender.enqueue(1, 4, 400, STREAM, true);
         let sent = [(0, true), (5, false), (6, false), (7, false), (8, false)];
         assert_eq!(send_all(&mut sender, 1_000_000), sent);
         // Three transmissions after the second of packet 0.
@@ -684,7 +694,7 @@ mod tests {
     #[test]
     fn a_path_that_mixes_packets_up_gets_more_patience() {
         let mut sender = Sender::new(100);
-        sender.enqueue(0, 20, 2000, true);
+        sender.enqueue(0, 20, 2000, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1_000_000, |_| panic!()).unwrap();
         sender.on_ack(&Ack::new(4, 100), 1_100_000, |_| panic!()).unwrap();
@@ -697,11 +707,11 @@ mod tests {
     #[test]
     fn a_long_path_is_sent_to_at_a_pace() {
         let mut sender = Sender::new(1000);
-        sender.enqueue(0, 1, 1000, true);
+        sender.enqueue(0, 1, 1000, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(1, 1000), 20_000_000, |p| assert_eq!(p, 0)).unwrap();
         for unit in 1..=4 {
-            sender.enqueue(unit, 10, 10_000, true);
+            sender.enqueue(unit, 10, 10_000, STREAM, true);
         }
         let (mut now_ns, mut sent) = (20_000_000, 0);
         loop {

@@ -10,7 +10,7 @@ const STARVED_NS: u64 = 100_000_000;
 /// What a session keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Packets this side takes ahead of what it has consumed.
+    /// Data packets this side takes ahead of what it has consumed.
     pub window_packets: u32,
     /// A peer that was silent for so long, though asked, is gone. In ns.
     pub idle_timeout_ns: u64,
@@ -165,6 +165,7 @@ impl<P, R> Session<P, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::{Origin, TrafficClass};
 
     const LIMITS: Limits = Limits { window_packets: 16, idle_timeout_ns: 3_000_000_000 };
 
@@ -189,8 +190,9 @@ mod tests {
     #[test]
     fn a_starved_sender_asks_for_credit() {
         let mut session: Session<u8, ()> = Session::new(7, 1472, 1, LIMITS, 0);
-        session.sender.enqueue(1, 1, 100, true);
-        session.sender.enqueue(2, 1, 100, true);
+        let class = TrafficClass::Data(Origin::Stream(1));
+        session.sender.enqueue(1, 1, 100, class, true);
+        session.sender.enqueue(2, 1, 100, class, true);
         session.sender.poll().unwrap();
         session.sender.transmitted(0);
         let mut payload = [0; MAX_ACK_BYTES];

@@ -15,6 +15,9 @@ pub fn fuzz(input: &[u8]) {
     let length = if stride == 0 { frame.len().max(1) } else { stride };
     assert_eq!(packets, spans.len());
     assert_eq!(packets + refused, frame.len().max(1).div_ceil(length));
+    if let Some(close) = Hello::refuse_version(frame) {
+        assert_eq!((close[0], close[1]), (frame[0], Kind::Close as u8));
+    }
     for run in &runs {
         for (ahead, span) in run.spans(&spans).iter().enumerate() {
             let payload = &frame[span.range()];

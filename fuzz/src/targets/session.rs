@@ -1,9 +1,13 @@
 //! A session whose peer and whose owner do anything: what is released was acknowledged and comes once, what is delivered
 //! comes once and in order, a refused ack changes nothing, memory stays within the window, and nothing that is due is left.
 use arbitrary::{Arbitrary, Unstructured};
+use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{Limits, Session};
+use crossdock_transport::{Follows, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
+
+/// A run of packets that arrived: its traffic, first sequence number and packets.
+type Run = (Traffic, u64, u32);
 
 /// What happens next.
 #[derive(Arbitrary, Debug)]
@@ -13,6 +17,11 @@ enum Step {
         packets: u8,
         bytes: u16,
         droppable: bool,
+    },
+    /// The owner queues a control message: a reply or a notice, which follows nothing, the data or all.
+    Control {
+        bytes: u16,
+        class: u8,
     },
     /// The owner sends what is due, unless the device is full after this number of transmissions.
     Send {
@@ -24,6 +33,7 @@ enum Step {
     Ack {
         next: u16,
         credit: u16,
+        control: u16,
         delay_us: u32,
         ranges: Vec<(u8, u8)>,
     },
@@ -31,10 +41,12 @@ enum Step {
     AckBytes(Vec<u8>),
     /// A run of packets, near what is expected or anywhere.
     Arrive {
+        control: bool,
         ahead: i16,
         packets: u8,
     },
     ArriveAnywhere {
+        control: bool,
         first_seq: u64,
         packets: u32,
     },
@@ -42,6 +54,8 @@ enum Step {
     Consume {
         but: u8,
     },
+    /// The owner has carried out all control.
+    CarryOut,
     /// A packet of the peer that asks for an ack.
     Ping,
     /// Time.
@@ -50,14 +64,18 @@ enum Step {
     },
 }
 
-/// The owner's view of what it queued: number and bytes, in order.
+/// The owner's view of what it queued: number, bytes and class, in the order of queueing.
 #[derive(Default)]
 struct Model {
-    queued: VecDeque<(u64, u64)>,
+    queued: VecDeque<(u64, u64, TrafficClass)>,
     next_unit: u64,
+    /// Packets delivered, and those of data among them.
     delivered: u64,
+    delivered_data: u64,
     sent: u64,
-    limit: u64,
+    /// Packets sent and allowed, of data and of control.
+    used: [u64; 2],
+    limit: [u64; 2],
 }
 
 /// Takes one input.
@@ -66,36 +84,46 @@ pub fn fuzz(input: &[u8]) {
     let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
     let (window, theirs) = (u32::from(window) + 1, u32::from(theirs));
     let limits = Limits { window_packets: window, idle_timeout_ns: 3_000_000_000 };
-    let mut session: Session<u64, (u64, u32)> = Session::new(7, 1472, theirs, limits, 0);
-    let mut model = Model { limit: theirs.into(), ..Model::default() };
+    let mut session: Session<u64, Run> = Session::new(7, 1472, theirs, limits, 0);
+    let mut model = Model { limit: [theirs.into(), CONTROL_WINDOW_PACKETS.into()], ..Model::default() };
     let mut now_ns = 0;
     while let Ok(step) = input.arbitrary::<Step>() {
         if input.is_empty() {
             break;
         }
         take(&mut session, &mut model, &mut now_ns, step);
-        let waiting: u64 = model.queued.iter().map(|(_, bytes)| bytes).sum();
+        let waiting: u64 = model.queued.iter().map(|(_, bytes, _)| bytes).sum();
         assert_eq!(session.sender.backlog_bytes(), waiting);
         assert_eq!(session.sender.is_idle(), model.queued.is_empty());
-        assert!(session.receiver.held() <= window as usize);
+        assert!(session.receiver.held() <= (window + CONTROL_WINDOW_PACKETS) as usize);
         assert_eq!(session.receiver.next_seq(), model.delivered);
     }
 }
 
-fn take(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: &mut u64, step: Step) {
+fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, step: Step) {
     match step {
         Step::Enqueue { packets, bytes, droppable } => {
-            session.sender.enqueue(model.next_unit, u32::from(packets % 64) + 1, bytes.into(), droppable);
-            model.queued.push_back((model.next_unit, bytes.into()));
+            let packets = u32::from(packets % 64) + 1;
+            let class = TrafficClass::Data(Origin::Stream(1));
+            session.sender.enqueue(model.next_unit, packets, bytes.into(), class, droppable);
+            model.queued.push_back((model.next_unit, bytes.into(), class));
+            model.next_unit += 1;
+        }
+        Step::Control { bytes, class } => {
+            let stream = Follows::Origin(Origin::Stream(1));
+            let follows = [Follows::Nothing, stream, Follows::Everything][usize::from(class >> 1) % 3];
+            let class = if class & 1 == 0 { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) };
+            session.sender.enqueue(model.next_unit, 1, bytes.into(), class, false);
+            model.queued.push_back((model.next_unit, bytes.into(), class));
             model.next_unit += 1;
         }
         Step::Send { most } => send(session, model, *now_ns, most),
         Step::DropOldest => {
             if let Some(unit) = session.sender.drop_oldest() {
-                model.queued.retain(|(queued, _)| *queued != unit);
+                model.queued.retain(|(queued, ..)| *queued != unit);
             }
         }
-        Step::Ack { next, credit, delay_us, ranges } => {
+        Step::Ack { next, credit, control, delay_us, ranges } => {
             let next = u64::from(next);
             let mut end = next;
             let ranges = ranges.into_iter().map(|(missing, arrived)| {
@@ -105,17 +133,21 @@ fn take(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: &mut 
             });
             let mut ack = Ack::new(next, next + u64::from(credit)).with_ranges(ranges);
             ack.delay_us = delay_us;
+            ack.control_limit = next + u64::from(control);
             let mut payload = [0; MAX_ACK_BYTES];
             let len = ack.encode(&mut payload);
             on_ack(session, model, *now_ns, &payload[..len]);
         }
         Step::AckBytes(payload) => on_ack(session, model, *now_ns, &payload),
-        Step::Arrive { ahead, packets } => {
+        Step::Arrive { control, ahead, packets } => {
             let first_seq = session.receiver.next_seq().saturating_add_signed(ahead.into());
-            arrive(session, model, *now_ns, first_seq, packets.into());
+            arrive(session, model, *now_ns, control, (first_seq, packets.into()));
         }
-        Step::ArriveAnywhere { first_seq, packets } => arrive(session, model, *now_ns, first_seq, packets),
-        Step::Consume { but } => session.receiver.consumed_to(model.delivered.saturating_sub(but.into())),
+        Step::ArriveAnywhere { control, first_seq, packets } => {
+            arrive(session, model, *now_ns, control, (first_seq, packets));
+        }
+        Step::Consume { but } => session.receiver.consumed_to(model.delivered_data.saturating_sub(but.into())),
+        Step::CarryOut => session.receiver.control_consumed(),
         Step::Ping => {
             session.heard(*now_ns);
             session.receiver.ack_soon();
@@ -127,21 +159,24 @@ fn take(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: &mut 
     }
 }
 
-fn send(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, most: u8) {
+fn send(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, most: u8) {
     let alive = session.on_timer(now_ns);
     let mut left = most;
     while let Some(transmit) = session.sender.poll() {
         let (unit, packets) = (*transmit.payload, transmit.packets.clone());
         assert!(packets.start < packets.end && packets.end <= 64);
-        assert!(model.queued.iter().any(|(queued, _)| *queued == unit), "it was released");
+        let found = model.queued.iter().find(|(queued, ..)| *queued == unit);
+        let traffic = found.expect("it was not released").2.traffic() as usize;
         let end = transmit.first_seq + u64::from(packets.end);
-        assert!(end <= model.limit, "beyond the credit");
+        let count = if transmit.resend { 0 } else { u64::from(packets.end - packets.start) };
+        assert!(model.used[traffic] + count <= model.limit[traffic], "beyond the credit");
         assert!(transmit.resend || transmit.first_seq + u64::from(packets.start) == model.sent);
         if left == 0 {
             return;
         }
         left -= 1;
         model.sent = model.sent.max(end);
+        model.used[traffic] += count;
         session.sender.transmitted(now_ns);
     }
     while let Some(short) = session.poll_short(now_ns) {
@@ -150,27 +185,34 @@ fn send(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, 
     assert!(!alive || session.deadline_ns() > now_ns, "something is still due");
 }
 
-fn on_ack(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, payload: &[u8]) {
+fn on_ack(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, payload: &[u8]) {
     let before = format!("{:?}", session.sender);
     let mut released = Vec::new();
     match session.on_ack(payload, now_ns, |unit| released.push(unit)) {
         Ok(()) => {
             let ack = Ack::decode(payload).expect("it was taken");
             assert!(ack.next_seq <= model.sent);
-            model.limit = model.limit.max(ack.limit_seq);
+            let [data, control] = &mut model.limit;
+            (*data, *control) = ((*data).max(ack.data_limit), (*control).max(ack.control_limit));
         }
         Err(_) => assert_eq!((format!("{:?}", session.sender), released.len()), (before, 0)),
     }
     for unit in released {
-        assert_eq!(model.queued.pop_front().map(|(queued, _)| queued), Some(unit), "released out of order");
+        let at = model.queued.iter().position(|(queued, ..)| *queued == unit).expect("released twice");
+        let (.., class) = model.queued[at];
+        assert!(!model.queued.range(..at).any(|earlier| class.follows(earlier.2)), "released out of order");
+        model.queued.remove(at);
     }
 }
 
-fn arrive(session: &mut Session<u64, (u64, u32)>, model: &mut Model, now_ns: u64, first_seq: u64, packets: u32) {
-    let delivered = &mut model.delivered;
-    session.receiver.arrive(first_seq, packets, (first_seq, packets), now_ns, |(first_seq, packets), skip| {
+fn arrive(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, control: bool, run: (u64, u32)) {
+    let (delivered, data) = (&mut model.delivered, &mut model.delivered_data);
+    let (traffic, (first_seq, packets)) = (if control { Traffic::Control } else { Traffic::Data }, run);
+    let handle = (traffic, first_seq, packets);
+    session.receiver.arrive(traffic, first_seq, packets, handle, now_ns, |(traffic, first_seq, packets), skip| {
         assert!(skip < packets, "an empty delivery");
         assert_eq!(first_seq + u64::from(skip), *delivered, "not the next packet");
         *delivered = first_seq + u64::from(packets);
+        *data += if traffic == Traffic::Data { u64::from(packets - skip) } else { 0 };
     });
 }

@@ -5,7 +5,7 @@
 //! takes is what would be taken there; tests hold it to that.
 
 use super::CsvOptions;
-use crate::direct::{DirectBuilder, Sink};
+use crate::direct::{DirectBuilder, FieldWriter};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::scan::{Scan, Target, Zeros};

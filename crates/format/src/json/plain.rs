@@ -10,7 +10,7 @@
 
 use super::JsonOptions;
 use super::shape::{Shape, What};
-use crate::direct::{DirectBuilder, Run, Sink};
+use crate::direct::{DirectBuilder, FieldWriter, Run};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::scan::{Needle, Scan, Target, Zeros};

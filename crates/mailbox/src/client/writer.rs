@@ -78,6 +78,26 @@ impl Writer {
         Ok(held.map(Put))
     }
 
+    /// [`Writer::begin_put`] without waiting for anyone. If none of those granted ahead is left, one of `longer` bytes, which are
+    /// more than those have, is asked for; a later call finds it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_begin_put(&mut self, bytes: usize, longer: usize) -> Result<Option<Put>, MailboxError> {
+        let held = match &mut self.0 {
+            Side::Rings(rings) => {
+                // Not by a look for `bytes`, which would give the longer one back.
+                while rings.refill()?.is_some() {}
+                match rings.take_cached(bytes) {
+                    Some(held) => Some(held),
+                    None => rings.look(longer, false)?,
+                }
+            }
+            Side::Signals(side) => side.try_begin_put(bytes)?,
+        };
+        Ok(held.map(Put))
+    }
+
     /// Makes a call of this writer that waits return, from another thread.
     pub fn interrupter(&self) -> Interrupter {
         match &self.0 {

@@ -1,6 +1,7 @@
 //! What the daemon keeps of one attached client: its ports, what it has open, what it waits for.
 
 use super::mailbox::{MailboxKey, Side};
+use super::message::Message;
 use super::prepared::WakePipe;
 use super::slots::{ProtocolViolation, Slots};
 use crate::attach::Peer;
@@ -20,6 +21,9 @@ pub(crate) const MAX_LISTENS: u32 = 64;
 pub(crate) const SESSION_OUT: u16 = 0;
 /// See [`SESSION_OUT`].
 pub(crate) const SESSION_IN: u16 = 1;
+
+/// Slots of what a client's session reads that records leave to control.
+pub(crate) const CONTROL_SLOTS: usize = 64;
 
 /// Names an attached client; never stands for another one later. Its number is the client's in addresses and lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
@@ -56,6 +60,8 @@ pub(crate) struct Port {
     pub(crate) grant_bytes: u32,
     /// Bytes that a reader may have before it at a time (one message in any case).
     pub(crate) deliver_bytes: u64,
+    /// Slots that records leave to control.
+    pub(crate) control_slots: usize,
     /// Larger buffers that the writer waits for, in bytes.
     pub(crate) requests: VecDeque<u32>,
     /// Whether it is in a list of those to be fed.
@@ -67,11 +73,16 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Whether a message of `bytes` may be delivered to it now.
+    /// Whether a message may be delivered to it now. A session's messages without a label are control, for which slots are
+    /// kept.
     #[inline]
-    pub(crate) fn has_room(&self, bytes: u32) -> bool {
-        let delivered = self.slots.delivered_bytes();
-        self.slots.vacant() > 0 && (delivered == 0 || delivered + u64::from(bytes) <= self.deliver_bytes)
+    pub(crate) fn has_room(&self, message: &Message) -> bool {
+        let (delivered, vacant) = (self.slots.delivered_bytes(), self.slots.vacant());
+        if self.control_slots > 0 && message.0.tag == 0 {
+            return vacant > 0;
+        }
+        let fits = delivered == 0 || delivered + u64::from(message.0.len) <= self.deliver_bytes;
+        vacant > self.control_slots && fits
     }
 
     /// Takes back what a descriptor of a put names.
@@ -132,6 +143,19 @@ pub(crate) struct Open {
     pub(crate) port: Option<u16>,
 }
 
+/// What a client's session gets no new buffers for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// It gets all that it is to have.
+    #[default]
+    Nothing,
+    /// Records: none are granted ahead, but one longer than those ([`crate::SESSION_GRANT_BYTES`]) that it asks for, for
+    /// control, is.
+    Records,
+    /// Anything.
+    All,
+}
+
 /// One attached client.
 pub(crate) struct Client {
     pub(crate) key: ClientKey,
@@ -158,8 +182,8 @@ pub(crate) struct Client {
     pub(crate) open: Vec<Option<Open>>,
     /// Bytes of buffers in its slots.
     pub(crate) quota_bytes: u64,
-    /// Its session's grants are withheld.
-    pub(crate) held: bool,
+    /// What its session's writer gets no buffers for.
+    pub(crate) hold: Hold,
     /// Whether it is in the list of those that were given something this turn.
     pub(crate) is_notified: bool,
     /// Whether it was woken since then.

@@ -1,6 +1,7 @@
 //! Giving clients what they are due: buffers to writers, messages that had to wait to readers, and wake-ups.
 
 use super::HostInterface;
+use super::client::Hold;
 use super::mailbox::{PortKey, SIGNALS};
 use crate::shared::{Descriptor, Reason, down};
 use crate::sync::{Ordering, fence};
@@ -105,9 +106,9 @@ impl HostInterface {
     }
 
     /// Withholds new buffers from a client's session, or gives them again: backpressure on a publisher.
-    pub fn hold(&mut self, client: super::ClientKey, held: bool) {
+    pub fn hold(&mut self, client: super::ClientKey, hold: Hold) {
         let Some(entry) = self.client_mut(client) else { return };
-        if std::mem::replace(&mut entry.held, held) && !held {
+        if std::mem::replace(&mut entry.hold, hold) != hold && hold != Hold::All {
             self.freed = true;
         }
     }

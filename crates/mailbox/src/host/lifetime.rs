@@ -1,6 +1,6 @@
 //! Beginnings and ends: of clients, of mailboxes, of their sides.
 
-use super::client::{Client, ClientKey, Open, Port, SESSION_IN, SESSION_OUT, Signals};
+use super::client::{CONTROL_SLOTS, Client, ClientKey, Hold, Open, Port, SESSION_IN, SESSION_OUT, Signals};
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
@@ -9,6 +9,7 @@ use super::rings::{SessionReader, SignalReader, Taken, Up};
 use super::slots::ProtocolViolation;
 use super::slots::Slots;
 use super::{Arrival, HostError, HostInterface, Message};
+use crate::SESSION_GRANT_BYTES;
 use crate::segment::Segment;
 use crate::shared::{
     ARRIVAL_CONDITION, ArmedFlag, ControlLayout, CoreLane, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS,
@@ -19,7 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Buffers of a session's writer granted ahead, and their size: super-packets.
-const SESSION_AHEAD: (u32, u32) = (8, 64 << 10);
+const SESSION_AHEAD: (u32, u32) = (SESSION_GRANTS, SESSION_GRANT_BYTES as u32);
+/// Buffers that a client's session may have ahead, at most: what it still puts once they are withheld.
+pub const SESSION_GRANTS: u32 = 8;
 /// What a reader has before it at most, in bytes (one message in any case): enough to keep it busy while more is brought.
 pub(super) const DELIVER_BYTES: u64 = 4 << 20;
 /// Grants ahead of a writer: the least and the most by default, and the most that may be asked for.
@@ -109,7 +112,7 @@ impl HostInterface {
             signals,
             open: Vec::new(),
             quota_bytes: self.config.client_bytes,
-            held: false,
+            hold: Hold::Nothing,
             is_notified: false,
             is_woken: false,
             messages_in: 0,
@@ -539,6 +542,7 @@ impl HostInterface {
             ahead: if is_writer { ahead } else { 0 },
             grant_bytes,
             deliver_bytes: DELIVER_BYTES,
+            control_slots: if number == SESSION_IN { CONTROL_SLOTS } else { 0 },
             requests: VecDeque::new(),
             is_hungry: false,
             is_below: false,

@@ -35,6 +35,8 @@ pub(crate) struct Span {
     pub(crate) droppable: bool,
     /// What the core says of it to the reader of a session: the subscription's number.
     pub(crate) tag: u16,
+    /// What the core notes of it for itself.
+    pub(crate) mark: u16,
     /// The buffer, in the heap of that area.
     pub(crate) buffer: u32,
     /// First byte, from the segment's start.
@@ -61,6 +63,7 @@ impl Span {
             area,
             droppable: false,
             tag: 0,
+            mark: 0,
             buffer,
             start: first,
             len: bytes,
@@ -145,6 +148,16 @@ impl Message {
     /// The subscription and records of its label.
     pub fn labelled(&self) -> (u16, u32) {
         (self.0.tag, self.0.records)
+    }
+
+    /// Notes a number on it, which no client sees; 0 until then.
+    pub fn set_mark(&mut self, mark: u16) {
+        self.0.mark = mark;
+    }
+
+    /// The number that was noted on it.
+    pub fn mark(&self) -> u16 {
+        self.0.mark
     }
 }
 

@@ -30,9 +30,9 @@ mod rings;
 mod signals;
 mod slots;
 
-pub use client::ClientKey;
+pub use client::{ClientKey, Hold};
 pub use info::{ClientStatus, DomainStatus, HostCounters, MailboxStatus};
-pub use lifetime::{Opened, PortOptions, Watched};
+pub use lifetime::{Opened, PortOptions, SESSION_GRANTS, Watched};
 pub use mailbox::{Implementation, MailboxKey, MailboxOptions, Owner, Side};
 pub use message::{Draft, Message};
 pub use prepared::{AttachReply, DomainSegments, Prepared};
@@ -549,6 +549,21 @@ impl HostInterface {
             Some(mailbox) => self.put(mailbox, message),
             None => self.free(message),
         }
+    }
+
+    /// The same, but before all that waits for the client from the index `position` of [`HostInterface::waiting`] on.
+    pub fn send_at(&mut self, client: ClientKey, position: usize, message: Message) {
+        let Some(key) = self.session_in(client) else { return self.free(message) };
+        let Some(mailbox) = self.mailbox_mut(key) else { return self.free(message) };
+        mailbox.enters(message.0.len);
+        mailbox.queue.insert(position.min(mailbox.queue.len()), message);
+        self.pump(key);
+    }
+
+    /// What waits for a client's session and was not delivered yet, in order.
+    pub fn waiting(&self, client: ClientKey) -> impl Iterator<Item = &Message> {
+        let mailbox = self.session_in(client).and_then(|key| self.mailbox(key));
+        mailbox.into_iter().flat_map(|mailbox| &mailbox.queue)
     }
 
     /// Bytes that wait for a client's session, or are in its hands.

@@ -1,6 +1,6 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
-use super::client::{Port, SESSION_IN};
+use super::client::{Hold, Port, SESSION_IN};
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
 use super::slots::{Given, ProtocolViolation};
@@ -188,7 +188,7 @@ impl HostInterface {
         };
         let domain = client.domain;
         match client.port_mut(to.port) {
-            Some(port) if port.has_room(message.0.len) => {}
+            Some(port) if port.has_room(&message) => {}
             _ => return Err(message),
         }
         if message.0.domain == domain {
@@ -243,6 +243,7 @@ impl HostInterface {
             let _copied = inner.segment.copy_from(at, &outer.segment, start, message.len());
         }
         copy.label(message.0.tag, message.0.records, message.0.droppable);
+        copy.set_mark(message.0.mark);
         self.counters.crossed += 1;
         self.free(message);
         Ok(copy)
@@ -266,6 +267,8 @@ impl HostInterface {
             }
             port.requests.push_back(entry.len);
             self.make_hungry(key);
+            // It may wait already, for those that are granted ahead.
+            self.freed = true;
             self.feed();
             None
         } else {
@@ -290,9 +293,10 @@ impl HostInterface {
         let Some(client) = self.clients.get_mut(key.client as usize).and_then(Option::as_deref_mut) else {
             return Err(Reason::Closed);
         };
-        let (domain, held) = (client.domain, client.held);
+        let (domain, hold) = (client.domain, client.hold);
         let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
-        if held && key.port == super::client::SESSION_OUT {
+        let is_held = hold == Hold::All || hold == Hold::Records && bytes <= port.grant_bytes;
+        if is_held && key.port == super::client::SESSION_OUT {
             return Err(Reason::Full);
         }
         match self.mailboxes.get(port.mailbox.index as usize) {

@@ -9,8 +9,8 @@ mod lane;
 
 use crossdock_mailbox::host::raw::{RawClient, RawDescriptor};
 use crossdock_mailbox::host::{
-    Arrival, ClientKey, DomainSegments, HostConfig, HostError, HostInterface, Implementation, MailboxOptions, Owner,
-    PortOptions, Side,
+    Arrival, ClientKey, DomainSegments, Hold, HostConfig, HostError, HostInterface, Implementation, MailboxOptions,
+    Owner, PortOptions, Side,
 };
 use crossdock_mailbox::{BellPage, HugePages, Reason};
 use proptest::prelude::*;
@@ -637,7 +637,7 @@ fn every_violation_detaches_and_returns_all() {
 fn a_held_session_gets_no_new_buffers() {
     let mut world = World::new(1);
     let (mut client, key) = world.attach(0);
-    world.host.hold(key, true);
+    world.host.hold(key, Hold::All);
     for grant in grants(&mut client, 0) {
         put(&mut client, 0, grant, b"x");
     }
@@ -646,7 +646,7 @@ fn a_held_session_gets_no_new_buffers() {
         world.host.free(message);
     }
     assert!(client.pop(0).is_none());
-    world.host.hold(key, false);
+    world.host.hold(key, Hold::Nothing);
     world.quiet_turn();
     assert_eq!(grants(&mut client, 0).len(), 8);
 }

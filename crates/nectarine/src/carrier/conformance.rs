@@ -11,7 +11,7 @@ use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::{Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Prepared};
 use crossdock_mailbox::{BellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::{HEADER_BYTES, Header, Kind, Limits, Session};
+use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::UdpSocket;
@@ -79,10 +79,11 @@ impl Daemon for Remote {
             let payload = packet[HEADER_BYTES..len].to_vec();
             match header.kind {
                 Kind::Data | Kind::Control | Kind::Message => {
-                    self.session
-                        .receiver
-                        .arrive(header.seq, 1, (header, payload), now_ns, |packet, _| taken.push(packet));
-                    self.session.receiver.consumed_to(u64::MAX);
+                    let deliver = |packet, _| taken.push(packet);
+                    let receiver = &mut self.session.receiver;
+                    receiver.arrive(header.kind.traffic(), header.seq, 1, (header, payload), now_ns, deliver);
+                    receiver.consumed_to(u64::MAX);
+                    receiver.control_consumed();
                 }
                 Kind::Ack => self.session.on_ack(&payload, now_ns, drop).unwrap(),
                 Kind::Ping => self.session.receiver.ack_soon(),
@@ -95,7 +96,12 @@ impl Daemon for Remote {
     fn send(&mut self, packet: &Packet) -> bool {
         let has_room = self.session.sender.backlog_units() < 16;
         if has_room {
-            self.session.sender.enqueue(packet.clone(), 1, (HEADER_BYTES + packet.1.len()) as u64, false);
+            let bytes = (HEADER_BYTES + packet.1.len()) as u64;
+            let class = match packet.0.kind.traffic() {
+                Traffic::Data => TrafficClass::Data(Origin::Stream(0)),
+                Traffic::Control => IN_PLACE,
+            };
+            self.session.sender.enqueue(packet.clone(), 1, bytes, class, false);
         }
         has_room
     }
@@ -189,6 +195,13 @@ impl Daemon for Local {
     }
 }
 
+/// Control that overtakes nothing.
+const IN_PLACE: TrafficClass = TrafficClass::Exchange(Follows::Everything);
+
+fn in_place(payload: &[u8]) -> Outgoing {
+    Outgoing::Control { payload: payload.to_vec(), class: IN_PLACE }
+}
+
 /// Looks until something is so.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
@@ -242,8 +255,9 @@ impl<D: Daemon> Pair<D> {
             let Heard::Packets(arrived) = heard else { panic!("{heard:?}") };
             let Header { kind, stream, format, .. } = arrived.header;
             found.extend(arrived.payloads().map(|payload| (kind, stream, format, payload.to_vec())));
-            let Arrived { end_seq, .. } = arrived;
-            self.carrier.consumed_to(end_seq);
+            let Arrived { data_end, .. } = arrived;
+            self.carrier.consumed_to(data_end);
+            self.carrier.control_consumed();
         }
         found
     }
@@ -267,7 +281,7 @@ fn everything_sent_is_taken_once_and_in_order<D: Daemon>() {
                     Some(unit) => unit,
                     None => break,
                 },
-                1 => Outgoing::control(number.to_le_bytes().to_vec()),
+                1 => in_place(&number.to_le_bytes()),
                 _ => Outgoing::message(number as u16, number.to_le_bytes().to_vec()),
             };
             if pair.carrier.send(unit).is_err() {
@@ -354,7 +368,7 @@ fn a_lost_session_leaves_the_records_that_the_daemon_did_not_take<D: Daemon>() {
     for number in 2..5 {
         let unit = pair.packet_of(number, 1000).unwrap();
         assert!(pair.carrier.send(unit).is_ok());
-        assert!(pair.carrier.send(Outgoing::control(b"not for another session".to_vec())).is_ok());
+        assert!(pair.carrier.send(in_place(b"not for another session")).is_ok());
         pair.turn();
     }
     let unsent = pair.carrier.lose();

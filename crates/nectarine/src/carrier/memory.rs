@@ -9,6 +9,7 @@ use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
 use crate::settings::Transport;
 use crossdock_device::Idler;
+use crossdock_mailbox::SESSION_GRANT_BYTES;
 use crossdock_mailbox::attach::{AttachAddr, AttachError};
 use crossdock_mailbox::client::{Attachment, MailboxError, Put, Reader, Writer};
 use crossdock_transport::handshake::Close;
@@ -74,17 +75,21 @@ impl Memory {
         }
     }
 
-    fn send_single(&mut self, kind: Kind, stream: u32, payload: Vec<u8>) -> Result<(), Outgoing> {
+    /// Sends one packet; `false` when there is no memory for it now.
+    fn send_single(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> bool {
         let bytes = HEADER_BYTES + payload.len();
-        let Some(mut put) = self.writer.try_begin_put(bytes).ok().flatten() else {
-            return Err(Outgoing::Single { kind, stream, payload });
+        let put = match kind {
+            // While buffers for records are withheld, the daemon grants one that is too long to be among them, and wakes this side.
+            Kind::Control => self.writer.poll_begin_put(bytes, SESSION_GRANT_BYTES + 8),
+            _ => self.writer.try_begin_put(bytes),
         };
+        let put = put.ok().flatten();
+        let Some(mut put) = put else { return false };
         let header = Header { payload_bytes: payload.len() as u16, stream, seq: self.seq, ..Header::new(kind, 0) };
-        let (head, rest) = put.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.to_bytes());
-        rest.copy_from_slice(&payload);
+        put[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        put[HEADER_BYTES..bytes].copy_from_slice(payload);
         self.end_put(put, bytes);
-        Ok(())
+        true
     }
 }
 
@@ -100,13 +105,15 @@ impl Carrier for Memory {
     }
 
     fn send(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
-        match unit {
+        let is_sent = match unit {
             Outgoing::Records { packet, stream, format } => {
                 self.send_records(packet, stream, format);
-                Ok(())
+                return Ok(());
             }
-            Outgoing::Single { kind, stream, payload } => self.send_single(kind, stream, payload),
-        }
+            Outgoing::Message { number, ref payload } => self.send_single(Kind::Message, number, payload),
+            Outgoing::Control { ref payload, .. } => self.send_single(Kind::Control, 0, payload),
+        };
+        if is_sent { Ok(()) } else { Err(unit) }
     }
 
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {
@@ -117,7 +124,7 @@ impl Carrier for Memory {
                     // What is no packet is passed over, as on the network.
                     if let Ok(header @ Header { payload_bytes, records, .. }) = Header::read(&message) {
                         let spans = vec![PayloadSpan { start: HEADER_BYTES as u32, len: payload_bytes, records }];
-                        let arrived = Arrived { bytes: Bytes::Shared(message), header, spans, end_seq: 0 };
+                        let arrived = Arrived { bytes: Bytes::Shared(message), header, spans, data_end: 0 };
                         heard.push(Heard::Packets(arrived));
                     }
                 }

@@ -10,13 +10,13 @@ use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::{Buffer, Pool, PoolConfig};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
-use crossdock_transport::{Dialler, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::{Dialler, Header, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// Credit that a client gives: packets that the daemon may send ahead of the application, if the socket's receive buffer
+/// Credit that a client gives: data packets that the daemon may send ahead of the application, if the socket's receive buffer
 /// holds as many.
 const WINDOW_PACKETS: u32 = 256;
 /// Bytes of a receive buffer that one packet over loopback takes, about: twice its length.
@@ -165,14 +165,15 @@ impl Udp {
                     Kind::Data | Kind::Control | Kind::Message => {
                         let spans = run.spans(spans).to_vec();
                         let bytes = Bytes::Own(buffer.clone());
-                        let arrived = Arrived { bytes, header: run.header, spans, end_seq: 0 };
+                        let arrived = Arrived { bytes, header: run.header, spans, data_end: 0 };
                         let mut ready = Vec::new();
-                        let first = run.header.seq;
-                        session.receiver.arrive(first, run.packets, arrived, now_ns, |a, skip| ready.push((a, skip)));
-                        let end_seq = session.receiver.next_seq();
+                        let Header { kind, seq, .. } = run.header;
+                        let deliver = |arrived, skip| ready.push((arrived, skip));
+                        session.receiver.arrive(kind.traffic(), seq, run.packets, arrived, now_ns, deliver);
+                        let data_end = session.receiver.data_delivered();
                         for (mut arrived, skip) in ready {
                             arrived.spans.drain(..arrived.spans.len().min(skip as usize));
-                            heard.push(Heard::Packets(Arrived { end_seq, ..arrived }));
+                            heard.push(Heard::Packets(Arrived { data_end, ..arrived }));
                         }
                     }
                     // A malformed ack is dropped; the next one tells the same.
@@ -247,14 +248,11 @@ impl Carrier for Udp {
             Outgoing::Records { packet, stream, format } => {
                 Outgoing::Records { packet: self.shrink(packet), stream, format }
             }
-            unit @ Outgoing::Single { .. } => unit,
+            unit => unit,
         };
         let Some(session) = self.session_mut() else { return Err(unit) };
-        let (packets, bytes) = match &unit {
-            Outgoing::Records { packet, .. } => (packet.packets().len() as u32, packet.len()),
-            Outgoing::Single { payload, .. } => (1, HEADER_BYTES + payload.len()),
-        };
-        session.sender.enqueue(unit, packets, bytes as u64, false);
+        let ((packets, bytes), class) = (unit.size(), unit.class());
+        session.sender.enqueue(unit, packets as u32, bytes as u64, class, false);
         Ok(())
     }
 
@@ -277,9 +275,15 @@ impl Carrier for Udp {
         report(received.map(drop), heard);
     }
 
-    fn consumed_to(&mut self, end_seq: u64) {
+    fn consumed_to(&mut self, data_end: u64) {
         if let Some(session) = self.session_mut() {
-            session.receiver.consumed_to(end_seq);
+            session.receiver.consumed_to(data_end);
+        }
+    }
+
+    fn control_consumed(&mut self) {
+        if let Some(session) = self.session_mut() {
+            session.receiver.control_consumed();
         }
     }
 
@@ -342,13 +346,26 @@ fn transmit(
             packet.write_headers(range.clone(), &template, first_seq);
             device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
         }
-        Outgoing::Single { kind, stream, payload } => {
-            let payload_bytes = payload.len() as u16;
-            let header = Header { payload_bytes, stream: *stream, seq: first_seq, ..Header::new(*kind, to) };
-            let bytes = header.to_bytes();
-            device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(payload)], bytes.len() + payload.len())
+        Outgoing::Message { number, payload } => {
+            let header = Header { stream: *number, ..Header::new(Kind::Message, to) };
+            transmit_one(device, addr, header, first_seq, payload)
+        }
+        Outgoing::Control { payload, .. } => {
+            transmit_one(device, addr, Header::new(Kind::Control, to), first_seq, payload)
         }
     }
+}
+
+/// Sends one packet.
+fn transmit_one(
+    device: &mut dyn Device,
+    addr: SocketAddr,
+    header: Header,
+    seq: u64,
+    payload: &[u8],
+) -> io::Result<Sent> {
+    let bytes = Header { payload_bytes: payload.len() as u16, seq, ..header }.to_bytes();
+    device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(payload)], bytes.len() + payload.len())
 }
 
 /// What the network's error means; most are as good as loss on the way.

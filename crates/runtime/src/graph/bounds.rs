@@ -9,8 +9,12 @@ use crossdock_mailbox::PoolConfig;
 
 /// Batches that may wait in a node's queue from one stream, at most.
 pub(crate) const QUEUE_BATCHES: usize = 64;
-/// Batches that may wait for the subscriptions of their streams, beside the results of one more batch.
-pub(crate) const DELIVERED_BATCHES: usize = 64;
+/// Batches made for sessions that the context has yet to count, beside the results of one more batch.
+pub(crate) const ARRIVED_BATCHES: usize = 64;
+/// Batches that may wait for all sessions, where nothing else is set.
+pub(crate) const SESSION_BATCHES: usize = 256;
+/// Fewest batches that may wait for a session from one stream.
+const LEAST_SESSION_QUEUE: usize = 2;
 /// Large buffers that must be free before a batch is begun: its results may be many times as long. At most an eighth of
 /// all are kept for that.
 const SPARE_BUFFERS: usize = 16;
@@ -39,6 +43,17 @@ pub(crate) fn pool() -> PoolConfig {
 /// with the device has for published streams: these are also for what waits for subscribers.
 pub(crate) fn queued_buffers(own: usize, incoming: usize) -> usize {
     (own / 4 * 3).min(incoming / 4)
+}
+
+/// Batches that may wait for all sessions, of `incoming` large buffers that the context with the device has.
+pub(crate) fn session_batches(incoming: usize) -> usize {
+    incoming / 4
+}
+
+/// Batches that may wait for a session from one of `streams` streams, `most` at most, where `batches` may wait for all
+/// sessions: an even share, as sessions that read one stream wait for the same batches.
+pub(crate) fn session_limit(batches: usize, streams: usize, most: usize) -> usize {
+    (batches / streams.max(1)).min(most).max(LEAST_SESSION_QUEUE)
 }
 
 /// Large buffers, of `large` that a context has, that must be free before a batch is begun.

@@ -1,9 +1,11 @@
 //! Packs the records that a node makes into batches, in buffers of its context's pool.
 
+use crate::graph::edge::Queued;
 use crate::graph::node::Spill;
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, BufferMut, Pool, Selection, Slice, Span};
 use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
+use std::sync::Arc;
 
 /// Most bytes of records in one batch that a node makes: the capacity of a packet, so that no longer record goes on.
 pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
@@ -17,9 +19,6 @@ const SPARE: usize = 64;
 const SPARE_SMALL: usize = 4096;
 /// Records that a small one has room for. All of them take 6 MiB at most.
 const SMALL_RECORDS: usize = 64;
-
-/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
-const MAX_SPILL_BYTES: usize = 16 << 20;
 
 /// The memory in which the nodes of a context run. It belongs to the context's thread and not to its graph: another
 /// thread can take the graph over while a handler runs.
@@ -62,6 +61,28 @@ impl Workspace {
         self.close();
         self.builder.made.drain(..).for_each(|batch| self.spares.keep(batch));
         self.builder.spill.clear();
+    }
+
+    /// The same records in a buffer of their size; nothing if there is none.
+    pub(crate) fn compact(&mut self, batch: &Batch) -> Option<Batch> {
+        let mut buffer = self.pool.alloc(batch.payload_bytes())?;
+        let mut copy = self.spares.take();
+        let (mut end, mut next) = (0, 0);
+        for (index, slice) in batch.slices.iter().enumerate() {
+            let bytes = batch.slice(index);
+            buffer.get_mut(end..end + bytes.len())?.copy_from_slice(bytes);
+            let of_slice = batch.records.iter().skip(next).take_while(|span| usize::from(span.slice) == index);
+            let moved = |span: &Span| Span { slice: 0, start: end as u32 + span.start - slice.start, len: span.len };
+            copy.records.extend(of_slice.map(moved));
+            next = copy.records.len();
+            end += bytes.len();
+        }
+        let slice = Slice { buffer: 0, start: 0, len: end as u32, records: next as u32 };
+        copy.push_buffer(buffer.freeze()).ok()?;
+        copy.push_slice(slice).ok()?;
+        (copy.stream, copy.format, copy.since_ns) = (batch.stream, batch.format, batch.since_ns);
+        copy.select_all();
+        Some(copy)
     }
 
     /// Where a node's records go.
@@ -120,13 +141,16 @@ impl BatchBuilder {
 
 /// Empty descriptors, kept for later.
 #[derive(Debug, Default)]
-pub(crate) struct Spares(Vec<Batch>);
+pub(crate) struct Spares {
+    own: Vec<Batch>,
+    shared: Vec<Arc<Batch>>,
+}
 
 impl Spares {
     /// An empty descriptor.
     #[inline]
     pub(crate) fn take(&mut self) -> Batch {
-        self.0.pop().unwrap_or_default()
+        self.own.pop().unwrap_or_default()
     }
 
     /// A descriptor of the same batch.
@@ -137,13 +161,56 @@ impl Spares {
         copy
     }
 
+    /// The descriptor, to be shared.
+    #[inline]
+    pub(crate) fn share(&mut self, batch: Batch) -> Arc<Batch> {
+        let mut shared = self.shared.pop().unwrap_or_default();
+        match Arc::get_mut(&mut shared) {
+            Some(empty) => *empty = batch,
+            None => shared = Arc::new(batch),
+        }
+        shared
+    }
+
+    /// The descriptor of a queue as the caller's own: a copy, where others have it too.
+    pub(crate) fn own(&mut self, batch: Queued) -> Batch {
+        match batch {
+            Queued::Own(batch) => batch,
+            Queued::Shared(mut shared) => match Arc::get_mut(&mut shared) {
+                Some(alone) => std::mem::take(alone),
+                None => self.copy(&shared),
+            },
+        }
+    }
+
     /// Keeps a descriptor for later, without its buffers.
     #[inline]
     pub(crate) fn keep(&mut self, mut batch: Batch) {
         let is_small = batch.records.capacity() <= SMALL_RECORDS;
         batch.clear();
-        if self.0.len() < if is_small { SPARE_SMALL } else { SPARE } {
-            self.0.push(batch);
+        if self.own.len() < if is_small { SPARE_SMALL } else { SPARE } {
+            self.own.push(batch);
+        }
+    }
+
+    /// The same for a descriptor that others may have too.
+    #[inline]
+    pub(crate) fn keep_shared(&mut self, mut batch: Arc<Batch>) {
+        if let Some(alone) = Arc::get_mut(&mut batch) {
+            let own = std::mem::take(alone);
+            self.keep(own);
+            if self.shared.len() < SPARE {
+                self.shared.push(batch);
+            }
+        }
+    }
+
+    /// The same for a descriptor from a queue.
+    #[inline]
+    pub(crate) fn keep_queued(&mut self, batch: Queued) {
+        match batch {
+            Queued::Own(batch) => self.keep(batch),
+            Queued::Shared(batch) => self.keep_shared(batch),
         }
     }
 }
@@ -172,8 +239,7 @@ impl EdgeSink<'_> {
                 builder.open = Some(buffer);
                 return true;
             }
-            None if builder.spill.bytes.len() + record.len() <= MAX_SPILL_BYTES => builder.spill.push(record),
-            None => builder.no_buffer += 1,
+            None => builder.no_buffer += u64::from(!builder.spill.push(record)),
         }
         false
     }

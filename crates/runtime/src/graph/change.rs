@@ -348,10 +348,20 @@ impl Graph {
         self.set_node(node);
     }
 
-    fn open_port(&mut self, stream: u32) {
+    pub(super) fn open_port(&mut self, stream: u32) {
         if self.port(stream).is_none() {
             self.ports_used += 1;
             self.put_port_back(stream, Box::default());
+        }
+    }
+
+    /// Takes out a port to which nothing leads, and from which nothing does.
+    pub(super) fn close_port(&mut self, stream: u32) {
+        let Some(port) = self.lift_port(stream) else { return };
+        self.ports_used -= 1;
+        self.waiting.retain(|waiting| *waiting != stream);
+        if port.is_blocked {
+            self.turned.push((stream, false));
         }
     }
 
@@ -384,19 +394,11 @@ impl Graph {
         if !port.feeds.is_empty() {
             self.fed.push(stream);
         }
-        let (is_unused, is_blocked) = (port.is_unused(), port.is_blocked);
-        if is_unused {
-            self.ports_used -= 1;
-            self.waiting.retain(|waiting| *waiting != stream);
-            if is_blocked {
-                self.turned.push((stream, false));
-            }
-            if let Some(place) = self.ports.get_mut(stream as usize) {
-                *place = None;
-            }
-        } else {
-            self.put_port_back(stream, port);
-            self.await_room(stream);
+        let is_unused = port.is_unused();
+        self.put_port_back(stream, port);
+        match is_unused {
+            true => self.close_port(stream),
+            false => self.await_room(stream),
         }
         let change = next.change;
         for id in &next.marked_readers {
@@ -458,7 +460,7 @@ impl Graph {
     fn switch(&mut self, id: NodeId) {
         let Some(mut node) = self.lift(id) else { return };
         let Some(NodeChange { change, then }) = node.change.take() else { return self.set_node(node) };
-        let makes = node.makes;
+        let makes = node.makes();
         let is_marker = |item: &Item| matches!(item, Item::Marker(marker) if *marker == change);
         for input in &mut node.inputs {
             input.queue.retain(|item| !is_marker(item));
@@ -492,7 +494,7 @@ impl Graph {
             part.done.push(then);
             part.lost_states += lost;
         }
-        self.check_port(makes);
+        makes.into_iter().for_each(|makes| self.check_port(makes));
         self.note_complete(change);
     }
 

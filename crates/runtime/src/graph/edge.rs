@@ -6,14 +6,47 @@ use crate::graph::gauges::{Loss, NodeGauges};
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
+
+/// A batch in a queue.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// A descriptor of the queue's own.
+    Own(Batch),
+    /// A descriptor that other queues of the context have too.
+    Shared(Arc<Batch>),
+}
+
+impl Queued {
+    /// A descriptor of the batch that is shared.
+    pub(crate) fn shared(&self) -> Arc<Batch> {
+        match self {
+            Queued::Own(batch) => Arc::new(batch.clone()),
+            Queued::Shared(batch) => Arc::clone(batch),
+        }
+    }
+}
+
+impl Deref for Queued {
+    type Target = Batch;
+
+    #[inline]
+    fn deref(&self) -> &Batch {
+        match self {
+            Queued::Own(batch) => batch,
+            Queued::Shared(batch) => batch,
+        }
+    }
+}
 
 /// What is in a queue, in the order in which it was put in.
 #[derive(Debug)]
 pub(crate) enum Item {
-    Batch(Batch),
-    /// The stream has ended: it follows the stream's last records.
-    End,
+    Batch(Queued),
+    /// A publisher of the stream has stopped, after the records before; the number of those that it still has. Nodes
+    /// that make a stream see the last end only.
+    End(u32),
     /// The batches before it belong to the graph before the change of this number, those after it to the graph after.
     Marker(u64),
 }
@@ -23,7 +56,7 @@ impl Item {
     pub(crate) fn records(&self) -> u64 {
         match self {
             Item::Batch(batch) => batch.len() as u64,
-            Item::End | Item::Marker(_) => 0,
+            Item::End(_) | Item::Marker(_) => 0,
         }
     }
 }
@@ -82,14 +115,14 @@ impl Sender {
     #[inline]
     pub(crate) fn push(&mut self, batch: Batch) -> Option<Batch> {
         let item = match self.pending.is_empty() && self.ring.is_below(self.limit) {
-            true => match self.ring.push(Item::Batch(batch)) {
+            true => match self.ring.push(Item::Batch(Queued::Own(batch))) {
                 Ok(()) => return None,
                 Err(item) => item,
             },
-            false => Item::Batch(batch),
+            false => Item::Batch(Queued::Own(batch)),
         };
         match (&self.overflow, item) {
-            (Overflow::Drop(readers), Item::Batch(mut batch)) => {
+            (Overflow::Drop(readers), Item::Batch(Queued::Own(mut batch))) => {
                 readers.iter().for_each(|reader| reader.lose(Loss::QueueFull, batch.len() as u64));
                 batch.clear();
                 return Some(batch);

@@ -156,6 +156,12 @@ impl NodeGauges {
         self.dropped[why as usize].get()
     }
 
+    /// Records lost for any reason.
+    #[inline]
+    pub(crate) fn lost_in_all(&self) -> u64 {
+        self.dropped.iter().map(Gauge::get).sum()
+    }
+
     /// The reasons that occurred.
     pub(crate) fn losses(&self) -> Vec<(String, u64)> {
         let mut losses: Vec<(String, u64)> = LOSSES

@@ -1,7 +1,7 @@
 //! The graph of nodes at work in one execution context (data-compatibility 4.2: an overlay of execution contexts, each
 //! with {handler, state, output queues} for every format).
 //!
-//! A [`node::Node`] reads streams and makes one. At each context a stream has a [`port::Port`]: there its batches
+//! A [`node::Node`] reads streams and makes one, or ends in the session of a subscription ([`session`]). At each context a stream has a [`port::Port`]: there its batches
 //! arrive, from sessions, from a node or by an [`edge`] from another context, and leave for all readers. A batch crosses
 //! to another context once, however many nodes read it there. An edge has credit; a node runs only where its output has
 //! room, and stops within a batch where the room ends ([`run`]). A change is prepared first, which stops nothing, and
@@ -17,11 +17,12 @@ pub(crate) mod node;
 pub(crate) mod port;
 pub(crate) mod run;
 mod serve;
+pub(crate) mod session;
 mod shed;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use serve::{Delivered, Graph};
+pub(crate) use serve::Graph;
 
 use crate::config::PlatformConfig;
 

@@ -2,17 +2,19 @@
 //! (data-compatibility 4.2), and the queues that lead to it.
 
 use crate::graph::NodeId;
-use crate::graph::edge::Item;
+use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
-use crate::graph::run::NEWER;
 use crossdock_engine::Handler;
-use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// The weight of a new measurement in the mean.
+pub(super) const NEWER: f32 = 0.25;
 /// How long a node may go on without a break when it has not used its limit before, in ns of the limit.
 const BURST_NS: u64 = 10_000_000;
+/// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
+const MAX_SPILL_BYTES: usize = 16 << 20;
 /// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
 const MOST_USED_NS: u64 = 10_000_000_000;
 
@@ -185,9 +187,14 @@ impl Spill {
         self.ends.clear();
     }
 
-    pub(crate) fn push(&mut self, record: &[u8]) {
-        self.bytes.extend_from_slice(record);
-        self.ends.push(self.bytes.len());
+    /// Takes a record; false where it has no room for it.
+    pub(crate) fn push(&mut self, record: &[u8]) -> bool {
+        let has_room = self.bytes.len() + record.len() <= MAX_SPILL_BYTES;
+        if has_room {
+            self.bytes.extend_from_slice(record);
+            self.ends.push(self.bytes.len());
+        }
+        has_room
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
@@ -196,14 +203,48 @@ impl Spill {
     }
 }
 
+/// Whether a session's node has its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing waits for it.
+    #[default]
+    None,
+    /// It is in the list of those that have something to do.
+    Listed,
+    /// It waits for room in its session.
+    Awaited,
+}
+
+/// What a node has of its session.
+#[derive(Debug, Default)]
+pub(crate) struct SessionEnd {
+    /// The subscription's key.
+    pub(crate) key: usize,
+    pub(super) turn: Turn,
+    /// Whether the context gives it its batches, rather than the port of its stream: some are converted before.
+    pub(super) is_routed: bool,
+    /// Whether its stream gets no credit for a reason of the context's own: records that come before wait elsewhere.
+    pub(super) withholds: bool,
+    /// Whether it has the next batch of its stream already.
+    pub(super) skips: bool,
+}
+
+/// Where a node's records go.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// Into the stream of this number, which the node makes.
+    Stream(u32),
+    /// To the session of a subscription.
+    Session(SessionEnd),
+}
+
 /// A node at a context.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     /// Its handler, once for each format.
     pub(crate) instances: Vec<Instance>,
-    /// The number of the stream that it makes.
-    pub(crate) makes: u32,
+    pub(crate) destination: Destination,
     pub(crate) inputs: Vec<Input>,
     pub(crate) policy: SchedulingPolicy,
     pub(crate) condition: Condition,
@@ -231,11 +272,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// A node that makes a stream.
     pub(crate) fn new(id: NodeId, instances: Vec<Instance>, makes: u32, reads: &[u32]) -> Node {
+        Node::with(id, instances, Destination::Stream(makes), reads)
+    }
+
+    /// A node with this destination.
+    pub(crate) fn with(id: NodeId, instances: Vec<Instance>, destination: Destination, reads: &[u32]) -> Node {
         Node {
             id,
             instances,
-            makes,
+            destination,
             inputs: reads.iter().map(|stream| Input::new(*stream)).collect(),
             policy: SchedulingPolicy::default(),
             condition: Condition::Running,
@@ -250,6 +297,33 @@ impl Node {
             until_timed: 0,
             may_be_long: false,
             next_input: 0,
+        }
+    }
+
+    /// The number of the stream that it makes, if it makes one.
+    #[inline]
+    pub(crate) fn makes(&self) -> Option<u32> {
+        match self.destination {
+            Destination::Stream(makes) => Some(makes),
+            Destination::Session(_) => None,
+        }
+    }
+
+    /// What it has of its session, if it ends in one.
+    #[inline]
+    pub(crate) fn session(&self) -> Option<&SessionEnd> {
+        match &self.destination {
+            Destination::Stream(_) => None,
+            Destination::Session(session) => Some(session),
+        }
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn session_mut(&mut self) -> Option<&mut SessionEnd> {
+        match &mut self.destination {
+            Destination::Stream(_) => None,
+            Destination::Session(session) => Some(session),
         }
     }
 
@@ -275,7 +349,9 @@ impl Node {
     /// worked on before.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<(usize, Item, usize)> {
-        let drops = matches!(self.condition, Condition::Failed | Condition::Ending);
+        // A session's query is planned for a format before any record of it comes.
+        let is_session = matches!(self.destination, Destination::Session(_));
+        let drops = is_session || matches!(self.condition, Condition::Failed | Condition::Ending);
         for _ in 0..self.inputs.len() {
             let at = self.next_input % self.inputs.len();
             self.next_input = self.next_input.wrapping_add(1);
@@ -285,7 +361,7 @@ impl Node {
                 Some(Item::Batch(batch)) => {
                     drops || self.instances.iter().any(|instance| instance.format == batch.format)
                 }
-                Some(Item::End | Item::Marker(_)) => true,
+                Some(Item::End(_) | Item::Marker(_)) => true,
             };
             if is_known && let Some(item) = input.queue.pop_front() {
                 return Some((at, item, std::mem::take(&mut input.done)));
@@ -295,7 +371,7 @@ impl Node {
     }
 
     /// A batch of which the first `done` records were worked on goes back to the front of its input.
-    pub(crate) fn put_back(&mut self, input: usize, batch: Batch, done: usize) {
+    pub(crate) fn put_back(&mut self, input: usize, batch: Queued, done: usize) {
         if let Some(input) = self.inputs.get_mut(input) {
             input.queue.push_front(Item::Batch(batch));
             input.done = done;

@@ -25,16 +25,16 @@ impl Feed {
 pub(crate) struct Port {
     /// The nodes here that read it.
     pub(crate) readers: Vec<NodeId>,
+    /// The nodes of sessions that read it, in the order in which they came. Changes leave them alone.
+    pub(crate) sessions: Vec<NodeId>,
     /// To the other contexts where it is read.
     pub(crate) edges: Vec<Sender>,
     /// From the other contexts where it is made.
     pub(crate) feeds: Vec<Feed>,
     /// Which feed is served next.
     pub(crate) next_feed: usize,
-    /// Whether it is delivered to the subscriptions here.
+    /// Whether it is made for the sessions here, also while none reads it.
     pub(crate) is_delivered: bool,
-    /// Whether its deliveries are held back by a full queue of a subscriber.
-    pub(crate) is_held: bool,
     /// Whether its publishers are held back.
     pub(crate) is_blocked: bool,
     /// What it becomes when all markers of a change have come.
@@ -44,13 +44,18 @@ pub(crate) struct Port {
 impl Port {
     /// Whether nobody takes it.
     pub(crate) fn is_unread(&self) -> bool {
+        self.is_unplanned() && self.sessions.is_empty()
+    }
+
+    /// Whether no change has led it anywhere.
+    fn is_unplanned(&self) -> bool {
         self.readers.is_empty() && self.edges.is_empty() && !self.is_delivered
     }
 
     /// Whether a node here that makes the stream has to wait until the port has changed: it waits for markers, or nothing
     /// made the stream here before.
     pub(crate) fn awaits_change(&self, next: &PortChange) -> bool {
-        !next.is_due(self) || !self.feeds.is_empty() || self.is_unread()
+        !next.is_due(self) || !self.feeds.is_empty() || self.is_unplanned()
     }
 
     /// Whether nothing leads to it or from it.
@@ -82,7 +87,7 @@ pub(crate) struct PortChange {
     /// Contexts whose feed brings a marker, and those among them whose feed ends with it.
     pub(crate) marked_feeds: Vec<ContextIndex>,
     pub(crate) ended_feeds: Vec<ContextIndex>,
-    /// Whether it is delivered to the subscriptions here from then on.
+    /// Whether it is made for the sessions here from then on.
     pub(crate) is_delivered: bool,
 }
 

@@ -2,10 +2,11 @@
 
 use crate::graph::NodeId;
 use crate::graph::build::{PIECE_BYTES, Workspace};
-use crate::graph::edge::Item;
+use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Condition, Node, Spill};
+use crate::graph::node::{Condition, NEWER, Node, Spill};
 use crate::graph::serve::{Graph, Next};
+use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, Sink, Verdict};
@@ -21,8 +22,6 @@ const LONG_NS: f32 = 100_000.0;
 const TIMED_RECORDS: usize = 64;
 /// The cost of serving a batch beside its handler, in ns; for the slice, which need not be exact.
 const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
-/// The weight of a new measurement in the mean.
-pub(super) const NEWER: f32 = 0.25;
 /// Processor time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
 const GRACE_NS: f32 = 20_000.0;
 /// Records with which a node begins, as long as it is not known what it makes of one.
@@ -35,7 +34,7 @@ const STEPS: u64 = 16;
 const MOST_MADE: usize = 16;
 
 /// The outcome of a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The batch goes on as it is.
     Whole,
@@ -48,12 +47,14 @@ pub(crate) enum Outcome {
 /// A batch and the handler that is to work on it, taken out of the graph meanwhile.
 pub(crate) struct Job {
     pub(crate) node: NodeId,
-    batch: Batch,
+    batch: Queued,
     /// The records of the batch that it is about: from the first to before the second.
     part: (usize, usize),
     /// Records among them that sampling leaves out.
     left_out: u64,
     handler: Box<dyn Handler>,
+    /// The format of the records that it makes, by id.
+    output: u64,
     input: usize,
     /// The batches that its output has room for.
     room: usize,
@@ -61,6 +62,8 @@ pub(crate) struct Job {
     /// When it was begun, if what it takes is measured.
     began: Option<Began>,
     row_errors: u64,
+    /// What joined the session's queue, where the node ends in one.
+    sent: Option<Sent>,
 }
 
 /// When a job was begun.
@@ -101,10 +104,37 @@ impl Job {
     pub(crate) fn run(&mut self, ws: &mut Workspace) -> (Outcome, Option<f32>) {
         let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
         ws.builder.begin(share, self.room);
+        self.measured(ws, |job, selection, ws| process(&mut *job.handler, &job.batch, selection, &mut ws.sink()))
+    }
+
+    /// The same for a subscription's query; its output is in the session's queue then.
+    #[inline]
+    pub(super) fn run_to(
+        &mut self,
+        key: usize,
+        egress: &mut impl Egress,
+        ws: &mut Workspace,
+    ) -> (Outcome, Option<f32>) {
+        ws.builder.begin(0, 0);
+        self.measured(ws, |job, selection, ws| {
+            let Job { handler, batch, output, .. } = job;
+            let run = SessionRun { handler: &mut **handler, batch, selection, format: *output };
+            let sent = egress.run(key, run, &mut ws.builder.spill);
+            job.sent = Some(sent);
+            sent.outcome
+        })
+    }
+
+    #[inline]
+    fn measured(
+        &mut self,
+        ws: &mut Workspace,
+        run: impl FnOnce(&mut Job, &mut Selection, &mut Workspace) -> Outcome,
+    ) -> (Outcome, Option<f32>) {
         let before = self.handler.counters().row_errors;
         let start = self.is_timed.then(Instant::now);
         let mut selection = std::mem::take(&mut ws.selection);
-        let outcome = process(&mut *self.handler, &self.batch, &mut selection, &mut ws.sink());
+        let outcome = run(self, &mut selection, ws);
         ws.selection = selection;
         let ns = start.map(|start| start.elapsed().as_nanos() as f32);
         if outcome != Outcome::Panicked {
@@ -130,7 +160,8 @@ impl Graph {
                 };
                 match at {
                     Some(at) if is_open(self, at) && !self.is_stalled(id, ws) => {
-                        if let Some(job) = self.begin(id, (at, batch, 0), is_long, ws) {
+                        let room = self.room_of(id);
+                        if let Some(job) = self.begin(id, (at, Queued::Own(batch), 0), (room, is_long), ws) {
                             return Some(job);
                         }
                     }
@@ -147,7 +178,7 @@ impl Graph {
                 None => continue,
             };
             match item {
-                Item::End => self.end(id, input),
+                Item::End(_) => self.end(id, input),
                 Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Batch(batch) => {
                     if done == 0 && batch.since_ns > 0 {
@@ -156,7 +187,8 @@ impl Graph {
                     let round_ns = if is_long { self.step_ns * self.here.len() as u64 } else { 0 };
                     let waited = (batch.since_ns, self.stalled_ns(id), round_ns);
                     self.gauges.late.add(u64::from(self.shedder.takes(self.now_ns, waited)));
-                    if let Some(job) = self.begin(id, (input, batch, done), is_long, ws) {
+                    let room = self.room_of(id);
+                    if let Some(job) = self.begin(id, (input, batch, done), (room, is_long), ws) {
                         return Some(job);
                     }
                 }
@@ -168,22 +200,29 @@ impl Graph {
     #[cold]
     fn end(&mut self, id: NodeId, input: usize) {
         let Some(node) = self.node_mut(id) else { return };
-        let makes = node.makes;
-        if node.note_end(input) {
-            self.deliver_end(makes);
+        if node.note_end(input)
+            && let Some(makes) = node.makes()
+        {
+            self.deliver_end(makes, 0);
         }
+    }
+
+    /// Batches for which the stream that a node makes has room.
+    #[inline]
+    fn room_of(&mut self, id: NodeId) -> usize {
+        self.node(id).and_then(Node::makes).map_or(0, |makes| self.room(makes))
     }
 
     /// Takes out what is needed to run a node on a batch of an input, or on the part of it that its output has room
     /// for; where handlers may take long, also on no more than what is done soon.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         id: NodeId,
-        (input, batch, done): (usize, Batch, usize),
-        is_long: bool,
+        (input, batch, done): (usize, Queued, usize),
+        (room, is_long): (usize, bool),
         ws: &mut Workspace,
     ) -> Option<Job> {
-        let (one_in, room) = (self.shedder.one_in(), self.room(self.node(id)?.makes).min(MOST_MADE));
+        let (one_in, room) = (self.shedder.one_in(), room.min(MOST_MADE));
         let mut node = self.lift(id)?;
         node.note_batch(input);
         let why = match node.condition {
@@ -191,30 +230,34 @@ impl Graph {
             Condition::Ending => Loss::Removed,
             _ => Loss::Unreadable,
         };
-        let handler = match node.condition {
+        let runs = match node.condition {
             Condition::Failed | Condition::Ending => None,
-            _ => node.instance(batch.format).and_then(|instance| instance.handler.take()),
+            _ => node.instance(batch.format).and_then(|instance| Some((instance.handler.take()?, instance.output))),
         };
-        let upto = match handler.is_some() {
+        let upto = match runs.is_some() {
             true if is_long => portion(&node, &batch, done, room, ws).min(done.saturating_add(soon_done(&node))),
             true => portion(&node, &batch, done, room, ws),
             false => batch.len(),
         };
         self.note_arrival(&node, &batch, (done, upto));
-        let Some(handler) = handler else {
+        let Some((handler, output)) = runs else {
             node.gauges.lose(why, (upto - done) as u64);
-            ws.spares.keep(batch);
+            ws.spares.keep_queued(batch);
             self.set_node(node);
             return None;
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
-        self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
         let began = begun(&mut node, upto - done);
-        let is_timed = began.is_some() || upto - done >= TIMED_RECORDS;
-        self.gauges.running.set(u64::from(id.0) + 1);
+        let mut is_timed = began.is_some();
+        // Queries run where the network is served, outside of the slice.
+        if node.makes().is_some() {
+            is_timed |= upto - done >= TIMED_RECORDS;
+            self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
+            self.gauges.running.set(u64::from(id.0) + 1);
+        }
         self.set_node(node);
-        let (part, row_errors) = ((done, upto), 0);
-        Some(Job { node: id, batch, part, left_out, handler, input, room, is_timed, began, row_errors })
+        let (part, row_errors, sent) = ((done, upto), 0, None);
+        Some(Job { node: id, batch, part, left_out, handler, output, input, room, is_timed, began, row_errors, sent })
     }
 
     fn note_arrival(&self, node: &Node, batch: &Batch, (from, upto): (usize, usize)) {
@@ -222,6 +265,10 @@ impl Graph {
         let bytes = if from == 0 { batch.payload_bytes() as u64 } else { 0 };
         node.gauges.records_in.add(records);
         node.gauges.bytes_in.add(bytes);
+        if node.session().is_some() {
+            // What queries take counts as the network's work at its context: their load is booked at admission.
+            return node.gauges.batches_in.add(u64::from(from == 0));
+        }
         self.gauges.records_in.add(records);
         self.gauges.bytes_in.add(bytes);
         if from == 0 {
@@ -231,47 +278,46 @@ impl Graph {
     }
 
     /// Takes in the outcome of a job; returns about how long it took, in ns.
-    pub(crate) fn finish(&mut self, job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
-        self.gauges.running.set(0);
-        let Job { node: id, batch, part, left_out, handler, input, row_errors, began, .. } = job;
-        let Some(mut node) = self.lift(id) else {
+    pub(crate) fn finish(&mut self, mut job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
+        let Some(mut node) = self.lift(job.node) else {
+            self.gauges.running.set(0);
             ws.discard();
-            ws.spares.keep(batch);
+            ws.spares.keep_queued(job.batch);
             return BATCH_NS;
         };
-        let (records, since_ns) = ((part.1 - part.0) as u64, batch.since_ns);
-        let took = ns.unwrap_or(node.ns_per_record * records as f32);
+        let is_session = node.session().is_some();
+        if !is_session {
+            self.gauges.running.set(0);
+        }
+        let records = job.records();
+        let expected = node.ns_per_record * records as f32;
+        // If it took far longer than it is known to, others may have had the processor meanwhile.
+        let took = ns.unwrap_or(expected).min(expected.max(LONG_NS));
         if outcome == Outcome::Panicked {
-            // Its output is not handed on, since it may be incomplete; its state is undefined, and goes with it.
-            ws.discard();
-            node.gauges.lose(Loss::Failed, records + (batch.len() - part.1) as u64);
-            node.gauges.records_in.add((batch.len() - part.1) as u64);
-            ws.spares.keep(batch);
-            node.note_fault();
+            note_panic(&mut node, job, ws);
             self.set_node(node);
             return took + BATCH_NS;
         }
-        let mut output = 0;
-        if let Some(instance) = node.instance(batch.format) {
-            output = instance.output;
-            instance.handler = Some(handler);
+        node.gauges.row_errors.add(job.row_errors);
+        if job.left_out > 0 {
+            node.gauges.lose(Loss::Sampled, job.left_out);
         }
-        node.gauges.row_errors.add(row_errors);
-        if part.1 == batch.len() && since_ns > 0 {
+        let began = job.began.take();
+        if !is_session && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
+            let since_ns = job.batch.since_ns;
             self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
         }
-        if left_out > 0 {
-            node.gauges.lose(Loss::Sampled, left_out);
-        }
-        self.settle(&mut node, (batch, part, input), outcome == Outcome::Whole, output, ws);
+        self.settle(&mut node, job, outcome == Outcome::Whole, ws);
         let measured_ns = began.as_ref().and_then(|began| began.took_ns(self.clock_ns));
         // One that took longer than was expected is measured again, in processor time.
         node.may_be_long = began.is_some() && measured_ns.is_none();
         measured_ns.into_iter().for_each(|ns| note_time(&mut node, records, ns));
-        let took_ns = measured_ns.unwrap_or((node.ns_per_record * records as f32) as u64);
+        let took_ns = measured_ns.unwrap_or(expected as u64);
         node.gauges.busy_ns.add(took_ns);
-        self.gauges.handler_ns.add(took_ns);
-        self.step_ns = took_ns.max(self.step_ns - self.step_ns / STEPS);
+        if !is_session {
+            self.gauges.handler_ns.add(took_ns);
+            self.step_ns = took_ns.max(self.step_ns - self.step_ns / STEPS);
+        }
         if node.policy.limit_ns_per_s < u64::MAX {
             node.use_up(took_ns, self.now_ns);
         }
@@ -281,31 +327,37 @@ impl Graph {
 
     /// Sends on the result of a run: the batch itself, or the records that were made; what is left of the batch goes
     /// back to its queue.
-    fn settle(
-        &mut self,
-        node: &mut Node,
-        (mut batch, part, input): (Batch, (usize, usize), usize),
-        is_whole: bool,
-        output: u64,
-        ws: &mut Workspace,
-    ) {
-        ws.close();
-        if ws.builder.no_buffer + ws.builder.too_long > 0 {
-            node.gauges.lose(Loss::NoBuffer, ws.builder.no_buffer);
-            node.gauges.lose(Loss::TooLong, ws.builder.too_long);
+    fn settle(&mut self, node: &mut Node, job: Job, is_whole: bool, ws: &mut Workspace) {
+        let Job { batch, part, handler, input, sent, .. } = job;
+        let (records, mut output) = ((part.1 - part.0).max(1), 0);
+        if let Some(instance) = node.instance(batch.format) {
+            output = instance.output;
+            instance.handler = Some(handler);
         }
-        if is_whole {
-            node.note_output(0.0);
-            batch.select_all();
-            batch.format = output;
-            return self.hand_on(node, batch, ws);
+        if let Some(sent) = sent {
+            node.note_sent(&sent);
+            node.note_output((sent.bytes + ws.builder.spill.bytes.len()) as f32 / records as f32);
+            keep_spill(node, output, ws);
+        } else {
+            ws.close();
+            if ws.builder.no_buffer + ws.builder.too_long > 0 {
+                node.gauges.lose(Loss::NoBuffer, ws.builder.no_buffer);
+                node.gauges.lose(Loss::TooLong, ws.builder.too_long);
+            }
+            if is_whole {
+                node.note_output(0.0);
+                let mut batch = ws.spares.own(batch);
+                batch.select_all();
+                batch.format = output;
+                return self.hand_on(node, batch, ws);
+            }
+            node.note_output(ws.builder.out_bytes as f32 / records as f32);
+            self.take_made(node, output, batch.since_ns, ws);
         }
-        node.note_output(ws.builder.out_bytes as f32 / (part.1 - part.0).max(1) as f32);
-        self.take_made(node, output, batch.since_ns, ws);
         if part.1 < batch.len() {
             node.put_back(input, batch, part.1);
         } else {
-            ws.spares.keep(batch);
+            ws.spares.keep_queued(batch);
         }
     }
 
@@ -317,11 +369,7 @@ impl Graph {
             self.hand_on(node, batch, ws);
         }
         ws.builder.made = made;
-        if !ws.builder.spill.is_empty() {
-            std::mem::swap(&mut node.spill, &mut ws.builder.spill);
-            node.spill.format = output;
-            ws.builder.spill.clear();
-        }
+        keep_spill(node, output, ws);
     }
 
     /// Gives a batch to the readers of the node's stream.
@@ -330,7 +378,7 @@ impl Graph {
         node.gauges.records_out.add(records);
         node.gauges.bytes_out.add(bytes);
         self.gauges.bytes_out.add(bytes);
-        if !self.deliver(node.makes, batch, true, ws) {
+        if !node.makes().is_some_and(|makes| self.deliver(makes, batch, true, ws)) {
             node.gauges.lose(Loss::Unclaimed, records);
         }
     }
@@ -338,7 +386,7 @@ impl Graph {
     /// Sends on output that had found no buffer; whether all of it went.
     #[cold]
     pub(super) fn unspill(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
-        let Some(makes) = self.node(id).map(|node| node.makes) else { return true };
+        let Some(makes) = self.node(id).and_then(Node::makes) else { return true };
         let room = self.room(makes);
         let Some(mut node) = self.lift(id) else { return true };
         let spill: Spill = std::mem::take(&mut node.spill);
@@ -362,6 +410,32 @@ impl Graph {
             node.gauges.lose(Loss::Failed, records + after);
         }
     }
+}
+
+/// What found no buffer waits in the node.
+#[inline]
+fn keep_spill(node: &mut Node, output: u64, ws: &mut Workspace) {
+    if !ws.builder.spill.is_empty() {
+        std::mem::swap(&mut node.spill, &mut ws.builder.spill);
+        node.spill.format = output;
+        ws.builder.spill.clear();
+    }
+}
+
+/// A handler has panicked. Its output is not handed on, since it may be incomplete; its state is undefined, and goes
+/// with it.
+#[cold]
+fn note_panic(node: &mut Node, job: Job, ws: &mut Workspace) {
+    ws.discard();
+    let (records, after) = (job.records(), job.records_after());
+    let sent = job.sent.map_or(0, |sent| {
+        node.gauges.records_out.add(sent.records);
+        sent.records
+    });
+    node.gauges.lose(Loss::Failed, (records + after).saturating_sub(sent));
+    node.gauges.records_in.add(after);
+    ws.spares.keep_queued(job.batch);
+    node.note_fault();
 }
 
 /// Runs a handler on the selected records of a batch: the one place where the product does. The records that pass
@@ -392,7 +466,9 @@ fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Worksp
     let records = batch.len() - done;
     let Some(out_bytes) = node.out_bytes_per_record else { return done + records.min(FIRST_RECORDS) };
     let batches = (out_bytes * records as f32 / PIECE_BYTES as f32) as usize + 1;
-    if batches <= room && (batches == 1 || ws.pool.has_free(PIECE_BYTES, batches)) {
+    // The room of a session is also that of its buffers.
+    let has_buffers = batches == 1 || node.session().is_some() || ws.pool.has_free(PIECE_BYTES, batches);
+    if batches <= room && has_buffers {
         return batch.len();
     }
     let some = (room as f32 * PIECE_BYTES as f32 / out_bytes.max(1.0) / 2.0) as usize;

@@ -5,10 +5,10 @@
 //! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
 //! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
 
-use crate::graph::bounds::{DELIVERED_BATCHES, QUEUE_BATCHES, spare_buffers};
+use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::change::{Commit, Orders};
-use crate::graph::edge::{Item, Sender};
+use crate::graph::edge::{Item, Queued, Sender};
 use crate::graph::gauges::{ContextGauges, Loss};
 use crate::graph::node::{Condition, Node};
 use crate::graph::port::Port;
@@ -19,30 +19,13 @@ use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Results for subscriptions leave before work is begun that takes longer than this, in ns.
+/// Results for sessions leave before work is begun that takes longer than this, in ns.
 const DELIVER_NS: f32 = 20_000.0;
-
-/// What leaves the graph for the subscriptions of a stream.
-#[derive(Debug)]
-pub(crate) enum Delivered {
-    Batch(Batch),
-    /// The stream of this number has ended, after the batches before.
-    End(u32),
-}
-
-impl Delivered {
-    pub(crate) fn stream(&self) -> u32 {
-        match self {
-            Delivered::Batch(batch) => batch.stream,
-            Delivered::End(stream) => *stream,
-        }
-    }
-}
 
 /// What a node does next.
 pub(super) struct Next {
     pub(super) node: NodeId,
-    /// The input's position, or the stream of a batch that comes straight from another node.
+    /// The input's position.
     pub(super) input: usize,
     pub(super) item: Item,
     /// Records of a batch that were worked on already.
@@ -53,6 +36,15 @@ pub(super) struct Next {
 pub(crate) struct Graph {
     pub(crate) index: ContextIndex,
     pub(super) nodes: Vec<Option<Box<Node>>>,
+    /// The nodes of sessions, by the keys of their subscriptions.
+    pub(super) sessions: Vec<Option<Box<Node>>>,
+    /// Those that have something to do, in the order in which it came.
+    pub(super) listed: VecDeque<NodeId>,
+    /// Streams that sessions read.
+    pub(super) session_ports: usize,
+    /// Batches that may wait for all sessions, and for one from one stream.
+    pub(super) session_batches: usize,
+    pub(super) session_limit: usize,
     /// The nodes that are here, in the order in which they came.
     pub(super) here: Vec<NodeId>,
     /// Which of them is served next, and how many batches it may take still.
@@ -65,10 +57,8 @@ pub(crate) struct Graph {
     pub(super) fed: Vec<u32>,
     /// Batches on their way from node to node; empty between two turns.
     pub(super) ready: VecDeque<(NodeId, Batch)>,
-    /// Batches for the subscriptions of their streams, in order.
-    pub(crate) delivered: VecDeque<Delivered>,
-    /// Whether deliveries pause now, since the context has no buffers for the results of subscriptions' queries.
-    pub(crate) holds_deliveries: bool,
+    /// Batches of streams that are made for sessions here, as they came; for the context's books.
+    pub(crate) arrived: Vec<Arc<Batch>>,
     /// Streams whose edges or publishers wait for room.
     pub(super) waiting: Vec<u32>,
     /// Edges that have ended, until the batches that wait in them have gone.
@@ -95,7 +85,7 @@ pub(crate) struct Graph {
     /// What reading the thread's processor time takes of it, in ns.
     pub(super) clock_ns: u64,
     /// Batches that may wait in each queue here.
-    limit: usize,
+    pub(super) limit: usize,
 }
 
 impl Graph {
@@ -104,6 +94,11 @@ impl Graph {
         Graph {
             index,
             nodes: Vec::new(),
+            sessions: Vec::new(),
+            listed: VecDeque::new(),
+            session_ports: 0,
+            session_batches: SESSION_BATCHES,
+            session_limit: QUEUE_BATCHES,
             here: Vec::new(),
             next: 0,
             left: 0,
@@ -111,8 +106,7 @@ impl Graph {
             ports_used: 0,
             fed: Vec::new(),
             ready: VecDeque::new(),
-            delivered: VecDeque::new(),
-            holds_deliveries: false,
+            arrived: Vec::new(),
             waiting: Vec::new(),
             leaving: Vec::new(),
             turned: Vec::new(),
@@ -144,32 +138,39 @@ impl Graph {
         self.port(stream).is_some_and(|port| !port.is_unread())
     }
 
-    /// A batch of a stream arrives from a session, for all that read it. It has waited since `since_ns` at most.
-    pub(crate) fn arrive(&mut self, stream: u32, batch: &Batch, since_ns: u64, ws: &mut Workspace) {
-        if !self.takes(stream) {
-            return;
-        }
-        let mut copy = ws.spares.copy(batch);
-        copy.select_all();
-        copy.since_ns = since_ns;
-        self.deliver(stream, copy, false, ws);
-        self.check_publishers(stream);
+    /// Whether a node other than a session's reads a stream.
+    #[inline]
+    pub(crate) fn has_readers(&self, stream: u32) -> bool {
+        self.port(stream).is_some_and(|port| !port.readers.is_empty() || !port.edges.is_empty())
     }
 
-    /// The last publisher of a stream has stopped.
-    pub(crate) fn arrive_end(&mut self, stream: u32) {
-        self.deliver_end(stream);
+    /// Whether a session reads a stream.
+    #[inline]
+    pub(crate) fn has_sessions(&self, stream: u32) -> bool {
+        self.port(stream).is_some_and(|port| !port.sessions.is_empty())
     }
 
-    /// Holds the deliveries of a stream back, or no longer.
-    pub(crate) fn hold_delivery(&mut self, stream: u32, is_held: bool) {
-        if let Some(port) = self.port_mut(stream) {
-            port.is_held = is_held;
-        }
+    /// Whether the publishers of a stream are held back.
+    #[inline]
+    pub(crate) fn is_blocked(&self, stream: u32) -> bool {
+        self.port(stream).is_some_and(|port| port.is_blocked)
+    }
+
+    /// A batch of a stream arrives from a session, for all that read it. It has waited since `since_ns` at most. The
+    /// caller calls [`Graph::check_publishers`] when those that run at once have run.
+    pub(crate) fn arrive(&mut self, stream: u32, mut batch: Batch, since_ns: u64, ws: &mut Workspace) {
+        batch.select_all();
+        batch.since_ns = since_ns;
+        self.deliver(stream, batch, false, ws);
+    }
+
+    /// A publisher of a stream has stopped; the number of those that it still has.
+    pub(crate) fn arrive_end(&mut self, stream: u32, publishers: u32) {
+        self.deliver_end(stream, publishers);
     }
 
     /// Holds publishers back where there is no room for more.
-    fn check_publishers(&mut self, stream: u32) {
+    pub(crate) fn check_publishers(&mut self, stream: u32) {
         // A port that is about to change says so in a moment.
         if self.room(stream) > 0 || self.port(stream).is_some_and(|port| port.next.is_some()) {
             return;
@@ -190,9 +191,9 @@ impl Graph {
 
     /// Batches of a stream for which all that withhold credit have room.
     pub(super) fn room(&mut self, stream: u32) -> usize {
-        let (limit, delivered) = (self.limit, self.delivered.len());
+        let (limit, arrived) = (self.limit, self.arrived.len());
         let Some(mut port) = self.lift_port(stream) else { return usize::MAX };
-        let mut room = usize::MAX;
+        let mut room = self.room_of_sessions(&port);
         for id in &port.readers {
             let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
             if !node.policy.drops {
@@ -204,8 +205,7 @@ impl Graph {
             room = room.min(edge.room());
         }
         if port.is_delivered {
-            let is_held = port.is_held || self.holds_deliveries;
-            room = room.min(if is_held { 0 } else { DELIVERED_BATCHES.saturating_sub(delivered) });
+            room = room.min(ARRIVED_BATCHES.saturating_sub(arrived));
         }
         if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next) && port.awaits_change(next)) {
             // What is made here from now on comes after the marker.
@@ -224,7 +224,8 @@ impl Graph {
         }
         let Some(mut port) = self.lift_port(stream) else { return false };
         batch.stream = stream;
-        let mut left = port.readers.len() + port.edges.len() + usize::from(port.is_delivered);
+        let is_shared = port.is_delivered || !port.sessions.is_empty();
+        let mut left = port.readers.len() + port.edges.len() + usize::from(is_shared);
         let mut batch = Some(batch);
         let mut next = |ws: &mut Workspace, spare: Option<Batch>| {
             left -= 1;
@@ -249,15 +250,16 @@ impl Graph {
                 self.waiting.push(stream);
             }
         }
-        if port.is_delivered {
-            self.delivered.push_back(Delivered::Batch(next(ws, None)));
-        }
         for id in &port.readers {
             let copy = next(ws, None);
             match direct {
                 true => self.ready.push_back((*id, copy)),
                 false => self.enqueue(*id, copy, ws),
             }
+        }
+        if is_shared {
+            let batch = next(ws, None);
+            self.share(&port, batch, ws);
         }
         self.put_port_back(stream, port);
         true
@@ -278,25 +280,27 @@ impl Graph {
             node.gauges.lose(Loss::QueueFull, batch.len() as u64);
             return ws.spares.keep(batch);
         }
-        input.queue.push_back(Item::Batch(batch));
+        input.queue.push_back(Item::Batch(Queued::Own(batch)));
     }
 
-    /// The end of a stream, for all that take it here.
-    pub(super) fn deliver_end(&mut self, stream: u32) {
+    /// A publisher of a stream has stopped, and so many are left: the stream ends with the last. Sessions are told of
+    /// each.
+    pub(super) fn deliver_end(&mut self, stream: u32, publishers: u32) {
+        self.end_for_sessions(stream, publishers);
+        if publishers > 0 {
+            return;
+        }
         let Some(mut port) = self.lift_port(stream) else { return };
         for edge in &mut port.edges {
-            edge.push_control(Item::End);
+            edge.push_control(Item::End(0));
             self.rung |= 1 << edge.to.0;
             if edge.is_pending() && !self.waiting.contains(&stream) {
                 self.waiting.push(stream);
             }
         }
-        if port.is_delivered {
-            self.delivered.push_back(Delivered::End(stream));
-        }
         for id in &port.readers {
             if let Some(input) = self.node_mut(*id).and_then(|node| node.input(stream)) {
-                input.queue.push_back(Item::End);
+                input.queue.push_back(Item::End(0));
             }
         }
         self.put_port_back(stream, port);
@@ -308,12 +312,13 @@ impl Graph {
             let Some(item) = self.pop_feed(stream, ws) else { return };
             match item {
                 Item::Batch(batch) => {
+                    let batch = ws.spares.own(batch);
                     if !self.deliver(stream, batch, false, ws) {
                         // Its readers have gone, and the edge ends with the marker that follows.
                         continue;
                     }
                 }
-                Item::End => self.deliver_end(stream),
+                Item::End(publishers) => self.deliver_end(stream, publishers),
                 Item::Marker(_) => self.check_port(stream),
             }
         }
@@ -341,7 +346,7 @@ impl Graph {
                     feed.marker = Some(change);
                     return Some(Item::Marker(change));
                 }
-                Some(Item::End) => return Some(Item::End),
+                Some(end @ Item::End(_)) => return Some(end),
                 None => {}
             }
         }
@@ -359,7 +364,8 @@ impl Graph {
         if self.waiting.is_empty() && self.leaving.is_empty() {
             return;
         }
-        let (mut waiting, half) = (std::mem::take(&mut self.waiting), (self.limit / 2).max(1));
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let half = [self.limit, self.limit.min(self.session_limit)].map(|limit| (limit / 2).max(1));
         waiting.retain(|stream| {
             let room = self.room(*stream);
             let rung = &mut self.rung;
@@ -369,7 +375,7 @@ impl Graph {
                 *rung |= u64::from(edge.flush()) << edge.to.0;
                 is_pending |= edge.is_pending();
             }
-            if port.is_blocked && room >= half {
+            if port.is_blocked && room >= half[usize::from(!port.sessions.is_empty())] {
                 port.is_blocked = false;
                 self.turned.push((*stream, false));
             }
@@ -410,14 +416,20 @@ impl Graph {
         self.begin_turn(now_ns, ws);
         let (mut spent, slice) = (0.0, slice_ns as f32);
         let is_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
-        while !self.ready.is_empty() || !is_over(spent, !self.delivered.is_empty()) {
+        while !self.ready.is_empty() || !is_over(spent, self.delivers()) {
             self.now_ns = now_ns + spent as u64;
             let Some(mut job) = self.next_job(false, ws) else { break };
             let ran = job.run(ws);
             spent += self.finish(job, ran, ws);
         }
         self.ring();
-        is_over(spent, !self.delivered.is_empty())
+        is_over(spent, self.delivers())
+    }
+
+    /// Whether something was made for sessions that has yet to leave.
+    #[inline]
+    fn delivers(&self) -> bool {
+        !self.listed.is_empty() || !self.arrived.is_empty()
     }
 
     /// The next item that waits, of the node whose turn it is.
@@ -466,7 +478,7 @@ impl Graph {
             let node = self.node_mut(id)?;
             node.stalled_ns = now_ns;
             let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
-            self.is_stalled |= has_work;
+            self.is_stalled |= has_work && self.waits_elsewhere(id);
             if changes {
                 self.check_node(id);
             }
@@ -501,7 +513,7 @@ impl Graph {
     /// Whether a node may not run now, for a reason other than its context's other work. Output that waited for buffers
     /// leaves first.
     pub(super) fn is_stalled(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
-        let spilled = self.node(id).filter(|node| !node.spill.is_empty()).map(|node| node.makes);
+        let spilled = self.node(id).filter(|node| !node.spill.is_empty()).and_then(Node::makes);
         // Also that of a node which may not run itself: its change may wait for it.
         spilled.is_some_and(|makes| self.room(makes) == 0 || !self.unspill(id, ws)) || self.lacks_room(id)
     }
@@ -509,12 +521,27 @@ impl Graph {
     /// Whether a node may not run, or its output has no room.
     pub(super) fn lacks_room(&mut self, id: NodeId) -> bool {
         let Some(node) = self.node(id) else { return true };
-        let makes = node.makes;
+        let makes = node.makes();
         match node.condition {
             Condition::Failed | Condition::Ending => false,
             Condition::Restarting | Condition::Waiting => true,
-            Condition::Running => node.is_over_limit(self.now_ns) || self.room(makes) == 0,
+            Condition::Running => node.is_over_limit(self.now_ns) || makes.is_some_and(|makes| self.room(makes) == 0),
         }
+    }
+
+    /// Whether what a stalled node waits for comes without a doorbell: time, or room in another context. What waits
+    /// for a session goes on with what the session's peer sends.
+    fn waits_elsewhere(&mut self, id: NodeId) -> bool {
+        let Some(node) = self.node(id) else { return false };
+        let Some(makes) = node.makes().filter(|_| !node.is_over_limit(self.now_ns) && node.spill.is_empty()) else {
+            return true;
+        };
+        node.condition != Condition::Running || self.lacks_edge(makes)
+    }
+
+    /// Whether an edge of a stream has no room.
+    fn lacks_edge(&mut self, stream: u32) -> bool {
+        self.port_mut(stream).is_some_and(|port| port.edges.iter_mut().any(|edge| !edge.has_room()))
     }
 
     /// When a node, or its context for want of buffers, could last not go on, in ns.
@@ -527,15 +554,14 @@ impl Graph {
         self.limit = batches.clamp(1, QUEUE_BATCHES);
         let edges = self.ports.iter_mut().flatten().flat_map(|port| &mut port.edges);
         edges.for_each(|edge| edge.set_limit(batches));
+        self.share_sessions();
     }
 
-    /// Whether batches wait for room elsewhere, so that the context should check again soon without a doorbell.
-    pub(crate) fn is_full(&self) -> bool {
-        !self.waiting.is_empty()
-            || !self.leaving.is_empty()
-            || self.is_short
-            || self.is_stalled
-            || self.holds_deliveries
+    /// Whether batches wait for room elsewhere or for buffers, so that the context should check again soon without a
+    /// doorbell.
+    pub(crate) fn is_full(&mut self) -> bool {
+        let waits = !self.leaving.is_empty() || self.is_short || self.is_stalled || !self.listed.is_empty();
+        waits || (0..self.waiting.len()).any(|at| self.waiting.get(at).copied().is_some_and(|s| self.lacks_edge(s)))
     }
 
     /// Wakes the contexts into whose rings something was put.
@@ -579,28 +605,42 @@ impl Graph {
 impl Graph {
     #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(id.0 as usize)?.as_deref()
+        match id.subscription() {
+            Some(key) => self.sessions.get(key)?.as_deref(),
+            None => self.nodes.get(id.0 as usize)?.as_deref(),
+        }
     }
 
     #[inline]
     pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
-        self.nodes.get_mut(id.0 as usize)?.as_deref_mut()
+        self.place(id)?.as_deref_mut()
     }
 
     /// A node, taken out to be worked with.
     #[inline]
     pub(super) fn lift(&mut self, id: NodeId) -> Option<Box<Node>> {
-        self.nodes.get_mut(id.0 as usize)?.take()
+        self.place(id)?.take()
     }
 
     #[inline]
     pub(super) fn set_node(&mut self, node: Box<Node>) {
-        let at = node.id.0 as usize;
-        if self.nodes.len() <= at {
-            self.nodes.resize_with(at + 1, || None);
+        let (nodes, at) = match node.id.subscription() {
+            Some(key) => (&mut self.sessions, key),
+            None => (&mut self.nodes, node.id.0 as usize),
+        };
+        if nodes.len() <= at {
+            nodes.resize_with(at + 1, || None);
         }
-        if let Some(place) = self.nodes.get_mut(at) {
+        if let Some(place) = nodes.get_mut(at) {
             *place = Some(node);
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, id: NodeId) -> Option<&mut Option<Box<Node>>> {
+        match id.subscription() {
+            Some(key) => self.sessions.get_mut(key),
+            None => self.nodes.get_mut(id.0 as usize),
         }
     }
 

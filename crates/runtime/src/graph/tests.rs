@@ -5,7 +5,9 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
-use crate::graph::node::{Instance, Node, SchedulingPolicy};
+use crate::graph::node::{Instance, Node, SchedulingPolicy, Spill};
+use crate::graph::run::Outcome;
+use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -16,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod accounts;
 mod ends;
+mod moves;
+mod sessions;
 
 const FORMAT: u64 = 7;
 const STREAMS: u32 = 2;
@@ -75,19 +79,91 @@ impl Handler for InOrder {
     }
 }
 
+/// Sessions, each with a subscription whose key is the number of its stream.
+#[derive(Default)]
+struct Sessions {
+    keys: Vec<usize>,
+    /// The number that comes next of each stream, and how many came.
+    delivered: BTreeMap<u32, (u64, u64)>,
+    /// Records that did not come in order.
+    wrong: u64,
+    /// Streams that have ended.
+    ended: Vec<u32>,
+    /// Subscriptions whose queries have panicked.
+    failed: Vec<usize>,
+    /// Whether all take nothing now, and which of them take nothing.
+    is_held: bool,
+    held: Vec<usize>,
+    /// With a generator, they have room and buffers for a few records at times.
+    tight: Option<Rng>,
+}
+
+impl Sessions {
+    /// Takes rows as far as there are buffers; the others go into the spill.
+    fn take(&mut self, key: usize, rows: &[Vec<u8>], spill: &mut Spill) -> Sent {
+        let most = self.tight.as_mut().map_or(usize::MAX, |rng| rng.usize(1..40)).min(rows.len());
+        let (taken, left) = rows.split_at(most);
+        assert!(left.iter().all(|row| spill.push(row)), "what a run makes beyond its room is bounded");
+        for row in taken {
+            let number = u64::from_le_bytes(row[..8].try_into().unwrap());
+            let (next, count) = self.delivered.entry(key as u32).or_insert((number, 0));
+            self.wrong += u64::from(*next != number);
+            (*next, *count) = (number + 1, *count + 1);
+        }
+        let bytes = taken.iter().map(Vec::len).sum();
+        Sent { outcome: Outcome::Made, records: taken.len() as u64, bytes, no_buffer: 0, too_long: 0 }
+    }
+}
+
+impl Egress for Sessions {
+    fn room(&mut self, key: usize) -> Room {
+        if self.is_held || self.held.contains(&key) {
+            return Room::Full;
+        }
+        match self.tight.as_mut().map(|rng| (rng.u8(0..4), rng.usize(1..3))) {
+            None => Room::Packets(16),
+            Some((0, _)) => Room::Full,
+            Some((1, _)) => Room::NoBuffers,
+            Some((_, packets)) => Room::Packets(packets),
+        }
+    }
+
+    fn run(&mut self, key: usize, run: SessionRun<'_>, spill: &mut Spill) -> Sent {
+        let (batch, mut rows) = (run.batch, Vec::<Vec<u8>>::new());
+        let outcome = run.into_sink(&mut rows);
+        if outcome == Outcome::Whole {
+            rows.extend(batch.selected().map(<[u8]>::to_vec));
+        }
+        Sent { outcome, ..self.take(key, &rows, spill) }
+    }
+
+    fn resend(&mut self, key: usize, rows: &Spill, again: &mut Spill) -> Sent {
+        let rows: Vec<Vec<u8>> = rows.rows().map(<[u8]>::to_vec).collect();
+        self.take(key, &rows, again)
+    }
+}
+
+/// Lets all pass.
+struct All;
+
+impl Handler for All {
+    fn process(&mut self, _: &Batch, _: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        HandlerCounters::default()
+    }
+}
+
 /// The contexts and what passes through them.
 struct World {
     graphs: Vec<(Graph, Workspace)>,
     pool: Pool,
     next: Vec<u64>,
     blocked: Vec<bool>,
-    /// The number that comes next of each delivered stream, and how many came.
-    delivered: BTreeMap<u32, (u64, u64)>,
-    /// Delivered streams that have ended.
-    ended: Vec<u32>,
-    /// Whether subscribers take nothing now.
-    is_held: bool,
-    wrong: u64,
+    /// The sessions of the first context.
+    sessions: Sessions,
     rng: Rng,
     /// By the clock of all contexts.
     now_ns: u64,
@@ -112,9 +188,28 @@ impl World {
         let streams = STREAMS as usize;
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
-        let (delivered, ended) = (BTreeMap::new(), Vec::new());
-        let world = World { graphs, pool, next, blocked, delivered, ended, is_held: false, wrong: 0, rng, now_ns: 0 };
+        let world = World { graphs, pool, next, blocked, sessions: Sessions::default(), rng, now_ns: 0 };
         (world, Overlay::new(ports, queue, bounds::queued_buffers(large, usize::MAX)))
+    }
+
+    /// A session at the first context takes all of a stream.
+    fn subscribe(&mut self, stream: u32) {
+        let instance = |format| Instance { format, handler: Some(Box::new(All)), output: format };
+        self.subscribe_with([FORMAT, FORMAT + 1].map(instance).into(), stream, stream, SchedulingPolicy::default());
+    }
+
+    /// A session at the first context takes what a query makes of a stream.
+    fn subscribe_with(
+        &mut self,
+        instances: Vec<Instance>,
+        key: u32,
+        stream: u32,
+        policy: SchedulingPolicy,
+    ) -> Arc<gauges::NodeGauges> {
+        let gauges = Arc::default();
+        self.sessions.keys.push(key as usize);
+        self.graphs[0].0.add_session(key as usize, stream, instances, (policy, false), Arc::clone(&gauges));
+        gauges
     }
 
     fn offer(&mut self, stream: u32) {
@@ -139,7 +234,8 @@ impl World {
         batch.push_slice(Slice { buffer: 0, start: 0, len: 8 * records as u32, records: records as u32 }).unwrap();
         batch.select_all();
         let (graph, ws) = &mut self.graphs[0];
-        graph.arrive(stream, &batch, self.now_ns, ws);
+        graph.arrive(stream, batch, self.now_ns, ws);
+        graph.check_publishers(stream);
     }
 
     /// Lets something happen: records come, or a context has a turn.
@@ -154,7 +250,6 @@ impl World {
 
     fn turn(&mut self, at: usize) -> bool {
         let (graph, ws) = &mut self.graphs[at];
-        graph.holds_deliveries = self.is_held;
         let changed = graph.take_orders(ws);
         let before = graph.gauges.records_in.get();
         if at.is_multiple_of(2) {
@@ -168,23 +263,26 @@ impl World {
             }
         }
         let mut worked = changed || graph.is_changing() || graph.gauges.records_in.get() != before;
-        for (stream, is_blocked) in std::mem::take(&mut graph.turned) {
-            self.blocked[stream as usize] = is_blocked;
-        }
-        for delivered in std::mem::take(&mut graph.delivered) {
+        graph.arrived.clear();
+        self.sessions.keys.iter().for_each(|key| graph.wake_session(*key));
+        while let Some(step) = graph.next_session(self.now_ns, &mut self.sessions, ws) {
             worked = true;
-            let batch = match delivered {
-                Delivered::Batch(batch) => batch,
-                Delivered::End(stream) => {
-                    self.ended.push(stream);
-                    continue;
+            match step {
+                SessionStep::Ran(_) => {}
+                SessionStep::Failed(key) => self.sessions.failed.push(key),
+                SessionStep::Ended(key, publishers) => {
+                    assert_eq!(publishers, 0);
+                    self.sessions.ended.push(key as u32);
                 }
-            };
-            for record in batch.selected() {
-                let number = u64::from_le_bytes(record[..8].try_into().unwrap());
-                let (next, count) = self.delivered.entry(batch.stream).or_insert((number, 0));
-                self.wrong += u64::from(*next != number);
-                (*next, *count) = (number + 1, *count + 1);
+            }
+        }
+        // Of those that have no buffers or no room now, some have in a moment.
+        worked |= at == 0
+            && self.sessions.tight.is_some()
+            && self.sessions.keys.iter().any(|key| !graph.is_session_idle(*key));
+        for (stream, is_blocked) in std::mem::take(&mut graph.turned) {
+            if let Some(blocked) = self.blocked.get_mut(stream as usize) {
+                *blocked = is_blocked;
             }
         }
         worked
@@ -249,7 +347,7 @@ fn added(id: NodeId, instances: Vec<Instance>, (reads, makes): (&[u32], u32), po
 }
 
 fn add(node: Box<Node>, at: u8) -> [Edit; 2] {
-    let stream = node.makes;
+    let stream = node.makes().unwrap();
     [Edit::Add { node, at: ContextIndex(at) }, Edit::Deliver { stream, is_delivered: true }]
 }
 
@@ -337,12 +435,17 @@ fn random_changes(seed: u64, changes: usize, patient: bool) {
     for _ in 0..changes {
         (0..rng.u32(0..30)).for_each(|_| world.step());
         // At times subscribers hold all back.
-        world.is_held = rng.u8(0..8) == 0;
+        world.sessions.is_held = rng.u8(0..8) == 0;
         let patience = if patient { 100_000 } else { rng.u32(0..12) };
         let (edits, after) = edits(&overlay, &known, &mut rng, &mut next_stream, contexts as u8, &wrong);
         let ends = edits.iter().any(|edit| matches!(edit, Edit::Remove { .. }));
         if ends {
-            world.is_held = false;
+            world.sessions.is_held = false;
+        }
+        for edit in &edits {
+            if let Edit::Add { node, .. } = edit {
+                world.subscribe(node.makes().unwrap());
+            }
         }
         let mut wait = Steps { world: &mut world, tries: 0, patience };
         match overlay.change(edits, &mut wait) {
@@ -364,10 +467,10 @@ fn random_changes(seed: u64, changes: usize, patient: bool) {
         }
     }
     finish(&mut world, &mut overlay, seed);
-    world.is_held = false;
+    world.sessions.is_held = false;
     world.settle();
     assert_eq!(wrong.load(Ordering::Relaxed), 0, "a handler saw records out of order; seed {seed}");
-    assert_eq!(world.wrong, 0, "records were delivered out of order; seed {seed}");
+    assert_eq!(world.sessions.wrong, 0, "records were delivered out of order; seed {seed}");
     for known in &known {
         let node = overlay.node(known.id).unwrap();
         assert!(node.gauges.losses().is_empty(), "seed {seed}: {:?}", node.gauges.losses());
@@ -375,7 +478,7 @@ fn random_changes(seed: u64, changes: usize, patient: bool) {
         // All that came until the end has come through.
         let last = world.next[known.source as usize];
         if node.gauges.records_in.get() > 0 {
-            let (next, count) = world.delivered[&known.makes];
+            let (next, count) = world.sessions.delivered[&known.makes];
             assert_eq!(next, last, "seed {seed}: the last records were not delivered");
             assert_eq!(count, node.gauges.records_out.get(), "seed {seed}");
         }
@@ -401,6 +504,7 @@ fn world_with(
     let (mut world, mut overlay) = World::new(contexts, 1, queue);
     let instances = vec![InOrder::instance(false, &Arc::default())];
     let node = added(NodeId(0), instances, (reads, 9), policy);
+    world.subscribe(9);
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     overlay.change(add(node, at).into(), &mut wait).unwrap();
     (world, overlay, NodeId(0))
@@ -411,11 +515,11 @@ fn world_with(
 fn what_reads_two_streams_ends_when_both_have_ended() {
     let (mut world, _overlay, _) = world_with(2, 64, (1, &[0, 1]), SchedulingPolicy::default());
     let mut ends = |end: Option<u32>, records: Option<u32>| {
-        end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream));
+        end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream, 0));
         records.into_iter().for_each(|stream| world.offer(stream));
-        world.ended.clear();
+        world.sessions.ended.clear();
         world.settle();
-        world.ended == [9]
+        world.sessions.ended == [9]
     };
     assert!(!ends(Some(0), None));
     assert!(!ends(Some(0), None), "one that ends twice is one");
@@ -651,92 +755,6 @@ impl Handler for Many {
     }
 }
 
-/// Output that found no buffer leaves before the marker of a change after which nobody knows its format.
-#[test]
-fn output_that_waits_for_buffers_leaves_before_its_format_goes() {
-    const NEXT: u64 = FORMAT + 1;
-    let many = |format, output, times| {
-        let handler = Box::new(Many { times, counters: HandlerCounters::default() });
-        Instance { format, handler: Some(handler), output }
-    };
-    // The handler stays where it is, or goes elsewhere.
-    for to in [1, 0, 2] {
-        let (mut world, mut overlay) = World::with_buffers(3, 1, 4, 24);
-        let maker = added(NodeId(0), vec![many(FORMAT, FORMAT, 100)], (&[0], 9), SchedulingPolicy::default());
-        let reader = added(NodeId(1), vec![many(FORMAT, FORMAT, 0)], (&[9], 10), SchedulingPolicy::default());
-        let [made, read] = [&maker, &reader].map(|node| Arc::clone(&node.gauges));
-        let [maker, reader] = [(maker, 1), (reader, 2)].map(|(node, at)| Edit::Add { node, at: ContextIndex(at) });
-        overlay.change(vec![maker, reader], &mut Turns { world: &mut world, left: 100_000 }).unwrap();
-        // Nobody takes what is made, until some of it finds no buffer.
-        world.offer(0);
-        for turn in 0..100 {
-            world.turn(turn % 2);
-        }
-        assert!(world.graphs[1].0.node(NodeId(0)).is_some_and(|node| !node.spill.is_empty()));
-        let version = |id, (format, output, times), at: Option<u8>| {
-            let (instances, at) = (Some((vec![many(format, output, times)], false)), at.map(ContextIndex));
-            Edit::Change { id: NodeId(id), instances, policy: None, reads: None, at }
-        };
-        let edits = vec![version(0, (FORMAT, NEXT, 100), Some(to)), version(1, (NEXT, NEXT, 0), None)];
-        overlay.change(edits, &mut Turns { world: &mut world, left: 100_000 }).unwrap();
-        world.offer(0);
-        world.settle();
-        assert_eq!(made.records_out.get(), world.next[0] * 100, "to context {to}");
-        assert_eq!(read.records_in.get(), made.records_out.get(), "to context {to}");
-        assert_eq!((made.losses(), read.losses()), (vec![], vec![]));
-    }
-}
-
-/// A small order for a node that is on its way to another context is carried out when it has come there.
-#[test]
-fn an_order_for_a_node_that_moves_follows_it() {
-    const NEXT: u64 = FORMAT + 1;
-    let (mut world, mut overlay, id) = world_with(3, 64, (1, &[0]), SchedulingPolicy::default());
-    let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
-    world.settle();
-    let (in_before, sent_before) = (gauges.records_in.get(), world.next[0]);
-    // The contexts have the change, and do not carry it out before they are no longer waited for.
-    let begins = (1..1000).any(|left| {
-        let at = Some(ContextIndex(2));
-        let edits = vec![Edit::Change { id, instances: None, policy: None, reads: None, at }];
-        match overlay.change(edits, &mut Turns { world: &mut world, left }) {
-            Err(NotChanged::Unanswered { is_begun, .. }) => is_begun,
-            other => panic!("{other:?}"),
-        }
-    });
-    assert!(begins && overlay.unanswered().is_some());
-    let instance = Instance { format: NEXT, output: NEXT, ..InOrder::instance(false, &Arc::default()) };
-    let order = overlay.add_instance(id, instance).unwrap();
-    world.offer(0);
-    world.offer_as(0, NEXT);
-    world.settle();
-    assert_eq!(overlay.done(), [], "the node is not there yet");
-    while overlay.unanswered().is_some() {
-        overlay.resume();
-        world.settle();
-    }
-    assert_eq!(overlay.done(), [(order, 0)]);
-    assert_eq!(gauges.records_in.get() - in_before, world.next[0] - sent_before);
-    assert_eq!(world.graphs[2].0.node(id).unwrap().instances.len(), 2);
-}
-
-/// Lets contexts have their turns, and nothing more come, while something is waited for.
-struct Turns<'a> {
-    world: &'a mut World,
-    left: u32,
-}
-
-impl Waiting for Turns<'_> {
-    fn begin(&mut self) {}
-
-    fn wait(&mut self) -> bool {
-        self.left -= 1;
-        let at = self.left as usize % self.world.graphs.len();
-        self.world.turn(at);
-        self.left > 0
-    }
-}
-
 /// Output that is many times as long as the input waits for buffers, and nothing of it is lost.
 #[test]
 fn a_node_stops_within_a_batch_where_its_output_has_no_room() {
@@ -746,24 +764,25 @@ fn a_node_stops_within_a_batch_where_its_output_has_no_room() {
         let instance = Instance { format: FORMAT, handler: Some(handler), output: FORMAT };
         let node = added(NodeId(0), vec![instance], (&[0], 9), SchedulingPolicy::default());
         let gauges = Arc::clone(&node.gauges);
+        world.subscribe(9);
         let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
         overlay.change(add(node, 1).into(), &mut wait).unwrap();
         world.settle();
         let before = world.next[0] - gauges.records_in.get();
         for round in 0..200 {
             // Subscribers take something now and then.
-            world.is_held = round % 3 > 0;
+            world.sessions.is_held = round % 3 > 0;
             world.offer(0);
             for at in 0..4 {
                 world.turn(at % 2);
             }
         }
-        world.is_held = false;
+        world.sessions.is_held = false;
         world.settle();
         assert_eq!(gauges.losses(), [], "{times} records of each, {large} buffers");
-        assert_eq!(world.wrong, 0);
+        assert_eq!(world.sessions.wrong, 0);
         assert_eq!(gauges.records_in.get(), world.next[0] - before);
-        assert_eq!(world.delivered[&9].1, gauges.records_in.get() * times as u64);
+        assert_eq!(world.sessions.delivered[&9].1, gauges.records_in.get() * times as u64);
         assert_eq!(world.graphs[1].1.buffers_in_use(), 0);
     }
 }

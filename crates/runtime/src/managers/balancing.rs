@@ -3,14 +3,14 @@
 //! their budget.
 
 use crate::admission::{ALWAYS_PERCENT, Room};
-use crate::docked::StreamFacts;
 use crate::graph::gauges::Loss;
-use crate::handle::Stopped;
 use crate::managers::Managers;
 use crate::managers::change::checked;
 use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
+use crate::refusal::Stopped;
+use crate::streams::StreamFacts;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample};
 use crossdock_control::load::{Contexts, Load};
@@ -18,44 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A handler counts as over its budget if at least one in this many of its timed batches is over it.
 const OVER_OF: u64 = 10;
-
-/// Seconds without shedding after which a context keeps up with a handler's records again.
-const CALM_S: u32 = 10;
-
-/// The records of a handler that a context sheds by itself while it is behind. Shedding may begin and end a hundred
-/// times within seconds, so it is reported as one event.
-#[derive(Debug, Default)]
-pub(crate) struct Thinning {
-    /// Batches that were sampled, and records left out, at the last reading.
-    batches: u64,
-    left_out: u64,
-    /// Records left out before it began; none while the context keeps up.
-    before: Option<u64>,
-    calm_s: u32,
-}
-
-impl Thinning {
-    /// Takes in the counters at the end of a second. Returns the event to report, if any: its kind and its text.
-    fn second(&mut self, batches: u64, left_out: u64) -> Option<(&'static str, String)> {
-        let thins = batches != std::mem::replace(&mut self.batches, batches);
-        let left_before = std::mem::replace(&mut self.left_out, left_out);
-        self.calm_s = if thins { 0 } else { self.calm_s.saturating_add(1) };
-        match self.before {
-            None if thins => {
-                self.before = Some(left_before);
-                let text = "its context is behind, batches have waited too long: some of its records are left out until it keeps up";
-                Some(("degraded", text.to_owned()))
-            }
-            Some(before) if self.calm_s >= CALM_S => {
-                self.before = None;
-                let records = left_out.saturating_sub(before);
-                let text = format!("its context has kept up for {CALM_S} s; {records} records had been left out");
-                Some(("restored", text))
-            }
-            _ => None,
-        }
-    }
-}
 
 impl Managers {
     /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over.
@@ -203,29 +165,5 @@ impl Managers {
                 Ok(())
             }
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thinning_out_is_told_once_when_it_begins_and_once_when_it_has_been_over_for_a_while() {
-        let mut thinning = Thinning::default();
-        assert_eq!(thinning.second(0, 40), None, "sampled as agreed");
-        assert_eq!(thinning.second(3, 100).map(|event| event.0), Some("degraded"));
-        for second in 0..100 {
-            assert_eq!(thinning.second(3 + second / 5, 100 + second), None);
-        }
-        for _ in 0..CALM_S - 5 {
-            assert_eq!(thinning.second(22, 500), None);
-        }
-        let (kind, text) = thinning.second(22, 500).unwrap();
-        assert_eq!(kind, "restored");
-        assert!(text.contains("; 460 records"), "{text}");
-        assert_eq!(thinning.second(22, 900), None);
-        assert_eq!(thinning.second(23, 901).map(|event| event.0), Some("degraded"), "another one");
     }
 }

@@ -2,13 +2,13 @@
 //! read.
 
 use crate::config::ContextKind;
-use crate::docked::StreamFacts;
 use crate::graph::NodeId;
 use crate::graph::gauges::NodeGauges;
-use crate::managers::balancing::Thinning;
 use crate::managers::measure::CostModel;
-use crate::managers::rule::RuleCosts;
+use crate::managers::rule_costs::RuleCosts;
 use crate::managers::spec::HandlerSpec;
+use crate::managers::thinning::Thinning;
+use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
 use crossdock_control::work::{AtWork, Worked};

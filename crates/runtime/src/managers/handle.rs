@@ -1,106 +1,29 @@
-//! The rest of the daemon's handle to the managers: change requests, reports and events; and where requests wait for them.
+//! The rest of the daemon's handle to the managers: change requests, reports and events.
 
-use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, PlanInfo};
-use crate::managers::measure::Measured;
-use crate::managers::queries::Query;
+use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
+use crate::refusal::Stopped;
 use crossdock_engine::NativeKind;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-/// A change of the wanted handlers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeRequest {
-    /// A new handler.
-    Deploy(HandlerSpec),
-    /// Another version of a handler that is there.
-    Swap(HandlerSpec),
-    /// Other values of some of a handler's parameters.
-    SetParameters {
-        /// Its name.
-        handler: String,
-        /// By name; the others stay.
-        parameters: BTreeMap<String, String>,
-    },
-    /// Another place for a handler; any that it fits when absent.
-    Move {
-        /// Its name.
-        handler: String,
-        /// A context's name.
-        place: Option<String>,
-    },
-    /// One handler less.
-    Remove {
-        /// Its name.
-        handler: String,
-    },
-    /// These handlers and no others.
-    All(Vec<HandlerSpec>),
-}
-
-/// A request to the managers.
-pub(crate) enum ControlRequest {
-    Change {
-        wish: ChangeRequest,
-        discard_state: bool,
-        to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
-    },
-    Plan {
-        wish: ChangeRequest,
-        discard_state: bool,
-        to: oneshot::Sender<PlanInfo>,
-    },
-    /// From the context: a stream that handlers read has one more format.
-    NewFormat {
-        stream: u32,
-    },
-    /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
-    PlaceQuery(Box<Query>),
-    /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
-    RemoveQuery(String),
-    /// From the context: a subscription's query fits nowhere; the stream and the figures.
-    QueryRefused(String),
-    /// From the context: a subscription's query has panicked.
-    QueryFailed(String),
-    /// One more kind of native handler.
-    AddNative {
-        kind: Box<NativeKind>,
-        to: oneshot::Sender<()>,
-    },
-    /// Answered once the kept handlers are restored.
-    Restored(oneshot::Sender<()>),
-    /// From the managers themselves: a handler's overload rule is to be measured.
-    MeasureRule(String),
-    /// From a thread that measures: what a request waits for, by the request's number.
-    Measured {
-        request: u64,
-        measured: Vec<Measured>,
-    },
-    Stop,
-}
+use std::sync::Arc;
 
 /// A handle to the managers of a daemon. Cheap to clone. Reports on handlers and contexts are answered at once, also
 /// during a change; a caller sees its own change from its next call on.
 #[derive(Clone, Debug)]
 pub struct ManagerHandle {
-    inbox: Arc<Inbox>,
+    requests: Arc<RequestQueue>,
     views: Views,
 }
 
 impl ManagerHandle {
-    pub(crate) fn new(inbox: Arc<Inbox>, views: Views) -> ManagerHandle {
-        ManagerHandle { inbox, views }
+    pub(crate) fn new(requests: Arc<RequestQueue>, views: Views) -> ManagerHandle {
+        ManagerHandle { requests, views }
     }
 
     fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> ControlRequest) -> Result<T, Stopped> {
         let (answer, wait) = oneshot::channel();
-        self.inbox.ask(ask(answer))?;
+        self.requests.ask(ask(answer))?;
         wait.recv().map_err(|_| Stopped)
     }
 
@@ -193,235 +116,6 @@ impl ManagerHandle {
 
     /// Stops the managers.
     pub(crate) fn stop(&self) {
-        self.inbox.stop();
-    }
-}
-
-/// Requests that may wait for the managers.
-pub(crate) const MAX_REQUESTS: usize = 256;
-
-/// The requests that wait for the managers. They are bounded: a caller waits for a place, while what contexts report is
-/// merged where it is about the same, and refused otherwise. So a context never waits for the managers, who wait for
-/// contexts.
-#[derive(Default)]
-pub(crate) struct Inbox {
-    waiting: Mutex<Waiting>,
-    has_come: Condvar,
-    has_place: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    requests: VecDeque<ControlRequest>,
-    /// Reports of contexts, merged.
-    new_formats: BTreeSet<u32>,
-    removed_queries: BTreeSet<String>,
-    refused: Merged,
-    failed: Merged,
-    /// What was measured. There are as many as are measured at a time.
-    measured: Vec<ControlRequest>,
-    is_stopping: bool,
-    /// Nothing is taken any more.
-    is_closed: bool,
-}
-
-/// Reports of one kind: the latest, and how many came before it.
-#[derive(Default)]
-struct Merged {
-    latest: Option<String>,
-    others: u64,
-}
-
-impl Merged {
-    fn add(&mut self, text: String) {
-        self.others += u64::from(self.latest.replace(text).is_some());
-    }
-
-    fn take(&mut self) -> Option<String> {
-        let text = self.latest.take()?;
-        match std::mem::take(&mut self.others) {
-            0 => Some(text),
-            others => Some(format!("{text} (and {others} more before it)")),
-        }
-    }
-}
-
-impl Waiting {
-    fn next(&mut self) -> Option<ControlRequest> {
-        if self.is_stopping {
-            return Some(ControlRequest::Stop);
-        }
-        let measured = self.measured.pop();
-        let report = || {
-            let format = self.new_formats.pop_first().map(|stream| ControlRequest::NewFormat { stream });
-            let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
-            let refused = || self.refused.take().map(ControlRequest::QueryRefused);
-            let failed = || self.failed.take().map(ControlRequest::QueryFailed);
-            format.or_else(query).or_else(refused).or_else(failed)
-        };
-        measured.or_else(report).or_else(|| self.requests.pop_front())
-    }
-}
-
-impl Inbox {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts in a caller's request; waits for a place.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub(crate) fn ask(&self, request: ControlRequest) -> Result<(), Stopped> {
-        let is_full = |waiting: &mut Waiting| !waiting.is_closed && waiting.requests.len() >= MAX_REQUESTS;
-        let mut waiting = self.has_place.wait_while(self.waiting(), is_full).unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_closed {
-            return Err(Stopped);
-        }
-        waiting.requests.push_back(request);
-        self.has_come.notify_one();
-        Ok(())
-    }
-
-    /// Puts in what a context reports or wants, without a wait.
-    ///
-    /// # Errors
-    /// There is no place for it, or the managers have stopped: it comes back.
-    pub(crate) fn send(&self, request: ControlRequest) -> Result<(), Box<ControlRequest>> {
-        let mut waiting = self.waiting();
-        if waiting.is_closed {
-            return Err(Box::new(request));
-        }
-        match request {
-            ControlRequest::NewFormat { stream } => drop(waiting.new_formats.insert(stream)),
-            ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
-            ControlRequest::QueryRefused(text) => waiting.refused.add(text),
-            ControlRequest::QueryFailed(text) => waiting.failed.add(text),
-            ControlRequest::Measured { .. } => waiting.measured.push(request),
-            other if waiting.requests.len() >= MAX_REQUESTS => return Err(Box::new(other)),
-            other => waiting.requests.push_back(other),
-        }
-        self.has_come.notify_one();
-        Ok(())
-    }
-
-    /// Has the managers stop, before what waits.
-    pub(crate) fn stop(&self) {
-        self.waiting().is_stopping = true;
-        self.has_come.notify_one();
-    }
-
-    /// Takes what comes next, within a time.
-    pub(crate) fn take(&self, within: Duration) -> Option<ControlRequest> {
-        let until = Instant::now() + within;
-        let mut waiting = self.waiting();
-        loop {
-            let was_full = waiting.requests.len() >= MAX_REQUESTS;
-            if let Some(next) = waiting.next() {
-                if was_full {
-                    self.has_place.notify_one();
-                }
-                return Some(next);
-            }
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            waiting = self.has_come.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Nothing is taken any more; callers are told so.
-    pub(crate) fn close(&self) {
-        let mut waiting = self.waiting();
-        let left = std::mem::take(&mut *waiting);
-        waiting.is_closed = true;
-        drop(waiting);
-        drop(left);
-        self.has_place.notify_all();
-    }
-}
-
-impl std::fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inbox").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-mod tests {
-    use super::*;
-
-    fn restored() -> (ControlRequest, oneshot::Receiver<()>) {
-        let (to, wait) = oneshot::channel();
-        (ControlRequest::Restored(to), wait)
-    }
-
-    fn query(subscription: u64) -> ControlRequest {
-        ControlRequest::PlaceQuery(Box::new(Query { subscription, sql: String::new(), then: Box::new(|_, _| ()) }))
-    }
-
-    fn now(inbox: &Inbox) -> Option<ControlRequest> {
-        inbox.take(Duration::ZERO)
-    }
-
-    #[test]
-    fn what_contexts_report_is_merged_however_much_comes() {
-        let inbox = Inbox::default();
-        for number in 0..100_000 {
-            assert!(inbox.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());
-            assert!(inbox.send(ControlRequest::QueryRefused(format!("the {number}th"))).is_ok());
-            assert!(inbox.send(ControlRequest::QueryFailed("a flaw".to_owned())).is_ok());
-            assert!(inbox.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
-        }
-        for stream in 0..3 {
-            assert!(matches!(now(&inbox), Some(ControlRequest::NewFormat { stream: found }) if found == stream));
-        }
-        for name in ["q0", "q1"] {
-            assert!(matches!(now(&inbox), Some(ControlRequest::RemoveQuery(found)) if found == name));
-        }
-        let wanted = "the 99999th (and 99999 more before it)";
-        assert!(matches!(now(&inbox), Some(ControlRequest::QueryRefused(found)) if found == wanted));
-        assert!(matches!(now(&inbox), Some(ControlRequest::QueryFailed(_))));
-        assert!(now(&inbox).is_none());
-    }
-
-    #[test]
-    fn a_full_inbox_refuses_a_context_and_has_a_caller_wait() {
-        let inbox = Arc::new(Inbox::default());
-        for subscription in 0..MAX_REQUESTS as u64 {
-            assert!(inbox.send(query(subscription)).is_ok());
-        }
-        let back = inbox.send(query(7777)).unwrap_err();
-        assert!(matches!(*back, ControlRequest::PlaceQuery(query) if query.subscription == 7777));
-        let (request, _wait) = restored();
-        let asking = {
-            let inbox = Arc::clone(&inbox);
-            std::thread::spawn(move || inbox.ask(request))
-        };
-        // What can be merged always has a place.
-        assert!(inbox.send(ControlRequest::NewFormat { stream: 1 }).is_ok());
-        assert!(matches!(now(&inbox), Some(ControlRequest::NewFormat { stream: 1 })));
-        for subscription in 0..MAX_REQUESTS as u64 {
-            let Some(ControlRequest::PlaceQuery(query)) = now(&inbox) else { panic!("a query is next") };
-            assert_eq!(query.subscription, subscription);
-        }
-        assert!(matches!(inbox.take(Duration::from_secs(600)), Some(ControlRequest::Restored(_))));
-        assert!(asking.join().unwrap().is_ok());
-    }
-
-    #[test]
-    fn all_callers_hear_that_the_managers_have_stopped() {
-        let inbox = Arc::new(Inbox::default());
-        (0..MAX_REQUESTS as u64).for_each(|number| assert!(inbox.send(query(number)).is_ok()));
-        let callers: Vec<_> = (0..3)
-            .map(|_| {
-                let inbox = Arc::clone(&inbox);
-                std::thread::spawn(move || inbox.ask(restored().0))
-            })
-            .collect();
-        inbox.stop();
-        assert!(matches!(now(&inbox), Some(ControlRequest::Stop)));
-        inbox.close();
-        callers.into_iter().for_each(|caller| assert!(caller.join().unwrap().is_err()));
-        assert!(inbox.send(query(1)).is_err());
+        self.requests.stop();
     }
 }

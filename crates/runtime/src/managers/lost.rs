@@ -4,7 +4,7 @@ use super::change::Step;
 use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::events::About;
-use crate::managers::handle::ControlRequest;
+use crate::managers::request::ControlRequest;
 use crate::managers::watch::Lost;
 use std::collections::BTreeSet;
 

@@ -299,36 +299,29 @@ impl Handler for Nothing {
     }
 }
 
-/// Gathers some records.
-#[derive(Default)]
-struct Gathered(Vec<u8>);
-
-impl Sink for Gathered {
-    fn push(&mut self, record: &[u8]) {
-        if self.0.len() + record.len() <= MADE_BYTES {
-            self.0.extend_from_slice(record);
-        }
-    }
-}
-
 /// The records that a handler makes of a batch, run piece by piece for a while: of a slow one a few are enough.
 fn made_of(handler: &mut dyn Handler, batch: &Batch) -> Vec<u8> {
     let began_ns = thread_time_ns();
     let is_over = || thread_time_ns() - began_ns > MADE_WITHIN_NS;
-    let mut gathered = Gathered::default();
+    let (mut gathered, mut rows) = (Vec::new(), Vec::<Vec<u8>>::new());
     let (mut from, mut piece) = (0, 1);
-    while from < batch.len() && gathered.0.len() < MADE_BYTES && !is_over() {
+    while from < batch.len() && gathered.len() < MADE_BYTES && !is_over() {
         let mut selection = Selection::all(batch.len());
         selection.narrow(|index| (from..from + piece).contains(&index));
-        match process(handler, batch, &mut selection, &mut gathered) {
-            run::Outcome::Whole => selection.iter().for_each(|index| gathered.push(batch.record(index))),
+        match process(handler, batch, &mut selection, &mut rows) {
+            run::Outcome::Whole => rows.extend(selection.iter().map(|index| batch.record(index).to_vec())),
             run::Outcome::Made => {}
             // The measurement ends with it.
             run::Outcome::Panicked => std::panic::resume_unwind(Box::new("a handler that is measured")),
         }
+        for row in rows.drain(..) {
+            if gathered.len() + row.len() <= MADE_BYTES {
+                gathered.extend_from_slice(&row);
+            }
+        }
         (from, piece) = (from + piece, piece * 2);
     }
-    gathered.0
+    gathered
 }
 
 /// A record of a format with some value in each field that must have one; nothing if none can be made.

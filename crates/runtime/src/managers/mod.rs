@@ -7,7 +7,6 @@
 mod balancing;
 pub(crate) mod change;
 pub(crate) mod deployed;
-pub(crate) mod dock;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod keep;
@@ -15,25 +14,30 @@ mod lost;
 mod measure;
 pub(crate) mod monitor;
 mod paths;
-pub(crate) mod queries;
+mod queries;
+mod read;
+pub(crate) mod request;
 mod rule;
+mod rule_costs;
 pub(crate) mod spec;
 mod tell;
+mod thinning;
 pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;
 mod work;
 
+use crate::catalog::thread::CatalogHandle;
 use crate::config::PlatformConfig;
+use crate::inbox::Inbox;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::NotMade;
 use crate::managers::deployed::{Deployed, HandlerCompiler};
-use crate::managers::dock::IoContext;
 use crate::managers::events::{About, Events};
-use crate::managers::handle::{ControlRequest, Inbox};
 use crate::managers::keep::Kept;
 use crate::managers::measure::{CostModel, Measurements, Outcomes};
 use crate::managers::monitor::Monitor;
+use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
@@ -54,19 +58,21 @@ const REPORT_TICK: Duration = Duration::from_micros(200);
 
 /// The parts of the managers.
 pub(crate) struct Parts {
-    pub(crate) dock: IoContext,
+    pub(crate) dock: Inbox,
+    pub(crate) catalog: CatalogHandle,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
     pub(crate) natives: Natives,
     pub(crate) config: PlatformConfig,
     pub(crate) kept: Kept,
     pub(crate) views: Views,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) requests: Arc<RequestQueue>,
 }
 
 /// The managers.
 pub(crate) struct Managers {
-    dock: IoContext,
+    dock: Inbox,
+    catalog: CatalogHandle,
     overlay: Overlay,
     watch: Watch,
     workshop: HandlerCompiler,
@@ -94,7 +100,7 @@ pub(crate) struct Managers {
     started: Instant,
     /// Streams that got a format while a context did not answer.
     late_formats: BTreeSet<u32>,
-    inbox: Arc<Inbox>,
+    requests: Arc<RequestQueue>,
     /// Requests whose handlers are being measured.
     measuring: Measuring,
     /// Changes that were made, but for what contexts have not reported yet.
@@ -108,15 +114,16 @@ impl Managers {
     /// The system's.
     pub(crate) fn start(parts: Parts) -> io::Result<JoinHandle<()>> {
         let managers = Managers::new(parts);
-        std::thread::Builder::new().name("control".into()).spawn(move || managers.run())
+        std::thread::Builder::new().name("managers".into()).spawn(move || managers.run())
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { dock, overlay, watch, natives, config, kept, views, inbox } = parts;
+        let Parts { dock, catalog, overlay, watch, natives, config, kept, views, requests } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
             dock,
+            catalog,
             overlay,
             watch,
             workshop: HandlerCompiler { natives, costs },
@@ -136,7 +143,7 @@ impl Managers {
             viewed: 0,
             started: Instant::now(),
             late_formats: BTreeSet::new(),
-            inbox,
+            requests,
             measuring: Measuring::default(),
             unconfirmed: Vec::new(),
         }
@@ -153,7 +160,7 @@ impl Managers {
         let mut next = Instant::now() + TICK;
         loop {
             let longest = if self.unconfirmed.is_empty() { TICK } else { REPORT_TICK };
-            match self.inbox.take(next.saturating_duration_since(Instant::now()).min(longest)) {
+            match self.requests.take(next.saturating_duration_since(Instant::now()).min(longest)) {
                 Some(ControlRequest::Stop) => break,
                 Some(request) => self.answer(request),
                 None => {}
@@ -200,12 +207,12 @@ impl Managers {
             return;
         }
         // It is written down already, and stays so whatever comes of it.
-        if self.restore_as(&handle::ChangeRequest::All(specs.clone())).is_ok() {
+        if self.restore_as(&ChangeRequest::All(specs.clone())).is_ok() {
             return;
         }
         // One that no longer fits must not keep the others away.
         for spec in specs {
-            if let Err(plan) = self.restore_as(&handle::ChangeRequest::Deploy(spec.clone())) {
+            if let Err(plan) = self.restore_as(&ChangeRequest::Deploy(spec.clone())) {
                 let about = About { handler: Some(&spec.name), context: None };
                 self.events.note("not_restored", about, plan.refusals.join("; "));
                 self.unrestored.push(spec);
@@ -214,7 +221,7 @@ impl Managers {
     }
 
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
-    fn restore_as(&mut self, wish: &handle::ChangeRequest) -> Result<(), PlanInfo> {
+    fn restore_as(&mut self, wish: &ChangeRequest) -> Result<(), PlanInfo> {
         let mut outcomes = Outcomes::new();
         loop {
             self.workshop.costs.begin(outcomes);
@@ -297,7 +304,7 @@ impl Measuring {
 
 impl Drop for Managers {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.requests.close();
         self.views.leave(None);
     }
 }

@@ -2,32 +2,12 @@
 //! where it fits, and its subscription takes the handler's stream. The handler is removed with the subscription; it is
 //! not part of the wanted specifications, and not kept across restarts.
 
-use crate::context::Context;
 use crate::managers::Managers;
 use crate::managers::change::NotMade;
-use crate::managers::handle::ChangeRequest;
+use crate::managers::request::{ChangeRequest, Query, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crossdock_query::{QueryError, Select};
 use std::time::Instant;
-
-/// The continuation in the context: with a query that takes all of the handler's stream, or with the reason why there
-/// is no handler.
-pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<Select, String>) + Send>;
-
-/// A query that is to run elsewhere.
-pub(crate) struct Query {
-    /// Its subscription's id.
-    pub(crate) subscription: u64,
-    /// Its text.
-    pub(crate) sql: String,
-    /// The continuation.
-    pub(crate) then: Then,
-}
-
-/// The name of the handler that runs a subscription's query, and of the stream that it makes.
-pub(crate) fn handler_of(subscription: u64) -> String {
-    format!("subscription-{subscription}")
-}
 
 impl Managers {
     /// Deploys a subscription's query where it fits; it comes back if it is to be measured before.
@@ -36,7 +16,7 @@ impl Managers {
         let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
-            self.end_query(query, Err(format!("there is a handler `{name}` already: remove it")));
+            (query.then)(Err(format!("there is a handler `{name}` already: remove it")));
             return None;
         }
         // From now on, so that it is never written down.
@@ -55,14 +35,8 @@ impl Managers {
         self.tell_room();
         // The subscription's answer comes after the snapshot that shows the result.
         self.publish_snapshot();
-        self.end_query(query, made);
+        (query.then)(made);
         None
-    }
-
-    /// Lets the context go on with a query's subscription.
-    pub(super) fn end_query(&self, query: Query, placed: Result<Select, String>) {
-        // It may have stopped.
-        let _ = self.dock.run(move |context| (query.then)(context, placed));
     }
 
     /// A query's subscription has gone; its handler stays where another is to be measured before.

@@ -4,7 +4,8 @@
 use crate::managers::Managers;
 use crate::managers::change::parameters_text;
 use crate::managers::deployed::{Deployed, Entry, program};
-use crate::managers::handle::ControlRequest;
+use crate::managers::request::ControlRequest;
+use crate::managers::rule_costs::{AGAIN_S, RuleCosts, dearest};
 use crate::managers::spec::HandlerSpec;
 use crossdock_control::balance::RuleSecond;
 use crossdock_control::load::{Cost, Load};
@@ -58,39 +59,6 @@ pub(crate) fn second(there: &Deployed, load: Load, rate_msgs_per_s: u64) -> Opti
         bytes_per_s: scaled(load.bytes_per_s, now.bytes_per_s, otherwise.bytes_per_s),
     };
     Some(RuleSecond { is_applied: there.is_degraded, otherwise })
-}
-
-fn dearest(costs: &[Cost]) -> Cost {
-    let dearest = costs.iter().max_by(|one, other| one.ns_per_message.total_cmp(&other.ns_per_message));
-    dearest.copied().unwrap_or_default()
-}
-
-/// How long a rule that seemed to save nothing is not measured again, in s.
-const AGAIN_S: u64 = 30;
-/// The rate at which a rule's saving is computed, in messages a second.
-const SOME_RATE: u64 = 1_000_000;
-
-/// The costs of a handler's entries with its rule and without it, measured at the same time.
-#[derive(Debug)]
-pub(crate) struct RuleCosts {
-    whole: Vec<Cost>,
-    degraded: Vec<Cost>,
-    /// When it is to be measured again, in s since the start, if the rule seemed to save nothing: other load may have
-    /// disturbed the measurement.
-    again_s: Option<u64>,
-}
-
-impl RuleCosts {
-    /// Whether less is taken by the rule.
-    pub(crate) fn saves(&self) -> bool {
-        let [with, without] = [&self.degraded, &self.whole].map(|costs| dearest(costs).load(SOME_RATE).time_ns_per_s);
-        with < without
-    }
-
-    /// Whether there is a cost for each of `entries` entries, and no newer measurement is due.
-    fn holds(&self, entries: usize, now_s: u64) -> bool {
-        self.degraded.len() == entries && self.again_s.is_none_or(|again_s| now_s < again_s)
-    }
 }
 
 impl Managers {

@@ -3,12 +3,12 @@
 //! Gauges are read at the time of the report.
 
 use crate::graph::gauges::{ContextGauges, Histogram, NodeGauges};
-use crate::handle::Stopped;
 use crate::info::{ControlInfo, HandlerContextInfo, HandlerInfo, HistoryInfo};
 use crate::managers::events::{Events, now_ms};
 use crate::managers::monitor::Monitor;
+use crate::managers::read::{read_context, read_handler};
 use crate::managers::spec::HandlerSpec;
-use crate::managers::tell::{read_context, read_handler};
+use crate::refusal::Stopped;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The latest snapshot of handlers and contexts.

@@ -5,8 +5,8 @@ use crate::config::PlatformConfig;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::events::About;
-use crate::managers::handle::ControlRequest;
 use crate::managers::measure::{Measured, Measurements, Outcomes};
+use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
 use crate::managers::{Managers, Unconfirmed, Unmeasured};
 use std::sync::Arc;
@@ -145,13 +145,13 @@ impl Managers {
         let mut failed = Vec::new();
         for request in waiting.take(MAX_ABANDONED.saturating_sub(at_work)) {
             let Some(left) = request.left.take() else { continue };
-            let (number, inbox) = (request.number, Arc::clone(&self.inbox));
+            let (number, requests) = (request.number, Arc::clone(&self.requests));
             // If no thread can be had, the measurements come back.
             let (give, taken) = oneshot::channel::<Measurements>();
             let run = move || {
                 if let Ok(left) = taken.recv() {
                     // They may have stopped.
-                    let _ = inbox.send(ControlRequest::Measured { request: number, measured: left.run() });
+                    let _ = requests.send(ControlRequest::Measured { request: number, measured: left.run() });
                 }
             };
             match std::thread::Builder::new().name("measurements".into()).spawn(run) {
@@ -183,7 +183,7 @@ impl Managers {
         match request {
             ControlRequest::Change { to, .. } => drop(to.send(Err(plan()))),
             ControlRequest::Plan { to, .. } => drop(to.send(plan())),
-            ControlRequest::PlaceQuery(query) => self.end_query(*query, Err(why)),
+            ControlRequest::PlaceQuery(query) => (query.then)(Err(why)),
             _ => debug_assert!(false, "only callers' requests are refused"),
         }
     }

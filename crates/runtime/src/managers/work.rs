@@ -7,7 +7,7 @@ use crate::graph::node::SchedulingPolicy;
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, dearest_ns, estimates, need_of};
 use crate::managers::paths::{PathNode, reserves};
-use crate::managers::rule::RuleCosts;
+use crate::managers::rule_costs::RuleCosts;
 use crate::managers::spec::{HandlerSpec, OnFault, WhenFull};
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Cost};

@@ -20,13 +20,15 @@ impl Context {
     pub(crate) fn conversion_infos(&self) -> Vec<ConversionInfo> {
         let mut infos = Vec::new();
         for stream in self.streams.iter() {
-            let graph = &stream.morphing.graph;
+            let conversions = &stream.morphing.conversions;
+            let graph = conversions.graph();
             for conversion in graph.conversions() {
-                let Some(compiled) = stream.morphing.compiled.get(&conversion.number) else { continue };
+                let Some(compiled) = conversions.compiled(conversion.number) else { continue };
                 let owner = match conversion.owner {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
-                        self.peers.get(peer as usize).map_or_else(|| "gone".to_owned(), ToString::to_string)
+                        let found = self.peers.iter().map(|(_, other)| other).find(|other| other.serial == peer);
+                        found.map_or_else(|| "gone".to_owned(), ToString::to_string)
                     }
                 };
                 infos.push(ConversionInfo {

@@ -14,28 +14,25 @@
 pub(crate) mod chain;
 pub(crate) mod compile;
 pub(crate) mod hold;
-pub(crate) mod keeping;
 pub(crate) mod lists;
 mod narrow;
 pub(crate) mod requests;
 pub(crate) mod waiting;
 mod ways;
 
+use crate::catalog::Conversions;
 use crate::config::ByName;
-use crate::state::StateSide;
 use chain::ChainRun;
-use compile::Compiled;
-use crossdock_control::conversions::{Chain, Cost, Graph};
+use crossdock_control::conversions::{Chain, Cost};
 use crossdock_format::convert::{Plan, Rules};
-use crossdock_format::registry::Registry;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Pool;
 use crossdock_transport::{FormatName, Unreadable};
 use hold::Hold;
-use keeping::Asker;
 use slab::Slab;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How records of one format come to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +45,11 @@ pub(crate) enum Route {
     None,
 }
 
-/// The conversions of one stream.
+/// How the formats of one stream come to its subscriptions here.
 #[derive(Default)]
 pub(crate) struct Morphing {
-    pub(crate) graph: Graph,
-    /// The graph's compiled conversions, by their numbers.
-    pub(crate) compiled: BTreeMap<u64, Compiled>,
+    /// As the catalog has them.
+    pub(crate) conversions: Arc<Conversions>,
     /// The costs of plans by name between two versions, where there are any: such a plan is always the same.
     by_name: RefCell<BTreeMap<(FormatId, FormatId), Option<Cost>>>,
     /// The chains in use; one that runs is taken out meanwhile.
@@ -67,24 +63,13 @@ pub(crate) struct Morphing {
 impl std::fmt::Debug for Morphing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Morphing")
-            .field("graph", &self.graph)
+            .field("conversions", &self.conversions)
             .field("chains", &self.chains.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Morphing {
-    /// Whether nothing here needs the stream to be remembered.
-    pub(crate) fn is_unused(&self) -> bool {
-        self.compiled.is_empty() && self.listeners.is_empty()
-    }
-
-    /// A format that a conversion speaks of.
-    pub(crate) fn format(&self, id: FormatId) -> Option<&Format> {
-        let mut ends = self.compiled.values().flat_map(|compiled| [&compiled.from, &compiled.to]);
-        ends.find(|format| format.id() == id)
-    }
-
     /// The cheapest chain from a format of the stream to an accepted one. `versions` are the stream's formats, `accept`
     /// the accepted ones.
     pub(crate) fn chain(
@@ -103,7 +88,7 @@ impl Morphing {
                 Some(compile::plan_cost(&plan))
             }),
         };
-        self.graph.chain(from.id(), &ids, &plan)
+        self.conversions.graph().chain(from.id(), &ids, &plan)
     }
 }
 
@@ -170,16 +155,6 @@ pub(crate) struct Morph {
     pub(crate) is_due: bool,
     /// Keys of streams that subscriptions have left since their ways were planned.
     pub(crate) stale: BTreeSet<usize>,
-    /// Conversions on all streams.
-    pub(crate) conversions: usize,
-    /// All formats, streams' versions and policies, kept conversions.
-    pub(crate) registry: Registry,
-    /// The state thread's side that keeps versions and conversions on disk, if there is one.
-    pub(crate) state: Option<StateSide>,
-    /// The number of the last entry that was written there.
-    pub(crate) last_entry: u64,
-    /// Callers that wait for an entry to be on disk.
-    pub(crate) askers: VecDeque<(u64, Asker)>,
 }
 
 impl Morph {
@@ -191,11 +166,6 @@ impl Morph {
             expires_ns: u64::MAX,
             is_due: false,
             stale: BTreeSet::new(),
-            conversions: 0,
-            registry: Registry::default(),
-            state: None,
-            last_entry: 0,
-            askers: VecDeque::new(),
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::morph::{Route, chain, hold::Held};
 use crossdock_format::Format;
 use crossdock_format::record_len;
 use crossdock_mailbox::Batch;
+use crossdock_transport::Notice;
 use crossdock_transport::control::Unreadable;
-use crossdock_transport::{ControlMessage, Notice};
 
 /// Pieces of waiting records that leave in one turn at most: others have their turn too.
 const PIECES_A_TURN: usize = 8;
@@ -20,26 +20,30 @@ const MERGE_PART: u64 = 16;
 const MAX_WANTED: usize = 256;
 
 impl Context {
-    /// A batch goes through a chain, once for all subscriptions that take it.
+    /// A batch goes through a chain, once for all subscriptions that take it; the result is given to their nodes.
     pub(crate) fn convert(&mut self, stream: usize, chain: usize, batch: &Batch, subscribers: &[(usize, usize)]) {
         let Some(slot) = self.streams.get_mut(stream).and_then(|s| s.morphing.chains.get_mut(chain)) else { return };
         // Both are there, as no chain runs within another; what is taken is put back.
         let Some(mut pool) = self.morph.pool.take() else { return };
         let Some(mut run) = slot.take() else { return self.morph.pool = Some(pool) };
+        let (graph, ws) = (&mut self.graph, &mut self.workspace);
+        let mut no_buffer = 0;
         let tally = run.run(&mut pool, batch, &mut |made| {
-            for &(_, key) in subscribers {
-                // Never whole: the buffer is the chain's, and the next batch needs it.
-                self.serve(key, made, usize::MAX);
-            }
+            // The buffer is the chain's, and the next batch needs it.
+            let Some(copy) = ws.compact(made) else { return no_buffer += made.len() as u64 };
+            let copy = ws.spares.share(copy);
+            subscribers.iter().for_each(|(_, key)| graph.offer(*key, &copy));
+            ws.spares.keep_shared(copy);
         });
         self.morph.pool = Some(pool);
         if let Some(slot) = self.streams.get_mut(stream).and_then(|s| s.morphing.chains.get_mut(chain)) {
             *slot = Some(run);
         }
-        let lost = tally.refused + tally.too_long;
+        let lost = tally.refused + tally.too_long + no_buffer;
         if lost > 0 {
             self.counters.drop(DropReason::NotConvertible, tally.refused);
             self.counters.drop(DropReason::TooLong, tally.too_long);
+            self.counters.drop(DropReason::NoBuffer, no_buffer);
             for &(_, key) in subscribers {
                 if let Some(subscription) = self.subscriptions.get_mut(key) {
                     subscription.lose(lost);
@@ -193,7 +197,7 @@ impl Context {
     /// so publishers are held back where no record may be lost.
     fn begin_to_drain(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let (stream, blocks) = (subscription.stream, subscription.overflow == Overflow::Block);
+        let blocks = subscription.overflow == Overflow::Block;
         let Some(accept) = subscription.accept.as_deref_mut() else { return };
         if accept.drains || accept.hold.is_empty() {
             return;
@@ -201,7 +205,7 @@ impl Context {
         (accept.drains, accept.blocks) = (true, blocks);
         self.morph.is_due = true;
         if blocks {
-            self.block(stream);
+            self.graph.withhold(key, true);
         }
     }
 
@@ -236,11 +240,11 @@ impl Context {
     fn drain(&mut self, key: usize) -> bool {
         for _ in 0..PIECES_A_TURN {
             let Some(subscription) = self.subscriptions.get(key) else { return false };
-            let (stream, peer) = (subscription.stream, subscription.peer);
+            let stream = subscription.stream;
             if !subscription.accept.as_ref().is_some_and(|accept| accept.drains) {
                 return false;
             }
-            if self.peers.get(peer).is_none_or(|peer| peer.full) || self.is_short_of_buffers() {
+            if self.graph.session_room(key) == 0 || self.is_short_of_buffers() {
                 // Acks and what attached clients give back make room.
                 return false;
             }
@@ -256,7 +260,7 @@ impl Context {
             let after = accept.hold.bytes();
             self.morph.held_bytes -= before - after;
             self.release(key, stream, way, &held);
-            self.check_queue(key);
+            self.serve_sessions();
         }
         true
     }
@@ -264,7 +268,7 @@ impl Context {
     /// Records that waited go their way.
     fn release(&mut self, key: usize, stream: usize, way: Route, held: &Held) {
         let Some(mut pool) = self.morph.pool.take() else { return };
-        let mut batch = self.scratch.spare.pop().unwrap_or_default();
+        let mut batch = self.workspace.spares.take();
         let known = self.streams.get(stream).and_then(|stream| {
             stream.formats.iter().map(|known| &known.format).find(|format| format.id().0 == held.format)
         });
@@ -279,20 +283,27 @@ impl Context {
         batch.stream = stream as u32;
         match way {
             Route::Chain(chain) => self.convert(stream, chain, &batch, &[(chain, key)]),
-            Route::Direct => drop(self.serve(key, &batch, usize::MAX)),
+            Route::Direct => match self.workspace.compact(&batch) {
+                Some(copy) => {
+                    let copy = self.workspace.spares.share(copy);
+                    self.graph.offer(key, &copy);
+                }
+                None => {
+                    self.counters.drop(DropReason::NoBuffer, batch.len() as u64);
+                    self.count_lost(key, &Held { records: batch.len() as u64, bytes: Vec::new(), ..*held });
+                }
+            },
             Route::None => {}
         }
-        self.recycle(batch);
+        self.workspace.spares.keep(batch);
     }
 
     /// Nothing more that waits can be read.
     fn end_drain(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let stream = subscription.stream;
-        let Some(accept) = subscription.accept.as_deref_mut() else { return };
+        let Some(accept) = self.accept_mut(key) else { return };
         accept.drains = false;
         if std::mem::take(&mut accept.blocks) {
-            self.unblock(stream);
+            self.graph.withhold(key, false);
         }
         self.tell_late_end(key);
     }
@@ -328,26 +339,19 @@ impl Context {
     /// Reports a publisher's end after the waiting records, once none waits.
     fn tell_late_end(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let (stream, peer, number) = (subscription.stream, subscription.peer, subscription.number);
+        let stream = subscription.stream;
         let Some(accept) = subscription.accept.as_deref_mut() else { return };
         if !accept.hold.is_empty() || !std::mem::take(&mut accept.end_pending) {
             return;
         }
-        self.flush_subscription(key);
-        self.settle_queue(key);
-        self.tell_dropped(key, true);
         let publishers = self.streams.get(stream).map_or(0, |stream| stream.publishers.len()) as u32;
-        let notice = Notice::StreamEnded { subscription: number, publishers };
-        self.tell(peer, &ControlMessage::Notice(notice));
+        self.graph.offer_end(key, publishers);
     }
 
     /// A subscription goes, and with it what waits for it.
-    pub(crate) fn forget_waiting(&mut self, key: usize, accept: &super::Accept, stream: usize) {
+    pub(crate) fn forget_waiting(&mut self, key: usize, accept: &super::Accept) {
         self.morph.held_bytes -= accept.hold.bytes();
         self.morph.holding.retain(|&holding| holding != key);
-        if accept.blocks {
-            self.unblock(stream);
-        }
     }
 }
 

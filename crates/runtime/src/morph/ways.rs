@@ -70,12 +70,16 @@ impl Context {
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let (stream, peer, number) = (subscription.stream, subscription.peer, subscription.number);
         let Some(accept) = &subscription.accept else { return };
-        let known = accept.names.iter().filter_map(|name| self.format_named(Some(stream), name).ok().flatten());
+        let of = self.streams.get(stream).map(|stream| stream.name.as_str()).unwrap_or_default();
+        let known = accept.names.iter().filter_map(|name| self.snapshot.format_named(of, name).ok().flatten());
         let planned = |format: &Format| subscription.entries.iter().any(|entry| entry.format == format.id().0);
         let new: Vec<Format> = known.filter(|format| !planned(format)).collect();
         for format in new {
             let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-            let message: ControlMessage = match subscription.add_format(&format) {
+            let planned = subscription.add_format(&format);
+            self.update_node(key);
+            let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+            let message: ControlMessage = match planned {
                 Ok(output) => {
                     let awaiting = subscription.awaiting.take();
                     if let Some(accept) = &mut subscription.accept {
@@ -119,6 +123,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let runs = chains.iter().filter_map(|chain| stream.morphing.chains.get(*chain)?.as_deref());
         subscription.plan_narrowed(runs.filter(|run| run.made != run.to).map(|run| (&run.to, &run.made)));
+        self.update_node(key);
     }
 
     /// The way of each format of a stream to one of the accepted ones, of which no more is read than this.
@@ -190,7 +195,7 @@ impl super::Morphing {
         let mut at = from.clone();
         for step in &chain.steps {
             match step.conversion {
-                Some(number) => parts.extend(self.compiled.get(&number)?.parts.iter().cloned()),
+                Some(number) => parts.extend(self.conversions.compiled(number)?.parts.iter().cloned()),
                 None => {
                     let to = targets.iter().find(|target| target.id() == step.to)?;
                     parts.push(Part::Plan(Plan::by_name(&at, to, &Rules::none()).ok()?));

@@ -6,6 +6,7 @@ use crate::net::space::{OpenPacket, Space};
 use crossdock_device::{Device, Poller};
 use crossdock_mailbox::host::{HostError, HostInterface, Opened, Owner, PortOptions, Side};
 use crossdock_mailbox::{Batch, Pool};
+use crossdock_transport::TrafficClass;
 use crossdock_transport::handshake::Close;
 use std::ops::RangeInclusive;
 
@@ -18,6 +19,14 @@ pub(crate) struct Wire<'a> {
     pub(crate) counters: &'a mut Counters,
     /// The context's time.
     pub(crate) now_ns: u64,
+}
+
+impl Wire<'_> {
+    /// The same parts, for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> Wire<'_> {
+        let Wire { pool, host, poller, device, counters, now_ns } = self;
+        Wire { pool, host, poller, device: &mut **device, counters, now_ns: *now_ns }
+    }
 }
 
 /// The subscription that records are for.
@@ -60,14 +69,14 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// The bound of the queue is `bytes` from now on: of what waits, enough stays where it can be dropped.
     fn bound_queue(&mut self, wire: &mut Wire<'_>, bytes: u64);
 
-    /// Queues an encoded control message.
-    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8]);
+    /// Queues an encoded control message, before what waits and need not precede it.
+    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], class: TrafficClass);
 
     /// Whether packets for the peer take buffers of the context's pool.
     fn takes_buffers(&self) -> bool;
 
-    /// How a batch that passes unchanged leaves; its packets came `stride` bytes apart.
-    fn whole(&self, batch: &Batch, stride: usize) -> Whole;
+    /// How a batch that passes unchanged leaves.
+    fn whole(&self, batch: &Batch) -> Whole;
 
     /// Memory for a packet of at least `needed` bytes, and of `wanted` bytes where the carrier has a choice.
     ///
@@ -78,8 +87,8 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// Queues a packet whose space this carrier opened.
     fn send(&mut self, wire: &mut Wire<'_>, open: OpenPacket, to: Recipient);
 
-    /// Grants the peer credit for what it publishes, or withholds it while a stream of its is blocked. It is withheld
-    /// too while packets of the peer wait to be taken.
+    /// Grants the peer credit. That for what it publishes is withheld while a stream of its is blocked; that for control
+    /// too, while packets of the peer wait to be taken.
     fn grant_credit(&mut self, wire: &mut Wire<'_>, is_blocked: bool);
 
     /// The numbers that the peer's subscriptions may have.

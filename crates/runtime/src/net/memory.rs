@@ -6,9 +6,11 @@ use crate::net::space::{Memory, OpenPacket, SinglePacket, Space};
 use crossdock_device::Poller;
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::attach::Farewell;
-use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, Message, Opened, Owner, PortOptions, Side};
+use crossdock_mailbox::host::{
+    ClientKey, Draft, Hold, HostError, HostInterface, Message, Opened, Owner, PortOptions, SESSION_GRANTS, Side,
+};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{Header, Kind};
+use crossdock_transport::{Follows, Header, Kind, Origin, TrafficClass};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,26 +52,38 @@ enum Outgoing {
     Drafted(Message, Label),
     /// In the daemon's own memory, since the inbox had no room for it when it was made.
     Own(Box<[u8]>, Label),
+    /// A packet of control, in the daemon's own memory.
+    Control(Box<[u8]>, TrafficClass),
 }
 
 impl Outgoing {
     fn label(&self) -> Label {
         match self {
             Outgoing::InPlace(_, label) | Outgoing::Drafted(_, label) | Outgoing::Own(_, label) => *label,
+            Outgoing::Control(..) => Label::default(),
+        }
+    }
+
+    fn class(&self) -> TrafficClass {
+        match self {
+            Outgoing::InPlace(_, label) | Outgoing::Drafted(_, label) | Outgoing::Own(_, label) => {
+                TrafficClass::Data(Origin::Stream(label.subscription.into()))
+            }
+            Outgoing::Control(_, class) => *class,
         }
     }
 
     fn into_message(self) -> Option<Message> {
         match self {
             Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => Some(message),
-            Outgoing::Own(..) => None,
+            Outgoing::Own(..) | Outgoing::Control(..) => None,
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             Outgoing::InPlace(message, _) | Outgoing::Drafted(message, _) => message.len() as u64,
-            Outgoing::Own(bytes, _) => bytes.len() as u64,
+            Outgoing::Own(bytes, _) | Outgoing::Control(bytes, _) => bytes.len() as u64,
         }
     }
 }
@@ -81,8 +95,10 @@ pub(crate) struct Attached {
     name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
     pub(crate) deferred: VecDeque<Message>,
-    /// Whether its session gets no new buffers now.
-    is_held: bool,
+    /// What its session gets no new buffers for now.
+    hold: Hold,
+    /// Packets of records taken since buffers for them are withheld: no more than were granted before.
+    held_packets: u32,
     /// Whether it is gone, and is a peer only until its deferred packets are taken.
     has_left: bool,
     /// Whether it is in the list of peers that are served each turn.
@@ -112,7 +128,8 @@ impl Attached {
             client,
             name: format!("client {} (pid {} {})", client.number(), status.pid, status.process),
             deferred: VecDeque::new(),
-            is_held: false,
+            hold: Hold::Nothing,
+            held_packets: 0,
             has_left: false,
             straggles: false,
             late: VecDeque::new(),
@@ -161,6 +178,28 @@ impl Attached {
             }
         }
         self.put_off(host, outgoing);
+    }
+
+    /// Notes that a packet of records was taken.
+    pub(crate) fn note_taken(&mut self) {
+        self.held_packets += u32::from(self.hold != Hold::Nothing);
+    }
+
+    /// Whether the client puts more records than it can have had buffers for when those were withheld: twice as many as
+    /// are granted ahead, since those that wait here count too.
+    pub(crate) fn is_beyond_grants(&self) -> bool {
+        self.hold != Hold::Nothing && self.held_packets >= 2 * SESSION_GRANTS
+    }
+
+    /// Gives a packet of control to the session, before what waits for it and need not precede it.
+    fn put_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, class: TrafficClass) {
+        let position = class.position(self.late.iter().map(Outgoing::class));
+        let control = Outgoing::Control(packet, class);
+        let left = if position == 0 { deliver(self.client, host, control) } else { Err(control) };
+        if let Err(control) = left {
+            self.late_bytes += control.bytes();
+            self.late.insert(position, control);
+        }
     }
 
     /// Keeps a message for later. One that was drafted moves out of the inbox: those before it wait for that very room.
@@ -245,21 +284,21 @@ impl Carrier for Attached {
         wire.host.limit_session(self.client, bytes / 2);
     }
 
-    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8]) {
+    fn send_control(&mut self, wire: &mut Wire<'_>, message: &[u8], class: TrafficClass) {
         if self.has_left {
             return;
         }
         let header = Header { payload_bytes: message.len() as u16, ..Header::new(Kind::Control, 0) };
         let packet = [&header.to_bytes()[..], message].concat().into_boxed_slice();
         self.control_bytes += packet.len() as u64;
-        self.put(wire.host, Outgoing::Own(packet, Label::default()));
+        self.put_control(wire.host, packet, class);
     }
 
     fn takes_buffers(&self) -> bool {
         false
     }
 
-    fn whole(&self, _: &Batch, _: usize) -> Whole {
+    fn whole(&self, _: &Batch) -> Whole {
         Whole::Slices
     }
 
@@ -288,9 +327,16 @@ impl Carrier for Attached {
     }
 
     fn grant_credit(&mut self, wire: &mut Wire<'_>, is_blocked: bool) {
-        let is_held = is_blocked || !self.deferred.is_empty();
-        if std::mem::replace(&mut self.is_held, is_held) != is_held {
-            wire.host.hold(self.client, is_held);
+        let hold = match (self.deferred.is_empty(), is_blocked) {
+            (false, _) => Hold::All,
+            (true, true) => Hold::Records,
+            (true, false) => Hold::Nothing,
+        };
+        if std::mem::replace(&mut self.hold, hold) != hold {
+            wire.host.hold(self.client, hold);
+        }
+        if hold == Hold::Nothing {
+            self.held_packets = 0;
         }
     }
 
@@ -338,15 +384,59 @@ impl Carrier for Attached {
 fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> Result<(), Outgoing> {
     let (mut message, label) = match outgoing {
         Outgoing::InPlace(message, label) | Outgoing::Drafted(message, label) => (message, label),
-        Outgoing::Own(bytes, label) => {
-            let Ok(mut draft) = host.begin_send(client, bytes.len()) else { return Err(Outgoing::Own(bytes, label)) };
-            draft.copy_from_slice(&bytes);
-            (Draft::finish(draft, bytes.len()), label)
+        Outgoing::Own(ref bytes, label) => match draft(client, host, bytes) {
+            Some(message) => (message, label),
+            None => return Err(outgoing),
+        },
+        Outgoing::Control(ref bytes, class) => {
+            let Some(mut message) = draft(client, host, bytes) else { return Err(outgoing) };
+            message.set_mark(mark_of(class));
+            let position = class.position(host.waiting(client).map(class_of));
+            host.send_at(client, position, message);
+            return Ok(());
         }
     };
     message.label(label.subscription, label.records, label.droppable);
     host.send(client, message);
     Ok(())
+}
+
+/// Set in the mark of a packet of control that is not a notice; below it lies the subscription that the packet follows.
+const IS_EXCHANGE: u16 = 1 << 15;
+
+/// The mark of a packet of control: what [`class_of`] needs.
+fn mark_of(class: TrafficClass) -> u16 {
+    let (flag, follows) = match class {
+        TrafficClass::Exchange(follows) => (IS_EXCHANGE, follows),
+        TrafficClass::Notice(follows) => (0, follows),
+        TrafficClass::Data(_) => return 0,
+    };
+    match follows {
+        Follows::Origin(Origin::Stream(subscription)) if SUBSCRIPTION_NUMBERS.contains(&subscription) => {
+            flag | subscription as u16
+        }
+        _ => flag,
+    }
+}
+
+/// The class of a packet that waits for a client, as far as others may follow it.
+fn class_of(waiting: &Message) -> TrafficClass {
+    let (subscription, _) = waiting.labelled();
+    if subscription > 0 {
+        return TrafficClass::Data(Origin::Stream(subscription.into()));
+    }
+    let follows = match waiting.mark() & !IS_EXCHANGE {
+        0 => Follows::Nothing,
+        subscription => Follows::Origin(Origin::Stream(subscription.into())),
+    };
+    if waiting.mark() & IS_EXCHANGE == 0 { TrafficClass::Notice(follows) } else { TrafficClass::Exchange(follows) }
+}
+
+/// A message of these bytes in the inbox, if that has room.
+fn draft(client: ClientKey, host: &mut HostInterface, bytes: &[u8]) -> Option<Message> {
+    let mut draft = host.begin_send(client, bytes.len()).ok()?;
+    draft.copy_from_slice(bytes);
+    Some(Draft::finish(draft, bytes.len()))
 }
 
 /// Decodes a key of the poller: the client's number, and whether this is the descriptor of its end.

@@ -8,7 +8,7 @@ use crossdock_device::Sent;
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::host::{HostError, HostInterface, Message, Opened, Owner, PortOptions, Side};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES, Session, SuperPacket, TrafficClass};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::IoSlice;
@@ -106,17 +106,18 @@ impl Carrier for Link {
         // All that was not transmitted can be dropped.
     }
 
-    fn send_control(&mut self, _: &mut Wire<'_>, message: &[u8]) {
+    fn send_control(&mut self, _: &mut Wire<'_>, message: &[u8], class: TrafficClass) {
         self.control_bytes += message.len() as u64;
-        Payload::Control(Rc::from(message)).enqueue(&mut self.session);
+        Payload::Control(Rc::from(message), class).enqueue(&mut self.session);
     }
 
     fn takes_buffers(&self) -> bool {
         true
     }
 
-    fn whole(&self, batch: &Batch, stride: usize) -> Whole {
-        let fits = batch.payload_bytes() >= WHOLE_BYTES && stride <= self.session.packet_bytes();
+    fn whole(&self, batch: &Batch) -> Whole {
+        let are_packets = (1..=self.session.packet_bytes()).contains(&batch.stride);
+        let fits = batch.payload_bytes() >= WHOLE_BYTES && are_packets;
         if fits { Whole::Shared } else { Whole::Records }
     }
 
@@ -142,9 +143,12 @@ impl Carrier for Link {
     }
 
     fn grant_credit(&mut self, _: &mut Wire<'_>, is_blocked: bool) {
-        if !is_blocked && self.parked.is_empty() {
-            let receiver = &mut self.session.receiver;
-            receiver.consumed_to(receiver.next_seq());
+        if !self.parked.is_empty() {
+            return;
+        }
+        self.session.receiver.control_consumed();
+        if !is_blocked {
+            self.session.receiver.consumed_to(u64::MAX);
         }
     }
 

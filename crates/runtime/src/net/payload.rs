@@ -5,11 +5,12 @@ use crate::net::carrier::Recipient;
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::{Batch, Buffer, BufferMut};
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, Session, SuperPacket};
+use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, Origin, Session, SuperPacket, TrafficClass};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// An outgoing unit: what one system call sends, kept until it is acknowledged.
 #[derive(Debug)]
@@ -17,9 +18,9 @@ pub(crate) enum Payload {
     /// Records that were copied together.
     Packed { packet: SuperPacket<BufferMut>, format: u64, to: Recipient },
     /// A batch that passes whole, as the bytes that it came in; others may share it.
-    Whole { batch: Rc<Batch>, stride: usize, to: Recipient },
+    Whole { batch: Arc<Batch>, to: Recipient },
     /// A control message.
-    Control(Rc<[u8]>),
+    Control(Rc<[u8]>, TrafficClass),
     /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under
     /// `number`.
     Message { buffer: Buffer, len: usize, number: u32 },
@@ -55,15 +56,19 @@ pub(crate) enum Parked {
 impl Payload {
     /// Puts the unit into the session's queue.
     pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
-        let (packets, bytes, droppable) = match &self {
-            Payload::Packed { packet, to, .. } => (packet.packets().len(), packet.len(), to.droppable),
+        let data = |to: &Recipient| TrafficClass::Data(Origin::Stream(to.subscription));
+        let (packets, bytes, class, droppable) = match &self {
+            Payload::Packed { packet, to, .. } => (packet.packets().len(), packet.len(), data(to), to.droppable),
             Payload::Whole { batch, to, .. } => {
-                (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES, to.droppable)
+                let bytes = batch.payload_bytes() + batch.slices.len() * HEADER_BYTES;
+                (batch.slices.len(), bytes, data(to), to.droppable)
             }
-            Payload::Control(bytes) => (1, bytes.len() + HEADER_BYTES, false),
-            Payload::Message { len, .. } => (1, len + HEADER_BYTES, false),
+            Payload::Control(message, class) => (1, message.len() + HEADER_BYTES, *class, false),
+            Payload::Message { len, number, .. } => {
+                (1, len + HEADER_BYTES, TrafficClass::Data(Origin::Mailbox(*number)), false)
+            }
         };
-        session.sender.enqueue(self, packets as u32, bytes as u64, droppable);
+        session.sender.enqueue(self, packets as u32, bytes as u64, class, droppable);
     }
 
     /// Records in it, and the subscription they are for.
@@ -71,7 +76,7 @@ impl Payload {
         match self {
             Payload::Packed { packet, to, .. } => Some((to.subscription, packet.records())),
             Payload::Whole { batch, to, .. } => Some((to.subscription, batch.len() as u64)),
-            Payload::Control(_) | Payload::Message { .. } => None,
+            Payload::Control(..) | Payload::Message { .. } => None,
         }
     }
 
@@ -90,15 +95,15 @@ impl Payload {
                 packet.write_headers(range.clone(), &template, first_seq);
                 device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
             }
-            Payload::Whole { batch, stride, to: Recipient { subscription, .. } } => {
+            Payload::Whole { batch, to: Recipient { subscription, .. } } => {
                 let template = Header { stream: *subscription, format: batch.format, ..Header::new(Kind::Data, to) };
-                let stride = *stride;
+                let stride = batch.stride;
                 match in_place(batch, &template, first_seq, range.clone()) {
                     Some(bytes) => device.send(addr, &[IoSlice::new(bytes)], stride),
-                    None => gather(batch, stride, device, addr, &template, first_seq, range),
+                    None => gather(batch, device, addr, &template, first_seq, range),
                 }
             }
-            Payload::Control(message) => {
+            Payload::Control(message, _) => {
                 let header =
                     Header { payload_bytes: message.len() as u16, seq: first_seq, ..Header::new(Kind::Control, to) };
                 let bytes = header.to_bytes();
@@ -127,8 +132,8 @@ fn slice_header(batch: &Batch, template: &Header, first_seq: u64, index: u32) ->
 
 /// Writes new headers over those that the packets came with, if the buffer has no other holder; returns the bytes to
 /// send.
-fn in_place<'a>(batch: &'a mut Rc<Batch>, template: &Header, first_seq: u64, range: Range<u32>) -> Option<&'a [u8]> {
-    let alone = Rc::get_mut(batch)?;
+fn in_place<'a>(batch: &'a mut Arc<Batch>, template: &Header, first_seq: u64, range: Range<u32>) -> Option<&'a [u8]> {
+    let alone = Arc::get_mut(batch)?;
     if alone.buffers.len() != 1 {
         return None;
     }
@@ -151,13 +156,13 @@ fn in_place<'a>(batch: &'a mut Rc<Batch>, template: &Header, first_seq: u64, ran
 /// Sends packets whose buffer others hold too: headers from here, payloads from there.
 fn gather(
     batch: &Batch,
-    stride: usize,
     device: &mut dyn Device,
     addr: SocketAddr,
     template: &Header,
     first_seq: u64,
     range: Range<u32>,
 ) -> io::Result<Sent> {
+    let stride = batch.stride;
     let mut headers = [[0; HEADER_BYTES]; MAX_PACKETS];
     let mut slices = [IoSlice::new(&[]); 2 * MAX_PACKETS];
     for (header, index) in headers.iter_mut().zip(range.clone()) {

@@ -10,6 +10,7 @@ use crossdock_transport::Session;
 use slab::Slab;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Low bits of a session number: the slot. The rest is random, so that an old number is not mistaken for a new session.
 const SLOT_BITS: u32 = 16;
@@ -32,6 +33,9 @@ enum Stored {
     Attached(Box<Attached>),
 }
 
+/// The serial number of the latest peer in all contexts of the process.
+static LAST_SERIAL: AtomicU64 = AtomicU64::new(0);
+
 /// One peer.
 pub(crate) struct Peer {
     stored: Stored,
@@ -42,9 +46,9 @@ pub(crate) struct Peer {
     pub(crate) full: bool,
     /// Whether it is in the list of peers that have something to send this turn.
     dirty: bool,
-    /// Distinguishes it from earlier and later peers with the same key.
+    /// Distinguishes it from earlier and later peers with the same key, and from those of other contexts.
     pub(crate) serial: u64,
-    /// Whether a request of its is with the planner, and what it sends meanwhile waits.
+    /// Whether a request of its is with the planner or the catalog, and what it sends meanwhile waits.
     pub(crate) is_paused: bool,
 }
 
@@ -58,14 +62,14 @@ pub(crate) struct PeerRef {
 }
 
 impl Peer {
-    fn new(stored: Stored, serial: u64) -> Peer {
+    fn new(stored: Stored) -> Peer {
         Peer {
             stored,
             publishing: Vec::new(),
             subscriptions: Vec::new(),
             full: false,
             dirty: false,
-            serial,
+            serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
             is_paused: false,
         }
     }
@@ -115,8 +119,6 @@ pub(crate) struct Peers {
     /// By the client's number.
     by_client: HashMap<u32, usize>,
     dirty: Vec<usize>,
-    /// The serial number of the latest.
-    last: u64,
 }
 
 impl Peers {
@@ -187,8 +189,7 @@ impl Peers {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let number = fastrand::u32(1..) << SLOT_BITS | key as u32;
-        self.last += 1;
-        entry.insert(Peer::new(Stored::Link(Link::new(addr, nonce, number, session)), self.last));
+        entry.insert(Peer::new(Stored::Link(Link::new(addr, nonce, number, session))));
         self.by_addr.insert(addr, key);
         (key, number)
     }
@@ -196,8 +197,7 @@ impl Peers {
     /// Takes in an attached client.
     pub(crate) fn insert_attached(&mut self, attached: Attached) -> usize {
         let number = attached.client.number();
-        self.last += 1;
-        let key = self.slots.insert(Peer::new(Stored::Attached(Box::new(attached)), self.last));
+        let key = self.slots.insert(Peer::new(Stored::Attached(Box::new(attached))));
         self.by_client.insert(number, key);
         key
     }

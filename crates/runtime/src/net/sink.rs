@@ -2,6 +2,7 @@
 //! that.
 
 use crate::counters::DropReason;
+use crate::graph::node::Spill;
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::space::OpenPacket;
 use crossdock_engine::Sink;
@@ -47,10 +48,15 @@ pub(crate) struct SessionSink<'a> {
     to: Recipient,
     /// Format of the records pushed, by id.
     format: u64,
-    /// Records taken.
+    /// Takes the records for which there is no buffer, in order, to be sent before all others.
+    spill: &'a mut Spill,
+    /// Records taken, and their size.
     pub(crate) taken: u64,
-    /// Records that could not be taken; they are reported to the subscriber.
-    pub(crate) lost: u64,
+    pub(crate) bytes: usize,
+    /// Records for which there was no buffer, and no room in the spill; they are reported to the subscriber.
+    pub(crate) no_buffer: u64,
+    /// Records longer than a packet can be; the same.
+    pub(crate) too_long: u64,
 }
 
 impl Sink for SessionSink<'_> {
@@ -68,14 +74,15 @@ impl<'a> SessionSink<'a> {
         wire: Wire<'a>,
         to: Recipient,
         format: u64,
+        spill: &'a mut Spill,
     ) -> SessionSink<'a> {
-        SessionSink { output, carrier, wire, to, format, taken: 0, lost: 0 }
+        SessionSink { output, carrier, wire, to, format, spill, taken: 0, bytes: 0, no_buffer: 0, too_long: 0 }
     }
 
-    /// Takes a batch of which every record leaves unchanged, whose packets came `stride` bytes apart. Whether it is to
-    /// join the queue by reference instead, behind all that was pushed before.
-    pub(crate) fn take_whole(&mut self, batch: &Batch, stride: usize) -> bool {
-        match self.carrier.whole(batch, stride) {
+    /// Takes a batch of which every record leaves unchanged. Whether it is to join the queue by reference instead,
+    /// behind all that was pushed before.
+    pub(crate) fn take_whole(&mut self, batch: &Batch) -> bool {
+        match self.carrier.whole(batch) {
             Whole::Shared => {
                 self.output.flush(self.carrier, &mut self.wire, self.to);
                 return true;
@@ -98,6 +105,7 @@ impl<'a> SessionSink<'a> {
             && open.space.push(bytes, records)
         {
             self.taken += u64::from(records);
+            self.bytes += bytes.len();
             return;
         }
         self.push_into_new(bytes, records);
@@ -105,6 +113,9 @@ impl<'a> SessionSink<'a> {
 
     #[cold]
     fn push_into_new(&mut self, bytes: &[u8], records: u16) {
+        if !self.spill.is_empty() {
+            return self.put_off(bytes, records);
+        }
         let Output { open, wanted_bytes } = &mut *self.output;
         if let Some(full) = open.take() {
             *wanted_bytes = (*wanted_bytes * 4).min(WANTED_BYTES.end);
@@ -121,12 +132,24 @@ impl<'a> SessionSink<'a> {
                 let is_taken = space.push(bytes, records);
                 debug_assert!(is_taken, "there is room for what it was opened for");
                 self.taken += u64::from(records);
+                self.bytes += bytes.len();
                 *open = Some(OpenPacket { space, format: self.format, opened_ns: self.wire.now_ns });
             }
+            Err(DropReason::NoBuffer) => self.put_off(bytes, records),
             Err(reason) => {
                 self.wire.counters.drop(reason, records.into());
-                self.lost += u64::from(records);
+                self.too_long += u64::from(records);
             }
+        }
+    }
+
+    /// Keeps a record for which there is no buffer. Where records come several at once, there always is one.
+    #[cold]
+    fn put_off(&mut self, bytes: &[u8], records: u16) {
+        debug_assert_eq!(records, 1, "only packets of sessions over packets need buffers");
+        if !self.spill.push(bytes) {
+            self.wire.counters.drop(DropReason::NoBuffer, records.into());
+            self.no_buffer += u64::from(records);
         }
     }
 }

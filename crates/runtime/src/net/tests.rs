@@ -2,6 +2,7 @@
 //! the test works by hand.
 
 use crate::counters::Counters;
+use crate::graph::node::Spill;
 use crate::graph::run::{Outcome, process};
 use crate::net::carrier::{Carrier, Recipient, Wire};
 use crate::net::memory::Attached;
@@ -12,15 +13,21 @@ use crossdock_device::{Device, MemoryDevice, MemoryOptions, Poller, Sent};
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
 use crossdock_mailbox::host::raw::RawClient;
 use crossdock_mailbox::host::{Arrival, DomainSegments, HostConfig, HostInterface, PortOptions, Side};
-use crossdock_mailbox::{Batch, BellPage, HugePages, Pool, PoolConfig, Selection, Slice, Span};
+use crossdock_mailbox::{Batch, BellPage, HugePages, Pool, PoolConfig, SESSION_GRANT_BYTES, Selection, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Session};
+use crossdock_transport::receiver;
+use crossdock_transport::{
+    Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic, TrafficClass,
+};
 use std::sync::Arc;
 
-/// Operations of a client's port: it puts a message, it returns one.
+mod one_carrier;
+
+/// Operations of a client's port: it puts a message, it returns one, it asks for a longer buffer.
 const PUT: u8 = 1;
 const FREE: u8 = 2;
+const REQUEST: u8 = 4;
 /// The port of a client's own packets, and that of packets to it.
 const UP: u16 = 0;
 const DOWN: u16 = 1;
@@ -96,6 +103,9 @@ trait Rig {
     /// The peer publishes as many packets as it has credit for, which the context takes at once; how many.
     fn publish(&mut self) -> usize;
 
+    /// The peer, which has published all that it may, sends a control message; whether it could.
+    fn send_request(&mut self) -> bool;
+
     /// A packet of the peer waits to be taken, or is taken.
     fn defer(&mut self, waits: bool);
 
@@ -163,14 +173,22 @@ impl Rig for Packets {
                         let header = Header { records: span.records, ..run.header };
                         Received::new(&header, &frame.buffer[span.range()])
                     }));
-                    self.peer.receiver.arrive_alone(run.header.seq, run.packets, (), 0, |(), _| {});
+                    self.peer.receiver.arrive_alone(
+                        run.header.kind.traffic(),
+                        run.header.seq,
+                        run.packets,
+                        (),
+                        0,
+                        |(), _| {},
+                    );
                 }
             }
+            self.peer.receiver.control_consumed();
             self.peer.receiver.consumed_to(u64::MAX);
             self.peer.receiver.ack_soon();
             let ack = self.peer.poll_short(1_000_000_000).unwrap();
             let mut taken = 0;
-            let release = |payload| taken += if let Payload::Control(message) = payload { message.len() } else { 0 };
+            let release = |payload| taken += if let Payload::Control(message, _) = payload { message.len() } else { 0 };
             self.link.session.on_ack(&ack.bytes()[HEADER_BYTES..], 0, release).unwrap();
             self.link.control_taken(taken);
         }
@@ -180,11 +198,19 @@ impl Rig for Packets {
         let mut count = 0;
         let receiver = &mut self.link.session.receiver;
         while receiver.credit() > 0 {
-            receiver.arrive_alone(self.published, 1, Arrived::Here, 0, |_, _| {});
+            receiver.arrive_alone(Traffic::Data, self.published, 1, Arrived::Here, 0, |_, _| {});
             self.published += 1;
             count += 1;
         }
         count
+    }
+
+    fn send_request(&mut self) -> bool {
+        let receiver = &mut self.link.session.receiver;
+        let arrival = receiver.arrive_alone(Traffic::Control, self.published, 1, Arrived::Here, 0, |_, _| {});
+        let is_taken = arrival == receiver::Arrival::Delivered;
+        self.published += u64::from(is_taken);
+        is_taken
     }
 
     fn defer(&mut self, waits: bool) {
@@ -262,6 +288,20 @@ impl Rig for Memory {
         count
     }
 
+    /// In a buffer longer than those that are granted ahead.
+    fn send_request(&mut self) -> bool {
+        assert!(self.client.next(UP).is_none());
+        self.client.push(UP, (REQUEST, 0, 0, 0, 0, SESSION_GRANT_BYTES as u32 + 1));
+        assert!(self.take().is_empty());
+        let Some((_, slot, generation, _, offset, _)) = self.client.next(UP) else { return false };
+        self.client.push(UP, (PUT, slot, generation, 0, offset, 1));
+        for arrival in self.take() {
+            let Arrival::Session { message, .. } = arrival else { panic!("{arrival:?}") };
+            self.world.host.free(message);
+        }
+        true
+    }
+
     fn defer(&mut self, waits: bool) {
         for message in self.attached.deferred.drain(..) {
             self.world.host.free(message);
@@ -296,15 +336,31 @@ impl Memory {
     }
 }
 
+/// Control that overtakes nothing.
+const IN_PLACE: TrafficClass = TrafficClass::Exchange(Follows::Everything);
 const KEPT: Recipient = Recipient { subscription: 1, droppable: false };
 const DROPPABLE: Recipient = Recipient { subscription: 2, droppable: true };
 
-/// Pushes records of a format; how many were taken, and how many lost.
+/// Pushes records of a format; how many were taken, and how many lost. None have to wait.
 fn push(rig: &mut impl Rig, output: &mut Output, to: Recipient, format: u64, records: &[Vec<u8>]) -> (u64, u64) {
+    let mut spill = Spill::default();
+    let pushed = push_all(rig, output, (to, format), records.iter().map(Vec::as_slice), &mut spill);
+    assert!(spill.is_empty());
+    pushed
+}
+
+/// The same for records of which some may have to wait for buffers.
+fn push_all<'r>(
+    rig: &mut impl Rig,
+    output: &mut Output,
+    (to, format): (Recipient, u64),
+    records: impl Iterator<Item = &'r [u8]>,
+    spill: &mut Spill,
+) -> (u64, u64) {
     let (carrier, wire) = rig.parts();
-    let mut sink = SessionSink::new(output, carrier, wire, to, format);
-    records.iter().for_each(|record| sink.push(record));
-    (sink.taken, sink.lost)
+    let mut sink = SessionSink::new(output, carrier, wire, to, format, spill);
+    records.for_each(|record| sink.push(record));
+    (sink.taken, sink.no_buffer + sink.too_long)
 }
 
 fn flush(rig: &mut impl Rig, output: &mut Output, to: Recipient) -> bool {
@@ -340,6 +396,7 @@ fn backlog<R: Rig>(rig: &mut R) -> u64 {
 fn batch(count: usize, bytes: usize, packets: usize) -> Batch {
     let mut pool = Pool::new(PoolConfig::default()).unwrap();
     let (mut batch, stride) = (Batch::new(), HEADER_BYTES + count * bytes);
+    batch.stride = stride;
     let mut buffer = pool.alloc(packets * stride).unwrap();
     for packet in 0..packets {
         for record in 0..count {
@@ -397,7 +454,7 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
         for kind in [Kind::Control, Kind::Data, Kind::Control] {
             let (carrier, mut wire) = rig.parts();
             match kind {
-                Kind::Control => carrier.send_control(&mut wire, &[turn; 24]),
+                Kind::Control => carrier.send_control(&mut wire, &[turn; 24], IN_PLACE),
                 _ => send(&mut rig, DROPPABLE, &[vec![turn; 8]]),
             }
         }
@@ -410,6 +467,52 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
     }
 }
 
+/// What a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
+/// `control` is sent. The first packet is left out.
+fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
+    let mut rig = R::new();
+    let (carrier, mut wire) = rig.parts();
+    carrier.bound_queue(&mut wire, 64);
+    // The first may be with the peer at once.
+    send(&mut rig, KEPT, &records(1, 8));
+    send(&mut rig, DROPPABLE, &records(2, 64));
+    send(&mut rig, KEPT, &records(3, 64));
+    for (text, class) in control {
+        let (carrier, mut wire) = rig.parts();
+        carrier.send_control(&mut wire, text.as_bytes(), *class);
+    }
+    rig.receive().iter().map(name_of).filter(|name| name != "1").collect()
+}
+
+/// Control by its text, records by their number.
+fn name_of(packet: &Received) -> String {
+    match packet.kind {
+        Kind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
+        _ => packet.records.to_string(),
+    }
+}
+
+const OF_DROPPABLE: Follows = Follows::Origin(Origin::Stream(DROPPABLE.subscription));
+
+fn control_leaves_before_waiting_records_unless_it_follows_them<R: Rig>() {
+    let order = order_of::<R>(&[
+        ("after two", TrafficClass::Notice(OF_DROPPABLE)),
+        ("first", TrafficClass::Exchange(Follows::Nothing)),
+        ("last", TrafficClass::Notice(Follows::Everything)),
+        ("after that", TrafficClass::Notice(OF_DROPPABLE)),
+    ]);
+    assert_eq!(order, ["first", "2", "after two", "after that", "3", "last"]);
+}
+
+fn replies_leave_in_order_and_notices_do_not_wait_for_them<R: Rig>() {
+    let order = order_of::<R>(&[
+        ("after two", TrafficClass::Exchange(OF_DROPPABLE)),
+        ("next", TrafficClass::Exchange(Follows::Nothing)),
+        ("first", TrafficClass::Notice(Follows::Nothing)),
+    ]);
+    assert_eq!(order, ["first", "2", "after two", "next", "3"]);
+}
+
 fn the_oldest_droppable_unit_goes_first_and_nothing_else_does<R: Rig>() {
     let mut rig = R::new();
     let (carrier, mut wire) = rig.parts();
@@ -418,7 +521,7 @@ fn the_oldest_droppable_unit_goes_first_and_nothing_else_does<R: Rig>() {
     send(&mut rig, KEPT, &records(1, 8));
     send(&mut rig, DROPPABLE, &records(2, 8));
     let (carrier, mut wire) = rig.parts();
-    carrier.send_control(&mut wire, b"stays");
+    carrier.send_control(&mut wire, b"stays", IN_PLACE);
     send(&mut rig, KEPT, &records(3, 8));
     send(&mut rig, DROPPABLE, &records(4, 8));
     let before = backlog(&mut rig);
@@ -438,10 +541,12 @@ fn a_whole_batch_leaves_behind_what_was_pushed_before<R: Rig>() {
         let batch = batch(count, bytes, packets);
         push(&mut rig, &mut output, KEPT, batch.format, &records(2, 8));
         let (carrier, wire) = rig.parts();
-        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, batch.format);
-        let is_referred_to = sink.take_whole(&batch, HEADER_BYTES + count * bytes);
+        let mut spill = Spill::default();
+        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, batch.format, &mut spill);
+        let is_referred_to = sink.take_whole(&batch);
         let all = (count * packets) as u64;
-        assert_eq!((sink.taken, sink.lost), (if is_referred_to { 0 } else { all }, 0));
+        assert_eq!(sink.taken, if is_referred_to { 0 } else { all });
+        assert!(spill.is_empty());
         assert!(!is_referred_to || output.opened_ns().is_none(), "what was open must leave first");
         flush(&mut rig, &mut output, KEPT);
         let whole = (0..batch.len()).flat_map(|index| batch.record(index).to_vec()).collect();
@@ -468,14 +573,32 @@ fn a_few_records_do_not_hold_large_memory<R: Rig>() {
     assert!(rig.held_bytes() <= 8 * (8 << 10), "{}", rig.held_bytes());
 }
 
-fn when_memory_runs_out_each_record_is_delivered_or_counted<R: Rig>() {
+fn when_memory_runs_out_records_wait_and_those_beyond_the_bound_are_counted<R: Rig>() {
     let (mut rig, mut output) = (R::new(), Output::default());
     let sent = records(40_000, 160);
-    let (taken, lost) = push(&mut rig, &mut output, KEPT, 7, &sent);
-    assert_eq!(taken + lost, 40_000);
+    let mut spill = Spill::default();
+    let mut rows = sent.iter().map(Vec::as_slice);
+    let (taken, lost) = push_all(&mut rig, &mut output, (KEPT, 7), &mut rows, &mut spill);
+    assert_eq!((taken as usize + spill.ends.len(), lost), (40_000, 0));
+    let (carrier, _) = rig.parts();
+    assert!(!spill.is_empty() || carrier.is_behind(), "memory did not run out");
+    flush(&mut rig, &mut output, KEPT);
+    let mut received = rig.receive();
+    // What has to wait stays in order, whatever comes when there is memory again.
+    while !spill.is_empty() {
+        let waiting = std::mem::take(&mut spill);
+        assert_eq!(push_all(&mut rig, &mut output, (KEPT, 7), waiting.rows(), &mut spill).1, 0);
+        flush(&mut rig, &mut output, KEPT);
+        received.extend(rig.receive());
+    }
+    assert_eq!((counted(&received), bytes_of(&received) == sent.concat()), (40_000, true));
+    // No more waits than its bound; the rest is counted.
+    let row = vec![1; 60_000];
+    let (taken, lost) = push_all(&mut rig, &mut output, (KEPT, 7), (0..600).map(|_| &row[..]), &mut spill);
+    assert_eq!((taken as usize + spill.ends.len()) as u64 + lost, 600);
     assert_eq!(rig.world().dropped("packet_no_buffer"), lost);
     let (carrier, _) = rig.parts();
-    assert!(lost > 0 || carrier.is_behind(), "memory did not run out");
+    assert!(lost > 0 || carrier.is_behind());
     flush(&mut rig, &mut output, KEPT);
     assert_eq!(counted(&rig.receive()), taken as usize);
     // With memory again all goes on.
@@ -510,11 +633,41 @@ fn credit_is_withheld_while_a_stream_is_blocked_or_packets_wait<R: Rig>() {
     assert!(rig.publish() > 0);
 }
 
+fn credit_for_control_is_withheld_only_while_packets_wait<R: Rig>() {
+    let mut rig = R::new();
+    let grant = |rig: &mut R, is_blocked: bool| {
+        let (carrier, mut wire) = rig.parts();
+        carrier.grant_credit(&mut wire, is_blocked);
+        rig.receive();
+    };
+    // More than any window holds.
+    const MANY: usize = 200;
+    grant(&mut rig, true);
+    rig.publish();
+    for sent in 0..MANY {
+        assert!(rig.send_request(), "{sent} were sent");
+        grant(&mut rig, true);
+    }
+    assert_eq!(rig.publish(), 0);
+    rig.defer(true);
+    grant(&mut rig, true);
+    let is_withheld = |_| {
+        let is_sent = rig.send_request();
+        grant(&mut rig, true);
+        !is_sent
+    };
+    assert!((0..MANY).any(is_withheld));
+}
+
 fn an_ended_session_holds_nothing<R: Rig>() {
     let (mut rig, mut output) = (R::new(), Output::default());
-    push(&mut rig, &mut output, KEPT, 7, &records(20_000, 160));
-    flush(&mut rig, &mut output, KEPT);
-    push(&mut rig, &mut output, KEPT, 7, &records(1, 8));
+    let mut spill = Spill::default();
+    let (many, one) = (records(20_000, 160), records(1, 8));
+    for some in [many, one] {
+        push_all(&mut rig, &mut output, (KEPT, 7), some.iter().map(Vec::as_slice), &mut spill);
+        flush(&mut rig, &mut output, KEPT);
+    }
+    push_all(&mut rig, &mut output, (KEPT, 7), std::iter::once(&[1; 8][..]), &mut spill);
     rig.defer(true);
     assert!(rig.held_bytes() > 1 << 19);
     let (carrier, mut wire) = rig.parts();
@@ -554,7 +707,8 @@ fn a_query_that_panics_ends_nothing_else<R: Rig>() {
         (Some(Verdict::Forward), "whole", 0),
     ] {
         let (carrier, wire) = rig.parts();
-        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, 7);
+        let mut spill = Spill::default();
+        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, 7, &mut spill);
         let mut selection = Selection::default();
         selection.select_all(batch.len());
         let outcome = match process(&mut Passing { verdict }, &batch, &mut selection, &mut sink) {
@@ -590,55 +744,14 @@ conformance!(
     records_arrive_once_in_order_under_their_subscription_and_format,
     a_record_longer_than_a_packet_is_counted_and_others_pass,
     control_messages_keep_their_place_and_count_until_they_are_taken,
+    control_leaves_before_waiting_records_unless_it_follows_them,
+    replies_leave_in_order_and_notices_do_not_wait_for_them,
     the_oldest_droppable_unit_goes_first_and_nothing_else_does,
     a_whole_batch_leaves_behind_what_was_pushed_before,
     a_few_records_do_not_hold_large_memory,
-    when_memory_runs_out_each_record_is_delivered_or_counted,
+    when_memory_runs_out_records_wait_and_those_beyond_the_bound_are_counted,
     credit_is_withheld_while_a_stream_is_blocked_or_packets_wait,
+    credit_for_control_is_withheld_only_while_packets_wait,
     an_ended_session_holds_nothing,
     a_query_that_panics_ends_nothing_else,
 );
-
-#[test]
-fn the_end_of_a_session_over_packets_reaches_its_peer() {
-    let mut rig = Packets::new();
-    let (carrier, mut wire) = rig.parts();
-    carrier.end(&mut wire, "closed", None);
-    assert!(rig.receive().is_empty());
-    let (carrier, mut wire) = rig.parts();
-    carrier.end(&mut wire, "closed", Some(Close { again: true, reason: "enough".to_owned() }));
-    let mut frames = Vec::new();
-    assert_eq!(rig.far.receive(&mut rig.far_pool, &mut frames, 8).unwrap(), 1);
-    let close = Close::decode(&frames[0].buffer[HEADER_BYTES..frames[0].len]);
-    assert_eq!((close.again, close.reason.as_str()), (true, "enough"));
-}
-
-#[test]
-fn an_attached_client_that_has_gone_is_sent_nothing_and_holds_nothing() {
-    let (mut rig, mut output) = (Memory::new(), Output::default());
-    push(&mut rig, &mut output, KEPT, 7, &records(20_000, 160));
-    let Memory { world, attached, .. } = &mut rig;
-    assert!(!attached.leaves());
-    attached.leave(&mut world.host, &mut world.poller);
-    assert!(attached.leaves());
-    attached.send_control(&mut world.wire(), b"too late");
-    assert_eq!(attached.untaken_control_bytes(&world.host), 0);
-    attached.end(&mut world.wire(), "gone", None);
-    drop(output);
-    rig.take();
-    assert_eq!(rig.held_bytes(), 0);
-    assert_eq!(rig.world.counters.detached(), [("gone".to_owned(), 1)]);
-}
-
-#[test]
-fn only_an_attached_client_has_ports_and_short_subscription_numbers() {
-    let (mut packets, mut memory) = (Packets::new(), Memory::new());
-    let (carrier, mut wire) = packets.parts();
-    assert!(carrier.open_port(&mut wire, "none", Side::Read, PortOptions::default()).is_none());
-    assert!(carrier.close_port(&mut wire, 0).is_none());
-    assert!(carrier.subscription_numbers().contains(&0) && carrier.subscription_numbers().contains(&u32::MAX));
-    let (carrier, mut wire) = memory.parts();
-    assert!(carrier.open_port(&mut wire, "none", Side::Read, PortOptions::default()).is_some_and(|o| o.is_err()));
-    assert_eq!(carrier.close_port(&mut wire, 0), Some(false));
-    assert_eq!(carrier.subscription_numbers(), 1..=32767);
-}

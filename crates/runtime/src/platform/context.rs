@@ -6,7 +6,7 @@ use crate::graph::build::Workspace;
 use crate::graph::gauges::ContextGauges;
 use crate::graph::{Graph, NodeId};
 use crate::platform::start::pool;
-use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice};
+use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice, take_short_turns};
 use crossdock_mailbox::Progress;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,6 +55,8 @@ impl Threads {
         let contexts = graphs.iter().map(|(graph, _)| usize::from(graph.index.0)).collect();
         let run = move || {
             settings.settle();
+            // Where others want its processor too, a message wakes it at once. Refused, it waits for its turn as they do.
+            let _ = take_short_turns();
             run_c_cores(graphs, poller, settings, &stop);
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
@@ -182,9 +184,9 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
             continue;
         }
         match idler.choose(now_ns) {
-            Idle::Spin | Idle::Nap => std::thread::yield_now(),
+            Idle::Spin | Idle::Nap => idler.spin(now_ns),
             Idle::Sleep => {
-                let is_full = graphs.iter().any(|(graph, _)| graph.is_full());
+                let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
                     graph.note_queues(ws);
                     graph.gauges.sleeps.add(1);

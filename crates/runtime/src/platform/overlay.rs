@@ -116,7 +116,7 @@ pub(crate) enum Edit {
     },
     /// A node less, once it has worked on its input.
     Remove { id: NodeId },
-    /// Whether a stream is delivered to the subscriptions where published streams come in.
+    /// Whether a stream is made for the sessions where published streams come in.
     Deliver { stream: u32, is_delivered: bool },
 }
 
@@ -317,10 +317,14 @@ impl Overlay {
         for edit in edits {
             match edit {
                 Edit::Add { node, at } => {
+                    let Some(makes) = node.makes() else {
+                        debug_assert!(false, "the nodes of sessions are no part of changes");
+                        continue;
+                    };
                     let placed = Placed {
                         at: *at,
                         reads: node.inputs.iter().map(|input| input.stream).collect(),
-                        makes: node.makes,
+                        makes,
                         policy: node.policy,
                         gauges: Arc::clone(&node.gauges),
                     };

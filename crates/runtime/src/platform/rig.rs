@@ -6,7 +6,7 @@ use crate::graph::bounds::queued_buffers;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
 use crate::graph::node::{self, Node};
-use crate::graph::{ContextIndex, Delivered, Graph, NodeId};
+use crate::graph::{ContextIndex, Graph, NodeId};
 use crate::platform::context::{LoopSettings, Threads};
 use crate::platform::overlay::{Changed, Edit, Overlay, Port, Waiting};
 use crate::platform::start::pool;
@@ -139,7 +139,9 @@ impl Cores {
     #[inline]
     pub fn offer(&mut self, stream: u32, batch: &Batch) -> bool {
         if let Some((graph, ws)) = self.graphs.first_mut() {
-            graph.arrive(stream, batch, 0, ws);
+            let copy = ws.spares.copy(batch);
+            graph.arrive(stream, copy, 0, ws);
+            graph.check_publishers(stream);
         }
         self.has_room()
     }
@@ -170,11 +172,9 @@ impl Cores {
     #[inline]
     pub fn delivered(&mut self, mut take: impl FnMut(&Batch)) {
         let Some((graph, ws)) = self.graphs.first_mut() else { return };
-        for delivered in graph.delivered.drain(..) {
-            if let Delivered::Batch(batch) = delivered {
-                take(&batch);
-                ws.spares.keep(batch);
-            }
+        for batch in graph.arrived.drain(..) {
+            take(&batch);
+            ws.spares.keep_shared(batch);
         }
     }
 }

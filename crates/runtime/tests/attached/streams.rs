@@ -168,6 +168,28 @@ fn drop_oldest_holds_no_attached_publisher_and_says_what_is_lost() {
 }
 
 #[test]
+fn a_subscriber_that_takes_no_records_is_answered_and_loses_none() {
+    for sql in ["SELECT * FROM N", "SELECT number, name FROM N"] {
+        let (context, _) = start(|c| c.queue_bytes = 1 << 20);
+        let mut publisher = Session::attach(&context);
+        publisher.announce(1, "N");
+        let mut slow = Session::attach(&context);
+        let format = slow.subscribe(1, sql, Some(Overflow::Block));
+        let publishing = std::thread::spawn(move || {
+            publisher.publish(1, 0, COUNT).unwrap();
+            publisher.finish(1);
+        });
+        await_that("the publisher is held back", || context.streams().unwrap()[0].blocked > 0);
+        // What was delivered stays in its hands; more records wait in the daemon, and the answers pass them.
+        for number in 0..100 {
+            slow.announce(7 + number, &format!("other{number}"));
+        }
+        assert_eq!(slow.collect(1, &format), ((0..COUNT).collect(), 0), "{sql}");
+        publishing.join().unwrap();
+    }
+}
+
+#[test]
 fn disconnect_ends_the_slow_attached_one_with_a_reason() {
     let (context, _) = start(|c| c.queue_bytes = 1 << 20);
     let mut publisher = Session::attach(&context);

@@ -403,7 +403,9 @@ fn a_c_core_whose_thread_has_ended_is_told_of() {
         Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
     });
     context.manager().add_native(kind.metered()).unwrap();
-    let spec = HandlerSpec { place: Some("c-core-1".into()), ..native("bad", "unsound", "N", &[]) };
+    // With so little to do it fits anywhere, however slow the machine is.
+    let (place, peak_msgs_per_s) = (Some("c-core-1".into()), Some(100));
+    let spec = HandlerSpec { place, peak_msgs_per_s, ..native("bad", "unsound", "N", &[]) };
     let mut publisher = connect(&addr);
     change(&context, ChangeRequest::Deploy(spec));
     publish(&mut publisher, 0, 2000);

@@ -171,9 +171,11 @@ impl Packets {
             }
             let is_next = header.seq == self.next;
             self.next += u64::from(is_next);
-            let mut ack = [0; MAX_ACK_BYTES];
-            let len = Ack::new(self.next, self.next + 64).encode(&mut ack);
-            self.send(Header::new(Kind::Ack, 0), &ack[..len]);
+            let mut ack = Ack::new(self.next, self.next + 64);
+            ack.control_limit = self.next + 64;
+            let mut payload = [0; MAX_ACK_BYTES];
+            let len = ack.encode(&mut payload);
+            self.send(Header::new(Kind::Ack, 0), &payload[..len]);
             self.flush();
             match header.kind {
                 // Sent again, or ahead of one that is: it comes again.

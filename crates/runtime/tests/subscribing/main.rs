@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod admission;
+mod formats;
 mod line;
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};

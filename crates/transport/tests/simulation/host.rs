@@ -3,11 +3,12 @@
 
 use crate::traffic::{Outgoing, Piece, Sink, SinkPlan, Source, SourcePlan};
 use crossdock_sim::{Frame, Network, Rng};
+use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
 use crossdock_transport::session::ShortPacket;
-use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Session, Welcome};
+use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Origin, Session, Traffic, TrafficClass, Welcome};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -260,16 +261,19 @@ impl Peer {
     fn arrive(&mut self, piece: Piece, now_ns: u64, counters: &mut Counters) {
         let packets = piece.spans.len() as u32;
         counters.packets_arrived += u64::from(packets);
-        let (seq, sink) = (piece.header.seq, &mut self.sink);
-        let arrival =
-            self.session.receiver.arrive(seq, packets, piece, now_ns, |piece, skip| sink.deliver(piece, skip));
+        let (header, sink) = (piece.header, &mut self.sink);
+        let deliver = |piece, skip| sink.deliver(&piece, skip);
+        let arrival = self.session.receiver.arrive(header.kind.traffic(), header.seq, packets, piece, now_ns, deliver);
+        self.session.receiver.control_consumed();
         match arrival {
             Arrival::Duplicate => counters.duplicates += u64::from(packets),
             Arrival::Beyond => counters.beyond += u64::from(packets),
             Arrival::Delivered | Arrival::Held => {}
         }
+        counters.beyond += self.session.receiver.take_refused();
         assert!(self.sink.waiting_packets <= self.window, "more than the window waits");
-        assert!(self.session.receiver.held() as u64 <= self.window, "more than the window is held");
+        let most = self.window + u64::from(CONTROL_WINDOW_PACKETS);
+        assert!(self.session.receiver.held() as u64 <= most, "more than the windows is held");
     }
 
     /// One turn of the session; returns when the next is due, in ns.
@@ -282,9 +286,7 @@ impl Peer {
         counters: &mut Counters,
     ) -> u64 {
         let now_ns = network.now_ns();
-        if let Some(seq) = self.sink.consume(now_ns) {
-            self.session.receiver.consumed_to(seq);
-        }
+        self.session.receiver.consumed_to(self.sink.consume(now_ns));
         self.fill(now_ns);
         if !self.session.on_timer(now_ns) {
             self.dead_ns = Some(now_ns);
@@ -325,8 +327,11 @@ impl Peer {
             let Some((unit, packets, bytes)) = self.source.unit(now_ns, packet_bytes) else {
                 break;
             };
-            let droppable = matches!(unit, Outgoing::Data { .. });
-            sender.enqueue(unit, packets, bytes, droppable);
+            let class = match &unit {
+                Outgoing::Data { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
+                Outgoing::Control { class, .. } => *class,
+            };
+            sender.enqueue(unit, packets, bytes, class, class.traffic() == Traffic::Data);
             while sender.queued_bytes() > bound && self.source.plan.drops {
                 match sender.drop_oldest() {
                     Some(Outgoing::Data { numbers, .. }) => self.source.dropped.extend(numbers),

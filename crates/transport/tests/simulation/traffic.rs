@@ -2,8 +2,10 @@
 
 use crossdock_sim::Rng;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind, Request, SuperPacket};
-use std::collections::VecDeque;
+use crossdock_transport::{
+    ControlMessage, Follows, HEADER_BYTES, Header, Kind, Origin, Request, SuperPacket, TrafficClass,
+};
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -12,7 +14,7 @@ pub(crate) enum Outgoing {
     /// Records of one stream and format.
     Data { packed: SuperPacket<Vec<u8>>, stream: u32, numbers: std::ops::Range<u64> },
     /// A control message.
-    Control { payload: Vec<u8>, number: u64 },
+    Control { payload: Vec<u8>, number: u64, class: TrafficClass },
 }
 
 /// A run of packets as it lies in the frame that brought it.
@@ -83,7 +85,11 @@ impl SourcePlan {
 pub(crate) struct Source {
     pub(crate) plan: SourcePlan,
     rng: Rng,
+    /// The next record's number, and the next control message's.
     next: u64,
+    next_control: u64,
+    /// Behind the last record of each stream.
+    ends: [u64; 3],
     next_ns: u64,
     /// Numbers that [`SourcePlan::drops`] took back.
     pub(crate) dropped: Vec<u64>,
@@ -91,11 +97,20 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(plan: SourcePlan, rng: Rng) -> Source {
-        Source { plan, rng, next: 0, next_ns: 0, dropped: Vec::new() }
+        Source { plan, rng, next: 0, next_control: 0, ends: [0; 3], next_ns: 0, dropped: Vec::new() }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.next == self.plan.messages
+        self.messages() == self.plan.messages
+    }
+
+    fn messages(&self) -> u64 {
+        self.next + self.next_control
+    }
+
+    /// Records so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.next
     }
 
     /// When it has something next, in ns.
@@ -112,17 +127,13 @@ impl Source {
             self.next_ns = now_ns + self.plan.interval_ns;
         }
         if self.rng.f64() < self.plan.control {
-            let request = Request::Finish { id: self.next as u32, stream: 0 };
-            let payload = ControlMessage::from(request).encode();
-            let bytes = (HEADER_BYTES + payload.len()) as u64;
-            self.next += 1;
-            let number = self.next - 1;
-            return Some((Outgoing::Control { payload, number }, 1, bytes));
+            let class = self.any_control();
+            return Some(self.control(class));
         }
         let wanted = self.rng.usize(self.plan.unit_records.clone()) as u64;
         let mut packed = SuperPacket::new(vec![0; self.plan.unit_bytes], packet_bytes);
         let first = self.next;
-        while self.next < self.plan.messages.min(first + wanted) {
+        while self.messages() < self.plan.messages && self.next < first + wanted {
             let words = self.rng.usize(self.plan.record_words.clone());
             if !packed.push(&record(self.next, words)) {
                 break;
@@ -130,8 +141,36 @@ impl Source {
             self.next += 1;
         }
         let (packets, bytes) = (packed.packets().len() as u32, packed.len() as u64);
-        let outgoing = Outgoing::Data { packed, stream: (first % 3) as u32, numbers: first..self.next };
+        let stream = (first % 3) as u32;
+        self.ends[stream as usize] = self.next;
+        let outgoing = Outgoing::Data { packed, stream, numbers: first..self.next };
         Some((outgoing, packets, bytes))
+    }
+
+    pub(crate) fn any_control(&mut self) -> TrafficClass {
+        let stream = Origin::Stream(self.rng.u32(..3));
+        let follows = [Follows::Nothing, Follows::Origin(stream), Follows::Everything][self.rng.usize(..3)];
+        if self.rng.bool() { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) }
+    }
+
+    /// A control message that says between which records it may arrive.
+    pub(crate) fn control(&mut self, class: TrafficClass) -> (Outgoing, u32, u64) {
+        use TrafficClass::{Exchange, Notice};
+        let after = match class {
+            Exchange(Follows::Origin(Origin::Stream(stream))) | Notice(Follows::Origin(Origin::Stream(stream))) => {
+                self.ends[stream as usize]
+            }
+            Exchange(Follows::Everything) | Notice(Follows::Everything) => self.next,
+            _ => 0,
+        };
+        let number = self.next_control;
+        let order = if let Exchange(_) = class { "an exchange".to_owned() } else { format!("{class:?}") };
+        let places = [order, after.to_string(), self.next.to_string()].join("/");
+        let request = Request::Announce { id: number as u32, stream: 0, name: places, format: String::new() };
+        let payload = ControlMessage::from(request).encode();
+        let bytes = (HEADER_BYTES + payload.len()) as u64;
+        self.next_control += 1;
+        (Outgoing::Control { payload, number, class }, 1, bytes)
     }
 }
 
@@ -173,17 +212,21 @@ impl SinkPlan {
 /// The application that receives: checks that each message comes once, in order and unspoilt.
 pub(crate) struct Sink {
     plan: SinkPlan,
-    inbox: VecDeque<(Piece, u32)>,
     free_ns: u64,
-    /// The next number that may come.
+    /// The next record's number that may come.
     pub(crate) next: u64,
+    /// Behind the last control message that came, by the order that they keep.
+    control: HashMap<String, u32>,
+    /// Control messages that came.
+    pub(crate) controls: u64,
     /// Messages that came.
     pub(crate) messages: u64,
     /// Numbers that never came, though later ones did.
     pub(crate) missing: Vec<u64>,
-    /// Packets delivered and not yet taken.
+    /// Data packets delivered and not yet taken, and taken.
     pub(crate) waiting_packets: u64,
-    /// Bytes of records that were taken.
+    taken_packets: u64,
+    /// Bytes that came.
     pub(crate) bytes: u64,
 }
 
@@ -191,52 +234,48 @@ impl Sink {
     pub(crate) fn new(plan: SinkPlan) -> Sink {
         Sink {
             plan,
-            inbox: VecDeque::new(),
             free_ns: 0,
             next: 0,
+            control: HashMap::new(),
+            controls: 0,
             messages: 0,
             missing: Vec::new(),
             waiting_packets: 0,
+            taken_packets: 0,
             bytes: 0,
         }
     }
 
-    /// Takes what the receiver delivers: the packets of `piece` behind the first `skip`.
-    pub(crate) fn deliver(&mut self, piece: Piece, skip: u32) {
+    /// Takes what the receiver delivers: the packets of `piece` behind the first `skip`. Control is carried out at once, data
+    /// waits to be consumed.
+    pub(crate) fn deliver(&mut self, piece: &Piece, skip: u32) {
         assert!((skip as usize) < piece.spans.len(), "an empty delivery");
-        self.waiting_packets += piece.spans.len() as u64 - u64::from(skip);
-        self.inbox.push_back((piece, skip));
+        for span in &piece.spans[skip as usize..] {
+            self.packet(piece, *span);
+            self.waiting_packets += u64::from(piece.header.kind != Kind::Control);
+        }
     }
 
-    /// Consumes as much as the time allows; returns the sequence number below which everything was consumed.
-    pub(crate) fn consume(&mut self, now_ns: u64) -> Option<u64> {
-        let mut consumed = None;
-        while let Some((piece, done)) = self.inbox.front_mut() {
+    /// Consumes as much as the time allows; returns how many data packets were consumed so far.
+    pub(crate) fn consume(&mut self, now_ns: u64) -> u64 {
+        while self.waiting_packets > 0 {
             let stalled = self.plan.stalls.iter().any(|stall| stall.contains(&now_ns));
             if now_ns < self.free_ns || stalled {
                 break;
-            }
-            let span = piece.spans[*done as usize];
-            let (piece, seq) = (piece.clone(), piece.header.seq + u64::from(*done));
-            *done += 1;
-            if *done as usize == piece.spans.len() {
-                self.inbox.pop_front();
             }
             if self.plan.packet_ns > 0 {
                 self.free_ns = now_ns + self.plan.packet_ns;
             }
             self.waiting_packets -= 1;
-            self.packet(&piece, span);
-            consumed = Some(seq + 1);
+            self.taken_packets += 1;
         }
-        consumed
+        self.taken_packets
     }
 
     /// When it can take more, in ns.
     pub(crate) fn next_ns(&self, now_ns: u64) -> Option<u64> {
-        self.inbox.front()?;
         let stall = self.plan.stalls.iter().find(|stall| stall.contains(&now_ns));
-        Some(stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
+        (self.waiting_packets > 0).then(|| stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
     }
 
     fn packet(&mut self, piece: &Piece, span: PayloadSpan) {
@@ -246,11 +285,11 @@ impl Sink {
             return;
         }
         if piece.header.kind == Kind::Control {
-            let Ok(ControlMessage::Request(Request::Finish { id, .. })) = ControlMessage::decode(payload) else {
+            let Ok(ControlMessage::Request(Request::Announce { id, name, .. })) = ControlMessage::decode(payload)
+            else {
                 panic!("not what was sent: {}", String::from_utf8_lossy(payload));
             };
-            self.number(id.into());
-            return;
+            return self.control(id, &name);
         }
         let (mut at, mut records, mut first) = (0, 0, None);
         while at < payload.len() {
@@ -264,6 +303,18 @@ impl Sink {
         assert_eq!(records, span.records, "the header's count of records");
         assert_eq!(piece.header.format, 77, "the header's format");
         assert!(piece.header.stream < 3, "the header's stream");
+    }
+
+    /// Control comes once, requests in order, notices in order with those that follow the same, and all between the records
+    /// that they name.
+    fn control(&mut self, id: u32, places: &str) {
+        let [order, after, before] = places.split('/').collect::<Vec<_>>()[..] else { panic!("{places}") };
+        let last = self.control.insert(order.to_owned(), id + 1);
+        assert!(last.is_none_or(|end| end <= id), "control {id} came behind {last:?}, {order}");
+        assert!(self.next >= after.parse().unwrap() || self.plan.gaps, "{id} came before its records: {places}");
+        assert!(self.next <= before.parse().unwrap(), "{id} came after record {}: {places}", self.next);
+        self.controls += 1;
+        self.messages += 1;
     }
 
     fn number(&mut self, number: u64) {

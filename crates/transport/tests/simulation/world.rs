@@ -59,7 +59,13 @@ impl World {
         };
         let arrived =
             |to: &Peer, from: &Peer| to.sink.messages + from.source.dropped.len() as u64 == from.source.plan.messages;
-        client.is_done() && server.is_done() && arrived(server, client) && arrived(client, server)
+        let (client_waits, server_waits) = (client.sink.waiting_packets > 0, server.sink.waiting_packets > 0);
+        !client_waits
+            && !server_waits
+            && client.is_done()
+            && server.is_done()
+            && arrived(server, client)
+            && arrived(client, server)
     }
 
     /// Lets the path heal and everything that is under way arrive.

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, Step};
 use super::schema::{AvroSchema, Kind};
 use crate::builder::ValueProblem;
-use crate::direct::{Builders, Place, Refusal, Run, Sink, refused};
+use crate::direct::{Builders, FieldWriter, Place, Refusal, Run, refused};
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
@@ -175,7 +175,7 @@ impl Table {
 }
 
 #[inline]
-fn read<S: Sink>(
+fn read<S: FieldWriter>(
     schema: &AvroSchema,
     plan: &Plan,
     repairs_text: bool,
@@ -196,7 +196,7 @@ struct Reading<'p, 'b, S> {
     wrong: Option<Wrong>,
 }
 
-impl<'b, S: Sink> Reading<'_, 'b, S> {
+impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
     #[inline]
     fn steps(&mut self, steps: &[Step]) -> Result<(), Stop> {
         for step in steps {

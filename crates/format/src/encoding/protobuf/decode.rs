@@ -6,7 +6,7 @@ use super::nested::Marks;
 use super::plan::{Label, MessagePlan, Number, Op, Plan, Purpose, Range, Step};
 use super::schema::ProtobufSchema;
 use super::wire::{self, Flaw, Wire};
-use crate::direct::{Builders, Place, Refusal, Run, Sink, refused};
+use crate::direct::{Builders, FieldWriter, Place, Refusal, Run, refused};
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
@@ -170,7 +170,7 @@ impl Table {
     }
 
     /// Puts into a record what it has where a message has nothing.
-    pub(super) fn begin<S: Sink>(&self, sink: &mut S, plan: &MessagePlan) -> Result<(), Wrong> {
+    pub(super) fn begin<S: FieldWriter>(&self, sink: &mut S, plan: &MessagePlan) -> Result<(), Wrong> {
         for place in &plan.zeros {
             sink.put_zero(*place).map_err(|refusal| Wrong { label: None, what: refusal.into() })?;
         }
@@ -178,7 +178,12 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn message<S: Sink>(&self, sink: &mut S, plan: &MessagePlan, message: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn message<S: FieldWriter>(
+        &self,
+        sink: &mut S,
+        plan: &MessagePlan,
+        message: &[u8],
+    ) -> Result<(), Wrong> {
         let mut reader = Reader::new(message);
         let mut likely = 0;
         let mut marks = Marks::default();
@@ -212,7 +217,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn value<S: Sink>(
+    pub(super) fn value<S: FieldWriter>(
         &self,
         sink: &mut S,
         step: &Step,
@@ -253,7 +258,7 @@ impl Table {
     }
 
     #[cold]
-    fn put_wrong_text<S: Sink>(&self, sink: &mut S, place: Place, run: Run<'_>) -> Result<(), What> {
+    fn put_wrong_text<S: FieldWriter>(&self, sink: &mut S, place: Place, run: Run<'_>) -> Result<(), What> {
         if !self.repairs_text {
             return Err(What::Text);
         }
@@ -285,7 +290,7 @@ fn signed(value: u64) -> Result<i64, u64> {
 }
 
 #[inline]
-fn put_integer<S: Sink>(sink: &mut S, place: Place, range: Range, value: Result<i64, u64>) -> Result<(), What> {
+fn put_integer<S: FieldWriter>(sink: &mut S, place: Place, range: Range, value: Result<i64, u64>) -> Result<(), What> {
     let value = value.map_err(|value| What::Range(value.into()))?;
     if value < range.least || value > range.most {
         return Err(What::Range(value.into()));

@@ -3,7 +3,7 @@
 use super::decode::{Table, What, Wrong};
 use super::plan::{ListPlan, MAX_MARKS, MessagePlan, Nested, Op, Step};
 use super::wire::{self, Flaw, Wire};
-use crate::direct::{Refusal, Sink};
+use crate::direct::{FieldWriter, Refusal};
 use crate::encoding::reader::Reader;
 
 /// What there was in a message so far.
@@ -51,7 +51,7 @@ fn place(mark: u16) -> (usize, u64) {
 
 impl Table {
     /// Takes away the variant that was there before this one.
-    pub(super) fn enter_variant<S: Sink>(
+    pub(super) fn enter_variant<S: FieldWriter>(
         &self,
         sink: &mut S,
         plan: &MessagePlan,
@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Reads what is nested: `message` is all of the message that it is in, `reader` behind its tag.
-    pub(super) fn nested<'m, S: Sink>(
+    pub(super) fn nested<'m, S: FieldWriter>(
         &self,
         sink: &mut S,
         index: u32,
@@ -117,7 +117,7 @@ impl Table {
     }
 
     /// The list whose first element's tag has been read, and the elements that follow at once.
-    fn list_from<S: Sink>(
+    fn list_from<S: FieldWriter>(
         &self,
         sink: &mut S,
         list: &ListPlan,
@@ -144,7 +144,13 @@ impl Table {
     }
 
     /// All elements of the list in a message.
-    fn list<S: Sink>(&self, sink: &mut S, list: &ListPlan, reader: &mut Reader<'_>, label: u32) -> Result<(), Wrong> {
+    fn list<S: FieldWriter>(
+        &self,
+        sink: &mut S,
+        list: &ListPlan,
+        reader: &mut Reader<'_>,
+        label: u32,
+    ) -> Result<(), Wrong> {
         let refuse = |refusal: Refusal| What::from(refusal).at(label);
         sink.begin_list(list.field).map_err(refuse)?;
         while !reader.is_empty() {
@@ -158,7 +164,7 @@ impl Table {
     }
 
     /// What stands behind one tag: an element, or several behind one length.
-    fn elements<S: Sink>(
+    fn elements<S: FieldWriter>(
         &self,
         sink: &mut S,
         list: &ListPlan,

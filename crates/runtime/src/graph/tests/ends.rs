@@ -1,6 +1,7 @@
 //! Random graphs with the tightest bounds run to the end of their streams: queues of a batch or a few, hardly more buffers
 //! than queues, handlers that make much more than they get, several contexts, subscribers that take nothing for a while.
 
+use super::moves::Turns;
 use super::*;
 use crate::graph::bounds::TooManyQueues;
 
@@ -34,7 +35,10 @@ fn build(world: &mut World, overlay: &mut Overlay, rng: &mut Rng, seed: u64) -> 
         let node = added(id, vec![instance(times)], (&reads, makes), SchedulingPolicy::default());
         let edits = add(node, rng.u8(0..world.graphs.len() as u8)).into();
         match overlay.change(edits, &mut Turns { world, left: 100_000 }) {
-            Ok(_) => made.push(Made { id, reads, makes, times }),
+            Ok(_) => {
+                world.subscribe(makes);
+                made.push(Made { id, reads, makes, times });
+            }
             Err(NotChanged::NoBuffers(TooManyQueues { queues, buffers })) => {
                 assert!(queues > buffers, "seed {seed}");
                 return (made, true);
@@ -54,7 +58,7 @@ fn run(seed: u64) -> bool {
     let mut left = [30; STREAMS as usize];
     while left.iter().any(|left| *left > 0) {
         let stream = rng.usize(0..left.len());
-        world.is_held = rng.u8(0..3) == 0;
+        world.sessions.is_held = rng.u8(0..3) == 0;
         if left[stream] > 0 && !world.blocked[stream] {
             left[stream] -= 1;
             world.offer(stream as u32);
@@ -63,14 +67,14 @@ fn run(seed: u64) -> bool {
             world.turn(rng.usize(0..contexts));
         }
         if left.iter().zip(&world.blocked).all(|(left, is_blocked)| *left == 0 || *is_blocked) {
-            world.is_held = false;
+            world.sessions.is_held = false;
             world.settle();
             let goes_on = left.iter().zip(&world.blocked).all(|(left, is_blocked)| *left == 0 || !*is_blocked);
             assert!(goes_on, "seed {seed}: publishers wait, and nothing else does");
         }
     }
-    (0..STREAMS).for_each(|stream| world.graphs[0].0.arrive_end(stream));
-    world.is_held = false;
+    (0..STREAMS).for_each(|stream| world.graphs[0].0.arrive_end(stream, 0));
+    world.sessions.is_held = false;
     world.settle();
     let about = format!("seed {seed}: {contexts} contexts, queues of {queue}, {large} buffers");
     for node in &made {
@@ -82,9 +86,9 @@ fn run(seed: u64) -> bool {
         assert_eq!(gauges.losses(), [], "{about}");
         assert_eq!(gauges.records_in.get(), node.reads.iter().map(came).sum::<u64>(), "{about}");
         assert_eq!(gauges.records_out.get(), gauges.records_in.get() * node.times as u64, "{about}");
-        let delivered = world.delivered.get(&node.makes).map_or(0, |(_, count)| *count);
+        let delivered = world.sessions.delivered.get(&node.makes).map_or(0, |(_, count)| *count);
         assert_eq!(delivered, gauges.records_out.get(), "{about}");
-        assert!(world.ended.contains(&node.makes), "{about}: a stream has not ended");
+        assert!(world.sessions.ended.contains(&node.makes), "{about}: a stream has not ended");
     }
     for (_, ws) in &world.graphs {
         assert_eq!(ws.buffers_in_use(), 0, "{about}");

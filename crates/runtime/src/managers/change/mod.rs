@@ -1,24 +1,25 @@
 //! The control manager: makes a plan of a change request, and carries the plan out.
 //!
 //! Making a plan includes all slow work: programs are compiled for every format that their streams have, and measured:
-//! where an estimate is missing, the plan is made anew when it is there. Nothing has changed until then. The wanted specifications are then written to disk, and the steps are carried out.
-//! A step cannot fail; if a context does not answer, its steps are carried out when it does.
+//! where an estimate is missing, the plan is made anew when it is there. Nothing has changed until then. The wanted
+//! specifications are then written to disk, and the steps are carried out. A step cannot fail; if a context does not answer,
+//! its steps are carried out when it does.
 
 use crate::config::PlatformConfig;
 use crate::graph::ContextIndex;
 use crate::graph::node::Instance;
-use crate::handle::Stopped;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{
     Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, reads, with_margin,
 };
 use crate::managers::events::About;
-use crate::managers::handle::ChangeRequest;
 use crate::managers::paths::{PathNode, reserves};
+use crate::managers::request::ChangeRequest;
 use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::start::Seat;
+use crate::refusal::Stopped;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
 use crossdock_control::plan::{self as control, Action, Note, State};

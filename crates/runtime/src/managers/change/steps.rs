@@ -216,15 +216,14 @@ impl Managers {
     fn settle(&mut self, done: Done, changed: &Changed) -> Result<Option<u64>, String> {
         match done {
             Done::Deployed { deployed } => {
-                let (name, makes, need) = (deployed.spec.name.clone(), deployed.makes, deployed.need);
+                let (name, need) = (deployed.spec.name.clone(), deployed.need);
                 self.handlers.insert(name.clone(), *deployed);
-                let _ = self.dock.run(move |context| context.begin_delivery(makes));
                 self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
             }
             Done::Swapped { spec, compiled, need, reads, gone, limit } => {
                 let name = spec.name.clone();
                 if !gone.is_empty() {
-                    let _ = self.dock.run(move |context| gone.iter().for_each(|number| context.disclaim(*number)));
+                    self.catalog.post(move |catalog| gone.iter().for_each(|number| catalog.disclaim(*number)));
                 }
                 let mut version = 0;
                 self.record(spec, |there| {
@@ -342,12 +341,10 @@ impl Managers {
     pub(super) fn give_back(&mut self, reserved: &Reserved) {
         for (name, (reads, makes)) in reserved {
             let (reads, makes, is_new) = (reads.clone(), *makes, !self.handlers.contains_key(name));
-            let _ = self.dock.run(move |context| {
-                reads.iter().for_each(|number| context.disclaim(*number));
-                if is_new {
-                    context.underive(makes);
-                }
-            });
+            if is_new {
+                self.end_derived(makes);
+            }
+            self.catalog.post(move |catalog| reads.iter().for_each(|number| catalog.disclaim(*number)));
         }
     }
 
@@ -355,25 +352,34 @@ impl Managers {
     /// changed.
     fn claim(&mut self, spec: &HandlerSpec, reads: &[String], compiled: &Compiled) -> Result<(Vec<u32>, u32), String> {
         let (names, handler, makes) = (reads.to_vec(), spec.name.clone(), spec.derived().to_owned());
-        let formats = compiled.outputs();
-        let mut plans = self.dock.plans(&makes, &formats).map_err(|stopped| stopped.to_string())?;
-        let claimed = self.dock.run(move |context| {
+        let (formats, outputs) = (compiled.outputs(), compiled.outputs());
+        let claimed = self.catalog.run(move |catalog| {
             let mut numbers = Vec::new();
             let mut claim = || {
                 for name in &names {
-                    numbers.push(context.claim(name)?.number);
+                    numbers.push(catalog.claim(name)?);
                 }
-                context.derive(&makes, &handler, &formats, &mut plans).map(|facts| facts.number)
+                catalog.derive(&makes, &handler, &formats)
             };
             match claim() {
                 Ok(makes) => Ok((numbers, makes)),
                 Err(refusal) => {
-                    numbers.iter().for_each(|number| context.disclaim(*number));
+                    numbers.iter().for_each(|number| catalog.disclaim(*number));
                     Err(refusal.message)
                 }
             }
         });
-        claimed.map_err(|stopped| stopped.to_string())?
+        let claimed = claimed.map_err(|stopped| stopped.to_string())??;
+        // Its readers are planned for the formats before any record of these comes.
+        self.dock.wait_for_formats(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
+        Ok(claimed)
+    }
+
+    /// No handler makes a stream any more.
+    fn end_derived(&self, number: u32) {
+        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again.
+        let _ = self.dock.run(move |context| context.end_derived(number));
+        self.catalog.post(move |catalog| catalog.underive(number));
     }
 
     /// Moves a handler to another context.
@@ -397,10 +403,8 @@ impl Managers {
         let there = self.handlers.remove(name);
         debug_assert!(there.is_some(), "handler `{name}` was there");
         if let Some(Deployed { makes, reads, .. }) = there {
-            let _ = self.dock.run(move |context| {
-                context.underive(makes);
-                reads.iter().for_each(|(_, number)| context.disclaim(*number));
-            });
+            self.end_derived(makes);
+            self.catalog.post(move |catalog| reads.iter().for_each(|(_, number)| catalog.disclaim(*number)));
         }
         let text = if left > 0 {
             format!("{left} records that waited for it were dropped")
@@ -496,11 +500,13 @@ impl Managers {
         // It may not fit the format.
         let Some(output) = compiled.entry.output.clone() else { return Ok(Some(compiled)) };
         let (makes, name) = (spec.derived().to_owned(), spec.name.clone());
-        let outputs = [output];
-        let mut plans = self.dock.plans(&makes, &outputs).map_err(|stopped| stopped.to_string())?;
-        let declared = self.dock.run(move |context| context.derive(&makes, &name, &outputs, &mut plans).map(drop));
-        match declared.map_err(|stopped| stopped.to_string())? {
-            Ok(()) => Ok(Some(compiled)),
+        let outputs = [output.clone()];
+        let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
+        match derived.map_err(|stopped| stopped.to_string())? {
+            Ok(number) => {
+                self.dock.wait_for_formats(number, &[output]).map_err(|stopped| stopped.to_string())?;
+                Ok(Some(compiled))
+            }
             Err(refusal) => Ok(Some(unfit(refusal.message))),
         }
     }

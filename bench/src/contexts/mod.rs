@@ -1,0 +1,79 @@
+//! `contexts`: the daemon's I/O contexts: subscriptions made and ended beside traffic.
+
+mod churn;
+
+use crate::cpu::{self, Error};
+use crate::report::{self, Declared, Table};
+use clap::{Args, Subcommand};
+
+/// How the benchmark is run.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Rounds; each runs every case
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Only this case
+    #[arg(long)]
+    case: Option<String>,
+    /// Subscriptions that `churn` makes and ends in a second
+    #[arg(long, default_value_t = 1000)]
+    churn_per_s: u64,
+    /// How long `churn` takes latencies in a round, with subscriptions made and ended and without, in ms
+    #[arg(long, default_value_t = 4000)]
+    latency_ms: u64,
+}
+
+/// A process of the benchmark.
+#[derive(Subcommand)]
+pub(crate) enum Role {
+    /// Makes and ends subscriptions whenever it is given a line
+    Churn { addr: String, stream: String, per_s: u64, run_ms: u64 },
+}
+
+impl Role {
+    pub(crate) fn run(self) -> Result<(), Error> {
+        match self {
+            Role::Churn { addr, stream, per_s, run_ms } => churn::serve(&addr, &stream, per_s, run_ms),
+        }
+    }
+}
+
+/// Runs a case once, and adds its figures.
+type Case = fn(&Options, &mut Table) -> Result<(), Error>;
+
+/// What is run in a round, in this order.
+const CASES: [(&str, Case); 1] = [("churn", churn::round)];
+
+/// The figures, by case and metric.
+const METRICS: [Declared; 6] = [
+    ("churn", "request_to_effect_ms_p99", "ms", None),
+    ("churn", "request_to_effect_ms_p50", "ms", None),
+    ("churn", "subscriptions_per_s", "1/s", None),
+    ("churn", "others_p99_ratio", "", None),
+    ("churn", "others_latency_us_p99", "us", Some("no_churn")),
+    ("churn", "others_latency_us_p50", "us", Some("no_churn")),
+];
+
+/// Runs the benchmark and prints its figures.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let wanted = |name: &str| options.case.as_deref().is_none_or(|only| only == name);
+    if !CASES.iter().any(|(name, _)| wanted(name)) {
+        let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+        return Err(format!("`--case`: there is none of that name; the cases are {}", names.join(", ")).into());
+    }
+    let machine = cpu::machine();
+    let words = "daemon, publisher and subscribers are processes and threads wherever the system puts them";
+    eprintln!("{machine}\n{words}");
+    let mut table = Table::default();
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        for (_, case) in CASES.iter().filter(|(name, _)| wanted(name)) {
+            case(options, &mut table)?;
+        }
+    }
+    report::print(&table.figures("contexts", &METRICS), options.json, &machine, Some(words));
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Formats of streams: versions, how they may change, and what the registry keeps of them.
+
+use super::journal::refusal_of;
+use super::{Catalog, StreamEntry};
+use crate::refusal::{fits_a_packet, refuse};
+use crossdock_format::Format;
+use crossdock_format::registry::Policy;
+use crossdock_transport::control::{Refusal, RefusalCode};
+
+/// Formats of one stream at most.
+const MAX_FORMATS: usize = 64;
+
+impl Catalog {
+    /// A session publishes a stream in a format from now on; the stream's number.
+    ///
+    /// # Errors
+    /// A handler makes the stream, its policy is against the format, or there is no room.
+    pub(crate) fn publish(&mut self, name: &str, format: &Format) -> Result<u32, Refusal> {
+        if let Some(handler) = self.now.find(name).and_then(StreamEntry::made_by) {
+            let message = format!("stream `{name}` is made by handler `{handler}`: publish another one");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        let number = self.declare(name, format)?;
+        self.uses.entry(number).or_default().publishers += 1;
+        Ok(number)
+    }
+
+    /// Makes a format known on a stream, and keeps it; the stream's number.
+    ///
+    /// # Errors
+    /// As [`Catalog::publish`].
+    pub(crate) fn declare(&mut self, name: &str, format: &Format) -> Result<u32, Refusal> {
+        self.make_known(name, format, true)
+    }
+
+    /// A handler makes a stream from now on, in these formats; the stream's number.
+    ///
+    /// # Errors
+    /// Sessions publish it, its policy is against a format, or there are too many streams.
+    pub(crate) fn derive(&mut self, name: &str, handler: &str, formats: &[Format]) -> Result<u32, Refusal> {
+        let number = self.stream_named(name)?;
+        let publishers = self.uses.get(&number).map_or(0, |uses| uses.publishers);
+        if publishers > 0 {
+            let message = format!("stream `{name}` is published by {publishers} sessions: make another one");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        let refused = formats.iter().try_for_each(fits_a_packet);
+        let Some(entry) = self.entry_mut(number).filter(|_| refused.is_ok()) else {
+            self.forget_if_unused(number);
+            return refused.map(|()| number);
+        };
+        let is_new = entry.made_by.is_none();
+        entry.claims += u32::from(is_new);
+        entry.made_by = Some(handler.into());
+        if let Err(refusal) = formats.iter().try_for_each(|format| self.make_known(name, format, false).map(drop)) {
+            if is_new {
+                // Nobody makes it then, so that others may.
+                self.underive(number);
+            }
+            return Err(refusal);
+        }
+        Ok(number)
+    }
+
+    /// Makes a format known on a stream. One that a handler makes is kept with the handler, and in the registry only
+    /// where that knows its stream.
+    fn make_known(&mut self, name: &str, format: &Format, keeps: bool) -> Result<u32, Refusal> {
+        let number = self.stream_named(name)?;
+        let made_known = self.add_format(number, name, format, keeps);
+        made_known.inspect_err(|_| self.forget_if_unused(number)).map(|()| number)
+    }
+
+    fn add_format(&mut self, number: u32, name: &str, format: &Format, keeps: bool) -> Result<(), Refusal> {
+        if keeps || self.registry.stream(name).is_some() {
+            self.keep_versions(number)?;
+        }
+        let Some(entry) = self.now.get(number).filter(|entry| !entry.has_format(format.id())) else { return Ok(()) };
+        if entry.formats.len() >= MAX_FORMATS {
+            let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
+            return Err(refuse(RefusalCode::Limit, message));
+        }
+        if entry.is_kept {
+            self.note_version(name, format, self.is_guarded(number, format.id()))?;
+        }
+        if let Some(entry) = self.entry_mut(number) {
+            entry.formats.push(format.clone());
+        }
+        Ok(())
+    }
+
+    /// Notes in the registry that a stream has a version, and that a conversion left it, if one did before it was a
+    /// version.
+    ///
+    /// # Errors
+    /// The stream's policy is against it, its id is another's, or there is no room.
+    fn note_version(&mut self, stream: &str, format: &Format, was_left: bool) -> Result<(), Refusal> {
+        let mut entries = self.registry.announce(stream, format).map_err(|error| refusal_of(&error))?.entries;
+        let guarded = if was_left { self.registry.guard(stream, format.id()) } else { Ok(None) };
+        let noted = guarded.map(|guarded| entries.extend(guarded)).map_err(|error| refusal_of(&error));
+        self.journal.write(entries);
+        noted
+    }
+
+    /// A stream and its versions are kept from now on, those too that handlers made before.
+    ///
+    /// # Errors
+    /// As [`Catalog::note_version`].
+    pub(super) fn keep_versions(&mut self, number: u32) -> Result<(), Refusal> {
+        let Some(entry) = self.now.get(number).filter(|entry| !entry.is_kept) else { return Ok(()) };
+        let (name, versions) = (entry.name().to_owned(), entry.formats.clone());
+        for format in versions {
+            self.note_version(&name, &format, self.is_guarded(number, format.id()))?;
+        }
+        if let Some(entry) = self.entry_mut(number) {
+            entry.is_kept = true;
+        }
+        Ok(())
+    }
+
+    /// Whether a format could be the next version of a stream, by the stream's policy.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(crate) fn check_format(&self, stream: &str, format: &Format) -> Result<(), String> {
+        self.registry.check(stream, format).map_err(|error| error.to_string())
+    }
+
+    /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
+    ///
+    /// # Errors
+    /// The stream's name is invalid, there are too many streams, or the disk is behind.
+    pub(crate) fn set_policy(&mut self, stream: &str, policy: Policy) -> Result<(), Refusal> {
+        self.journal.check()?;
+        let entry = self.registry.set_policy(stream, policy).map_err(|error| refusal_of(&error))?;
+        self.journal.write([entry]);
+        let number = self.now.find(stream).map(StreamEntry::number);
+        if let Some(entry) = number.and_then(|number| self.entry_mut(number)) {
+            entry.policy = policy;
+        }
+        Ok(())
+    }
+}

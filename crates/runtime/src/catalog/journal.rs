@@ -1,0 +1,88 @@
+//! What of the catalog is kept: its changes go to the state thread, and requests wait until theirs is on disk.
+
+use super::Catalog;
+use crate::refusal::refuse;
+use crate::state::StateSide;
+use crossdock_format::registry::{Entry, RegistryError};
+use crossdock_transport::control::{Refusal, RefusalCode};
+use std::collections::VecDeque;
+
+/// Called with a request's outcome.
+pub(crate) type Answer = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
+
+/// The changes on their way to the disk; all of it does nothing where nothing is kept.
+#[derive(Default)]
+pub(super) struct Journal {
+    state: Option<StateSide>,
+    /// The number of the last entry that was written.
+    last: u64,
+    /// Requests that wait for an entry to be on disk.
+    waiting: VecDeque<(u64, Answer)>,
+}
+
+impl Journal {
+    pub(super) fn new(state: Option<StateSide>) -> Journal {
+        Journal { state, ..Journal::default() }
+    }
+
+    /// Writes changes of the registry to disk.
+    pub(super) fn write(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        if let Some(state) = &mut self.state {
+            for entry in entries {
+                self.last = state.write(entry);
+            }
+        }
+    }
+
+    /// Whether the disk keeps up with what is to be written.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        match &self.state {
+            Some(state) if !state.has_room() => {
+                Err(refuse(RefusalCode::Limit, "the disk is behind with what is to be kept: ask again later"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Catalog {
+    /// Answers once all that was written down so far is on disk; at once where nothing is kept, or nothing was changed.
+    pub(crate) fn answer_when_kept(&mut self, outcome: Result<(), Refusal>, answer: Answer) {
+        let Journal { state, last, waiting } = &mut self.journal;
+        match state {
+            Some(state) if outcome.is_ok() && state.outcome(*last).is_none() => waiting.push_back((*last, answer)),
+            _ => answer(outcome),
+        }
+    }
+
+    /// Hands entries over to the state thread as far as it has room, and answers the requests that waited for them.
+    pub(crate) fn look_after_kept(&mut self) {
+        let Journal { state: Some(state), waiting, .. } = &mut self.journal else { return };
+        state.hand_over();
+        while let Some((number, _)) = waiting.front()
+            && let Some(outcome) = state.outcome(*number)
+            && let Some((_, answer)) = waiting.pop_front()
+        {
+            answer(outcome.map_err(|why| {
+                let message = format!("it is done, but could not be written down, so a restart may undo it: {why}");
+                refuse(RefusalCode::Limit, message)
+            }));
+        }
+    }
+}
+
+/// A refusal of the registry.
+pub(super) fn refusal_of(error: &RegistryError) -> Refusal {
+    let code = match error {
+        RegistryError::Full { .. } => RefusalCode::Limit,
+        RegistryError::Name { .. } => RefusalCode::State,
+        RegistryError::LongConversion { .. } => RefusalCode::Conversion,
+        RegistryError::Collision { .. } | RegistryError::UnknownFormat { .. } | RegistryError::Incompatible { .. } => {
+            RefusalCode::Format
+        }
+    };
+    refuse(code, error.to_string())
+}

@@ -1,0 +1,234 @@
+//! An immutable view of the catalog: cheap to share, and the same for all who hold it.
+
+use crate::catalog::Between;
+use crate::morph::compile::Compiled;
+use crate::refusal::{fits_a_packet, refuse};
+use crossdock_control::conversions::Graph;
+use crossdock_format::registry::Policy;
+use crossdock_format::{Format, FormatId};
+use crossdock_transport::FormatName;
+use crossdock_transport::control::{Refusal, RefusalCode};
+use slab::Slab;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The conversions between the formats of one stream.
+#[derive(Clone, Default)]
+pub(crate) struct Conversions {
+    pub(super) graph: Graph,
+    /// The graph's compiled conversions, by their numbers.
+    pub(super) compiled: BTreeMap<u64, Arc<Compiled>>,
+}
+
+impl Conversions {
+    /// Which conversions there are, and the chains through them.
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// A conversion of the graph by its number, compiled.
+    pub(crate) fn compiled(&self, number: u64) -> Option<&Compiled> {
+        self.compiled.get(&number).map(|compiled| &**compiled)
+    }
+
+    /// A format that a conversion reads or makes.
+    fn format(&self, id: FormatId) -> Option<&Format> {
+        let mut ends = self.compiled.values().flat_map(|compiled| [&compiled.from, &compiled.to]);
+        ends.find(|format| format.id() == id)
+    }
+}
+
+impl std::fmt::Debug for Conversions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conversions").field("graph", &self.graph).finish_non_exhaustive()
+    }
+}
+
+/// One stream.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamEntry {
+    number: u32,
+    name: Arc<str>,
+    /// Newest last.
+    pub(super) formats: Vec<Format>,
+    /// Whether one of them was announced or declared, so that the registry has it; else handlers made them all.
+    pub(super) is_kept: bool,
+    pub(super) made_by: Option<Box<str>>,
+    /// Handlers that read it or make it.
+    pub(super) claims: u32,
+    pub(super) policy: Policy,
+    pub(super) conversions: Arc<Conversions>,
+}
+
+impl StreamEntry {
+    /// Its number, which batches carry.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its formats, newest last: the first is version 1.
+    pub(crate) fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    /// The handler that makes it, if one does.
+    pub(crate) fn made_by(&self) -> Option<&str> {
+        self.made_by.as_deref()
+    }
+
+    /// Whether handlers read it or make it.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claims > 0
+    }
+
+    /// How its format may change from its next version on.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The conversions between its formats.
+    pub(crate) fn conversions(&self) -> &Arc<Conversions> {
+        &self.conversions
+    }
+
+    /// A format that it has, or that one of its conversions reads or makes.
+    pub(crate) fn format(&self, id: FormatId) -> Option<&Format> {
+        let here = self.formats.iter().find(|format| format.id() == id);
+        here.or_else(|| self.conversions.format(id))
+    }
+
+    /// Whether it has a format.
+    pub(super) fn has_format(&self, id: FormatId) -> bool {
+        self.formats.iter().any(|format| format.id() == id)
+    }
+
+    /// Whether nothing here needs it to be remembered.
+    pub(super) fn is_unused(&self) -> bool {
+        let is_left = !self.is_kept || self.formats.is_empty();
+        is_left && self.claims == 0 && self.made_by.is_none() && self.conversions.compiled.is_empty()
+    }
+}
+
+/// All streams at one time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// By number.
+    streams: Slab<Arc<StreamEntry>>,
+    by_name: HashMap<Arc<str>, u32>,
+}
+
+impl Snapshot {
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// All streams, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<StreamEntry>> {
+        self.streams.iter().map(|(_, entry)| entry)
+    }
+
+    /// The stream of a number.
+    pub(crate) fn get(&self, number: u32) -> Option<&Arc<StreamEntry>> {
+        self.streams.get(number as usize)
+    }
+
+    /// The stream of a name.
+    pub(crate) fn find(&self, name: &str) -> Option<&StreamEntry> {
+        self.by_name.get(name).and_then(|number| self.get(*number)).map(|entry| &**entry)
+    }
+
+    pub(super) fn insert(&mut self, name: &str, policy: Policy) -> u32 {
+        let name: Arc<str> = name.into();
+        let slot = self.streams.vacant_entry();
+        let number = slot.key() as u32;
+        slot.insert(Arc::new(StreamEntry {
+            number,
+            name: Arc::clone(&name),
+            formats: Vec::new(),
+            is_kept: false,
+            made_by: None,
+            claims: 0,
+            policy,
+            conversions: Arc::default(),
+        }));
+        self.by_name.insert(name, number);
+        number
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut StreamEntry> {
+        self.streams.get_mut(number as usize).map(Arc::make_mut)
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        if let Some(entry) = self.streams.try_remove(number as usize) {
+            self.by_name.remove(&*entry.name);
+        }
+    }
+
+    /// The format that a name means on a stream; `None` for one that may come to be known.
+    ///
+    /// # Errors
+    /// The name cannot mean any.
+    pub(crate) fn format_named(&self, stream: &str, name: &FormatName) -> Result<Option<Format>, Refusal> {
+        let stream = self.find(stream);
+        match name {
+            FormatName::Version(0) => Err(refuse(RefusalCode::UnknownFormat, "versions are counted from 1")),
+            FormatName::Version(version) => {
+                let at = *version as usize - 1;
+                Ok(stream.and_then(|stream| stream.formats.get(at)).cloned())
+            }
+            FormatName::Description(text) => {
+                let format = Format::parse(text).map_err(|error| {
+                    refuse(RefusalCode::Format, format!("a format's description is refused: {error}"))
+                })?;
+                fits_a_packet(&format)?;
+                Ok(Some(format))
+            }
+            FormatName::Id(text) => {
+                let id: FormatId = text.parse().map_err(|error| refuse(RefusalCode::Format, format!("{error}")))?;
+                let here = stream.and_then(|stream| stream.format(id));
+                Ok(here.or_else(|| self.iter().find_map(|stream| stream.format(id))).cloned())
+            }
+        }
+    }
+
+    /// The same; an unknown format is refused.
+    ///
+    /// # Errors
+    /// The name means no format that is known.
+    pub(crate) fn format_known(&self, stream: &str, name: &FormatName) -> Result<Format, Refusal> {
+        self.format_named(stream, name)?.ok_or_else(|| self.unknown_format(stream, name))
+    }
+
+    /// The refusal of a name that means no format; it lists the formats that are known.
+    pub(crate) fn unknown_format(&self, stream: &str, name: &FormatName) -> Refusal {
+        let versions = self.find(stream).map_or(0, |stream| stream.formats.len());
+        let known = match (name, versions) {
+            (FormatName::Version(_), 0) => "it has none yet: the first publisher brings one".to_owned(),
+            (FormatName::Version(_), 1) => "it has v1 only".to_owned(),
+            (FormatName::Version(_), last) => format!("it has v1 to v{last}"),
+            _ => "`crossdock formats` lists those that are known; one that nobody announced yet can be given whole"
+                .to_owned(),
+        };
+        refuse(RefusalCode::UnknownFormat, format!("stream `{stream}` has no format {name}: {known}"))
+    }
+
+    /// Checks a conversion's text against its two formats, and compiles it. It takes a while: not for a core, nor for
+    /// the control thread.
+    ///
+    /// # Errors
+    /// A format is not known, or the conversion does not lead from the one to the other.
+    pub(crate) fn compile(&self, between: &Between<'_>, text: &str) -> Result<Compiled, Refusal> {
+        let from = self.format_known(between.stream, between.from)?;
+        let to = self.format_known(between.stream, between.to)?;
+        Compiled::new(&from, &to, text).map_err(|why| {
+            let message = format!("the conversion from {} to {} is refused: {why}", from.id(), to.id());
+            refuse(RefusalCode::Conversion, message)
+        })
+    }
+}

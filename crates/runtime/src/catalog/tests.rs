@@ -1,0 +1,154 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use super::thread::{CatalogHandle, CatalogThread};
+use super::*;
+use crate::morph::compile::Compiled;
+use crossdock_format::Format;
+use std::sync::Mutex;
+
+fn format(schema: &str) -> Format {
+    Format::parse_schema(schema).unwrap()
+}
+
+fn ids(entry: &StreamEntry) -> Vec<FormatId> {
+    entry.formats().iter().map(Format::id).collect()
+}
+
+/// A context: what it was told last of the catalog, and the numbers that it got for streams.
+type Told = Arc<Mutex<Arc<Snapshot>>>;
+
+#[test]
+fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_versions() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let formats = [format("a u32"), format("b u32"), format("c string")];
+    for round in 0..100 {
+        let (handle, requests) = CatalogHandle::new();
+        let mut catalog = Catalog::new(16);
+        let told: [Told; 3] = std::array::from_fn(|_| Told::default());
+        for told in told.clone() {
+            catalog.watch(Box::new(move |snapshot, _| {
+                *told.lock().unwrap() = Arc::clone(snapshot);
+                true
+            }));
+        }
+        let thread = CatalogThread::start(catalog, &handle, requests).unwrap();
+        let announce = |context: usize| {
+            let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(round * 3 + context as u64));
+            let mut streams: Vec<String> = (0..8).map(|stream| format!("stream {stream}")).collect();
+            rng.shuffle(&mut streams);
+            let (handle, told, format) = (handle.clone(), Arc::clone(&told[context]), formats[context].clone());
+            let announced = format.id();
+            move || {
+                let publish = |name: &String| {
+                    let (asked, format) = (name.clone(), format.clone());
+                    let number = handle.run(move |catalog| catalog.publish(&asked, &format)).unwrap().unwrap();
+                    // What was answered is what the context has been told already.
+                    let snapshot = Arc::clone(&told.lock().unwrap());
+                    let entry = snapshot.get(number).unwrap();
+                    assert_eq!((entry.name(), snapshot.find(name).unwrap().number()), (&**name, number));
+                    assert!(ids(entry).contains(&announced));
+                    (name.clone(), number)
+                };
+                streams.iter().map(publish).collect::<BTreeMap<String, u32>>()
+            }
+        };
+        let numbers: Vec<BTreeMap<String, u32>> = std::thread::scope(|scope| {
+            let contexts: Vec<_> = (0..3).map(|context| scope.spawn(announce(context))).collect();
+            contexts.into_iter().map(|context| context.join().unwrap()).collect()
+        });
+        assert!(numbers.iter().all(|other| *other == numbers[0]), "{numbers:?}");
+        assert_eq!(numbers[0].values().collect::<BTreeSet<_>>().len(), 8, "a number each");
+        drop(thread);
+        let last = told.map(|told| Arc::clone(&told.lock().unwrap()));
+        for number in numbers[0].values() {
+            let versions = last.each_ref().map(|snapshot| ids(snapshot.get(*number).unwrap()));
+            assert!(versions[0].len() == 3 && versions.iter().all(|other| *other == versions[0]), "{versions:?}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_stays_as_it_is_and_shares_what_has_not_changed() {
+    let mut catalog = Catalog::new(16);
+    let (one, other) = (format("a u32"), format("b u32"));
+    let changing = catalog.declare("changing", &one).unwrap();
+    let same = catalog.declare("same", &one).unwrap();
+    let before = catalog.snapshot();
+    assert_eq!(catalog.declare("changing", &other), Ok(changing));
+    let new = catalog.declare("new", &one).unwrap();
+    let after = catalog.snapshot();
+    assert_eq!(ids(before.get(changing).unwrap()), [one.id()]);
+    assert_eq!(ids(after.get(changing).unwrap()), [one.id(), other.id()]);
+    assert!(Arc::ptr_eq(before.get(same).unwrap(), after.get(same).unwrap()));
+    assert!(before.get(new).is_none() && before.find("new").is_none());
+    // It is freed where snapshots are made.
+    assert_eq!(catalog.retired.len(), 1);
+    drop(before);
+    catalog.publish_snapshot();
+    assert_eq!(catalog.retired.len(), 0);
+}
+
+#[test]
+fn a_stream_goes_with_its_last_user_unless_it_is_kept() {
+    let mut catalog = Catalog::new(2);
+    let is_there = |catalog: &Catalog, name: &str| catalog.snapshot().find(name).is_some();
+    assert_eq!(catalog.enter("waits", false), Ok(None), "nobody has brought a format of it");
+    let waits = catalog.enter("waits", true).unwrap().unwrap();
+    let derived = catalog.derive("derived", "h", &[format("a u32")]).unwrap();
+    assert_eq!(catalog.enter("more", true).unwrap_err().code, RefusalCode::Limit);
+    assert_eq!(catalog.enter("derived", false), Ok(Some(derived)));
+    catalog.leave(waits);
+    assert!(!is_there(&catalog, "waits"));
+    catalog.underive(derived);
+    assert!(is_there(&catalog, "derived"), "a subscription is left");
+    catalog.leave(derived);
+    assert!(!is_there(&catalog, "derived"));
+    let kept = catalog.publish("kept", &format("a u32")).unwrap();
+    catalog.end_publishing(kept);
+    assert!(is_there(&catalog, "kept"));
+    // One that is refused leaves nothing behind.
+    let too_long = "n".repeat(MAX_NAME_BYTES + 1);
+    assert_eq!(catalog.publish(&too_long, &format("a u32")).unwrap_err().code, RefusalCode::State);
+    assert_eq!(catalog.snapshot().iter().count(), 1);
+    assert_eq!(catalog.uses.len(), 0, "{:?}", catalog.uses);
+}
+
+#[test]
+fn a_stream_is_published_or_made_by_a_handler() {
+    let mut catalog = Catalog::new(16);
+    let one = format("a u32");
+    let published = catalog.publish("published", &one).unwrap();
+    assert!(catalog.derive("published", "h", std::slice::from_ref(&one)).unwrap_err().message.contains("1 sessions"));
+    let derived = catalog.derive("derived", "h", std::slice::from_ref(&one)).unwrap();
+    assert!(catalog.publish("derived", &one).unwrap_err().message.contains("made by handler `h`"));
+    catalog.end_publishing(published);
+    catalog.underive(derived);
+    assert_eq!(catalog.derive("published", "h", std::slice::from_ref(&one)), Ok(published));
+    assert!(catalog.publish("derived", &one).is_ok());
+}
+
+#[test]
+fn the_conversions_of_a_session_go_with_it_and_uncover_kept_ones() {
+    let mut catalog = Catalog::new(16);
+    let (from, to) = (format("a u32\nb u32"), format("a u32"));
+    catalog.declare("s", &from).unwrap();
+    let compiled = || Compiled::new(&from, &to, "").unwrap();
+    catalog.register(Owner::Kept, "s", compiled()).unwrap();
+    catalog.register(Owner::Session(7), "s", compiled()).unwrap();
+    catalog.register(Owner::Session(8), "another", compiled()).unwrap();
+    let before = catalog.snapshot();
+    let chain = |snapshot: &Snapshot| {
+        let entry = snapshot.find("s").unwrap();
+        let chain = entry.conversions().graph().chain(from.id(), &[to.id()], &|_, _| None).unwrap();
+        chain.steps[0].conversion.filter(|number| entry.conversions().compiled(*number).is_some())
+    };
+    assert_eq!(chain(&before), Some(2));
+    catalog.end_owner(7);
+    assert_eq!((chain(&catalog.snapshot()), chain(&before)), (Some(1), Some(2)));
+    catalog.end_owner(8);
+    assert!(catalog.snapshot().find("another").is_none());
+    assert!(catalog.unregister(Owner::Session(7), "s", from.id(), to.id()).is_err());
+    assert_eq!(catalog.unregister(Owner::Kept, "s", from.id(), to.id()), Ok(()));
+    assert_eq!(catalog.conversions, 0);
+}
