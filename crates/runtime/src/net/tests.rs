@@ -23,7 +23,7 @@ use crossdock_transport::{
     Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic, TrafficClass,
 };
 use order::{
-    control_leaves_before_waiting_records_unless_it_follows_them,
+    control_leaves_before_waiting_records_unless_it_follows_them, name_of,
     replies_leave_in_order_and_notices_do_not_wait_for_them,
 };
 use std::sync::Arc;
