@@ -157,9 +157,11 @@ fn a_slow_reader_stops_its_own_publishers_only(way: Transport) {
     let reader = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
     let (mut slow, mut other, mut reads) =
         (reader("SELECT * FROM N"), reader("SELECT number FROM N WHERE grp = 3"), reader("SELECT * FROM M"));
+    // More than all buffers hold.
+    const HELD: u64 = 1_000_000;
     const COUNT: u64 = 150_000;
     let publishing = std::thread::spawn(move || {
-        publish(&mut held, 0, COUNT);
+        publish(&mut held, 0, HELD);
         held.finish().unwrap()
     });
     let blocked = |context: &ContextHandle| {
@@ -174,11 +176,14 @@ fn a_slow_reader_stops_its_own_publishers_only(way: Transport) {
     free.finish().unwrap();
     let (found, dropped) = reading.join().unwrap();
     assert_eq!((found.len() as u64, dropped), (COUNT, 0));
-    assert_eq!(blocked(&context), ["N"]);
+    while blocked(&context) != ["N"] {
+        std::thread::yield_now();
+    }
+    assert!(!publishing.is_finished(), "it waits for its reader");
     let reading = std::thread::spawn(move || collect(&mut other));
     let (found, dropped) = collect(&mut slow);
-    assert_eq!((found.len() as u64, dropped), (COUNT, 0));
-    assert_eq!(reading.join().unwrap(), ((0..COUNT).filter(|n| n % 10 == 3).collect::<Vec<_>>(), 0));
+    assert_eq!((found.len() as u64, dropped), (HELD, 0));
+    assert_eq!(reading.join().unwrap(), ((0..HELD).filter(|n| n % 10 == 3).collect::<Vec<_>>(), 0));
     publishing.join().unwrap();
 }
 

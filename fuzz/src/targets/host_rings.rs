@@ -3,8 +3,8 @@
 use arbitrary::{Arbitrary, Unstructured};
 use crossdock_mailbox::host::raw::{RawClient, RawDescriptor};
 use crossdock_mailbox::host::{
-    Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Implementation, MailboxOptions, Owner, PortOptions,
-    Side,
+    Arrival, ClientKey, DomainSegments, Hold, HostConfig, HostInterface, Implementation, MailboxOptions, Owner,
+    PortOptions, Side,
 };
 use crossdock_mailbox::{BellPage, HugePages};
 use std::sync::Arc;
@@ -198,7 +198,7 @@ impl World {
                     self.host.send(self.key, draft.finish(usize::MAX));
                 }
             }
-            Step::Hold { held } => self.host.hold(self.key, held),
+            Step::Hold { held } => self.host.hold(self.key, if held { Hold::All } else { Hold::Nothing }),
             Step::Honest => self.honest_put(),
             Step::Look => match self.host.poll_active() {
                 Some(arrival) => self.take(arrival),

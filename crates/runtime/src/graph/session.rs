@@ -373,6 +373,10 @@ impl Graph {
         let (input, item, done) = node.take_next()?;
         let batch = match item {
             Item::Batch(batch) => batch,
+            Item::End(publishers) if node.is_overtaken() => {
+                node.inputs.first_mut()?.queue.push_back(Item::End(publishers));
+                return Some(SessionStep::Ran(key));
+            }
             Item::End(publishers) => return Some(SessionStep::Ended(key, publishers)),
             Item::Marker(_) => return None,
         };
@@ -387,6 +391,13 @@ impl Graph {
 }
 
 impl Node {
+    /// Whether records wait that came before the end which is taken: of a subscription that says which formats it accepts, the
+    /// context brings them by way of a conversion, and so later.
+    fn is_overtaken(&self) -> bool {
+        let is_routed = self.session().is_some_and(|session| session.is_routed);
+        is_routed && self.inputs.iter().flat_map(|input| &input.queue).any(|item| matches!(item, Item::Batch(_)))
+    }
+
     /// Counts what joined its session's queue, and what did not.
     pub(super) fn note_sent(&mut self, sent: &Sent) {
         self.gauges.records_out.add(sent.records);

@@ -1,6 +1,8 @@
 //! What every carrier has to do, checked over a session on a real device pair and over an attached client whose rings
 //! the test works by hand.
 
+mod order;
+
 use crate::counters::Counters;
 use crate::graph::node::Spill;
 use crate::graph::run::{Outcome, process};
@@ -19,6 +21,10 @@ use crossdock_transport::header::walk;
 use crossdock_transport::receiver;
 use crossdock_transport::{
     Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic, TrafficClass,
+};
+use order::{
+    control_leaves_before_waiting_records_unless_it_follows_them, name_of,
+    replies_leave_in_order_and_notices_do_not_wait_for_them,
 };
 use std::sync::Arc;
 
@@ -465,52 +471,6 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
         assert!(received.iter().all(|packet| packet.payload.iter().all(|byte| *byte == turn)));
         assert_eq!(untaken(&mut rig), 0);
     }
-}
-
-/// What a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
-/// `control` is sent. The first packet is left out.
-fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
-    let mut rig = R::new();
-    let (carrier, mut wire) = rig.parts();
-    carrier.bound_queue(&mut wire, 64);
-    // The first may be with the peer at once.
-    send(&mut rig, KEPT, &records(1, 8));
-    send(&mut rig, DROPPABLE, &records(2, 64));
-    send(&mut rig, KEPT, &records(3, 64));
-    for (text, class) in control {
-        let (carrier, mut wire) = rig.parts();
-        carrier.send_control(&mut wire, text.as_bytes(), *class);
-    }
-    rig.receive().iter().map(name_of).filter(|name| name != "1").collect()
-}
-
-/// Control by its text, records by their number.
-fn name_of(packet: &Received) -> String {
-    match packet.kind {
-        Kind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
-        _ => packet.records.to_string(),
-    }
-}
-
-const OF_DROPPABLE: Follows = Follows::Origin(Origin::Stream(DROPPABLE.subscription));
-
-fn control_leaves_before_waiting_records_unless_it_follows_them<R: Rig>() {
-    let order = order_of::<R>(&[
-        ("after two", TrafficClass::Notice(OF_DROPPABLE)),
-        ("first", TrafficClass::Exchange(Follows::Nothing)),
-        ("last", TrafficClass::Notice(Follows::Everything)),
-        ("after that", TrafficClass::Notice(OF_DROPPABLE)),
-    ]);
-    assert_eq!(order, ["first", "2", "after two", "after that", "3", "last"]);
-}
-
-fn replies_leave_in_order_and_notices_do_not_wait_for_them<R: Rig>() {
-    let order = order_of::<R>(&[
-        ("after two", TrafficClass::Exchange(OF_DROPPABLE)),
-        ("next", TrafficClass::Exchange(Follows::Nothing)),
-        ("first", TrafficClass::Notice(Follows::Nothing)),
-    ]);
-    assert_eq!(order, ["first", "2", "after two", "next", "3"]);
 }
 
 fn the_oldest_droppable_unit_goes_first_and_nothing_else_does<R: Rig>() {
