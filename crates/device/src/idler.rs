@@ -8,7 +8,7 @@ const HEAVY_BYTES: usize = 16 << 10;
 const HEAVY_FOR_NS: u64 = 300_000;
 /// A yield that takes longer than this, in ns, gave the core to a thread with work of its own. A client that was waited for
 /// takes less.
-const LOST_NS: u64 = 50_000;
+const LOST_NS: u64 = 300_000;
 /// For how long the core counts as shared after such a yield, in ns: twice as long after each that follows with no shorter one
 /// between, since each costs some ms.
 const SHARED_FOR_NS: std::ops::RangeInclusive<u64> = 50_000_000..=3_200_000_000;

@@ -362,7 +362,7 @@ impl Default for ContextConfig {
             max_streams: 1024,
             max_subscriptions: 4096,
             linger_us: 1000,
-            spin_us: 30,
+            spin_us: 100,
             idle_timeout_ms: 10_000,
             packet_bytes: None,
             loopback_packet_bytes: 8184,
