@@ -93,6 +93,6 @@ impl Context {
         if let Some(stream) = self.streams.get_mut(number as usize) {
             stream.made_by = None;
         }
-        self.graph.end_for_sessions(number, 0);
+        self.graph.end_for_sessions(number);
     }
 }

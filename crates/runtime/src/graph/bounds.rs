@@ -61,14 +61,23 @@ pub(crate) fn spare_buffers(large: usize) -> usize {
     SPARE_BUFFERS.min(large / 8)
 }
 
-/// Batches that may wait in each of `queues` queues, `most` at most, where all together may hold `buffers` buffers of one
-/// context.
+/// Batches that may wait in each of `queues` queues of handlers, and in each of `crossings` edges by which published streams
+/// cross to sessions only, `most` at most, where all queues together may hold `buffers` buffers of one context.
+///
+/// Crossings are as many as streams, so they are not refused: with more of them than buffers, each holds two batches, as a
+/// session's queue does. Sessions take from them whatever else waits, so no two contexts wait for each other's buffers.
 ///
 /// # Errors
 /// There are fewer buffers than queues.
-pub(crate) fn queue_limit(queues: usize, buffers: usize, most: usize) -> Result<usize, TooManyQueues> {
-    match buffers / queues.next_power_of_two().max(LEAST_QUEUES) {
-        0 if buffers < queues => Err(TooManyQueues { queues, buffers }),
-        limit => Ok(limit.clamp(1, most.max(1))),
+pub(crate) fn queue_limit(
+    (queues, crossings): (usize, usize),
+    buffers: usize,
+    most: usize,
+) -> Result<usize, TooManyQueues> {
+    let share = |of: usize| buffers / of.next_power_of_two().max(LEAST_QUEUES);
+    if buffers < queues {
+        return Err(TooManyQueues { queues, buffers });
     }
+    let limit = share(queues).clamp(1, most.max(1));
+    Ok(limit.min(share(crossings).max(LEAST_SESSION_QUEUE)))
 }

@@ -361,7 +361,7 @@ impl Node {
                 Some(Item::Batch(batch)) => {
                     drops || self.instances.iter().any(|instance| instance.format == batch.format)
                 }
-                Some(Item::End(_) | Item::Marker(_)) => true,
+                Some(Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => true,
             };
             if is_known && let Some(item) = input.queue.pop_front() {
                 return Some((at, item, std::mem::take(&mut input.done)));

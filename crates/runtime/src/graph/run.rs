@@ -5,7 +5,7 @@ use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, NEWER, Node, Spill};
-use crate::graph::serve::{Graph, Next};
+use crate::graph::serve::{Graph, Next, Origin};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
@@ -179,6 +179,7 @@ impl Graph {
             };
             match item {
                 Item::End(_) => self.end(id, input),
+                Item::Publishers(_) => debug_assert!(false, "only edges bring these"),
                 Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Batch(batch) => {
                     if done == 0 && batch.since_ns > 0 {
@@ -203,7 +204,7 @@ impl Graph {
         if node.note_end(input)
             && let Some(makes) = node.makes()
         {
-            self.deliver_end(makes, 0);
+            self.deliver_end(makes);
         }
     }
 
@@ -378,7 +379,7 @@ impl Graph {
         node.gauges.records_out.add(records);
         node.gauges.bytes_out.add(bytes);
         self.gauges.bytes_out.add(bytes);
-        if !node.makes().is_some_and(|makes| self.deliver(makes, batch, true, ws)) {
+        if !node.makes().is_some_and(|makes| self.deliver(makes, batch, Origin::Node, ws)) {
             node.gauges.lose(Loss::Unclaimed, records);
         }
     }

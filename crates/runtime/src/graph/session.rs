@@ -220,15 +220,16 @@ impl Graph {
         self.enqueue_end(NodeId::of_subscription(key), publishers);
     }
 
-    /// A publisher of a stream has stopped: the end is given to the nodes of all sessions that read it.
-    pub(crate) fn end_for_sessions(&mut self, stream: u32, publishers: u32) {
+    /// Nothing more comes of a stream: the end is given to the nodes of all sessions that read it.
+    pub(crate) fn end_for_sessions(&mut self, stream: u32) {
         let Some(port) = self.lift_port(stream) else { return };
-        port.sessions.iter().for_each(|id| self.enqueue_end(*id, publishers));
+        port.sessions.iter().for_each(|id| self.enqueue_end(*id, 0));
         self.put_port_back(stream, port);
     }
 
-    /// Gives a batch that came at a port to the nodes of sessions that read it there.
-    pub(super) fn share(&mut self, port: &Port, batch: Batch, ws: &mut Workspace) {
+    /// Gives a batch that came at a port to the nodes of sessions that read it there; if it `is_noted`, also to the context,
+    /// for its books.
+    pub(super) fn share(&mut self, port: &Port, batch: Batch, is_noted: bool, ws: &mut Workspace) {
         let batch = self.compacted(port, batch, ws);
         let batch = ws.spares.share(batch);
         for id in &port.sessions {
@@ -237,7 +238,7 @@ impl Graph {
                 self.enqueue_shared(*id, &batch);
             }
         }
-        match port.is_delivered {
+        match is_noted {
             true => self.arrived.push(batch),
             false => ws.spares.keep_shared(batch),
         }
@@ -328,7 +329,7 @@ impl Graph {
             _ if !node.spill.is_empty() => true,
             None => return self.set_turn(id, Turn::None),
             Some(Item::Batch(_)) => node.condition == Condition::Running,
-            Some(Item::End(_) | Item::Marker(_)) => false,
+            Some(Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => false,
         };
         let key = node.session()?.key;
         let room = match needs_room.then(|| egress.room(key)) {
@@ -378,7 +379,10 @@ impl Graph {
                 return Some(SessionStep::Ran(key));
             }
             Item::End(publishers) => return Some(SessionStep::Ended(key, publishers)),
-            Item::Marker(_) => return None,
+            Item::Publishers(_) | Item::Marker(_) => {
+                debug_assert!(false, "only edges bring these");
+                return None;
+            }
         };
         let Some(mut job) = self.begin(id, (input, batch, done), (room, false), ws) else {
             return Some(SessionStep::Ran(key));

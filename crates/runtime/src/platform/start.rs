@@ -112,7 +112,12 @@ pub(crate) fn start(
     let Some(io) = graphs.first_mut().and_then(Option::take) else {
         return Err(io::Error::other("the context with the device has no graph"));
     };
-    Ok(Started { io, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
+    Ok(Started {
+        io,
+        overlay: Overlay::new(ports, vec![ContextIndex(0)], config.queue_batches as usize, queued),
+        seats,
+        threads,
+    })
 }
 
 fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {

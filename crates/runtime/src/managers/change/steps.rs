@@ -160,7 +160,7 @@ impl Managers {
                 deployed.begin_probation(edits.probation_ns_per_s(at, &need));
                 node.policy = deployed.policy();
                 edits.others.push(Edit::Add { node, at });
-                edits.others.push(Edit::Deliver { stream: makes, is_delivered: true });
+                edits.others.push(Edit::Deliver { stream: makes, at: ContextIndex(0), is_delivered: true });
                 Done::Deployed { deployed }
             }
             Step::Swap { spec, reads, mut compiled, need, keeps_state } => {
@@ -196,7 +196,7 @@ impl Managers {
                 let (there, _) = self.placed(&handler)?;
                 edits.changes.remove(&there.node);
                 edits.others.push(Edit::Remove { id: there.node });
-                edits.others.push(Edit::Deliver { stream: there.makes, is_delivered: false });
+                edits.others.push(Edit::Deliver { stream: there.makes, at: ContextIndex(0), is_delivered: false });
                 Done::Removed { handler }
             }
         })
