@@ -34,7 +34,8 @@ impl Context {
         let mut arrived = std::mem::take(&mut self.graph.arrived);
         for batch in arrived.drain(..) {
             let stream = batch.stream as usize;
-            self.note_arrival(stream, &batch);
+            let is_derived = self.streams.get(stream).is_some_and(|stream| stream.made_by.is_some());
+            self.note_arrival(stream, &batch, is_derived && self.place.is_home());
             self.route(stream, &batch, &[]);
             self.workspace.spares.keep_shared(batch);
         }
@@ -82,7 +83,7 @@ impl Context {
 
     /// The known facts of a stream.
     pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
-        self.streams.get(key).map(|stream| stream.facts(key as u32, self.now_ns))
+        self.streams.get(key).map(|stream| stream.facts(key as u32, self.graph.index, self.now_ns))
     }
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.

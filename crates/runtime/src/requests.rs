@@ -129,6 +129,7 @@ impl Context {
             self.morph.stale.insert(subscription.stream);
             self.morph.is_due = true;
         }
+        self.end_delivery(subscription.stream);
         self.leave_stream(subscription.stream);
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);

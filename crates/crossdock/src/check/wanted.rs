@@ -84,7 +84,7 @@ impl Wanted {
     pub(crate) fn pinned(&self) -> Vec<(String, usize)> {
         let platform = &self.context.platform;
         let names = platform.names().unwrap_or_default();
-        let io = self.context.pin_cpu.map(|cpu| (PlatformConfig::IO_CONTEXT.to_owned(), cpu));
+        let io = self.context.pin_cpu.map(|cpu| (PlatformConfig::HOME_CONTEXT.to_owned(), cpu));
         let further =
             names.into_iter().zip(&platform.contexts).filter_map(|(name, context)| Some((name, context.cpu?)));
         io.into_iter().chain(further).collect()

@@ -1,4 +1,4 @@
-//! Queries of subscriptions for which the context with the device has no time: each is deployed as a handler of its own
+//! Queries of subscriptions for which the context with the subscription has no time: each is deployed as a handler of its own
 //! where it fits, and its subscription takes the handler's stream. The handler is removed with the subscription; it is
 //! not part of the wanted specifications, and not kept across restarts.
 

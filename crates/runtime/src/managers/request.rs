@@ -1,10 +1,12 @@
 //! Requests to the managers, by the rest of the daemon and by contexts; and the queue in which they wait.
 
+use crate::graph::ContextIndex;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::measure::Measured;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
 use crossdock_engine::NativeKind;
+use crossdock_format::Format;
 use crossdock_query::Select;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -63,6 +65,10 @@ pub(crate) enum ControlRequest {
     PlaceQuery(Box<Query>),
     /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
     RemoveQuery(String),
+    /// From an I/O context: a stream is to be led from or to its sessions. Each session has one such request under way at most.
+    Connect(Box<Connection>),
+    /// From an I/O context: a stream need not be led there any more.
+    Disconnect(Flow),
     /// From the context: a subscription's query fits nowhere; the stream and the figures.
     QueryRefused(String),
     /// From the context: a subscription's query has panicked.
@@ -96,6 +102,26 @@ pub(crate) struct Query {
     pub(crate) sql: String,
     /// Called with the outcome, on the managers' thread.
     pub(crate) then: Placed,
+}
+
+/// What is led where: what sessions of an I/O context publish of a stream to all that take it, or what is published anywhere to
+/// its sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Flow {
+    pub(crate) stream: u32,
+    /// The I/O context.
+    pub(crate) at: ContextIndex,
+    /// Whether its sessions publish the stream, rather than take it.
+    pub(crate) is_publishing: bool,
+}
+
+/// A stream that is to be led somewhere.
+pub(crate) struct Connection {
+    pub(crate) flow: Flow,
+    /// Formats that all I/O contexts take in before.
+    pub(crate) formats: Vec<Format>,
+    /// Called with the outcome, on the managers' thread.
+    pub(crate) then: Box<dyn FnOnce(Result<(), String>) + Send>,
 }
 
 /// The name of the handler that runs a subscription's query, and of the stream that it makes.
@@ -133,6 +159,9 @@ struct Waiting {
     /// Reports of contexts, merged.
     new_formats: BTreeSet<u32>,
     removed_queries: BTreeSet<String>,
+    disconnected: BTreeSet<Flow>,
+    /// As many as there are sessions, at most.
+    connections: VecDeque<ControlRequest>,
     refused: Merged,
     failed: Merged,
     /// What was measured. There are as many as are measured at a time.
@@ -172,9 +201,11 @@ impl Waiting {
         let report = || {
             let format = self.new_formats.pop_first().map(|stream| ControlRequest::NewFormat { stream });
             let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
+            let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
+            let connection = || self.connections.pop_front();
             let refused = || self.refused.take().map(ControlRequest::QueryRefused);
             let failed = || self.failed.take().map(ControlRequest::QueryFailed);
-            format.or_else(query).or_else(refused).or_else(failed)
+            format.or_else(query).or_else(flow).or_else(connection).or_else(refused).or_else(failed)
         };
         measured.or_else(report).or_else(|| self.requests.pop_front())
     }
@@ -212,6 +243,8 @@ impl RequestQueue {
         match request {
             ControlRequest::NewFormat { stream } => drop(waiting.new_formats.insert(stream)),
             ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
+            ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
+            ControlRequest::Connect(_) => waiting.connections.push_back(request),
             ControlRequest::QueryRefused(text) => waiting.refused.add(text),
             ControlRequest::QueryFailed(text) => waiting.failed.add(text),
             ControlRequest::Measured { .. } => waiting.measured.push(request),

@@ -1,7 +1,6 @@
 //! Requests that are answered later: those whose handlers are measured first, and those whose change is made but for a
 //! report that a context owes. Others are answered meanwhile.
 
-use crate::config::PlatformConfig;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::events::About;
@@ -35,7 +34,8 @@ impl Managers {
 
     /// Answers a request, unless handlers are to be measured before; then it comes back, and nothing has changed.
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Option<ControlRequest> {
-        let about = About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) };
+        let home = self.home_name().to_owned();
+        let about = About { handler: None, context: Some(&home) };
         match request {
             ControlRequest::Change { wish, discard_state, to } => match self.make(&wish, discard_state, true, since) {
                 Err(NotMade::Unmeasured) => return Some(ControlRequest::Change { wish, discard_state, to }),
@@ -63,6 +63,8 @@ impl Managers {
             ControlRequest::PlaceQuery(query) => {
                 return self.place_query(*query).map(|query| ControlRequest::PlaceQuery(Box::new(query)));
             }
+            ControlRequest::Connect(connection) => self.connect(*connection),
+            ControlRequest::Disconnect(flow) => drop(self.disconnected.insert(flow)),
             ControlRequest::RemoveQuery(name) => {
                 self.remove_query(&name);
                 self.publish_snapshot();

@@ -116,6 +116,8 @@ pub(crate) enum Edit {
     Remove { id: NodeId },
     /// Whether a stream is for the sessions of an I/O context, wherever it is made or published.
     Deliver { stream: u32, at: ContextIndex, is_delivered: bool },
+    /// Whether the records of a stream are counted, which they are at the first I/O context, whoever takes them.
+    Observe { stream: u32, is_observed: bool },
     /// Whether sessions of an I/O context publish a stream. Where there is one I/O context only, that one publishes all.
     Publish { stream: u32, at: ContextIndex, is_published: bool },
 }
@@ -130,6 +132,7 @@ struct After {
     nodes: BTreeMap<NodeId, Option<Placed>>,
     delivered: AtContexts,
     published: AtContexts,
+    observed: BTreeMap<u32, bool>,
 }
 
 /// What came of a change.
@@ -173,6 +176,8 @@ pub(crate) struct Overlay {
     delivered: BTreeSet<(u32, ContextIndex)>,
     /// Streams that are published, and where.
     published: BTreeSet<(u32, ContextIndex)>,
+    /// Streams whose records are counted at the first I/O context.
+    observed: BTreeSet<u32>,
     /// How many queues there are: edges, and the nodes' own; and how many edges that lead to sessions only.
     queues: (usize, usize),
     queue_batches: usize,
@@ -193,8 +198,9 @@ struct View {
     producers: BTreeSet<ContextIndex>,
     maker: Option<NodeId>,
     readers: Vec<(NodeId, ContextIndex)>,
-    /// The contexts whose sessions take it.
+    /// The contexts whose sessions take it, and the one where its records are counted.
     delivered: BTreeSet<ContextIndex>,
+    observed_at: Option<ContextIndex>,
 }
 
 /// An edge of a stream: from which context to which.
@@ -216,10 +222,11 @@ impl View {
         self.producers.iter().flat_map(to_all).collect()
     }
 
-    /// How many of them are queues of handlers, and how many lead from publishers to sessions only.
+    /// How many of them are queues of handlers, and how many lead to sessions only.
     fn queues(&self) -> (usize, usize) {
         let edges = self.edges();
-        let is_crossing = |(_, to): &&EdgeEnds| self.maker.is_none() && !self.readers.iter().any(|(_, at)| at == to);
+        let is_crossing =
+            |(_, to): &&EdgeEnds| self.observed_at != Some(*to) && !self.readers.iter().any(|(_, at)| at == to);
         let crossings = edges.iter().filter(is_crossing).count();
         (edges.len() - crossings, crossings)
     }
@@ -245,6 +252,7 @@ impl Overlay {
             makers: BTreeMap::new(),
             delivered: BTreeSet::new(),
             published: BTreeSet::new(),
+            observed: BTreeSet::new(),
             queues: (0, 0),
             queue_batches,
             queued_buffers,
@@ -373,6 +381,7 @@ impl Overlay {
                 Edit::Deliver { stream, at, is_delivered } => {
                     after.delivered.insert((*stream, *at), *is_delivered);
                 }
+                Edit::Observe { stream, is_observed } => drop(after.observed.insert(*stream, *is_observed)),
                 Edit::Publish { stream, at, is_published } => {
                     after.published.insert((*stream, *at), *is_published);
                 }
@@ -406,12 +415,12 @@ impl Overlay {
             (None, [only]) => BTreeSet::from([*only]),
             (None, _) => contexts_of(&self.published, after.map(|after| &after.published)),
         };
-        View {
-            producers,
-            maker,
-            readers: ids.into_iter().filter_map(reader).collect(),
-            delivered: contexts_of(&self.delivered, after.map(|after| &after.delivered)),
-        }
+        let mut delivered = contexts_of(&self.delivered, after.map(|after| &after.delivered));
+        let is_observed = after.and_then(|after| after.observed.get(&stream).copied());
+        let is_observed = is_observed.unwrap_or_else(|| self.observed.contains(&stream));
+        let observed_at = self.io.first().copied().filter(|_| is_observed);
+        delivered.extend(observed_at);
+        View { producers, maker, readers: ids.into_iter().filter_map(reader).collect(), delivered, observed_at }
     }
 
     /// The streams that a change concerns.
@@ -420,7 +429,7 @@ impl Overlay {
         let nodes = before.chain(after.nodes.values().flatten());
         let of_nodes = nodes.flat_map(|node| node.reads.iter().copied().chain([node.makes]));
         let at_contexts = after.delivered.keys().chain(after.published.keys()).map(|(stream, _)| *stream);
-        of_nodes.chain(at_contexts).collect()
+        of_nodes.chain(at_contexts).chain(after.observed.keys().copied()).collect()
     }
 
     /// How many queues of handlers there are after a change, and how many edges that lead to sessions only.
@@ -531,7 +540,7 @@ impl Overlay {
         for edit in edits {
             match edit {
                 Edit::Add { node, at } => parts.entry(at).or_default().nodes.push(node),
-                Edit::Deliver { .. } | Edit::Publish { .. } => {}
+                Edit::Deliver { .. } | Edit::Observe { .. } | Edit::Publish { .. } => {}
                 Edit::Remove { id } => {
                     if let Some(placed) = self.nodes.get(&id) {
                         parts.entry(placed.at).or_default().changes.push((id, Then::End));
@@ -639,6 +648,12 @@ impl Overlay {
                     now.remove(&of)
                 };
             }
+        }
+        for (stream, is_observed) in after.observed {
+            match is_observed {
+                true => self.observed.insert(stream),
+                false => self.observed.remove(&stream),
+            };
         }
         for (id, placed) in after.nodes {
             if let Some(before) = self.nodes.remove(&id) {

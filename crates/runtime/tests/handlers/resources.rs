@@ -28,7 +28,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
     assert!(why.contains("c-core-1 has ") && why.contains("MB/s that it makes"), "{refused:?}");
     let bandwidths = context.manager().contexts().unwrap();
     let capacities: Vec<_> = bandwidths.iter().map(|context| context.capacity_bytes_per_s).collect();
-    assert_eq!(capacities, [Some(1_000_000), Some(1_000_000), Some(10_000_000)]);
+    assert_eq!(capacities[..3], [Some(1_000_000), Some(1_000_000), Some(10_000_000)]);
     let left = bandwidths[2].headroom_bytes_per_s.unwrap();
     assert!((1..8_000_000 - 1_000_000).contains(&left), "{left}");
     // What the device receives and sends is not there for handlers. Of nothing there is 0.8 MB/s.
