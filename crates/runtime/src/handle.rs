@@ -1,11 +1,12 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
-use crate::attach::{AttachParts, AttachThread};
+use crate::attach::{AttachParts, AttachTarget, AttachThread};
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
 use crate::catalog::{Between, Catalog};
 use crate::clock::Clock;
 use crate::config::{ContextConfig, PlatformConfig};
 use crate::context::{Context, Parts};
+use crate::graph::gauges::ContextGauges;
 use crate::inbox::{Command, Inbox};
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
@@ -238,12 +239,12 @@ impl ContextHandle {
         let mut complaints = refused_priorities(&config);
         // As above: the state thread ends once the catalog's has ended.
         let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inbox, &mut complaints)?;
-        let attach = attach(&config, passed.attach, local_addr, bell, &inbox)?;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
         let io = (doorbell.clone(), config.pin_cpu, large_buffers);
         let Platform { io: (graph, workspace), overlay, seats, threads } =
             start_platform(&config.platform, io, config.spin_us, clock)
                 .map_err(system("the contexts (`[[platform.context]]`)"))?;
+        let attach = attach(&config, passed.attach, local_addr, (&inbox, &graph.gauges, bell))?;
         let requests = Arc::new(RequestQueue::default());
         let kept = Kept::new(config.morph.state_dir.clone());
         let (news, platform_config) = (Arc::clone(&requests), config.platform.clone());
@@ -596,8 +597,7 @@ fn attach(
     config: &ContextConfig,
     passed: Option<AttachListener>,
     local_addr: SocketAddr,
-    bell: Arc<BellPage>,
-    inbox: &Inbox,
+    (inbox, gauges, bell): (&Inbox, &Arc<ContextGauges>, Arc<BellPage>),
 ) -> Result<Option<AttachThread>, StartError> {
     if !config.attach.enabled {
         return Ok(None);
@@ -605,7 +605,8 @@ fn attach(
     let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
     let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
     let (config, host) = (config.attach.clone(), config.host.clone());
-    let parts = AttachParts { config, host, address: address.clone(), passed, bell, inbox: inbox.clone() };
+    let contexts = vec![AttachTarget { inbox: inbox.clone(), gauges: Arc::clone(gauges), bell }];
+    let parts = AttachParts { config, host, address: address.clone(), passed, contexts, home: 0 };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
