@@ -245,12 +245,12 @@ fn of_too_many_silent_processes_the_oldest_are_refused_and_others_are_let_in() {
         let reason = refusal(refused);
         assert!(reason.contains("made no request to attach"), "{reason}");
     }
-    let _attachment = Attachment::connect(thread.address()).unwrap();
     // Late is not too late, for the youngest and for the oldest that is left.
     for late in [&silent[MAX_PENDING + 2], &silent[3]] {
         send(late, REQUEST, SendFlags::NOSIGNAL).unwrap();
         assert!(answer(late).starts_with(WELCOME));
     }
+    let _attachment = Attachment::connect(thread.address()).unwrap();
     assert_eq!(heard.attached().len(), 3);
 }
 

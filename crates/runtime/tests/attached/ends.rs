@@ -152,7 +152,8 @@ fn a_client_that_says_more_than_its_request_is_detached_and_nobody_else_notices(
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&socket, &name).unwrap();
         for said in [&b"xdockshm\x02\0\0\0\x03\0\0\0\x01\0\0\0"[..], b"and more", &[0; 10_000]] {
-            send(&socket, said, SendFlags::NOSIGNAL).unwrap();
+            // It may be detached before it has said all.
+            let _ = send(&socket, said, SendFlags::NOSIGNAL);
         }
         await_that("its end", || context.context().unwrap().detached == [("gone".to_owned(), ended)]);
         assert_eq!(context.clients().unwrap().len(), 1);
