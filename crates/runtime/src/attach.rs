@@ -152,7 +152,8 @@ impl Attaching {
         home: usize,
         own: (u32, u32),
     ) -> Attaching {
-        let placement = Placement::new(contexts.iter().map(|to| Arc::clone(&to.gauges)), home, Instant::now());
+        let gauges = contexts.iter().map(|to| Arc::clone(&to.gauges));
+        let placement = Placement::new(gauges, (home, host.max_clients), Instant::now());
         let (domains, pending) = (HashMap::new(), VecDeque::new());
         Attaching { listener, config, host, poller, contexts, placement, domains, pending, last_key: LISTENER, own }
     }

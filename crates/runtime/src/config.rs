@@ -118,11 +118,11 @@ pub struct PlatformConfig {
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     pub history_s: u32,
-    /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the
+    /// What each context may carry, in Mbit a second: what its handlers make, and at an I/O context what the
     /// network brings and takes. Not bounded when absent.
     #[serde(deserialize_with = "none_or_mbit")]
     pub bandwidth_mbit_per_s: Option<u32>,
-    /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs
+    /// Whether the queries of subscriptions are measured too; what an I/O context has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
     /// The contexts beside the home context, which is `c-core-0` and an I/O context. Without any such setting: a g-core, and so

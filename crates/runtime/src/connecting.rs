@@ -5,6 +5,7 @@
 use crate::context::Context;
 use crate::managers::request::{Connection, ControlRequest, Flow};
 use crate::refusal::refuse;
+use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
 
@@ -56,8 +57,10 @@ impl Context {
         self.connect(stream, false, Vec::new(), move |context, outcome| context.take_delivery(stream, outcome));
     }
 
-    fn take_delivery(&mut self, stream: usize, outcome: Result<(), Refusal>) {
+    fn take_delivery(&mut self, stream: usize, outcome: Result<Option<StreamFacts>, Refusal>) {
+        let now_ns = self.now_ns;
         let Some(there) = self.streams.get_mut(stream) else { return };
+        let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
         let now = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
         if let Delivery::Asked(waiting) = std::mem::replace(&mut there.delivery, now) {
             waiting.into_iter().for_each(|then| then(self, outcome.clone()));
@@ -91,7 +94,7 @@ impl Context {
             if let Some(there) = context.streams.get_mut(stream) {
                 there.announcing -= 1;
             }
-            then(context, outcome);
+            then(context, outcome.map(drop));
             context.end_published(stream);
         });
     }
@@ -110,11 +113,11 @@ impl Context {
         stream: usize,
         is_publishing: bool,
         formats: Vec<Format>,
-        then: impl FnOnce(&mut Context, Result<(), Refusal>) + Send + 'static,
+        then: impl FnOnce(&mut Context, Result<Option<StreamFacts>, Refusal>) + Send + 'static,
     ) {
         let flow = Flow { stream: stream as u32, at: self.graph.index, is_publishing };
         let inbox = self.inbox.clone();
-        let answer = Box::new(move |outcome: Result<(), String>| {
+        let answer = Box::new(move |outcome: Result<Option<StreamFacts>, String>| {
             let outcome = outcome.map_err(|why| refuse(RefusalCode::Limit, why));
             // The context may have stopped.
             let _ = inbox.post(move |context| then(context, outcome));

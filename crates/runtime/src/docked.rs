@@ -62,6 +62,7 @@ impl Context {
     pub(crate) fn note_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
         self.counters.turns += 1;
         self.graph.gauges.turns.add(1);
+        self.graph.gauges.clients.set(self.host.attached().into());
         let end_ns = self.clock.now_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);
         self.graph.note_away(end_ns, away_ns);

@@ -1,6 +1,6 @@
 //! Execution contexts: the loop on a communication core, and the handle by which the rest of the daemon controls it.
 //!
-//! [`ContextHandle::start`] pins a thread and runs one visible loop (module `context`) on it: dock, transport,
+//! [`ContextHandle::start`] pins a thread and runs one visible loop (module `context`) on it: ingress, transport,
 //! classification, service path, outputs, once a turn. Processes of this machine may attach by shared memory (module
 //! `attach`); [`tasks`] run in the context for the messages of mailboxes. A context owns all it touches (device, pool,
 //! sessions, streams, subscriptions), so its data path takes no lock; the handle's requests wait in a queue that is

@@ -74,7 +74,8 @@ struct Common {
 /// What could not be had, and what would mend it.
 pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<Shared, StartError> {
     check_cpus(&config)?;
-    let (opened, service_thread) = open_all(&mut config, passed.udp)?;
+    // The thread is declared before the services that it waits for: if anything below fails, these are dropped first.
+    let (service_thread, opened) = open_all(&mut config, passed.udp)?;
     let first = opened.first().map(|home| (home.device.info(), home.device.local_addr()));
     let (udp, local_addr) = first.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has sessions")))?;
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
@@ -128,7 +129,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
 
 /// Opens the sockets of the I/O contexts and makes their memory; completes the configuration. Only the home context has
 /// services, since only it has tasks.
-fn open_all(config: &mut ContextConfig, passed: Option<UdpSocket>) -> Result<(Vec<Opened>, ServiceThread), StartError> {
+fn open_all(config: &mut ContextConfig, passed: Option<UdpSocket>) -> Result<(ServiceThread, Vec<Opened>), StartError> {
     let all = config.platform.all(config.pin_cpu);
     let all = all.map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
     let specs: Vec<(String, ContextSpec)> = all.into_iter().filter(|(_, spec)| spec.io).collect();
@@ -150,7 +151,7 @@ fn open_all(config: &mut ContextConfig, passed: Option<UdpSocket>) -> Result<(Ve
         let own = ContextConfig { pin_cpu, nice, ..config.clone() };
         opened.push(open(name, own, device, poller, services)?);
     }
-    Ok((opened, thread))
+    Ok((thread, opened))
 }
 
 /// Starts the threads of the I/O contexts.

@@ -67,6 +67,14 @@ impl Sample {
         self.pieces.push_back(piece);
     }
 
+    /// Takes records over that came elsewhere, if it has none of its own.
+    fn learn(&mut self, records: Vec<u8>) {
+        if self.pieces.is_empty() && !records.is_empty() {
+            self.bytes = records.len();
+            self.pieces.push_back(records);
+        }
+    }
+
     /// The records, one behind the other.
     pub(crate) fn records(&self) -> Vec<u8> {
         self.pieces.iter().flatten().copied().collect()
@@ -254,6 +262,17 @@ impl Stream {
     /// Whether a format of it is known, so that it can be asked for.
     pub(crate) fn is_known(&self) -> bool {
         !self.formats.is_empty()
+    }
+
+    /// Takes over what other contexts know of it, as far as nothing of it has come here yet.
+    pub(crate) fn learn(&mut self, facts: StreamFacts, now_ns: u64) {
+        let elsewhere = facts.peak_msgs_per_s.saturating_sub(self.peak.msgs_per_s(now_ns));
+        self.peak_elsewhere.note(elsewhere * Peak::WINDOW_NS / 1_000_000_000, now_ns);
+        for (format, records) in facts.formats {
+            if let Some(known) = self.formats.iter_mut().find(|known| known.format == format) {
+                known.sample.learn(records);
+            }
+        }
     }
 
     /// The highest rate of the last minute at which its records come to the queries here.

@@ -315,6 +315,10 @@ fn requests_that_make_no_sense_are_refused() {
 
 #[test]
 fn tables_that_are_full_say_so() {
+    if contexts::further().next().is_some() {
+        // Each I/O context has tables of its own, and which one a session comes to is the kernel's choice.
+        return;
+    }
     let (context, addr) = start_with(|c| {
         (c.max_sessions, c.max_streams, c.max_subscriptions) = (2, 1, 1);
     });

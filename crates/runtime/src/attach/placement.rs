@@ -17,11 +17,13 @@ struct ContextLoad {
     new_clients: u64,
     /// Clients placed there so far.
     clients: u64,
+    /// Whether it has as many clients as it takes.
+    is_full: bool,
 }
 
-/// The context with the least load; of several, that where the fewest clients were placed.
+/// The context with the least load of those that have room; of several, that where the fewest clients were placed.
 fn least_loaded(loads: impl Iterator<Item = ContextLoad>) -> usize {
-    let by_load = |(_, load): &(usize, ContextLoad)| (load.busy_eighths + load.new_clients, load.clients);
+    let by_load = |(_, load): &(usize, ContextLoad)| (load.is_full, load.busy_eighths + load.new_clients, load.clients);
     loads.enumerate().min_by_key(by_load).map_or(0, |(at, _)| at)
 }
 
@@ -38,17 +40,24 @@ pub(crate) struct Placement {
     places: Vec<Place>,
     /// The context with the mailboxes, tasks, syncs and host conditions.
     home: usize,
+    /// Clients that a context takes.
+    most_clients: u32,
     sampled_at: Instant,
 }
 
 impl Placement {
-    /// Clients are given to contexts with these gauges, the `home`-th of which has the mailboxes.
-    pub(crate) fn new(gauges: impl IntoIterator<Item = Arc<ContextGauges>>, home: usize, now: Instant) -> Placement {
+    /// Clients are given to contexts with these gauges, each of which takes `most_clients`, and the `home`-th of which has the
+    /// mailboxes.
+    pub(crate) fn new(
+        gauges: impl IntoIterator<Item = Arc<ContextGauges>>,
+        (home, most_clients): (usize, u32),
+        now: Instant,
+    ) -> Placement {
         let place =
             |gauges: Arc<ContextGauges>| Place { busy_ns: gauges.busy_ns.get(), gauges, load: ContextLoad::default() };
         let places: Vec<Place> = gauges.into_iter().map(place).collect();
         debug_assert!(home < places.len(), "the home is one of the contexts");
-        Placement { places, home, sampled_at: now }
+        Placement { places, home, most_clients, sampled_at: now }
     }
 
     /// The context for a client: the home if it uses mailboxes, else the one with the least load.
@@ -57,6 +66,9 @@ impl Placement {
             return self.home;
         }
         self.sample(now);
+        for place in &mut self.places {
+            place.load.is_full = place.gauges.clients.get() >= u64::from(self.most_clients);
+        }
         least_loaded(self.places.iter().map(|place| place.load))
     }
 
@@ -91,7 +103,12 @@ mod tests {
 
     #[test]
     fn the_least_loaded_context_is_chosen() {
-        let load = |(busy_eighths, new_clients, clients)| ContextLoad { busy_eighths, new_clients, clients };
+        let load = |(busy_eighths, new_clients, clients): (u64, u64, u64)| ContextLoad {
+            busy_eighths: busy_eighths % 100,
+            new_clients,
+            clients,
+            is_full: busy_eighths >= 100,
+        };
         for (loads, chosen, why) in [
             (&[(0, 0, 0)][..], 0, "the only one"),
             (&[(0, 0, 0), (0, 0, 0), (0, 0, 0)], 0, "all the same: the first"),
@@ -99,7 +116,8 @@ mod tests {
             (&[(0, 3, 3), (2, 0, 0)], 1, "a new client counts as an eighth of a core"),
             (&[(0, 2, 2), (2, 0, 5)], 0, "the same load, fewer clients"),
             (&[(1, 1, 7), (0, 2, 6), (2, 0, 8)], 1, "the same load, fewer clients, of either kind"),
-            (&[(8, 0, 0), (7, 1, 0), (8, 0, 0)], 0, "full, all of them"),
+            (&[(8, 0, 0), (7, 1, 0), (8, 0, 0)], 0, "busy, all of them"),
+            (&[(100, 0, 0), (7, 1, 0), (102, 0, 0)], 1, "the only one that takes clients"),
         ] {
             assert_eq!(least_loaded(loads.iter().copied().map(load)), chosen, "{why}: {loads:?}");
         }
@@ -111,7 +129,7 @@ mod tests {
         let gauges: [Arc<ContextGauges>; 3] = std::array::from_fn(|_| Arc::default());
         gauges[2].busy_ns.set(1 << 40); // before it is known
         let start = Instant::now();
-        let mut placement = Placement::new(gauges.clone(), 1, start);
+        let mut placement = Placement::new(gauges.clone(), (1, 1000), start);
         let mut place = |uses_mailboxes, at_ms: u64| {
             let at = placement.choose(uses_mailboxes, start + Duration::from_millis(at_ms));
             placement.note_placed(at);

@@ -195,10 +195,11 @@ fn a_client_that_uses_mailboxes_is_given_to_the_home_and_others_to_the_least_loa
     };
     let _at_home = [attach(true), attach(true)];
     assert_eq!(heard.attached(), [1, 1]);
-    let _others = [attach(false), attach(false), attach(false), attach(false)];
-    assert_eq!(heard.attached(), [1, 1, 0, 2, 0, 2]);
+    // Whenever load is sampled in between.
+    let _others = [attach(false), attach(false)];
+    assert_eq!(heard.attached(), [1, 1, 0, 2]);
     let _at_home = attach(true);
-    assert_eq!(heard.attached()[6..], [1]);
+    assert_eq!(heard.attached(), [1, 1, 0, 2, 1]);
 }
 
 #[test]

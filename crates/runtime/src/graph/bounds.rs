@@ -39,13 +39,13 @@ pub(crate) fn pool() -> PoolConfig {
     PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] }
 }
 
-/// Large buffers of one context that may be in queues, of `own` that each context has, and `incoming` that the context
-/// with the device has for published streams: these are also for what waits for subscribers.
+/// Large buffers of one context that may be in queues, of `own` that each context has, and `incoming` that an
+/// I/O context has for published streams: these are also for what waits for subscribers.
 pub(crate) fn queued_buffers(own: usize, incoming: usize) -> usize {
     (own / 4 * 3).min(incoming / 4)
 }
 
-/// Batches that may wait for all sessions, of `incoming` large buffers that the context with the device has.
+/// Batches that may wait for all sessions, of `incoming` large buffers that an I/O context has.
 pub(crate) fn session_batches(incoming: usize) -> usize {
     incoming / 4
 }

@@ -24,7 +24,13 @@ impl Managers {
         let Connection { flow, formats, then } = connection;
         self.disconnected.remove(&flow);
         let known = self.wait_for_formats(flow.stream, &formats).map_err(|stopped| stopped.to_string());
-        then(known.and_then(|()| self.change_flows(vec![edit(flow, true)])));
+        let led = known.and_then(|()| self.change_flows(vec![edit(flow, true)]));
+        // What is known elsewhere is what queries are measured on, before anything has come.
+        let facts = |managers: &Managers| {
+            let name = managers.name_of(flow.stream).ok()??;
+            managers.facts(&BTreeSet::from([name])).ok()?.into_values().next()
+        };
+        then(led.map(|()| if flow.is_publishing { None } else { facts(self) }));
     }
 
     /// Ends what I/O contexts need no more. Not at once: where subscriptions come and go, the next one finds it there.

@@ -5,6 +5,7 @@ use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::measure::Measured;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
+use crate::streams::StreamFacts;
 use crossdock_engine::NativeKind;
 use crossdock_format::Format;
 use crossdock_query::Select;
@@ -69,10 +70,10 @@ pub(crate) enum ControlRequest {
     Connect(Box<Connection>),
     /// From an I/O context: a stream need not be led there any more.
     Disconnect(Flow),
-    /// From the context: a subscription's query fits nowhere; the stream and the figures.
-    QueryRefused(String),
-    /// From the context: a subscription's query has panicked.
-    QueryFailed(String),
+    /// From an I/O context: a subscription's query fits nowhere; the stream and the figures.
+    QueryRefused(ContextIndex, String),
+    /// From an I/O context: a subscription's query has panicked.
+    QueryFailed(ContextIndex, String),
     /// One more kind of native handler.
     AddNative {
         kind: Box<NativeKind>,
@@ -120,8 +121,8 @@ pub(crate) struct Connection {
     pub(crate) flow: Flow,
     /// Formats that all I/O contexts take in before.
     pub(crate) formats: Vec<Format>,
-    /// Called with the outcome, on the managers' thread.
-    pub(crate) then: Box<dyn FnOnce(Result<(), String>) + Send>,
+    /// Called with what the I/O contexts know of the stream, on the managers' thread, or with why it is not led there.
+    pub(crate) then: Box<dyn FnOnce(Result<Option<StreamFacts>, String>) + Send>,
 }
 
 /// The name of the handler that runs a subscription's query, and of the stream that it makes.
@@ -174,21 +175,22 @@ struct Waiting {
 /// Reports of one kind: the latest, and how many came before it.
 #[derive(Default)]
 struct Merged {
-    latest: Option<String>,
+    latest: Option<(ContextIndex, String)>,
     others: u64,
 }
 
 impl Merged {
-    fn add(&mut self, text: String) {
-        self.others += u64::from(self.latest.replace(text).is_some());
+    fn add(&mut self, at: ContextIndex, text: String) {
+        self.others += u64::from(self.latest.replace((at, text)).is_some());
     }
 
-    fn take(&mut self) -> Option<String> {
-        let text = self.latest.take()?;
-        match std::mem::take(&mut self.others) {
-            0 => Some(text),
-            others => Some(format!("{text} (and {others} more before it)")),
-        }
+    fn take(&mut self, report: fn(ContextIndex, String) -> ControlRequest) -> Option<ControlRequest> {
+        let (at, text) = self.latest.take()?;
+        let text = match std::mem::take(&mut self.others) {
+            0 => text,
+            others => format!("{text} (and {others} more before it)"),
+        };
+        Some(report(at, text))
     }
 }
 
@@ -203,8 +205,8 @@ impl Waiting {
             let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
-            let refused = || self.refused.take().map(ControlRequest::QueryRefused);
-            let failed = || self.failed.take().map(ControlRequest::QueryFailed);
+            let refused = || self.refused.take(ControlRequest::QueryRefused);
+            let failed = || self.failed.take(ControlRequest::QueryFailed);
             format.or_else(query).or_else(flow).or_else(connection).or_else(refused).or_else(failed)
         };
         measured.or_else(report).or_else(|| self.requests.pop_front())
@@ -245,8 +247,8 @@ impl RequestQueue {
             ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
             ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
             ControlRequest::Connect(_) => waiting.connections.push_back(request),
-            ControlRequest::QueryRefused(text) => waiting.refused.add(text),
-            ControlRequest::QueryFailed(text) => waiting.failed.add(text),
+            ControlRequest::QueryRefused(at, text) => waiting.refused.add(at, text),
+            ControlRequest::QueryFailed(at, text) => waiting.failed.add(at, text),
             ControlRequest::Measured { .. } => waiting.measured.push(request),
             _ if waiting.requests.len() >= MAX_REQUESTS => return Err(NotTaken::Full),
             other => waiting.requests.push_back(other),
@@ -319,8 +321,8 @@ mod tests {
         let queue = RequestQueue::default();
         for number in 0..100_000 {
             assert!(queue.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());
-            assert!(queue.send(ControlRequest::QueryRefused(format!("the {number}th"))).is_ok());
-            assert!(queue.send(ControlRequest::QueryFailed("a flaw".to_owned())).is_ok());
+            assert!(queue.send(ControlRequest::QueryRefused(ContextIndex(0), format!("the {number}th"))).is_ok());
+            assert!(queue.send(ControlRequest::QueryFailed(ContextIndex(0), "a flaw".to_owned())).is_ok());
             assert!(queue.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
         }
         for stream in 0..3 {
@@ -330,8 +332,8 @@ mod tests {
             assert!(matches!(now(&queue), Some(ControlRequest::RemoveQuery(found)) if found == name));
         }
         let wanted = "the 99999th (and 99999 more before it)";
-        assert!(matches!(now(&queue), Some(ControlRequest::QueryRefused(found)) if found == wanted));
-        assert!(matches!(now(&queue), Some(ControlRequest::QueryFailed(_))));
+        assert!(matches!(now(&queue), Some(ControlRequest::QueryRefused(_, found)) if found == wanted));
+        assert!(matches!(now(&queue), Some(ControlRequest::QueryFailed(..))));
         assert!(now(&queue).is_none());
     }
 

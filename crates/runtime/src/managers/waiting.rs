@@ -3,7 +3,6 @@
 
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
-use crate::managers::events::About;
 use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
@@ -34,8 +33,6 @@ impl Managers {
 
     /// Answers a request, unless handlers are to be measured before; then it comes back, and nothing has changed.
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Option<ControlRequest> {
-        let home = self.home_name().to_owned();
-        let about = About { handler: None, context: Some(&home) };
         match request {
             ControlRequest::Change { wish, discard_state, to } => match self.make(&wish, discard_state, true, since) {
                 Err(NotMade::Unmeasured) => return Some(ControlRequest::Change { wish, discard_state, to }),
@@ -74,8 +71,8 @@ impl Managers {
                 self.measure_rule(&name);
                 return self.workshop.costs.is_missing().then_some(ControlRequest::MeasureRule(name));
             }
-            ControlRequest::QueryRefused(text) => self.events.note("refused", about, text),
-            ControlRequest::QueryFailed(text) => self.events.note("failed", about, text),
+            ControlRequest::QueryRefused(at, text) => self.note_query("refused", at, text),
+            ControlRequest::QueryFailed(at, text) => self.note_query("failed", at, text),
             // Requests are taken once that is done.
             ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Measured { .. } | ControlRequest::Stop => {}

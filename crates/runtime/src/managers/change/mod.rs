@@ -474,7 +474,7 @@ impl Managers {
         });
         control::Current {
             contexts: self.context_list(),
-            dock: Some(self.home_name().to_owned()),
+            delivered_at: Some(self.home_name().to_owned()),
             published: published.collect(),
             handlers: handlers.collect(),
         }

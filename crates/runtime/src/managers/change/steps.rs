@@ -318,7 +318,7 @@ impl Managers {
         format!("predicted {} at {}, {}", Time(load.time_ns_per_s), Rate(need.rate_msgs_per_s), need.class)
     }
 
-    /// Has the context with the device make room for what the steps of a plan read and make: streams that handlers are
+    /// Has the catalog make room for what the steps of a plan read and make: streams that handlers are
     /// to read, formats that they are to make, which subscribers then know before the first record. All of it, or
     /// nothing has changed.
     ///
