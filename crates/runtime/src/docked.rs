@@ -25,17 +25,14 @@ impl Context {
         arrived || more || changed || has_turned || self.graph.is_changing()
     }
 
-    /// Counts what handlers have made for sessions, and gives it to those that it reaches by a conversion. Whether there
-    /// was any.
+    /// Counts what handlers have made for sessions. Whether there was any.
     fn note_arrived(&mut self) -> bool {
         if self.graph.arrived.is_empty() {
             return false;
         }
         let mut arrived = std::mem::take(&mut self.graph.arrived);
         for batch in arrived.drain(..) {
-            let stream = batch.stream as usize;
-            self.note_arrival(stream, &batch);
-            self.route(stream, &batch, &[]);
+            self.note_arrival(batch.stream as usize, &batch);
             self.workspace.spares.keep_shared(batch);
         }
         self.graph.arrived = arrived;

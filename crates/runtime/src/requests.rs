@@ -123,11 +123,9 @@ impl Context {
             stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);
         }
-        if let Some(accept) = &subscription.accept {
-            self.forget_waiting(key, accept);
+        if subscription.accept.is_some() {
             // Once for all that go together.
             self.morph.stale.insert(subscription.stream);
-            self.morph.is_due = true;
         }
         self.leave_stream(subscription.stream);
         if let Some(peer) = self.peers.get_mut(subscription.peer) {

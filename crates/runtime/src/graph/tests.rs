@@ -268,7 +268,7 @@ impl World {
         while let Some(step) = graph.next_session(self.now_ns, &mut self.sessions, ws) {
             worked = true;
             match step {
-                SessionStep::Ran(_) => {}
+                SessionStep::Ran(_) | SessionStep::Converted { .. } => {}
                 SessionStep::Failed(key) => self.sessions.failed.push(key),
                 SessionStep::Ended(key, publishers) => {
                     assert_eq!(publishers, 0);
