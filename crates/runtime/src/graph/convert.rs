@@ -81,6 +81,7 @@ impl Graph {
         if !leaving.is_empty() {
             let own = self.own(reader, source, through, stock, ws);
             self.put_first(own, leaving);
+            self.note_split(own, None);
             return;
         }
         match source {
@@ -143,7 +144,9 @@ impl Graph {
         } else {
             self.set_takes(id, takes.clone(), stock);
         }
-        self.hold_unroutable(id, reader, &takes, ws);
+        let is_same = !self.hold_unroutable(id, reader, &takes, ws);
+        // Others may have it that have lost nothing to what waits before them.
+        self.note_split(id, source.filter(|from| is_same && *from != id));
         self.list(id);
         id
     }
@@ -208,10 +211,9 @@ impl Graph {
         };
         let queue: VecDeque<Item> = input.queue.iter().map(share).collect();
         let (stream, done, spill) = (input.stream, input.done, node.spill.clone());
-        let (own, split) = (self.add_convert(stream), Some((id, self.routings)));
+        let own = self.add_convert(stream);
         if let Some(node) = self.node_mut(own) {
             node.spill = spill;
-            node.convert_mut().into_iter().for_each(|end| end.split = split);
             if let Some(input) = node.inputs.first_mut() {
                 (input.queue, input.done) = (queue, done);
             }
@@ -220,6 +222,14 @@ impl Graph {
         self.join(own, reader);
         self.part(id, reader);
         own
+    }
+
+    /// Notes which node another one was split off, and has the same waiting as.
+    fn note_split(&mut self, id: NodeId, from: Option<NodeId>) {
+        let split = from.map(|from| (from, self.routings));
+        if let Some(end) = self.convert_end(id) {
+            end.split = split;
+        }
     }
 
     /// The node that was split off another one for these routes, and has the same waiting still.

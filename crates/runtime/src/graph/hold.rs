@@ -91,13 +91,20 @@ impl Graph {
     }
 
     /// What waits in a session's own node, and does not come to it any more by what it `takes` now, is to wait for a
-    /// conversion; it is dropped if the session refuses it.
-    pub(super) fn hold_unroutable(&mut self, id: NodeId, reader: NodeId, takes: &[(u64, Take)], ws: &mut Workspace) {
+    /// conversion; it is dropped if the session refuses it. Whether there was any.
+    pub(super) fn hold_unroutable(
+        &mut self,
+        id: NodeId,
+        reader: NodeId,
+        takes: &[(u64, Take)],
+        ws: &mut Workspace,
+    ) -> bool {
         let (now_ns, limits) = (self.now_ns, self.holding.limits);
         let refuses = |session: &mut SessionEnd| session.takes.iter().flatten().any(|(_, take)| *take == Take::Refuse);
         let refuses = self.session_end(reader).is_some_and(refuses);
         let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) else {
-            return debug_assert!(false, "it reads a stream");
+            debug_assert!(false, "it reads a stream");
+            return false;
         };
         let (stream, waiting) = (input.stream, std::mem::take(&mut input.queue));
         let (mut queue, mut done, mut lost) = (VecDeque::with_capacity(waiting.len()), input.done, 0);
@@ -120,7 +127,8 @@ impl Graph {
             (input.queue, input.done) = (stays, done);
         }
         self.recount(id);
-        if goes.iter().any(|item| matches!(item, Item::Held(_))) {
+        let holds = goes.iter().any(|item| matches!(item, Item::Held(_)));
+        if holds {
             let waiting = self.waiting_node(reader, stream);
             if let Some((queue, _)) = self.queue_of(waiting) {
                 *queue = merge(std::mem::take(queue), goes);
@@ -131,6 +139,7 @@ impl Graph {
             self.lose(id, Loss::Unreadable, lost);
         }
         self.holding.expires_ns = self.holding.expires_ns.min(now_ns.saturating_add(limits.longest_ns));
+        holds || lost > 0
     }
 
     /// Takes out all that waits in a node.
