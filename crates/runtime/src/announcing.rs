@@ -7,6 +7,7 @@ use crate::catalog::{Catalog, Snapshot};
 use crate::context::{AwaitedFormats, Context};
 use crate::inbox::Inbox;
 use crate::managers::request::ControlRequest;
+use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::{PeerRef, Publishing};
 use crate::refusal::{Stopped, fits_a_packet, refuse};
 use crate::streams::{Sample, Stream, StreamFormat};
@@ -34,13 +35,14 @@ pub(crate) struct Announcement {
 }
 
 /// A query to be planned for a format that its stream is to have: the subscription's id, and both.
-type Unplanned = (u64, Select, Format);
+type Unplanned = (u64, Arc<Select>, Format);
 
-/// Queries planned for formats that their streams are to have.
+/// Queries planned for formats that their streams are to have, and the routes of those formats.
 #[derive(Default)]
-struct Plans {
+pub(crate) struct Plans {
     /// By the ids of subscription and format.
     planned: HashMap<(u64, u64), Planned>,
+    routes: Option<RoutePlan>,
 }
 
 impl Plans {
@@ -73,6 +75,19 @@ impl Inbox {
         })?;
         wait.recv().map_err(|_| Stopped)
     }
+
+    /// Waits until a context has planned the routes of a stream for what it has taken in of the catalog.
+    ///
+    /// # Errors
+    /// The context has stopped.
+    pub(crate) fn wait_for_routes(&self, stream: String) -> Result<(), Stopped> {
+        let (answer, wait) = oneshot::channel();
+        self.post(move |context| {
+            // The caller may have gone.
+            context.when_routed(&stream, move |_| drop(answer.send(())));
+        })?;
+        wait.recv().map_err(|_| Stopped)
+    }
 }
 
 impl Context {
@@ -95,7 +110,14 @@ impl Context {
 
     /// Runs a function once a stream has these formats here, or is gone.
     fn when_known(&mut self, key: usize, formats: Vec<FormatId>, then: impl FnOnce(&mut Context) + 'static) {
-        self.awaited.push(AwaitedFormats { stream: key, formats, then: Box::new(then) });
+        self.awaited.push(AwaitedFormats { stream: key, formats, routes: false, then: Box::new(then) });
+        self.finish_awaited(key);
+    }
+
+    /// Runs a function once the routes of a stream are planned for what it has here, or it is gone.
+    pub(crate) fn when_routed(&mut self, stream: &str, then: impl FnOnce(&mut Context) + 'static) {
+        let Some(key) = self.streams.find(stream) else { return then(self) };
+        self.awaited.push(AwaitedFormats { stream: key, formats: Vec::new(), routes: true, then: Box::new(then) });
         self.finish_awaited(key);
     }
 
@@ -103,36 +125,62 @@ impl Context {
     fn finish_awaited(&mut self, key: usize) {
         let stream = self.streams.get(key);
         let are_here = |formats: &[FormatId]| stream.is_none_or(|s| formats.iter().all(|id| s.has_format(*id)));
-        let is_due = |awaited: &mut AwaitedFormats| awaited.stream == key && are_here(&awaited.formats);
+        let is_routed = stream.is_none_or(Stream::is_routed);
+        let is_due = |awaited: &mut AwaitedFormats| {
+            awaited.stream == key && are_here(&awaited.formats) && (is_routed || !awaited.routes)
+        };
         let due: Vec<AwaitedFormats> = self.awaited.extract_if(.., is_due).collect();
         due.into_iter().for_each(|awaited| (awaited.then)(self));
     }
 
-    /// Takes in those formats of a stream that the queries here are planned for, and has these planned for the others.
-    fn take_formats(&mut self, key: usize, mut plans: Plans) {
+    /// Takes in those formats of a stream that the queries and routes here are planned for, and has these planned for
+    /// the others.
+    pub(crate) fn take_formats(&mut self, key: usize, mut plans: Plans) {
+        if let Some(routes) = plans.routes.take() {
+            self.install_routes(key, routes);
+        }
+        let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
+        if stream.accepting == 0 {
+            stream.adopt_routes();
+            stream.morphing.chains.clear();
+        }
+        let is_routed = stream.is_routed();
         let mut unplanned = Vec::new();
-        while let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
+        while is_routed && let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
             unplanned = self.unplanned(key, &format, &plans);
             if !unplanned.is_empty() {
                 break;
             }
             self.take_format(key, &format, &mut plans);
         }
-        self.replan(key);
         self.finish_awaited(key);
-        let Some(stream) = self.streams.get_mut(key).filter(|_| !unplanned.is_empty()) else { return };
-        if std::mem::replace(&mut stream.is_planned, true) {
+        self.plan_formats(key, plans, unplanned);
+    }
+
+    /// Has queries and routes of a stream planned, if any are to be; once at a time.
+    fn plan_formats(&mut self, key: usize, mut plans: Plans, unplanned: Vec<Unplanned>) {
+        if self.streams.get(key).is_some_and(|stream| stream.is_planned) {
             return;
         }
+        let routes = self.route_request(key);
+        let Some(stream) = self.streams.get_mut(key).filter(|_| routes.is_some() || !unplanned.is_empty()) else {
+            return;
+        };
+        stream.is_planned = true;
         let work = move |_: &QueryCostModel| {
             plans.add(unplanned);
+            plans.routes = routes.map(RouteRequest::plan);
             plans
         };
         self.plan(work, move |context, plans| {
             if let Some(stream) = context.streams.get_mut(key) {
                 stream.is_planned = false;
             }
-            context.take_formats(key, plans.unwrap_or_default());
+            let plans = plans.unwrap_or_else(|panicked| {
+                context.give_up_routes(key, panicked);
+                Plans::default()
+            });
+            context.take_formats(key, plans);
         });
     }
 

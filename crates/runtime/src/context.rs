@@ -9,15 +9,15 @@ use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Catalog, Snapshot};
 use crate::clock::{Clock, TurnClock};
-use crate::config::ContextConfig;
+use crate::config::{ContextConfig, MorphConfig};
 use crate::counters::Counters;
 use crate::graph::Graph;
-use crate::graph::bounds::session_batches;
+use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
 use crate::inbox::{Command, Inbox};
 use crate::io::{HandOver, IoPlace};
 use crate::managers::request::RequestQueue;
-use crate::morph::{Morph, Route};
+use crate::morph::Morph;
 use crate::net::carrier::{Carrier, Wire};
 use crate::net::memory::Attached;
 use crate::net::payload::Payload;
@@ -37,8 +37,8 @@ use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use slab::Slab;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
@@ -62,10 +62,6 @@ pub(crate) struct Scratch {
     pub(crate) spans: Vec<PayloadSpan>,
     pub(crate) runs: Vec<Run>,
     pub(crate) dirty: Vec<usize>,
-    /// Subscriptions that say which formats they accept, and how a batch comes to them.
-    pub(crate) routed: Vec<(Route, usize)>,
-    /// Keys of a stream's chains, each with that of a subscription that takes it.
-    pub(crate) converted: Vec<(usize, usize)>,
     /// Keys of subscriptions with an open super-packet.
     pub(crate) opened: Vec<usize>,
     /// Batches that acks released, until they are taken apart.
@@ -119,6 +115,8 @@ pub(crate) struct AwaitedFormats {
     /// The stream's key.
     pub(crate) stream: usize,
     pub(crate) formats: Vec<FormatId>,
+    /// Whether its routes are to be planned, too.
+    pub(crate) routes: bool,
     pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
@@ -222,7 +220,10 @@ impl Context {
         } = parts;
         let queue_bytes = config.queue_bytes;
         let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
-        graph.limit_sessions(session_batches(large_buffers));
+        graph.limit_sessions(session_batches(large_buffers, workspace.large_buffers));
+        let MorphConfig { hold_bytes, hold_total_bytes, hold_ms, .. } = &config.morph;
+        let longest_ns = u64::from(*hold_ms) * 1_000_000;
+        graph.limit_holding(HoldLimits { bytes: *hold_bytes, total_bytes: *hold_total_bytes, longest_ns });
         let idler = Idler::new(u64::from(config.spin_us) * 1000);
         let spins_on_rings = config.spin_us > 0;
         Context {
@@ -247,7 +248,7 @@ impl Context {
             tasks: Tasks::new(),
             services,
             remote: Remote::default(),
-            morph: Morph::new(morph_pool),
+            morph: Morph { between: Arc::new(Mutex::new(morph_pool)), stale: BTreeSet::new() },
             graph,
             workspace,
             news,
@@ -282,7 +283,7 @@ impl Context {
             self.egress();
             let more = self.work();
             self.note_turn(came != Came::Nothing || more, &mut turn_clock);
-            if came != Came::More && !more && !self.morph.is_due {
+            if came != Came::More && !more && self.morph.stale.is_empty() {
                 self.idle();
             }
         }
@@ -308,12 +309,12 @@ impl Context {
         self.look_after_stragglers();
         self.services.take_answers(&mut wire!(self));
         self.serve_remote();
-        let waits = self.look_after_waiting();
+        self.look_after_waiting();
         self.serve_sessions();
         // A socket that was not full has nothing more now; should it have, the poller says so at once.
         match frames {
             FRAMES_A_TURN.. => Came::More,
-            _ if is_full || waits => Came::More,
+            _ if is_full => Came::More,
             0 if self.host.taken() == taken => Came::Nothing,
             _ => Came::Something,
         }
@@ -360,6 +361,18 @@ impl Context {
             catalog.publish_snapshot();
             // The context may have stopped.
             let _ = inbox.post(move |context| then(context, answer));
+        });
+    }
+
+    /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.
+    pub(crate) fn at_others(&self, work: impl Fn(&mut Context) + Clone + Send + 'static) {
+        let (inboxes, own) = (Arc::clone(&self.inboxes), self.place.index);
+        self.catalog.post(move |_| {
+            for (_, inbox) in inboxes.iter().enumerate().filter(|(at, _)| *at != own) {
+                let work = work.clone();
+                // It may have stopped.
+                let _ = inbox.post(move |context| work(context));
+            }
         });
     }
 
@@ -428,7 +441,7 @@ impl Context {
             // Others may need this core to send what is waited for.
             Idle::Spin => self.idler.spin(self.now_ns),
             Idle::Sleep => {
-                let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.morph.expires_ns);
+                let due_ns = self.timers.first().map_or(u64::MAX, |(at, _)| *at).min(self.graph.hold_expires_ns());
                 // No doorbell is rung when the queue to another context has room again, or a buffer is free.
                 let longest_ns = if self.graph.is_full() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
                 let sleep_ns = due_ns.saturating_sub(self.now_ns).min(longest_ns);
@@ -508,12 +521,18 @@ impl Context {
         if !is_paused && !self.peers.attached_mut(key).is_some_and(waits) {
             return self.remove_peer(key, "gone", None);
         }
+        let mut waits_for_routes = false;
         for subscription in self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
+            waits_for_routes |= self.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
             self.remove_subscription(subscription);
         }
         if let Some(attached) = self.peers.attached_mut(key) {
             self.host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
             attached.leave(&mut self.host, &mut self.poller);
+        }
+        if waits_for_routes {
+            // No answer comes any more.
+            self.resume(key);
         }
         self.tasks.prune(&self.host);
         self.tell_closed_sides();

@@ -4,7 +4,6 @@
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
 use crate::io::{IoPlace, Received};
-use crate::morph::Route;
 use crate::net::payload::Arrived;
 use crate::net::peers::{Peer, Publishing};
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
@@ -216,46 +215,10 @@ impl Context {
             self.counters.drop(DropReason::Unclaimed, records);
         }
         self.counters.batches_given += u64::from(self.graph.has_sessions(number));
-        self.route(stream_key, &batch, passed);
         passed.iter().for_each(|key| self.graph.skip_next(*key));
         self.graph.arrive(number, batch, self.since_ns, &mut self.workspace);
         self.serve_sessions();
         self.graph.check_publishers(number);
-    }
-
-    /// Gives a batch to those subscriptions of its stream that say which formats they accept, but for those in `passed`:
-    /// as it is, converted, or when a conversion is there.
-    pub(crate) fn route(&mut self, stream_key: usize, batch: &Batch, passed: &[usize]) {
-        let Some(stream) = self.streams.get(stream_key).filter(|stream| stream.accepting > 0) else { return };
-        let mut routed = std::mem::take(&mut self.scratch.routed);
-        let ways = stream.subscriptions.iter().filter(|key| !passed.contains(key)).filter_map(|key| {
-            let subscription = self.subscriptions.get(*key)?;
-            subscription.accept.as_ref().map(|_| (subscription.way(batch.format), *key))
-        });
-        routed.extend(ways);
-        let shared = || {
-            let mut copy = self.workspace.spares.copy(batch);
-            copy.select_all();
-            self.workspace.spares.share(copy)
-        };
-        let is_direct = |(way, _): &(Route, usize)| *way == Route::Direct;
-        let shared = routed.iter().any(is_direct).then(shared);
-        let mut converted = std::mem::take(&mut self.scratch.converted);
-        for (way, key) in routed.drain(..) {
-            match way {
-                Route::Direct => shared.iter().for_each(|batch| self.graph.offer(key, batch)),
-                Route::Chain(chain) => converted.push((chain, key)),
-                Route::None => self.put_aside(key, batch),
-            }
-        }
-        shared.into_iter().for_each(|batch| self.workspace.spares.keep_shared(batch));
-        // Once for all that take the same chain.
-        converted.sort_unstable();
-        for group in converted.chunk_by(|one, other| one.0 == other.0) {
-            self.convert(stream_key, group[0].0, batch, group);
-        }
-        converted.clear();
-        (self.scratch.converted, self.scratch.routed) = (converted, routed);
     }
 
     /// Counts a stream's records, and keeps a sample of them. Each record counts at one context, where `is_first`; at others

@@ -25,8 +25,7 @@ impl Context {
         arrived || more || changed || has_turned || self.graph.is_changing()
     }
 
-    /// Counts what handlers have made for sessions, and gives it to those that it reaches by a conversion. Whether there
-    /// was any.
+    /// Counts what handlers have made for sessions. Whether there was any.
     fn note_arrived(&mut self) -> bool {
         if self.graph.arrived.is_empty() {
             return false;
@@ -36,7 +35,6 @@ impl Context {
             let stream = batch.stream as usize;
             let is_derived = self.streams.get(stream).is_some_and(|stream| stream.made_by.is_some());
             self.note_arrival(stream, &batch, is_derived && self.place.is_home());
-            self.route(stream, &batch, &[]);
             self.workspace.spares.keep_shared(batch);
         }
         self.graph.arrived = arrived;

@@ -132,6 +132,7 @@ impl Context {
     /// Lets the nodes of sessions run, as far as their sessions and the buffers have room for what comes of it.
     pub(crate) fn serve_sessions(&mut self) {
         loop {
+            self.take_events();
             let mut sessions = Sessions {
                 subscriptions: &mut self.subscriptions,
                 peers: &mut self.peers,
@@ -145,6 +146,9 @@ impl Context {
                 Some(SessionStep::Ran(key)) => self.check_queue(key),
                 Some(SessionStep::Failed(key)) => self.fail_query(key),
                 Some(SessionStep::Ended(key, publishers)) => self.tell_end(key, publishers),
+                Some(SessionStep::Converted { stream, chain, lost, has_failed }) => {
+                    self.note_converted(stream as usize, chain, lost, has_failed);
+                }
                 None => return,
             }
         }
@@ -164,13 +168,8 @@ impl Context {
         self.check_queue(key);
     }
 
-    /// Tells a subscription that a publisher has stopped, after the records that came. Of records that wait for a
-    /// conversion, the end comes later.
+    /// Tells a subscription that a publisher has stopped, after the records that came.
     fn tell_end(&mut self, key: usize, publishers: u32) {
-        if let Some(accept) = self.accept_mut(key).filter(|accept| !accept.hold.is_empty()) {
-            accept.end_pending = true;
-            return;
-        }
         self.flush_subscription(key);
         self.settle_queue(key);
         self.note_losses(key);
@@ -199,11 +198,13 @@ impl Context {
     #[cold]
     fn count_losses(&mut self, key: usize) -> bool {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        // The sink has counted its own.
+        // The sink has counted its own, and what conversions lose is counted once for all that take it.
         let reasons = [
             (Loss::Unreadable, DropReason::Unreadable),
             (Loss::Failed, DropReason::QueryFailed),
             (Loss::QueueFull, DropReason::QueueFull),
+            (Loss::HoldFull, DropReason::HoldFull),
+            (Loss::HoldExpired, DropReason::HoldExpired),
         ];
         let mut was_full = false;
         for ((loss, reason), counted) in reasons.into_iter().zip(&mut subscription.counted) {

@@ -10,7 +10,7 @@ use crate::info::{
 use crate::managers::request::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::waiting::short;
-use crate::streams::{Stream, StreamFormat};
+use crate::streams::Stream;
 use crate::subscriptions::{Subscription, narrowed_to};
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_format::{Format, FormatId, ReadCost};
@@ -37,10 +37,11 @@ impl Context {
 
     fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
         let (mut served, mut backlog_bytes, mut held_records) = (stream.served, 0, 0);
-        for subscription in stream.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key)) {
+        for (at, subscription) in stream.subscriptions.iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
+        {
+            held_records += self.graph.held(at).0;
             served.add(subscription);
             backlog_bytes = backlog_bytes.max(self.backlog_bytes(subscription));
-            held_records += subscription.held().0;
         }
         StreamInfo {
             name: stream.name.clone(),
@@ -107,7 +108,7 @@ impl Context {
         let mut infos: Vec<SubscriptionInfo> = self
             .subscriptions
             .iter()
-            .map(|(_, s)| SubscriptionInfo {
+            .map(|(key, s)| SubscriptionInfo {
                 id: s.id,
                 stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
                 context: self.name.clone(),
@@ -123,8 +124,8 @@ impl Context {
                 queue_bytes: self.queue_bytes,
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
-                held_records: s.held().0,
-                held_bytes: s.held().1,
+                held_records: self.graph.held(key).0,
+                held_bytes: self.graph.held(key).1,
             })
             .collect();
         infos.sort_by_key(|s| s.id);
@@ -245,8 +246,7 @@ impl Context {
     ) -> Vec<Planned> {
         let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
         let by_name = self.config.morph.by_name;
-        let plan = |known: &StreamFormat| stream.morphing.plan_path(stream, &known.format, targets, by_name, reads);
-        stream.formats.iter().map(plan).collect()
+        Planned::all(stream, targets, by_name, reads)
     }
 }
 

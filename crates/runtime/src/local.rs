@@ -9,7 +9,6 @@ use crate::Overflow;
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::dispatch::reason;
-use crate::morph::Route;
 use crate::net::carrier::Carrier;
 use crate::net::memory::Attached;
 use crate::net::peers::Peer;
@@ -193,7 +192,7 @@ impl Context {
     fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
         let Some(subscription) = self.subscriptions.get(key) else { return false };
         let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
-        if !takes_all || subscription.way(format) != Route::Direct || !self.graph.is_session_idle(key) {
+        if !takes_all || !self.graph.takes_unchanged(key, format) || !self.graph.is_session_idle(key) {
             return false;
         }
         let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.full;

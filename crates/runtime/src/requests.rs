@@ -123,11 +123,9 @@ impl Context {
             stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);
         }
-        if let Some(accept) = &subscription.accept {
-            self.forget_waiting(key, accept);
+        if subscription.accept.is_some() {
             // Once for all that go together.
             self.morph.stale.insert(subscription.stream);
-            self.morph.is_due = true;
         }
         self.end_delivery(subscription.stream);
         self.leave_stream(subscription.stream);

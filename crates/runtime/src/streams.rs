@@ -254,6 +254,20 @@ impl Stream {
         self.formats.iter().any(|f| f.format.id() == id)
     }
 
+    /// Whether the routes to its subscriptions are planned for what there is now.
+    pub(crate) fn is_routed(&self) -> bool {
+        let Morphing { conversions, formats, changes, routed, .. } = &self.morphing;
+        let is_same = || Arc::ptr_eq(conversions, self.entry.conversions());
+        routed == changes && *formats == self.entry.formats().len() && is_same()
+    }
+
+    /// Its routes stay as they are, whatever has changed: none are needed, or they could not be planned.
+    pub(crate) fn adopt_routes(&mut self) {
+        let (morphing, entry) = (&mut self.morphing, &self.entry);
+        morphing.conversions = Arc::clone(entry.conversions());
+        (morphing.formats, morphing.routed) = (entry.formats().len(), morphing.changes);
+    }
+
     /// The first format that the queries here are not planned for yet.
     pub(crate) fn next_format(&self) -> Option<&Format> {
         self.entry.formats().get(self.formats.len())
@@ -357,7 +371,6 @@ impl Streams {
         let stream = slot.get_or_insert_with(|| Stream::new(entry));
         stream.entry = Arc::clone(entry);
         stream.made_by = entry.made_by().map(Into::into);
-        stream.morphing.conversions = Arc::clone(entry.conversions());
         self.by_name.insert(entry.name().to_owned(), key);
         true
     }

@@ -78,6 +78,8 @@ enum Outcome {
     Stands,
     /// It is there, and is answered with its stream's first format, or with the first that it accepts.
     Waits,
+    /// It is there, and is answered once it has routes.
+    Unrouted,
     /// It has to be planned for these first.
     Unplanned(Vec<Format>),
     /// The core has no time for it; the figures.
@@ -151,6 +153,7 @@ impl Context {
                 self.resume(key);
             }
             Ok(Outcome::Waits) => self.resume(key),
+            Ok(Outcome::Unrouted) => {}
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(stream);
                 let work = move |scales: &QueryCostModel| {
@@ -185,14 +188,18 @@ impl Context {
             Ok(subscription) => subscription,
             Err(unplanned) => return Ok(Outcome::Unplanned(unplanned)),
         };
-        let (stands, needs) = (made.awaiting.is_none(), made.load_ns_per_s);
+        let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
         made.id = self.take_subscription_id();
         self.put_in(key, stream_key, made, coming.asked_ns);
-        Ok(if stands { Outcome::Stands } else { Outcome::Waits })
+        Ok(match () {
+            () if accepts => Outcome::Unrouted,
+            () if stands => Outcome::Stands,
+            () => Outcome::Waits,
+        })
     }
 
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
@@ -419,6 +426,7 @@ impl Context {
     ) -> Result<(), Refusal> {
         let policy = coming.wish.unreadable.unwrap_or(self.config.morph.unreadable);
         let mut accept = Accept::new(coming.wish.accept.clone(), policy);
+        accept.unrouted = Some(coming.wish.id);
         for format in formats {
             subscription.add_planned(coming.take(&format)).map_err(|error| {
                 let message = format!("the query does not fit the accepted format {}: {error}", format.id());

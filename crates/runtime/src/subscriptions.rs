@@ -2,7 +2,7 @@
 
 use crate::graph::gauges::NodeGauges;
 use crate::graph::node::{Instance, SchedulingPolicy};
-use crate::morph::{Accept, Route};
+use crate::morph::Accept;
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
 use crate::planner::Panicked;
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     /// Whether every record leaves as it came: `SELECT *` without a condition.
     pub(crate) takes_all: bool,
     /// Which fields of the format the query needs, a flag a field.
-    reads: Box<[bool]>,
+    reads: Arc<[bool]>,
     /// For a format that has only the fields of an accepted one that the query reads; made by a chain, and not
     /// announced.
     is_narrowed: bool,
@@ -75,6 +75,29 @@ impl Planned {
         self.cost.map_or(0, |cost| cost.load(rate_msgs_per_s).time_ns_per_s)
     }
 
+    /// The same for a format that has only the fields of an accepted one that the query reads.
+    pub(crate) fn narrowed(select: &Select, accepted: &Format, narrowed: &Format) -> Planned {
+        let mut entry = Entry { is_narrowed: true, ..Entry::new(narrowed) };
+        let program = select.plan(accepted).and_then(|program| {
+            let message = "the query reads a field that is not made".to_owned();
+            let none = QueryError { message, position: None, hint: None, excerpt: None };
+            narrowed_to(&program, narrowed).ok_or(none)
+        });
+        program.iter().for_each(|program| entry.note(program));
+        let outcome = program.as_ref().map(|program| program.output.clone()).map_err(Clone::clone);
+        Planned { entry, instance: instance_of(narrowed, program.ok()), outcome, cost: None }
+    }
+
+    /// Whether the query fits the format.
+    pub(crate) fn fits(&self) -> bool {
+        self.outcome.is_ok()
+    }
+
+    /// Which fields of the format the query needs, a flag a field.
+    pub(crate) fn reads(&self) -> Arc<[bool]> {
+        Arc::clone(&self.entry.reads)
+    }
+
     /// Whether this is the format that it was planned for.
     pub(crate) fn is_for(&self, format: &Format) -> bool {
         self.entry.format == format.id().0
@@ -108,7 +131,7 @@ pub(crate) struct Subscription {
     pub(crate) number: u32,
     /// Key of its stream.
     pub(crate) stream: usize,
-    pub(crate) select: Select,
+    pub(crate) select: Arc<Select>,
     /// The query as it was asked for, where a handler of its own runs it; the other then takes all of what that makes.
     pub(crate) asked: Option<Box<Select>>,
     pub(crate) overflow: Overflow,
@@ -129,7 +152,7 @@ pub(crate) struct Subscription {
     pub(crate) dropped: u64,
     /// Records lost in its node that are counted in `dropped`, and those of some reasons that the context has counted.
     pub(crate) lost_in_node: u64,
-    pub(crate) counted: [u64; 3],
+    pub(crate) counted: [u64; 5],
     /// Failed expressions that the context has counted.
     pub(crate) row_errors: u64,
     /// Records dropped that were not yet reported to the subscriber.
@@ -152,7 +175,7 @@ impl Subscription {
             peer,
             number,
             stream,
-            select,
+            select: Arc::new(select),
             asked: None,
             overflow,
             load_ns_per_s: 0,
@@ -164,7 +187,7 @@ impl Subscription {
             output: Output::default(),
             dropped: 0,
             lost_in_node: 0,
-            counted: [0; 3],
+            counted: [0; 5],
             row_errors: 0,
             untold: 0,
             told_ns: 0,
@@ -183,24 +206,9 @@ impl Subscription {
         self.untold += records;
     }
 
-    /// How a batch of this format comes to it now.
-    #[inline]
-    pub(crate) fn way(&self, format: u64) -> Route {
-        match &self.accept {
-            None => Route::Direct,
-            Some(accept) if accept.is_open(format) => accept.way(format),
-            Some(_) => Route::None,
-        }
-    }
-
     /// Whether its records may be dropped when its queue is full.
     fn is_droppable(&self) -> bool {
         self.overflow == Overflow::DropOldest
-    }
-
-    /// Records that wait for a conversion, and their size in bytes.
-    pub(crate) fn held(&self) -> (u64, u64) {
-        self.accept.as_ref().map_or((0, 0), |accept| (accept.hold.records(), accept.hold.bytes()))
     }
 
     /// The recipient of its records, as its peer's carrier knows it.
@@ -237,28 +245,23 @@ impl Subscription {
         self.entries.iter().any(|entry| entry.format == format.id().0)
     }
 
-    /// Marks the fields that the query reads of an accepted format.
-    pub(crate) fn mark_reads(&self, accepted: &Format, read: &mut [bool]) {
-        let entry = self.entries.iter().find(|entry| entry.format == accepted.id().0);
-        let reads = entry.map(|entry| entry.reads.iter()).unwrap_or_default();
-        reads.zip(read).for_each(|(reads, read)| *read |= reads);
+    /// Which fields of a format the query needs, a flag a field.
+    pub(crate) fn reads(&self, format: &Format) -> Arc<[bool]> {
+        let entry = self.entries.iter().find(|entry| entry.format == format.id().0);
+        entry.map(|entry| Arc::clone(&entry.reads)).unwrap_or_default()
     }
 
-    /// Plans the query for formats that have only some fields of accepted ones, those that it reads among them: pairs
-    /// of both. Forgets those that it was planned for before.
-    pub(crate) fn plan_narrowed<'f>(&mut self, formats: impl Iterator<Item = (&'f Format, &'f Format)> + Clone) {
-        let known = self.entries.iter().filter(|entry| entry.is_narrowed).map(|entry| entry.format);
-        if known.eq(formats.clone().map(|(_, narrowed)| narrowed.id().0)) {
-            return;
-        }
+    /// The formats for which the query is planned and that have only some fields of accepted ones, by their ids.
+    pub(crate) fn narrowed(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().filter(|entry| entry.is_narrowed).map(|entry| entry.format)
+    }
+
+    /// Takes in what was planned for these, in place of what was before.
+    pub(crate) fn set_narrowed(&mut self, narrowed: Vec<Planned>) {
         self.entries.retain(|entry| !entry.is_narrowed);
-        for (accepted, narrowed) in formats {
-            let mut entry = Entry { is_narrowed: true, ..Entry::new(narrowed) };
-            let program = self.select.plan(accepted).ok();
-            let program = program.and_then(|program| narrowed_to(&program, narrowed));
-            program.iter().for_each(|program| entry.note(program));
+        for Planned { entry, instance, .. } in narrowed {
             self.entries.push(entry);
-            self.instances.push(instance_of(narrowed, program));
+            self.instances.push(instance);
         }
     }
 }
@@ -285,7 +288,7 @@ impl Entry {
             format: format.id().0,
             output_format: None,
             takes_all: false,
-            reads: Box::default(),
+            reads: Arc::default(),
             is_narrowed: false,
         }
     }

@@ -21,6 +21,42 @@ const SPARE_BUFFERS: usize = 16;
 /// Queues are counted as at least so many, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
 
+/// How much may wait for conversions, as copies outside of all pools.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldLimits {
+    /// For one session, in bytes. The oldest records are dropped beyond.
+    pub(crate) bytes: u64,
+    /// For all sessions, in bytes.
+    pub(crate) total_bytes: u64,
+    /// How long a record waits at most, in ns.
+    pub(crate) longest_ns: u64,
+}
+
+impl HoldLimits {
+    /// The part of a record's longest wait within which others may join it in one item.
+    const MERGE_PART: u64 = 16;
+
+    /// How much later than an item's first record others may join it, in ns.
+    pub(crate) fn merge_ns(&self) -> u64 {
+        self.longest_ns / Self::MERGE_PART
+    }
+}
+
+/// What waits for conversions in all nodes.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    pub(crate) limits: HoldLimits,
+    pub(crate) bytes: u64,
+    /// When the oldest of it may have to be dropped, in ns.
+    pub(crate) expires_ns: u64,
+}
+
+impl Holding {
+    pub(crate) fn new(limits: HoldLimits) -> Holding {
+        Holding { limits, bytes: 0, expires_ns: u64::MAX }
+    }
+}
+
 /// There are more queues than buffers for them: each needs one at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooManyQueues {
@@ -45,13 +81,15 @@ pub(crate) fn queued_buffers(own: usize, incoming: usize) -> usize {
     (own / 4 * 3).min(incoming / 4)
 }
 
-/// Batches that may wait for all sessions, of `incoming` large buffers that an I/O context has.
-pub(crate) fn session_batches(incoming: usize) -> usize {
-    incoming / 4
+/// Batches that may wait for all sessions, of `incoming` large buffers that an I/O context has, and `own` that it has for
+/// what its nodes make.
+pub(crate) fn session_batches(incoming: usize, own: usize) -> usize {
+    incoming.min(own) / 4
 }
 
 /// Batches that may wait for a session from one of `streams` streams, `most` at most, where `batches` may wait for all
-/// sessions: an even share, as sessions that read one stream wait for the same batches.
+/// sessions: an even share, as sessions that read one stream wait for the same batches. What a node converts for
+/// sessions is a stream of its own here.
 pub(crate) fn session_limit(batches: usize, streams: usize, most: usize) -> usize {
     (batches / streams.max(1)).min(most).max(LEAST_SESSION_QUEUE)
 }

@@ -3,8 +3,8 @@
 
 use crate::graph::ContextIndex;
 use crate::graph::gauges::{Loss, NodeGauges};
-use crossdock_mailbox::Batch;
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
+use crossdock_mailbox::{Batch, Pool, Slice, Span};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -40,10 +40,68 @@ impl Deref for Queued {
     }
 }
 
+/// Records of one format that wait for a conversion, as a copy: a buffer of the pool that waited for minutes would be
+/// unavailable to all other traffic.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) format: u64,
+    /// The records, back to back, and the end of each.
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    /// When the first of them came, in ns.
+    pub(crate) at_ns: u64,
+}
+
+impl Held {
+    /// Bytes that count for it beside its records.
+    const ITEM_BYTES: usize = 64;
+
+    pub(crate) fn new(format: u64, at_ns: u64) -> Held {
+        Held { format, bytes: Vec::new(), ends: Vec::new(), at_ns }
+    }
+
+    /// Appends a record.
+    pub(crate) fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len() as u32);
+    }
+
+    /// The size of its records, in bytes.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes that it counts for.
+    pub(crate) fn size(&self) -> u64 {
+        (self.bytes.len() + Held::ITEM_BYTES) as u64
+    }
+
+    pub(crate) fn records(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Fills an empty descriptor with the records, in a buffer of the pool; whether there was one.
+    pub(crate) fn fill(&self, batch: &mut Batch, pool: &mut Pool) -> bool {
+        let len = self.bytes.len();
+        let Some(mut buffer) = pool.alloc(len) else { return false };
+        buffer[..len].copy_from_slice(&self.bytes);
+        let slice = Slice { buffer: 0, start: 0, len: len as u32, records: self.ends.len() as u32 };
+        let has_place = batch.push_buffer(buffer.freeze()).is_ok() && batch.push_slice(slice).is_ok();
+        debug_assert!(has_place, "an empty batch has room for one of each");
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        batch.records.extend(starts.zip(&self.ends).map(|(start, end)| Span { slice: 0, start, len: end - start }));
+        batch.format = self.format;
+        batch.select_all();
+        true
+    }
+}
+
 /// What is in a queue, in the order in which it was put in.
 #[derive(Debug)]
 pub(crate) enum Item {
     Batch(Queued),
+    /// Only in the queues of nodes that convert.
+    Held(Held),
     /// A publisher of the stream has stopped, after the records before; the number of those that it still has: in an edge
     /// at the context that the edge comes from, in a node's queue anywhere. Nodes that make a stream see the last end only.
     End(u32),
@@ -58,6 +116,7 @@ impl Item {
     pub(crate) fn records(&self) -> u64 {
         match self {
             Item::Batch(batch) => batch.len() as u64,
+            Item::Held(held) => held.records(),
             Item::End(_) | Item::Publishers(_) | Item::Marker(_) => 0,
         }
     }

@@ -85,11 +85,28 @@ pub(crate) enum Loss {
     Removed,
     /// No node and no subscription takes its output.
     Unclaimed,
+    /// A conversion could not make them.
+    NotConvertible,
+    /// Too much waited for a conversion.
+    HoldFull,
+    /// No conversion came in time.
+    HoldExpired,
 }
 
 /// The losses' names, in the order of [`Loss`].
-pub(crate) const LOSSES: [&str; 8] =
-    ["unreadable", "queue_full", "failed", "sampled", "no_buffer", "too_long", "removed", "unclaimed"];
+pub(crate) const LOSSES: [&str; 11] = [
+    "unreadable",
+    "queue_full",
+    "failed",
+    "sampled",
+    "no_buffer",
+    "too_long",
+    "removed",
+    "unclaimed",
+    "not_convertible",
+    "hold_full",
+    "hold_expired",
+];
 
 /// The gauges of a node.
 #[derive(Debug)]

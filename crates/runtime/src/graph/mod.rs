@@ -1,7 +1,8 @@
 //! The graph of nodes at work in one execution context (data-compatibility 4.2: an overlay of execution contexts, each
 //! with {handler, state, output queues} for every format).
 //!
-//! A [`node::Node`] reads streams and makes one, or ends in the session of a subscription ([`session`]). At each context a stream has a [`port::Port`]: there its batches
+//! A [`node::Node`] reads streams and makes one, or ends in the session of a subscription ([`session`]), or converts
+//! records for such nodes ([`convert`]). At each context a stream has a [`port::Port`]: there its batches
 //! arrive, from sessions, from a node or by an [`edge`] from another context, and leave for all readers. A batch crosses
 //! to another context once, however many nodes read it there. An edge has credit; a node runs only where its output has
 //! room, and stops within a batch where the room ends ([`run`]). A change is prepared first, which stops nothing, and
@@ -11,8 +12,10 @@
 pub(crate) mod bounds;
 pub(crate) mod build;
 pub(crate) mod change;
+pub(crate) mod convert;
 pub(crate) mod edge;
 pub(crate) mod gauges;
+mod hold;
 pub(crate) mod node;
 pub(crate) mod port;
 pub(crate) mod run;
@@ -36,3 +39,41 @@ pub(crate) struct NodeId(pub(crate) u32);
 /// A context's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ContextIndex(pub(crate) u8);
+
+/// Added to the key of a subscription, the number of its node: the managers give none of these to theirs.
+const FIRST: u32 = 1 << 31;
+/// The same for nodes that convert for sessions.
+const FIRST_CONVERT: u32 = 1 << 30;
+
+/// Which kind a node is of, and its place among these.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A handler, which the managers put in.
+    Handler(usize),
+    /// A subscription's.
+    Session(usize),
+    /// One that converts for sessions.
+    Convert(usize),
+}
+
+impl NodeId {
+    /// The node of a subscription, by its key.
+    #[inline]
+    pub(crate) fn of_subscription(key: usize) -> NodeId {
+        NodeId(FIRST | key as u32)
+    }
+
+    /// The node that converts for sessions, by its place among these.
+    fn of_convert(at: usize) -> NodeId {
+        NodeId(FIRST_CONVERT | at as u32)
+    }
+
+    #[inline]
+    fn kind(self) -> Kind {
+        match self.0 {
+            number if number & FIRST != 0 => Kind::Session((number & !FIRST) as usize),
+            number if number & FIRST_CONVERT != 0 => Kind::Convert((number & !FIRST_CONVERT) as usize),
+            number => Kind::Handler(number as usize),
+        }
+    }
+}

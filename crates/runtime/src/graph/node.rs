@@ -168,7 +168,7 @@ impl Input {
 }
 
 /// Output that found no buffer, in order: it leaves before the node runs again.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Spill {
     pub(crate) bytes: Vec<u8>,
     pub(crate) ends: Vec<usize>,
@@ -203,7 +203,7 @@ impl Spill {
     }
 }
 
-/// Whether a session's node has its turn.
+/// Whether the node of a session, or one that converts for sessions, has its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing waits for it.
@@ -211,8 +211,30 @@ pub(super) enum Turn {
     None,
     /// It is in the list of those that have something to do.
     Listed,
-    /// It waits for room in its session.
+    /// It waits for room in its session, or in the queue of a session's node.
     Awaited,
+}
+
+/// How records of a format come to a session that says which formats it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// Unchanged.
+    Direct,
+    /// Through a chain of conversions, by its number.
+    Convert(u64),
+    /// Not now: they wait for a conversion.
+    Hold,
+    /// Not now: they are dropped and counted.
+    Refuse,
+}
+
+/// What the context is to report to a subscriber, by the subscription's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Records of this format came, which does not come to it now.
+    Unroutable { key: usize, format: u64 },
+    /// Records were lost that have not come to its node.
+    Lost { key: usize },
 }
 
 /// What a node has of its session.
@@ -220,13 +242,30 @@ pub(super) enum Turn {
 pub(crate) struct SessionEnd {
     /// The subscription's key.
     pub(crate) key: usize,
-    pub(super) turn: Turn,
-    /// Whether the context gives it its batches, rather than the port of its stream: some are converted before.
-    pub(super) is_routed: bool,
-    /// Whether its stream gets no credit for a reason of the context's own: records that come before wait elsewhere.
-    pub(super) withholds: bool,
+    /// How each format comes to it, where it says which it accepts; of formats that are not here, nothing comes.
+    pub(super) takes: Option<Vec<(u64, Take)>>,
+    /// The nodes before it: one that converts, and one where records wait for a conversion, if it has them.
+    pub(super) sources: Vec<NodeId>,
+    /// Ends of publishers that wait for what came to its sources before, in order: the publishers that were left.
+    pub(super) ends: VecDeque<u32>,
     /// Whether it has the next batch of its stream already.
     pub(super) skips: bool,
+}
+
+/// What a node has that converts records for sessions.
+#[derive(Debug, Default)]
+pub(crate) struct ConvertEnd {
+    /// The formats that it takes from its stream's port, by id, each [`Take::Direct`] or [`Take::Convert`]; none where its
+    /// records wait for a conversion.
+    pub(super) takes: Vec<(u64, Take)>,
+    /// The nodes of the sessions that get what it makes.
+    pub(super) readers: Vec<NodeId>,
+    /// Records in its queue that wait as copies, and the bytes that they count for. There is one reader then.
+    pub(super) held: (u64, u64),
+    /// Whether another node may take the same: they become one when neither has anything left.
+    pub(super) may_join: bool,
+    /// The node that it was split off, and at which taking in of routes: what waits is the same until the next.
+    pub(super) split: Option<(NodeId, u64)>,
 }
 
 /// Where a node's records go.
@@ -236,6 +275,8 @@ pub(crate) enum Destination {
     Stream(u32),
     /// To the session of a subscription.
     Session(SessionEnd),
+    /// To nodes of sessions, converted.
+    Convert(ConvertEnd),
 }
 
 /// A node at a context.
@@ -248,6 +289,7 @@ pub(crate) struct Node {
     pub(crate) inputs: Vec<Input>,
     pub(crate) policy: SchedulingPolicy,
     pub(crate) condition: Condition,
+    pub(super) turn: Turn,
     /// The change that it waits for the markers of.
     pub(crate) change: Option<NodeChange>,
     pub(crate) spill: Spill,
@@ -286,6 +328,7 @@ impl Node {
             inputs: reads.iter().map(|stream| Input::new(*stream)).collect(),
             policy: SchedulingPolicy::default(),
             condition: Condition::Running,
+            turn: Turn::None,
             change: None,
             spill: Spill::default(),
             sampled_from: 0,
@@ -305,26 +348,37 @@ impl Node {
     pub(crate) fn makes(&self) -> Option<u32> {
         match self.destination {
             Destination::Stream(makes) => Some(makes),
-            Destination::Session(_) => None,
+            Destination::Session(_) | Destination::Convert(_) => None,
         }
     }
 
     /// What it has of its session, if it ends in one.
     #[inline]
     pub(crate) fn session(&self) -> Option<&SessionEnd> {
-        match &self.destination {
-            Destination::Stream(_) => None,
-            Destination::Session(session) => Some(session),
-        }
+        if let Destination::Session(session) = &self.destination { Some(session) } else { None }
     }
 
     /// The same, to change.
     #[inline]
     pub(crate) fn session_mut(&mut self) -> Option<&mut SessionEnd> {
-        match &mut self.destination {
-            Destination::Stream(_) => None,
-            Destination::Session(session) => Some(session),
-        }
+        if let Destination::Session(session) = &mut self.destination { Some(session) } else { None }
+    }
+
+    /// What it has as one that converts for sessions, if it does.
+    #[inline]
+    pub(super) fn convert(&self) -> Option<&ConvertEnd> {
+        if let Destination::Convert(end) = &self.destination { Some(end) } else { None }
+    }
+
+    /// Whether it takes batches of its stream's port, rather than holding records that wait for a conversion.
+    pub(super) fn is_fed(&self) -> bool {
+        self.convert().is_none_or(|end| !end.takes.is_empty())
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(super) fn convert_mut(&mut self) -> Option<&mut ConvertEnd> {
+        if let Destination::Convert(end) = &mut self.destination { Some(end) } else { None }
     }
 
     /// The instance for a format, if there is one.
@@ -361,6 +415,8 @@ impl Node {
                 Some(Item::Batch(batch)) => {
                     drops || self.instances.iter().any(|instance| instance.format == batch.format)
                 }
+                // What is held becomes a batch before it is its turn.
+                Some(Item::Held(_)) => false,
                 Some(Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => true,
             };
             if is_known && let Some(item) = input.queue.pop_front() {

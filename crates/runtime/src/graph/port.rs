@@ -31,6 +31,8 @@ pub(crate) struct Port {
     pub(crate) readers: Vec<NodeId>,
     /// The nodes of sessions that read it, in the order in which they came. Changes leave them alone.
     pub(crate) sessions: Vec<NodeId>,
+    /// The nodes that convert records of the stream for some of these.
+    pub(crate) converts: Vec<NodeId>,
     /// To the other contexts where it is read.
     pub(crate) edges: Vec<Sender>,
     /// From the other contexts where it is made.

@@ -4,7 +4,7 @@ use crate::graph::NodeId;
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Condition, NEWER, Node, Spill};
+use crate::graph::node::{Condition, Destination, NEWER, Node, Spill};
 use crate::graph::serve::{Graph, Next, Origin};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
@@ -181,6 +181,7 @@ impl Graph {
                 Item::End(_) => self.end(id, input),
                 Item::Publishers(_) => debug_assert!(false, "only edges bring these"),
                 Item::Marker(change) => self.take_marker(id, input, change),
+                Item::Held(_) => debug_assert!(false, "only what converts for sessions has these"),
                 Item::Batch(batch) => {
                     if done == 0 && batch.since_ns > 0 {
                         self.gauges.batch_wait.note(self.now_ns.saturating_sub(batch.since_ns), 1);
@@ -208,10 +209,18 @@ impl Graph {
         }
     }
 
-    /// Batches for which the stream that a node makes has room.
+    /// Batches for which there is room where a node's output goes: in the stream that it makes, or in the queues of the
+    /// sessions' nodes for which it converts.
     #[inline]
-    fn room_of(&mut self, id: NodeId) -> usize {
-        self.node(id).and_then(Node::makes).map_or(0, |makes| self.room(makes))
+    pub(super) fn room_of(&mut self, id: NodeId) -> usize {
+        match self.node(id).map(|node| &node.destination) {
+            Some(Destination::Stream(makes)) => {
+                let makes = *makes;
+                self.room(makes)
+            }
+            Some(Destination::Convert(end)) => self.room_of_readers(end),
+            Some(Destination::Session(_)) | None => 0,
+        }
     }
 
     /// Takes out what is needed to run a node on a batch of an input, or on the part of it that its output has room
@@ -250,7 +259,7 @@ impl Graph {
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
         let began = begun(&mut node, upto - done);
         let mut is_timed = began.is_some();
-        // Queries run where the network is served, outside of the slice.
+        // Queries and conversions run where the network is served, outside of the slice.
         if node.makes().is_some() {
             is_timed |= upto - done >= TIMED_RECORDS;
             self.gauges.stuck_after_ns.set(node.policy.stuck_after_ns);
@@ -266,8 +275,8 @@ impl Graph {
         let bytes = if from == 0 { batch.payload_bytes() as u64 } else { 0 };
         node.gauges.records_in.add(records);
         node.gauges.bytes_in.add(bytes);
-        if node.session().is_some() {
-            // What queries take counts as the network's work at its context: their load is booked at admission.
+        if node.makes().is_none() {
+            // What queries and conversions take counts as the network's work at its context: their load is booked at admission.
             return node.gauges.batches_in.add(u64::from(from == 0));
         }
         self.gauges.records_in.add(records);
@@ -286,8 +295,8 @@ impl Graph {
             ws.spares.keep_queued(job.batch);
             return BATCH_NS;
         };
-        let is_session = node.session().is_some();
-        if !is_session {
+        let is_handler = node.makes().is_some();
+        if is_handler {
             self.gauges.running.set(0);
         }
         let records = job.records();
@@ -304,7 +313,7 @@ impl Graph {
             node.gauges.lose(Loss::Sampled, job.left_out);
         }
         let began = job.began.take();
-        if !is_session && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
+        if is_handler && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
             let since_ns = job.batch.since_ns;
             self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
         }
@@ -315,7 +324,7 @@ impl Graph {
         measured_ns.into_iter().for_each(|ns| note_time(&mut node, records, ns));
         let took_ns = measured_ns.unwrap_or(expected as u64);
         node.gauges.busy_ns.add(took_ns);
-        if !is_session {
+        if is_handler {
             self.gauges.handler_ns.add(took_ns);
             self.step_ns = took_ns.max(self.step_ns - self.step_ns / STEPS);
         }
@@ -373,13 +382,26 @@ impl Graph {
         keep_spill(node, output, ws);
     }
 
-    /// Gives a batch to the readers of the node's stream.
+    /// Gives a batch to the readers of the node's stream, or to the sessions' nodes for which it converts.
     fn hand_on(&mut self, node: &mut Node, batch: Batch, ws: &mut Workspace) {
         let (records, bytes) = (batch.len() as u64, batch.payload_bytes() as u64);
         node.gauges.records_out.add(records);
         node.gauges.bytes_out.add(bytes);
-        self.gauges.bytes_out.add(bytes);
-        if !node.makes().is_some_and(|makes| self.deliver(makes, batch, Origin::Node, ws)) {
+        let is_taken = match &node.destination {
+            Destination::Stream(makes) => {
+                self.gauges.bytes_out.add(bytes);
+                self.deliver(*makes, batch, Origin::Node, ws)
+            }
+            Destination::Convert(end) => {
+                self.hand_to_sessions(&end.readers, batch, ws);
+                true
+            }
+            Destination::Session(_) => {
+                debug_assert!(false, "a session's node makes no batches");
+                false
+            }
+        };
+        if !is_taken {
             node.gauges.lose(Loss::Unclaimed, records);
         }
     }
@@ -387,8 +409,7 @@ impl Graph {
     /// Sends on output that had found no buffer; whether all of it went.
     #[cold]
     pub(super) fn unspill(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
-        let Some(makes) = self.node(id).and_then(Node::makes) else { return true };
-        let room = self.room(makes);
+        let room = self.room_of(id);
         let Some(mut node) = self.lift(id) else { return true };
         let spill: Spill = std::mem::take(&mut node.spill);
         ws.builder.begin(PIECE_BYTES, room);
@@ -436,7 +457,11 @@ fn note_panic(node: &mut Node, job: Job, ws: &mut Workspace) {
     node.gauges.lose(Loss::Failed, (records + after).saturating_sub(sent));
     node.gauges.records_in.add(after);
     ws.spares.keep_queued(job.batch);
-    node.note_fault();
+    // One that converts goes on with other formats.
+    match node.convert().is_some() {
+        true => node.gauges.faults.add(1),
+        false => node.note_fault(),
+    }
 }
 
 /// Runs a handler on the selected records of a batch: the one place where the product does. The records that pass

@@ -5,15 +5,15 @@
 //! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
 //! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
 
-use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
+use crate::graph::bounds::{ARRIVED_BATCHES, HoldLimits, Holding, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::change::{Commit, Orders};
 use crate::graph::edge::{Item, Queued, Sender};
 use crate::graph::gauges::{ContextGauges, Loss};
-use crate::graph::node::{Condition, Node};
+use crate::graph::node::{Condition, Event, Node};
 use crate::graph::port::Port;
 use crate::graph::shed::LoadShedder;
-use crate::graph::{ContextIndex, MAX_CONTEXTS, NodeId};
+use crate::graph::{ContextIndex, Kind, MAX_CONTEXTS, NodeId};
 use crossdock_device::{Doorbell, thread_time_ns};
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
@@ -49,13 +49,21 @@ pub(crate) struct Graph {
     pub(super) nodes: Vec<Option<Box<Node>>>,
     /// The nodes of sessions, by the keys of their subscriptions.
     pub(super) sessions: Vec<Option<Box<Node>>>,
-    /// Those that have something to do, in the order in which it came.
+    /// The nodes that convert for them.
+    pub(super) converts: Vec<Option<Box<Node>>>,
+    /// Those of both that have something to do, in the order in which it came.
     pub(super) listed: VecDeque<NodeId>,
     /// Streams that sessions read.
     pub(super) session_ports: usize,
     /// Batches that may wait for all sessions, and for one from one stream.
     pub(super) session_batches: usize,
     pub(super) session_limit: usize,
+    /// What waits for conversions.
+    pub(super) holding: Holding,
+    /// How often routes were taken in.
+    pub(super) routings: u64,
+    /// What the context is to report to subscribers.
+    pub(crate) events: VecDeque<Event>,
     /// The nodes that are here, in the order in which they came.
     pub(super) here: Vec<NodeId>,
     /// Which of them is served next, and how many batches it may take still.
@@ -108,10 +116,14 @@ impl Graph {
             index,
             nodes: Vec::new(),
             sessions: Vec::new(),
+            converts: Vec::new(),
             listed: VecDeque::new(),
             session_ports: 0,
             session_batches: SESSION_BATCHES,
             session_limit: QUEUE_BATCHES,
+            holding: Holding::new(HoldLimits { bytes: u64::MAX, total_bytes: u64::MAX, longest_ns: u64::MAX }),
+            routings: 0,
+            events: VecDeque::new(),
             here: Vec::new(),
             next: 0,
             left: 0,
@@ -356,7 +368,7 @@ impl Graph {
         let known = here + elsewhere;
         port.may_have_ended = known == 0 && is_unknown;
         let publishers = known + u32::from(port.may_have_ended);
-        port.sessions.iter().for_each(|id| self.enqueue_end(*id, publishers));
+        self.end_at_sessions(&port, publishers);
         // It follows what is held.
         if publishers == 0 && port.held.is_empty() {
             self.end_for_readers(&port, stream);
@@ -444,6 +456,7 @@ impl Graph {
                     self.check_port(stream);
                     self.release_held(stream, ws);
                 }
+                Item::Held(_) => debug_assert!(false, "nothing held crosses an edge"),
             }
         }
     }
@@ -466,7 +479,7 @@ impl Graph {
             match &item {
                 Some(Item::Batch(_)) => feed.receiver.give_back(ws.spares.take()),
                 Some(Item::Marker(change)) => feed.marker = Some(*change),
-                Some(Item::End(_) | Item::Publishers(_)) => {}
+                Some(Item::End(_) | Item::Publishers(_) | Item::Held(_)) => {}
                 None => continue,
             }
             return item.map(|item| (at, item));
@@ -726,10 +739,12 @@ impl Graph {
 impl Graph {
     #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        match id.subscription() {
-            Some(key) => self.sessions.get(key)?.as_deref(),
-            None => self.nodes.get(id.0 as usize)?.as_deref(),
-        }
+        let (nodes, at) = match id.kind() {
+            Kind::Handler(at) => (&self.nodes, at),
+            Kind::Session(at) => (&self.sessions, at),
+            Kind::Convert(at) => (&self.converts, at),
+        };
+        nodes.get(at)?.as_deref()
     }
 
     #[inline]
@@ -745,10 +760,7 @@ impl Graph {
 
     #[inline]
     pub(super) fn set_node(&mut self, node: Box<Node>) {
-        let (nodes, at) = match node.id.subscription() {
-            Some(key) => (&mut self.sessions, key),
-            None => (&mut self.nodes, node.id.0 as usize),
-        };
+        let (nodes, at) = self.places(node.id);
         if nodes.len() <= at {
             nodes.resize_with(at + 1, || None);
         }
@@ -759,9 +771,16 @@ impl Graph {
 
     #[inline]
     fn place(&mut self, id: NodeId) -> Option<&mut Option<Box<Node>>> {
-        match id.subscription() {
-            Some(key) => self.sessions.get_mut(key),
-            None => self.nodes.get_mut(id.0 as usize),
+        let (nodes, at) = self.places(id);
+        nodes.get_mut(at)
+    }
+
+    #[inline]
+    fn places(&mut self, id: NodeId) -> (&mut Vec<Option<Box<Node>>>, usize) {
+        match id.kind() {
+            Kind::Handler(at) => (&mut self.nodes, at),
+            Kind::Session(at) => (&mut self.sessions, at),
+            Kind::Convert(at) => (&mut self.converts, at),
         }
     }
 

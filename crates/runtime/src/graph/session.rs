@@ -4,7 +4,6 @@
 //! Such a node waits in its input queue while its session takes no more, or while there are no buffers for what it
 //! would send. The context puts these nodes in and takes them out between two batches; changes leave them alone.
 
-use crate::graph::NodeId;
 use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Queued};
@@ -13,26 +12,10 @@ use crate::graph::node::{Condition, Destination, Instance, Node, SchedulingPolic
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
+use crate::graph::{Kind, NodeId};
 use crossdock_engine::{Handler, Sink};
 use crossdock_mailbox::{Batch, Selection};
 use std::sync::Arc;
-
-/// Added to the key of a subscription, the number of its node: the managers give none of these to theirs.
-const FIRST: u32 = 1 << 31;
-
-impl NodeId {
-    /// The node of a subscription, by its key.
-    #[inline]
-    pub(crate) fn of_subscription(key: usize) -> NodeId {
-        NodeId(FIRST | key as u32)
-    }
-
-    /// The key of the subscription whose node it is, if it is one's.
-    #[inline]
-    pub(super) fn subscription(self) -> Option<usize> {
-        (self.0 & FIRST != 0).then_some((self.0 & !FIRST) as usize)
-    }
-}
 
 /// What a session takes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +72,7 @@ pub(crate) struct Sent {
     pub(crate) too_long: u64,
 }
 
-/// What a session's node has done; the subscription's key.
+/// What a session's node, or one that converts for sessions, has done; the subscription's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionStep {
     /// It has worked on a batch, or on a part of one.
@@ -98,20 +81,29 @@ pub(crate) enum SessionStep {
     Failed(usize),
     /// It has come to the end of a publisher, of which the stream has so many left.
     Ended(usize, u32),
+    /// Records of a stream went through a chain of conversions, by its number, or past it.
+    Converted {
+        stream: u32,
+        chain: Option<u64>,
+        /// Records that were lost since the chain has panicked.
+        lost: u64,
+        has_failed: bool,
+    },
 }
 
 impl Graph {
-    /// Puts in the node of a subscription to a stream. If it `is_routed`, its batches come by [`Graph::offer`].
+    /// Puts in the node of a subscription to a stream. If it `accepts` certain formats only, nothing comes before
+    /// [`Graph::route`] says how.
     pub(crate) fn add_session(
         &mut self,
         key: usize,
         stream: u32,
         instances: Vec<Instance>,
-        (policy, is_routed): (SchedulingPolicy, bool),
+        (policy, accepts): (SchedulingPolicy, bool),
         gauges: Arc<NodeGauges>,
     ) {
         let id = NodeId::of_subscription(key);
-        let session = SessionEnd { key, is_routed, ..SessionEnd::default() };
+        let session = SessionEnd { key, takes: accepts.then(Vec::new), ..SessionEnd::default() };
         let mut node = Box::new(Node::with(id, instances, Destination::Session(session), &[stream]));
         (node.policy, node.gauges) = (policy, gauges);
         self.set_node(node);
@@ -126,7 +118,9 @@ impl Graph {
     /// Takes out the node of a subscription, with what waits for it.
     pub(crate) fn remove_session(&mut self, key: usize, ws: &mut Workspace) {
         let id = NodeId::of_subscription(key);
-        let Some(mut node) = self.lift(id) else { return };
+        let sources = self.node_mut(id).and_then(Node::session_mut).map(|session| std::mem::take(&mut session.sources));
+        sources.into_iter().flatten().for_each(|source| self.part(source, id));
+        let Some(mut node) = self.lift(id) else { return debug_assert!(false, "the node of a session is there") };
         for input in &mut node.inputs {
             for item in input.queue.drain(..) {
                 if let Item::Batch(batch) = item {
@@ -153,14 +147,18 @@ impl Graph {
 
     /// Sets how many batches may wait for a session from one stream.
     pub(super) fn share_sessions(&mut self) {
-        self.session_limit = session_limit(self.session_batches, self.session_ports, self.limit);
+        let streams = self.session_ports + self.converting();
+        self.session_limit = session_limit(self.session_batches, streams, self.limit);
     }
 
     /// Gives the node of a subscription new instances. Those that it has and that are not `wanted` go, except where
     /// records wait for them.
     pub(crate) fn update_session(&mut self, key: usize, new: &mut Vec<Instance>, wanted: impl Fn(u64) -> bool) {
-        let Some(node) = self.node_mut(NodeId::of_subscription(key)) else { return };
-        let waiting: Vec<u64> = node.waiting_formats().collect();
+        let mut waiting = self.spilled_for(key);
+        let Some(node) = self.node_mut(NodeId::of_subscription(key)) else {
+            return debug_assert!(false, "the node of a session is there");
+        };
+        waiting.extend(node.waiting_formats());
         node.instances.retain(|known| wanted(known.format) || waiting.contains(&known.format));
         for new in new.drain(..) {
             match node.instance(new.format) {
@@ -176,12 +174,6 @@ impl Graph {
         node.is_some_and(|node| node.waiting() == 0 && node.spill.is_empty() && node.condition == Condition::Running)
     }
 
-    /// Batches for which a subscription's node has room.
-    pub(crate) fn session_room(&self, key: usize) -> usize {
-        let node = self.node(NodeId::of_subscription(key));
-        node.map_or(0, |node| self.session_limit.saturating_sub(node.waiting()))
-    }
-
     /// A subscription has the next batch of its stream already.
     pub(crate) fn skip_next(&mut self, key: usize) {
         if let Some(session) = self.node_mut(NodeId::of_subscription(key)).and_then(Node::session_mut) {
@@ -191,40 +183,31 @@ impl Graph {
 
     /// A session has room again, or has to be looked at for another reason.
     pub(crate) fn wake_session(&mut self, key: usize) {
-        let id = NodeId::of_subscription(key);
-        if let Some(session) = self.node_mut(id).and_then(Node::session_mut)
-            && session.turn == Turn::Awaited
+        self.wake(NodeId::of_subscription(key));
+    }
+
+    /// What a node has waited for may be there.
+    pub(super) fn wake(&mut self, id: NodeId) {
+        if let Some(node) = self.node_mut(id)
+            && node.turn == Turn::Awaited
         {
-            session.turn = Turn::Listed;
+            node.turn = Turn::Listed;
             self.listed.push_back(id);
         }
-    }
-
-    /// Whether the stream of a subscription gets no credit, since records that come before wait elsewhere.
-    pub(crate) fn withhold(&mut self, key: usize, withholds: bool) {
-        let Some(node) = self.node_mut(NodeId::of_subscription(key)) else { return };
-        let stream = node.inputs.first().map(|input| input.stream);
-        if let Some(session) = node.session_mut() {
-            session.withholds = withholds;
-        }
-        stream.into_iter().for_each(|stream| self.check_publishers(stream));
-    }
-
-    /// Gives a batch to the node of a subscription, behind what waits there.
-    pub(crate) fn offer(&mut self, key: usize, batch: &Arc<Batch>) {
-        self.enqueue_shared(NodeId::of_subscription(key), batch);
-    }
-
-    /// Gives the end of a publisher to the node of a subscription, behind what waits there.
-    pub(crate) fn offer_end(&mut self, key: usize, publishers: u32) {
-        self.enqueue_end(NodeId::of_subscription(key), publishers);
     }
 
     /// Nothing more comes of a stream: the end is given to the nodes of all sessions that read it.
     pub(crate) fn end_for_sessions(&mut self, stream: u32) {
         let Some(port) = self.lift_port(stream) else { return };
-        port.sessions.iter().for_each(|id| self.enqueue_end(*id, 0));
+        self.end_at_sessions(&port, 0);
         self.put_port_back(stream, port);
+    }
+
+    /// A publisher of a stream has stopped: the end is given to the nodes of all sessions that read it at its port, behind what
+    /// is converted for them.
+    pub(super) fn end_at_sessions(&mut self, port: &Port, publishers: u32) {
+        port.converts.iter().for_each(|id| self.end_at_convert(*id, publishers));
+        port.sessions.iter().for_each(|id| self.end_for_session(*id, publishers));
     }
 
     /// Gives a batch that came at a port to the nodes of sessions that read it there; if it `is_noted`, also to the context,
@@ -233,11 +216,16 @@ impl Graph {
         let batch = self.compacted(port, batch, ws);
         let batch = ws.spares.share(batch);
         for id in &port.sessions {
-            let Some(session) = self.node_mut(*id).and_then(Node::session_mut) else { continue };
-            if !session.is_routed && !std::mem::take(&mut session.skips) {
+            let Some(session) = self.node_mut(*id).and_then(Node::session_mut) else {
+                debug_assert!(false, "the node of a session is there");
+                continue;
+            };
+            let skips = std::mem::take(&mut session.skips);
+            if !skips && (session.takes.is_none() || self.takes_now(*id, &batch)) {
                 self.enqueue_shared(*id, &batch);
             }
         }
+        port.converts.iter().for_each(|id| self.enqueue_convert(*id, &batch));
         match is_noted {
             true => self.arrived.push(batch),
             false => ws.spares.keep_shared(batch),
@@ -246,9 +234,9 @@ impl Graph {
 
     /// A few records that will wait must not hold a large buffer meanwhile.
     fn compacted(&self, port: &Port, batch: Batch, ws: &mut Workspace) -> Batch {
-        let waits = |id: &NodeId| self.node(*id).and_then(Node::session).is_some_and(|s| s.turn == Turn::Awaited);
+        let waits = |id: &NodeId| self.node(*id).is_some_and(|node| node.turn == Turn::Awaited);
         let held: usize = batch.buffers.iter().map(crossdock_mailbox::Buffer::capacity).sum();
-        if held / 4 < batch.payload_bytes() || !port.sessions.iter().any(waits) {
+        if held / 4 < batch.payload_bytes() || !port.sessions.iter().chain(&port.converts).any(waits) {
             return batch;
         }
         let is_smaller = |compact: &Batch| compact.buffers.iter().all(|buffer| buffer.capacity() < held);
@@ -262,7 +250,7 @@ impl Graph {
     }
 
     #[inline]
-    fn enqueue_shared(&mut self, id: NodeId, batch: &Arc<Batch>) {
+    pub(super) fn enqueue_shared(&mut self, id: NodeId, batch: &Arc<Batch>) {
         let limit = self.session_limit;
         let Some(node) = self.node_mut(id) else { return debug_assert!(false, "the node of a session is there") };
         let drops = node.policy.drops;
@@ -281,26 +269,26 @@ impl Graph {
         }
     }
 
-    /// Notes that a session's node has something to do.
+    /// Notes that a session's node, or one that converts for sessions, has something to do.
     #[inline]
-    fn list(&mut self, id: NodeId) {
-        if let Some(session) = self.node_mut(id).and_then(Node::session_mut)
-            && session.turn == Turn::None
+    pub(super) fn list(&mut self, id: NodeId) {
+        if let Some(node) = self.node_mut(id)
+            && node.turn == Turn::None
         {
-            session.turn = Turn::Listed;
+            node.turn = Turn::Listed;
             self.listed.push_back(id);
         }
     }
 
-    /// Whether a node that ends in a session has room for what `port` brings; how much.
+    /// How many batches of a stream those nodes have room for that end in sessions or convert for them.
     pub(super) fn room_of_sessions(&self, port: &Port) -> usize {
         let limit = self.session_limit;
         let room = |id: &NodeId| {
             let node = self.node(*id).filter(|node| !node.policy.drops)?;
-            let withholds = node.session().is_some_and(|session| session.withholds);
-            Some(if withholds { 0 } else { limit.saturating_sub(node.waiting()) })
+            Some(limit.saturating_sub(node.waiting()))
         };
-        port.sessions.iter().filter_map(room).min().unwrap_or(usize::MAX)
+        let converts = port.converts.iter().filter_map(|id| self.room_of_convert(*id));
+        port.sessions.iter().filter_map(room).chain(converts).min().unwrap_or(usize::MAX)
     }
 
     /// Lets the next node of a session that has something to do, and room for what comes of it, run once. It is
@@ -314,7 +302,11 @@ impl Graph {
         self.now_ns = now_ns;
         for _ in 0..self.listed.len() {
             let id = self.listed.pop_front()?;
-            if let Some(step) = self.step_session(id, egress, ws) {
+            let step = match id.kind() {
+                Kind::Convert(_) => self.step_convert(id, ws),
+                Kind::Session(_) | Kind::Handler(_) => self.step_session(id, egress, ws),
+            };
+            if let Some(step) = step {
                 return Some(step);
             }
         }
@@ -329,7 +321,7 @@ impl Graph {
             _ if !node.spill.is_empty() => true,
             None => return self.set_turn(id, Turn::None),
             Some(Item::Batch(_)) => node.condition == Condition::Running,
-            Some(Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => false,
+            Some(Item::Held(_) | Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => false,
         };
         let key = node.session()?.key;
         let room = match needs_room.then(|| egress.room(key)) {
@@ -343,6 +335,7 @@ impl Graph {
         };
         let step = self.run_session(id, (key, room), egress, ws);
         self.set_turn(id, Turn::None);
+        self.wake_sources(id);
         if self.node(id).is_some_and(|node| node.waiting() > 0 || !node.spill.is_empty()) {
             self.list(id);
         }
@@ -350,8 +343,8 @@ impl Graph {
     }
 
     fn set_turn(&mut self, id: NodeId, turn: Turn) -> Option<SessionStep> {
-        if let Some(session) = self.node_mut(id).and_then(Node::session_mut) {
-            session.turn = turn;
+        if let Some(node) = self.node_mut(id) {
+            node.turn = turn;
         }
         None
     }
@@ -374,13 +367,9 @@ impl Graph {
         let (input, item, done) = node.take_next()?;
         let batch = match item {
             Item::Batch(batch) => batch,
-            Item::End(publishers) if node.is_overtaken() => {
-                node.inputs.first_mut()?.queue.push_back(Item::End(publishers));
-                return Some(SessionStep::Ran(key));
-            }
             Item::End(publishers) => return Some(SessionStep::Ended(key, publishers)),
-            Item::Publishers(_) | Item::Marker(_) => {
-                debug_assert!(false, "only edges bring these");
+            Item::Held(_) | Item::Publishers(_) | Item::Marker(_) => {
+                debug_assert!(false, "a session's node gets none of these");
                 return None;
             }
         };
@@ -395,13 +384,6 @@ impl Graph {
 }
 
 impl Node {
-    /// Whether records wait that came before the end which is taken: of a subscription that says which formats it accepts, the
-    /// context brings them by way of a conversion, and so later.
-    fn is_overtaken(&self) -> bool {
-        let is_routed = self.session().is_some_and(|session| session.is_routed);
-        is_routed && self.inputs.iter().flat_map(|input| &input.queue).any(|item| matches!(item, Item::Batch(_)))
-    }
-
     /// Counts what joined its session's queue, and what did not.
     pub(super) fn note_sent(&mut self, sent: &Sent) {
         self.gauges.records_out.add(sent.records);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod accounts;
+mod converts;
 mod ends;
 mod many_io;
 mod moves;
@@ -26,6 +27,8 @@ mod sessions;
 const FIRST: ContextIndex = ContextIndex(0);
 const FORMAT: u64 = 7;
 const STREAMS: u32 = 2;
+/// Numbers from a multiple of it on are in order among themselves.
+const LANE: u64 = 1 << 48;
 
 /// Sees whether records come in order, whoever brought it here; its state is the number that comes next.
 struct InOrder {
@@ -86,12 +89,13 @@ impl Handler for InOrder {
 #[derive(Default)]
 struct Sessions {
     keys: Vec<usize>,
-    /// The number that comes next of each stream, and how many came.
+    /// The number that comes next of each stream, and how many came; of the numbers from `LANE` on apart.
     delivered: BTreeMap<u32, (u64, u64)>,
     /// Records that did not come in order.
     wrong: u64,
-    /// Streams that have ended.
+    /// Streams that have ended, and how many records of all had come to the session by then.
     ended: Vec<u32>,
+    ends: Vec<(u32, u64)>,
     /// Subscriptions whose queries have panicked.
     failed: Vec<usize>,
     /// Whether all take nothing now, and which of them take nothing.
@@ -102,6 +106,11 @@ struct Sessions {
 }
 
 impl Sessions {
+    /// Records that have come to a session.
+    fn count(&self, key: u32) -> u64 {
+        self.delivered.iter().filter(|(of, _)| **of & 0xffff == key).map(|(_, (_, count))| *count).sum()
+    }
+
     /// Takes rows as far as there are buffers; the others go into the spill.
     fn take(&mut self, key: usize, rows: &[Vec<u8>], spill: &mut Spill) -> Sent {
         let most = self.tight.as_mut().map_or(usize::MAX, |rng| rng.usize(1..40)).min(rows.len());
@@ -109,7 +118,8 @@ impl Sessions {
         assert!(left.iter().all(|row| spill.push(row)), "what a run makes beyond its room is bounded");
         for row in taken {
             let number = u64::from_le_bytes(row[..8].try_into().unwrap());
-            let (next, count) = self.delivered.entry(key as u32).or_insert((number, 0));
+            let lane = (number / LANE) as u32;
+            let (next, count) = self.delivered.entry(key as u32 | lane << 16).or_insert((number, 0));
             self.wrong += u64::from(*next != number);
             (*next, *count) = (number + 1, *count + 1);
         }
@@ -223,14 +233,20 @@ impl World {
         if self.blocked[stream as usize] {
             return;
         }
+        let mut next = self.next[stream as usize];
+        self.offer_from(stream, format, &mut next);
+        self.next[stream as usize] = next;
+    }
+
+    /// Offers a batch of records with numbers from `next` on.
+    fn offer_from(&mut self, stream: u32, format: u64, next: &mut u64) {
         let records = self.rng.u64(1..20);
         let Some(mut buffer) = self.pool.alloc(512) else { return };
         let mut batch = Batch::new();
         (batch.stream, batch.format) = (stream, format);
         for at in 0..records as usize {
-            let number = &mut self.next[stream as usize];
-            buffer[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
-            *number += 1;
+            buffer[8 * at..8 * at + 8].copy_from_slice(&next.to_le_bytes());
+            *next += 1;
             batch.records.push(Span { slice: 0, start: 8 * at as u32, len: 8 });
         }
         batch.push_buffer(buffer.freeze()).unwrap();
@@ -267,15 +283,18 @@ impl World {
         }
         let mut worked = changed || graph.is_changing() || graph.gauges.records_in.get() != before;
         graph.arrived.clear();
+        graph.events.clear();
         self.sessions.keys.iter().for_each(|key| graph.wake_session(*key));
         while let Some(step) = graph.next_session(self.now_ns, &mut self.sessions, ws) {
             worked = true;
             match step {
-                SessionStep::Ran(_) => {}
+                SessionStep::Ran(_) | SessionStep::Converted { .. } => {}
                 SessionStep::Failed(key) => self.sessions.failed.push(key),
                 SessionStep::Ended(key, publishers) => {
                     assert_eq!(publishers, 0);
                     self.sessions.ended.push(key as u32);
+                    let count = self.sessions.count(key as u32);
+                    self.sessions.ends.push((key as u32, count));
                 }
             }
         }

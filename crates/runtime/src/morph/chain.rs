@@ -1,15 +1,17 @@
-//! Runs a conversion chain: batches in, batches of the accepted format out. Fixed costs are per batch; once warm,
-//! nothing is allocated.
+//! Runs a conversion chain as a handler: batches in, records of the accepted format out. Fixed costs are per batch; once
+//! warm, nothing is allocated.
 
-use crate::graph::build::PIECE_BYTES;
+use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::gauges::Gauge;
+use crate::graph::node::Instance;
 use crate::graph::run::{Outcome, process};
 use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
-use crossdock_engine::{Handler, SelectHandler, Sink};
+use crossdock_engine::{Handler, HandlerCounters, SelectHandler, Sink, Verdict};
 use crossdock_format::Format;
 use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
-use std::ops::AddAssign;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Records that a plan is given at a time.
 const CHUNK_RECORDS: usize = 64;
@@ -19,6 +21,10 @@ const ENOUGH_BYTES: usize = PIECE_BYTES / 2;
 /// plan behind it, has half of these.
 const BUFFERS: usize = 32;
 
+/// The memory between the parts of the chain that runs. All chains of a context have the same; no two of them run at
+/// once, so none waits for the lock.
+pub(crate) type Between = Arc<Mutex<Pool>>;
+
 /// The memory that lies between the parts of the chain that runs.
 ///
 /// # Errors
@@ -27,8 +33,10 @@ pub(crate) fn pool() -> std::io::Result<Pool> {
     Pool::new(PoolConfig { classes: vec![(64 << 10, BUFFERS)] })
 }
 
-/// One chain of a stream, compiled.
-pub(crate) struct ChainRun {
+/// One chain of a stream, compiled: what its handlers are made from, and what they count together.
+pub(crate) struct ConversionChain {
+    /// Its number among those of the stream, which nodes know it by.
+    pub(crate) number: u64,
     /// The format that comes in.
     pub(crate) from: Format,
     /// The accepted format.
@@ -43,43 +51,63 @@ pub(crate) struct ChainRun {
     pub(crate) weight: u64,
     /// Its compiled parts.
     pub(crate) parts: Vec<Part>,
-    stages: Vec<Stage>,
-    /// Its counters.
-    pub(crate) tally: Tally,
+    /// Its counters. A chain that makes other fields by the same steps goes on with them.
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// The counters of a chain.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Records that came in.
-    pub(crate) records_in: u64,
+    pub(crate) records_in: Gauge,
     /// Records that went out.
-    pub(crate) records_out: u64,
+    pub(crate) records_out: Gauge,
     /// Records that could not be made: a value has no place in the next format, or an expression failed.
-    pub(crate) refused: u64,
+    pub(crate) refused: Gauge,
     /// Records that grew longer than a packet can be.
-    pub(crate) too_long: u64,
+    pub(crate) too_long: Gauge,
+    /// Those of both that the context has counted.
+    counted: [Gauge; 2],
     /// Why the latest of them was refused, where a plan did.
-    pub(crate) why: Option<ConvertError>,
+    why: Mutex<Option<ConvertError>>,
 }
 
 impl Tally {
-    fn refuse(&mut self, error: ConvertError) {
-        match error.problem {
-            ConvertProblem::RecordTooLong => self.too_long += 1,
-            _ => self.refused += 1,
-        }
-        self.why = Some(error);
+    fn lost(&self) -> u64 {
+        self.refused.get() + self.too_long.get()
+    }
+
+    /// Records refused, and those that were too long, since the context has asked last.
+    pub(crate) fn count(&self) -> [u64; 2] {
+        let now = [self.refused.get(), self.too_long.get()];
+        std::array::from_fn(|at| {
+            let more = now[at] - self.counted[at].get();
+            self.counted[at].set(now[at]);
+            more
+        })
+    }
+
+    /// Why the latest record was refused, in words.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(ToString::to_string)
     }
 }
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.why = other.why.or(self.why.take());
-        self.records_in += other.records_in;
-        self.records_out += other.records_out;
-        self.refused += other.refused;
-        self.too_long += other.too_long;
+impl ConversionChain {
+    /// A handler that runs it; with parts of no encoding there is always one.
+    pub(crate) fn instance(&self, between: &Between) -> Option<Instance> {
+        let handler = Converter::new(&self.parts, Arc::clone(&self.tally), Arc::clone(between))?;
+        Some(Instance { format: self.from.id().0, handler: Some(Box::new(handler)), output: self.made.id().0 })
+    }
+
+    /// Whether it is the chain of these steps that makes these fields.
+    pub(crate) fn is_as(&self, from: &Format, steps: &[Step], reads: &[bool]) -> bool {
+        self.is_alike(from, steps) && *self.reads == *reads
+    }
+
+    /// Whether it is a chain of these steps, whatever fields it makes.
+    pub(crate) fn is_alike(&self, from: &Format, steps: &[Step]) -> bool {
+        self.from == *from && self.steps == steps
     }
 }
 
@@ -99,16 +127,22 @@ struct Stage {
 
 enum Work {
     Plan(Plan),
-    Handler(Box<dyn Handler + Send>),
-    /// Its handler has panicked.
-    Failed,
+    Handler(Box<dyn Handler>),
 }
 
-impl ChainRun {
+/// A chain at work.
+struct Converter {
+    stages: Vec<Stage>,
+    tally: Arc<Tally>,
+    between: Between,
+    counters: HandlerCounters,
+}
+
+impl Converter {
     /// A chain of parts, each of which makes what the next one reads.
-    pub(crate) fn new(from: &Format, to: &Format, steps: Vec<Step>, weight: u64, parts: Vec<Part>) -> Option<ChainRun> {
+    fn new(parts: &[Part], tally: Arc<Tally>, between: Between) -> Option<Converter> {
         let mut stages: Vec<Stage> = Vec::with_capacity(parts.len());
-        for part in &parts {
+        for part in parts {
             // A query's rows are its own: what has room there needs no stage and no other memory.
             if let Part::Plan(plan) = part
                 && let Some(Stage { work: Work::Handler(_), then: then @ None, to, .. }) = stages.last_mut()
@@ -126,48 +160,69 @@ impl ChainRun {
             let (to, out, made, selection) = (part.to().clone(), Vec::new(), Batch::new(), Selection::default());
             stages.push(Stage { work, then: None, to, out, made, selection });
         }
-        let made = parts.last().map_or(to, Part::to).clone();
-        let (from, to, tally) = (from.clone(), to.clone(), Tally::default());
-        let reads = Box::default();
-        Some(ChainRun { from, to, made, reads, steps, weight, parts, stages, tally })
-    }
-
-    /// Whether it is the chain of these steps that makes these fields.
-    pub(crate) fn is_as(&self, from: &Format, steps: &[Step], reads: &[bool]) -> bool {
-        self.from == *from && self.steps == steps && *self.reads == *reads
-    }
-
-    /// Converts all records of a batch, and delivers them in one batch or several. Returns the counts.
-    pub(crate) fn run(&mut self, pool: &mut Pool, batch: &Batch, deliver: &mut dyn FnMut(&Batch)) -> Tally {
-        let mut tally = Tally { records_in: batch.len() as u64, ..Tally::default() };
-        let mut counted = |batch: &Batch, tally: &mut Tally| {
-            tally.records_out += batch.len() as u64;
-            deliver(batch);
-        };
-        run(&mut self.stages, pool, batch, &mut tally, &mut counted);
-        self.tally += tally.clone();
-        tally
+        Some(Converter { stages, tally, between, counters: HandlerCounters::default() })
     }
 }
 
-/// The consumer of the chain's batches.
-type Deliver<'a> = &'a mut dyn FnMut(&Batch, &mut Tally);
+impl Handler for Converter {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        let records = selection.len() as u64;
+        self.tally.records_in.add(records);
+        let lost = self.tally.lost();
+        let mut output = Output { tally: &self.tally, between: &self.between, sink: out, made: 0, why: None };
+        run(&mut self.stages, batch, selection, &mut output);
+        let Output { made, why, .. } = output;
+        if why.is_some() {
+            *self.tally.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        }
+        self.tally.records_out.add(made as u64);
+        self.counters.records_in += records;
+        self.counters.passed += made as u64;
+        self.counters.row_errors += self.tally.lost() - lost;
+        Verdict::emit(made)
+    }
 
-/// Runs a batch through the remaining stages, and delivers the result.
-fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, deliver: Deliver<'_>) {
-    let Some((stage, rest)) = stages.split_first_mut() else { return deliver(batch, tally) };
-    let Stage { work, then, to, out, made, selection } = stage;
-    let mut hand_on = HandOn { to, made, rest, pool, tally, deliver };
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+}
+
+/// What all stages of a chain have.
+struct Output<'a> {
+    tally: &'a Tally,
+    between: &'a Mutex<Pool>,
+    sink: &'a mut dyn Sink,
+    /// Records that went out.
+    made: usize,
+    /// Why the latest record was refused, if a plan did.
+    why: Option<ConvertError>,
+}
+
+impl Output<'_> {
+    fn refuse(&mut self, error: ConvertError) {
+        match error.problem {
+            ConvertProblem::RecordTooLong => self.tally.too_long.add(1),
+            _ => self.tally.refused.add(1),
+        }
+        self.why = Some(error);
+    }
+}
+
+/// Runs records of a batch through the remaining stages, and gives the result to the sink.
+fn run(stages: &mut [Stage], batch: &Batch, selection: &mut Selection, output: &mut Output<'_>) {
+    let Some((stage, rest)) = stages.split_first_mut() else { return debug_assert!(false, "a chain has a part") };
+    let Stage { work, then, to, out, made, selection: next } = stage;
+    let mut hand_on = HandOn { to, made, next, rest, output };
     out.clear();
     match work {
         Work::Plan(plan) => {
             // Records that fit a piece are checked in chunks; records of a foreign layout may be longer and are checked
             // one by one.
             let records = if plan.to().is_foreign() { 1 } else { CHUNK_RECORDS };
-            for start in (0..batch.len()).step_by(records) {
-                let chunk = start..(start + records).min(batch.len());
-                let tally = &mut *hand_on.tally;
-                plan.run_all(chunk.map(|index| batch.record(index)), out, |_, error| tally.refuse(error));
+            let mut indexes = selection.iter();
+            for _ in 0..selection.len().div_ceil(records) {
+                let chunk = indexes.by_ref().take(records).map(|index| batch.record(index));
+                plan.run_all(chunk, out, |_, error| hand_on.output.refuse(error));
                 if out.len() >= ENOUGH_BYTES {
                     hand_on.all(out);
                 }
@@ -175,33 +230,28 @@ fn run(stages: &mut [Stage], pool: &mut Pool, batch: &Batch, tally: &mut Tally, 
         }
         Work::Handler(handler) => {
             let errors = handler.counters().row_errors;
-            selection.select_all(batch.len());
             let mut rows = Rows { out, then: then.as_ref(), hand_on: &mut hand_on };
             match process(&mut **handler, batch, selection, &mut rows) {
-                Outcome::Whole | Outcome::Made => {
-                    hand_on.tally.refused += handler.counters().row_errors - errors;
-                }
-                Outcome::Panicked => {
-                    // A flaw of the daemon: nothing more is converted by it, and nobody else notices.
-                    hand_on.tally.refused += batch.len() as u64;
-                    out.clear();
-                    *work = Work::Failed;
-                }
+                Outcome::Made => {}
+                Outcome::Whole => (0..batch.len()).for_each(|index| rows.push(batch.record(index))),
+                // A flaw of the daemon. The node is to fail, whose batch it is.
+                Outcome::Panicked => std::panic::resume_unwind(Box::new("a part of a chain has panicked")),
             }
+            let errors = handler.counters().row_errors - errors;
+            hand_on.output.tally.refused.add(errors);
         }
-        Work::Failed => hand_on.tally.refused += batch.len() as u64,
     }
     hand_on.all(out);
 }
 
 /// The rows of a query, gathered until there are enough to hand on.
-struct Rows<'a, 'b> {
+struct Rows<'a, 'b, 'c> {
     out: &'a mut Vec<u8>,
     then: Option<&'a InPlace>,
-    hand_on: &'a mut HandOn<'b>,
+    hand_on: &'a mut HandOn<'b, 'c>,
 }
 
-impl Sink for Rows<'_, '_> {
+impl Sink for Rows<'_, '_, '_> {
     #[inline]
     fn push(&mut self, record: &[u8]) {
         if self.out.len() + record.len() > PIECE_BYTES {
@@ -214,40 +264,49 @@ impl Sink for Rows<'_, '_> {
             Ok(len) => self.out.truncate(start + len),
             Err(error) => {
                 self.out.truncate(start);
-                self.hand_on.tally.refuse(error);
+                self.hand_on.output.refuse(error);
             }
         }
     }
 }
 
-/// Hands records from one stage on to the following ones.
-struct HandOn<'a> {
+/// Hands records from one stage on to the following ones, or out.
+struct HandOn<'a, 'b> {
     to: &'a Format,
     made: &'a mut Batch,
+    next: &'a mut Selection,
     rest: &'a mut [Stage],
-    pool: &'a mut Pool,
-    tally: &'a mut Tally,
-    deliver: Deliver<'a>,
+    output: &'a mut Output<'b>,
 }
 
-impl HandOn<'_> {
+impl HandOn<'_, '_> {
     /// Hands on all that was made so far.
     fn all(&mut self, out: &mut Vec<u8>) {
         let mut left = &out[..];
         while let Some(first) = self.to.record_len(left) {
             if first > PIECE_BYTES {
-                self.tally.too_long += 1;
+                self.output.tally.too_long.add(1);
                 left = left.get(first..).unwrap_or_default();
                 continue;
             }
-            let taken = fill(self.made, self.pool, left, self.to.id().0, |rows| self.to.record_len(rows));
+            if self.rest.is_empty() {
+                self.output.sink.push(left.get(..first).unwrap_or_default());
+                self.output.made += 1;
+                left = left.get(first..).unwrap_or_default();
+                continue;
+            }
+            let mut pool = self.output.between.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = fill(self.made, &mut pool, left, self.to.id().0, |rows| self.to.record_len(rows));
+            drop(pool);
             if taken == 0 {
-                // No buffer: there are as many as a chain has stages, so this does not happen; it would be counted.
-                self.tally.refused += 1;
+                // There are as many buffers as a chain can have stages.
+                debug_assert!(false, "a stage has a buffer");
+                self.output.tally.refused.add(1);
                 left = left.get(first..).unwrap_or_default();
                 continue;
             }
-            run(self.rest, self.pool, self.made, self.tally, self.deliver);
+            self.next.select_all(self.made.len());
+            run(self.rest, self.made, self.next, self.output);
             self.made.clear();
             left = left.get(taken..).unwrap_or_default();
         }
@@ -255,9 +314,49 @@ impl HandOn<'_> {
     }
 }
 
+/// A chain run beside the core, to see what it takes and what comes of it.
+pub(crate) struct Trial {
+    handler: Box<dyn Handler>,
+    workspace: Workspace,
+    selection: Selection,
+}
+
+impl Trial {
+    /// `None` where there is no memory for it.
+    pub(crate) fn new(chain: &ConversionChain) -> Option<Trial> {
+        let handler = chain.instance(&Arc::new(Mutex::new(pool().ok()?)))?.handler?;
+        let workspace = Workspace::new(Pool::new(PoolConfig { classes: vec![(64 << 10, 2 * BUFFERS)] }).ok()?);
+        Some(Trial { handler, workspace, selection: Selection::default() })
+    }
+
+    /// A batch of records, as many of them as fit one.
+    pub(crate) fn batch(&mut self, records: &[u8], format: &Format) -> Batch {
+        let mut batch = Batch::new();
+        let len_of = |bytes: &[u8]| format.record_len(bytes);
+        fill(&mut batch, &mut self.workspace.pool, records, format.id().0, len_of);
+        batch
+    }
+
+    /// Runs it on all records of a batch, into batches.
+    pub(crate) fn run(&mut self, batch: &Batch) {
+        let Trial { handler, workspace, selection } = self;
+        workspace.discard();
+        workspace.builder.begin(batch.payload_bytes(), BUFFERS);
+        selection.select_all(batch.len());
+        process(&mut **handler, batch, selection, &mut workspace.sink());
+        workspace.close();
+    }
+
+    /// What the last run has made, back to back.
+    pub(crate) fn made(&self) -> Vec<u8> {
+        let batches = self.workspace.builder.made.iter();
+        batches.flat_map(|batch| (0..batch.slices.len()).flat_map(|at| batch.slice(at))).copied().collect()
+    }
+}
+
 /// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece; how many bytes they take. How
 /// long a record is, `len_of` tells.
-pub(crate) fn fill(
+fn fill(
     batch: &mut Batch,
     pool: &mut Pool,
     rows: &[u8],

@@ -1,15 +1,16 @@
 //! Lists of conversions and paths, and the measured cost of a path on real records.
 
+use crate::config::ByName;
 use crate::context::Context;
 use crate::info::{ConversionInfo, PathInfo, PathStep};
-use crate::morph::chain::{self, ChainRun};
+use crate::morph::Route;
+use crate::morph::chain::{ConversionChain, Trial};
 use crate::morph::compile::Part;
-use crate::morph::{Morphing, Route};
+use crate::morph::routes::{Finder, Reads};
 use crate::streams::Stream;
 use crossdock_control::conversions::{Owner, Step};
 use crossdock_format::{Format, FormatId};
-use crossdock_mailbox::Batch;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Times the sample goes through the chain for an estimate.
@@ -53,21 +54,19 @@ impl Context {
     pub(crate) fn path_infos(&self) -> Vec<PathInfo> {
         let mut infos = Vec::new();
         for stream in self.streams.iter() {
-            let subscriptions = |wanted: Route| {
+            for chain in &stream.morphing.chains {
+                let route = Route::Convert(chain.number);
                 let takes = |key: &&usize| {
-                    self.accept(**key).is_some_and(|accept| accept.ways.iter().any(|(_, way)| *way == wanted))
+                    self.accept(**key).is_some_and(|accept| accept.routes.iter().any(|(_, taken)| *taken == route))
                 };
-                stream.subscriptions.iter().filter(takes).count() as u32
-            };
-            for (key, run) in &stream.morphing.chains {
-                let Some(run) = run else { continue };
-                let mut info = path_info(stream, &run.from, &run.to, &run.steps, &run.parts);
-                info.ns_per_record = run.weight as f64 / 1000.0;
-                info.subscriptions = subscriptions(Route::Chain(key));
-                info.records_in = run.tally.records_in;
-                info.records_out = run.tally.records_out;
-                info.refused = run.tally.refused + run.tally.too_long;
-                info.refusal = run.tally.why.as_ref().map(ToString::to_string);
+                let mut info = path_info(stream, &chain.from, &chain.to, &chain.steps, &chain.parts);
+                let tally = &chain.tally;
+                info.ns_per_record = chain.weight as f64 / 1000.0;
+                info.subscriptions = stream.subscriptions.iter().filter(takes).count() as u32;
+                info.records_in = tally.records_in.get();
+                info.records_out = tally.records_out.get();
+                info.refused = tally.refused.get() + tally.too_long.get();
+                info.refusal = tally.why();
                 infos.push(info);
             }
             infos.extend(self.missing_infos(stream));
@@ -80,10 +79,11 @@ impl Context {
     fn missing_infos(&self, stream: &Stream) -> Vec<PathInfo> {
         let missing = |(from, to): &(Format, Format)| {
             let mut info = path_info(stream, from, to, &[], &[]);
-            for accept in stream.subscriptions.iter().filter_map(|&key| self.accept(key)) {
-                if accept.missed.contains(from) && accept.targets.contains(to) {
+            for key in stream.subscriptions.iter().copied() {
+                let lacks = |accept: &crate::morph::Accept| accept.missed.contains(from) && accept.targets.contains(to);
+                if self.accept(key).is_some_and(lacks) {
                     info.subscriptions += 1;
-                    info.waiting += accept.hold.records_of(from.id().0);
+                    info.waiting += self.graph.held_records(key, from.id().0);
                 }
             }
             info.is_missing = true;
@@ -95,12 +95,7 @@ impl Context {
 
 /// A path without its figures.
 pub(crate) fn path_info(stream: &Stream, from: &Format, to: &Format, steps: &[Step], parts: &[Part]) -> PathInfo {
-    let step = |step: &Step| PathStep {
-        from: step.from.to_string(),
-        to: step.to.to_string(),
-        to_version: stream.version(step.to),
-        registered: step.conversion.is_some(),
-    };
+    let step = |step: &Step| path_step(step, stream.version(step.to));
     PathInfo {
         stream: stream.name.clone(),
         from: from.id().to_string(),
@@ -113,6 +108,11 @@ pub(crate) fn path_info(stream: &Stream, from: &Format, to: &Format, steps: &[St
     }
 }
 
+fn path_step(step: &Step, to_version: Option<u32>) -> PathStep {
+    let (from, to, registered) = (step.from.to_string(), step.to.to_string(), step.conversion.is_some());
+    PathStep { from, to, to_version, registered }
+}
+
 impl Stream {
     /// Which version of the stream a format is, counted from 1.
     pub(crate) fn version(&self, id: FormatId) -> Option<u32> {
@@ -120,68 +120,82 @@ impl Stream {
     }
 }
 
-/// A path that was planned to show what it would be: with what its cost can be measured on, away from the core.
+/// A path that is to be planned and measured, away from the core, to show what it would be.
 pub(crate) struct Planned {
-    pub(crate) info: PathInfo,
-    /// Nothing for a format that is accepted as it is, or not at all.
-    run: Option<ChainRun>,
+    /// Without a chain.
+    info: PathInfo,
+    finder: Arc<Finder>,
     from: Format,
+    accept: Arc<[Format]>,
+    /// The fields of the accepted formats that are read.
+    reads: Arc<Reads>,
+    /// The versions of the stream, by the ids of its formats.
+    versions: Arc<[FormatId]>,
     sample: Vec<u8>,
 }
 
-impl Morphing {
-    /// The path that a format would take to one of the accepted ones, of which no more is read than this.
-    pub(crate) fn plan_path(
-        &self,
-        stream: &Stream,
-        from: &Format,
-        targets: &[Format],
-        by_name: crate::config::ByName,
-        reads: &BTreeMap<FormatId, Vec<bool>>,
-    ) -> Planned {
-        let versions: Vec<Format> = stream.formats.iter().map(|known| known.format.clone()).collect();
-        let found = self.chain(from, targets, &versions, by_name);
-        let sample = stream.formats.iter().find(|known| known.format == *from).map(|known| known.sample.records());
-        let sample = sample.unwrap_or_default();
-        let planned = |info, run| Planned { info, run, from: from.clone(), sample };
-        let Some(chain) = found else {
-            let to = targets.first().unwrap_or(from);
-            return planned(PathInfo { is_missing: true, ..path_info(stream, from, to, &[], &[]) }, None);
-        };
-        match self.compile_chain(from, &chain, targets, reads).filter(|_| !chain.steps.is_empty()) {
-            Some(run) => {
-                let mut info = path_info(stream, from, &run.to, &run.steps, &run.parts);
-                info.ns_per_record = chain.weight as f64 / 1000.0;
-                planned(info, Some(run))
-            }
-            None => planned(path_info(stream, from, from, &[], &[]), None),
-        }
-    }
-}
-
 impl Planned {
+    /// The paths that a stream's formats would take to one of the accepted ones, of which no more is read than this.
+    pub(crate) fn all(stream: &Stream, accept: &[Format], by_name: ByName, reads: &Reads) -> Vec<Planned> {
+        let versions = stream.formats.iter().map(|known| known.format.clone()).collect();
+        let (conversions, costs) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));
+        let finder = Arc::new(Finder { conversions, versions, by_name, costs });
+        let (accept, reads): (Arc<[Format]>, _) = (accept.into(), Arc::new(reads.clone()));
+        let versions: Arc<[FormatId]> = stream.formats.iter().map(|known| known.format.id()).collect();
+        let planned = |known: &crate::streams::StreamFormat| Planned {
+            info: path_info(stream, &known.format, &known.format, &[], &[]),
+            finder: Arc::clone(&finder),
+            from: known.format.clone(),
+            accept: Arc::clone(&accept),
+            reads: Arc::clone(&reads),
+            versions: Arc::clone(&versions),
+            sample: known.sample.records(),
+        };
+        stream.formats.iter().map(planned).collect()
+    }
+
+    /// Which version of the stream a format is, counted from 1.
+    fn version(&self, id: FormatId) -> Option<u32> {
+        self.versions.iter().position(|version| *version == id).map(|at| at as u32 + 1)
+    }
+
     /// The path with its cost as measured on this thread, and the sample as it comes out: its format, and the records.
     pub(crate) fn measured(mut self) -> (PathInfo, Format, Vec<u8>) {
-        let Some(mut run) = self.run.take() else { return (self.info, self.from, self.sample) };
-        let mut converted = Vec::new();
-        if let Ok(mut pool) = chain::pool() {
-            let mut batch = Batch::new();
-            let len_of = |bytes: &[u8]| self.from.record_len(bytes);
-            chain::fill(&mut batch, &mut pool, &self.sample, self.from.id().0, len_of);
-            let mut best_ns = f64::INFINITY;
-            for _ in 0..ROUNDS {
-                converted.clear();
-                let start = Instant::now();
-                run.run(&mut pool, &batch, &mut |made| {
-                    (0..made.slices.len()).for_each(|index| converted.extend_from_slice(made.slice(index)));
-                });
-                best_ns = best_ns.min(start.elapsed().as_nanos() as f64);
-            }
-            if !batch.is_empty() {
-                self.info.sample_records = batch.len() as u64;
-                self.info.measured_ns_per_record = Some(best_ns / batch.len() as f64);
-            }
+        let Some(chain) = self.finder.chain(&self.from, &self.accept) else {
+            let to = self.accept.first().unwrap_or(&self.from);
+            (self.info.to, self.info.to_version) = (to.id().to_string(), self.version(to.id()));
+            self.info.is_missing = true;
+            return (self.info, self.from, self.sample);
+        };
+        if chain.steps.is_empty() {
+            return (self.info, self.from, self.sample);
         }
-        (self.info, run.made, converted)
+        let Some(chain) = self.finder.compile((&self.from, &chain), &self.accept, &self.reads, 0) else {
+            return (self.info, self.from, self.sample);
+        };
+        let step = |step: &Step| path_step(step, self.version(step.to));
+        self.info.steps = chain.steps.iter().map(step).collect();
+        (self.info.to, self.info.to_version) = (chain.to.id().to_string(), self.version(chain.to.id()));
+        self.info.parts = chain.parts.iter().map(Part::describe).collect();
+        self.info.ns_per_record = chain.weight as f64 / 1000.0;
+        let converted = self.measure(&chain);
+        (self.info, chain.made, converted)
+    }
+
+    /// Measures a chain on the sample; the sample as it comes out.
+    fn measure(&mut self, chain: &ConversionChain) -> Vec<u8> {
+        let Some(mut trial) = Trial::new(chain) else { return Vec::new() };
+        let batch = trial.batch(&self.sample, &self.from);
+        let mut best_ns = f64::INFINITY;
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            trial.run(&batch);
+            best_ns = best_ns.min(start.elapsed().as_nanos() as f64);
+        }
+        if !batch.is_empty() {
+            self.info.sample_records = batch.len() as u64;
+            self.info.measured_ns_per_record = Some(best_ns / batch.len() as f64);
+        }
+        trial.made()
     }
 }

@@ -74,10 +74,10 @@ fn members(format: &Format, fields: impl Iterator<Item = usize>) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::narrow;
-    use crate::morph::chain::{ChainRun, fill, pool};
+    use crate::morph::chain::{ConversionChain, Trial};
     use crate::morph::compile::{Compiled, Part};
-    use crossdock_format::{Format, Record, RecordBuilder, Value, record_len};
-    use crossdock_mailbox::Batch;
+    use crossdock_format::{Format, Record, RecordBuilder, Value};
+    use std::sync::Arc;
 
     const BASE: &str = "a i32\nb i16 null\nc string\nd f64\ne u8";
 
@@ -138,19 +138,28 @@ mod tests {
     /// records were refused.
     fn outcome(from: &Format, chains: &[&[Part]], payload: &[u8], names: &[&str]) -> (Vec<String>, u64) {
         let (mut at, mut payload, mut refused) = (from.clone(), payload.to_vec(), 0);
-        let mut pool = pool().expect("memory");
         for parts in chains {
             let made = parts.last().expect("there are some").to().clone();
-            let mut run = ChainRun::new(&at, &made, Vec::new(), 0, parts.to_vec()).expect("parts of no encoding");
-            let (mut batch, mut came) = (Batch::new(), Vec::new());
+            let chain = ConversionChain {
+                number: 1,
+                from: at.clone(),
+                to: made.clone(),
+                made: made.clone(),
+                reads: Box::default(),
+                steps: Vec::new(),
+                weight: 0,
+                parts: parts.to_vec(),
+                tally: Arc::default(),
+            };
+            let mut trial = Trial::new(&chain).expect("memory, and parts of no encoding");
             if !payload.is_empty() {
-                assert_eq!(fill(&mut batch, &mut pool, &payload, at.id().0, record_len), payload.len());
-                let tally = run.run(&mut pool, &batch, &mut |batch| {
-                    (0..batch.len()).for_each(|index| came.extend_from_slice(batch.record(index)));
-                });
-                refused += tally.refused + tally.too_long;
+                let batch = trial.batch(&payload, &at);
+                assert_eq!(batch.payload_bytes(), payload.len());
+                trial.run(&batch);
+                payload = trial.made();
+                refused += chain.tally.count().into_iter().sum::<u64>();
             }
-            (at, payload) = (made, came);
+            at = made;
         }
         let mut came = Vec::new();
         let sound = at.check_records(&payload, |start, len| {

@@ -46,7 +46,8 @@ impl Context {
         let work = move |_: &QueryCostModel| (snapshot.compile(&request.between(), &text), request.stream);
         self.plan(work, move |context, compiled| match compiled {
             Ok((Ok(compiled), stream)) => {
-                context.change_kept(peer, id, move |catalog| catalog.register(owner, &stream, compiled));
+                let name = stream.clone();
+                context.change_kept(peer, id, name, move |catalog| catalog.register(owner, &stream, compiled));
             }
             Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
             Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
@@ -60,18 +61,20 @@ impl Context {
         let id_of = |name| self.snapshot.format_known(&request.stream, name).map(|format| format.id());
         match id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?))) {
             Ok((from, to)) => {
-                self.change_kept(peer, id, move |catalog| catalog.unregister(owner, &request.stream, from, to));
+                let name = request.stream.clone();
+                self.change_kept(peer, id, name, move |catalog| catalog.unregister(owner, &request.stream, from, to));
             }
             Err(refusal) => self.answer(peer, id, Err(refusal)),
         }
     }
 
-    /// Has the catalog make a change that may have to be on disk before the peer is answered; the peer goes on as soon
-    /// as the change is made.
+    /// Has the catalog make a change to a stream. The peer goes on as soon as it is made, and is answered once it is on
+    /// disk, if it has to be, and routes are planned by it here.
     fn change_kept(
         &self,
         peer: PeerRef,
         id: u32,
+        stream: String,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) {
         let inbox = self.inbox.clone();
@@ -82,8 +85,10 @@ impl Context {
             // The context may have stopped.
             let answer = move |outcome| {
                 let _ = later.post(move |context| {
-                    let Some(key) = context.still_there(peer) else { return };
-                    context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+                    context.when_routed(&stream, move |context| {
+                        let Some(key) = context.still_there(peer) else { return };
+                        context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+                    });
                 });
             };
             catalog.answer_when_kept(outcome, Box::new(answer));
@@ -118,7 +123,7 @@ impl Context {
             return self.answer(peer, id, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
-        let (name, wanted) = (stream.name.clone(), stream.morphing.wanted.clone());
+        let (name, wanted) = (stream.name.clone(), stream.morphing.all_wanted());
         for (from, to) in wanted {
             self.tell(key, &converter_wanted(&name, &from, &to).into());
         }

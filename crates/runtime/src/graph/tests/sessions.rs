@@ -72,7 +72,7 @@ fn a_slow_session_holds_back_its_own_publishers_only() {
 }
 
 /// Panics at its first batch.
-struct Panics;
+pub(super) struct Panics;
 
 impl Handler for Panics {
     fn process(&mut self, batch: &Batch, _: &mut Selection, out: &mut dyn Sink) -> Verdict {

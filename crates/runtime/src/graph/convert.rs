@@ -1,0 +1,579 @@
+//! Nodes that convert records for sessions: for each format that they take, a chain of conversions as their handler, run
+//! as any node's is ([`super::run`]), and the nodes of the sessions that get what they make.
+//!
+//! All sessions to which the formats of a stream take the same routes have the same node before them; it lets formats
+//! pass that need no conversion, so that records stay in order. Records that nothing converts wait before it, in a node
+//! of the session's own ([`super::hold`]). When there is a conversion, they go to the front of a node that converts for
+//! this session alone, until nothing waits there any more and it becomes one with that of the others. Where routes change
+//! for some of several sessions, a node with the same in its queue is split off for these.
+
+use crate::graph::NodeId;
+use crate::graph::bounds::spare_buffers;
+use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::edge::{Item, Queued};
+use crate::graph::gauges::Loss;
+use crate::graph::node::{ConvertEnd, Destination, Event, Instance, Node, SessionEnd, Take, Turn};
+use crate::graph::run::Outcome;
+use crate::graph::serve::Graph;
+use crate::graph::session::SessionStep;
+use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
+use crossdock_mailbox::{Batch, Selection};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Handlers that run chains of conversions, made away from the core: the numbers of their chains, and one for each node
+/// that may need it.
+#[derive(Debug, Default)]
+pub(crate) struct Stock(Vec<(u64, Instance)>);
+
+impl Stock {
+    /// Adds a handler for a chain.
+    pub(crate) fn put(&mut self, chain: u64, instance: Instance) {
+        self.0.push((chain, instance));
+    }
+
+    fn take(&mut self, chain: u64) -> Option<Instance> {
+        let at = self.0.iter().position(|(number, _)| *number == chain);
+        debug_assert!(at.is_some(), "there is a handler for each route that is new");
+        Some(self.0.swap_remove(at?).1)
+    }
+}
+
+/// Lets records pass for which there is no conversion to be made.
+struct Unchanged;
+
+impl Handler for Unchanged {
+    fn process(&mut self, _: &Batch, _: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        HandlerCounters::default()
+    }
+}
+
+impl ConvertEnd {
+    /// Whether it lets all pass: only what has waited needs it.
+    fn is_plain(&self) -> bool {
+        self.takes.iter().all(|(_, take)| *take == Take::Direct)
+    }
+}
+
+/// Routes: the nodes before a session.
+impl Graph {
+    /// Routes are about to be taken in.
+    pub(crate) fn begin_routes(&mut self) {
+        self.routings += 1;
+    }
+
+    /// How each format comes to a session from now on. What came before goes first.
+    pub(crate) fn route(&mut self, key: usize, takes: Vec<(u64, Take)>, stock: &mut Stock, ws: &mut Workspace) {
+        let reader = NodeId::of_subscription(key);
+        let now = |(format, take): &(u64, Take)| match take {
+            Take::Direct | Take::Convert(_) => Some((*format, *take)),
+            Take::Hold | Take::Refuse => None,
+        };
+        let through: Vec<(u64, Take)> = takes.iter().filter_map(now).collect();
+        let Some(session) = self.session_end(reader) else { return };
+        session.takes = Some(takes);
+        let leaving = self.take_leaving(reader, &through);
+        let source = self.source(reader, true);
+        if !leaving.is_empty() {
+            let own = self.own(reader, source, through, stock, ws);
+            self.put_first(own, leaving);
+            self.note_split(own, None);
+            return;
+        }
+        match source {
+            Some(id) if self.takes_of(id) == through => {}
+            Some(id) if self.is_drained(id) => {
+                self.part(id, reader);
+                self.choose(reader, through, stock);
+            }
+            Some(id) => match self.split_off(id, &through) {
+                Some(same) => {
+                    self.join(same, reader);
+                    self.part(id, reader);
+                }
+                None => drop(self.own(reader, source, through, stock, ws)),
+            },
+            None => self.choose(reader, through, stock),
+        }
+    }
+
+    /// A session gets the node that others with its routes have, if that has nothing left, or a new one; none where it
+    /// takes all as it comes.
+    fn choose(&mut self, reader: NodeId, takes: Vec<(u64, Take)>, stock: &mut Stock) {
+        let is_plain = takes.iter().all(|(_, take)| *take == Take::Direct);
+        let Some(stream) = self.stream_of(reader).filter(|_| !is_plain) else { return };
+        let id = self.drained_with(stream, &takes, None).unwrap_or_else(|| {
+            let id = self.add_convert(stream);
+            self.set_takes(id, takes, stock);
+            id
+        });
+        self.join(id, reader);
+    }
+
+    /// A node before one session only, with its routes, and with what waited for it in the node that it had.
+    fn own(
+        &mut self,
+        reader: NodeId,
+        source: Option<NodeId>,
+        takes: Vec<(u64, Take)>,
+        stock: &mut Stock,
+        ws: &mut Workspace,
+    ) -> NodeId {
+        let id = match source {
+            Some(id) if self.readers_of(id).len() == 1 => id,
+            Some(id) => self.split(id, reader),
+            None => {
+                let id = self.add_convert(self.stream_of(reader).unwrap_or_default());
+                self.join(id, reader);
+                id
+            }
+        };
+        if takes.is_empty() {
+            // Now it is the one where records wait. What it has made goes out still.
+            let waiting = self.source(reader, false).filter(|waiting| *waiting != id);
+            self.unfeed(id);
+            if let Some(waiting) = waiting {
+                let items = self.take_waiting(waiting);
+                self.put_first(id, items);
+                self.part(waiting, reader);
+            }
+        } else {
+            self.set_takes(id, takes.clone(), stock);
+        }
+        let is_same = !self.hold_unroutable(id, reader, &takes, ws);
+        // Others may have it that have lost nothing to what waits before them.
+        self.note_split(id, source.filter(|from| is_same && *from != id));
+        self.list(id);
+        id
+    }
+
+    /// A node that takes nothing.
+    pub(super) fn add_convert(&mut self, stream: u32) -> NodeId {
+        let at = self.converts.iter().position(Option::is_none).unwrap_or(self.converts.len());
+        let id = NodeId::of_convert(at);
+        self.set_node(Box::new(Node::with(id, Vec::new(), Destination::Convert(ConvertEnd::default()), &[stream])));
+        id
+    }
+
+    /// A node takes these formats from now on. Chains that it had already go on.
+    fn set_takes(&mut self, id: NodeId, takes: Vec<(u64, Take)>, stock: &mut Stock) {
+        let Some(node) = self.node_mut(id) else { return debug_assert!(false, "it is there") };
+        let Destination::Convert(end) = &mut node.destination else { return debug_assert!(false, "it converts") };
+        let was_fed = !end.takes.is_empty();
+        let before = std::mem::replace(&mut end.takes, takes);
+        // There is no other, or it is busy.
+        end.may_join = true;
+        let mut instances = std::mem::take(&mut node.instances);
+        for (format, take) in &end.takes {
+            let at = instances.iter().position(|instance| instance.format == *format);
+            let known = at.filter(|_| before.contains(&(*format, *take))).map(|at| instances.swap_remove(at));
+            let unchanged = || Instance { format: *format, handler: Some(Box::new(Unchanged)), output: *format };
+            let instance = known.or_else(|| match take {
+                Take::Convert(chain) => stock.take(*chain),
+                Take::Direct | Take::Hold | Take::Refuse => Some(unchanged()),
+            });
+            node.instances.extend(instance);
+        }
+        node.out_bytes_per_record = None;
+        let stream = self.stream_of(id);
+        if !was_fed && let Some(port) = stream.and_then(|stream| self.port_mut(stream)) {
+            port.converts.push(id);
+        }
+        self.share_sessions();
+    }
+
+    /// A node takes no more.
+    fn unfeed(&mut self, id: NodeId) {
+        if let Some(end) = self.convert_end(id) {
+            end.takes.clear();
+        }
+        if let Some(port) = self.stream_of(id).and_then(|stream| self.port_mut(stream)) {
+            port.converts.retain(|other| *other != id);
+        }
+        self.share_sessions();
+    }
+
+    /// A node for one of several sessions, with the same in its queue.
+    fn split(&mut self, id: NodeId, reader: NodeId) -> NodeId {
+        let Some((node, input)) = self.node(id).and_then(|node| Some((node, node.inputs.first()?))) else {
+            debug_assert!(false, "a source of a session is there");
+            return id;
+        };
+        let share = |item: &Item| match item {
+            Item::Batch(batch) => Item::Batch(Queued::Shared(batch.shared())),
+            Item::Held(held) => Item::Held(held.clone()),
+            Item::End(publishers) => Item::End(*publishers),
+            Item::Publishers(publishers) => Item::Publishers(*publishers),
+            Item::Marker(change) => Item::Marker(*change),
+        };
+        let queue: VecDeque<Item> = input.queue.iter().map(share).collect();
+        let (stream, done, spill) = (input.stream, input.done, node.spill.clone());
+        let own = self.add_convert(stream);
+        if let Some(node) = self.node_mut(own) {
+            node.spill = spill;
+            if let Some(input) = node.inputs.first_mut() {
+                (input.queue, input.done) = (queue, done);
+            }
+        }
+        // Not the other way round: an end that waits in both is not to be taken for one that has passed.
+        self.join(own, reader);
+        self.part(id, reader);
+        own
+    }
+
+    /// Notes which node another one was split off, and has the same waiting as.
+    fn note_split(&mut self, id: NodeId, from: Option<NodeId>) {
+        let split = from.map(|from| (from, self.routings));
+        if let Some(end) = self.convert_end(id) {
+            end.split = split;
+        }
+    }
+
+    /// The node that was split off another one for these routes, and has the same waiting still.
+    fn split_off(&self, from: NodeId, takes: &[(u64, Take)]) -> Option<NodeId> {
+        let is_it = |id: &NodeId| {
+            let end = self.node(*id).and_then(Node::convert);
+            end.is_some_and(|end| end.split == Some((from, self.routings)) && end.takes == takes)
+        };
+        self.port(self.stream_of(from)?)?.converts.iter().copied().find(is_it)
+    }
+
+    /// A session gets what a node makes from now on.
+    pub(super) fn join(&mut self, id: NodeId, reader: NodeId) {
+        if let Some(end) = self.convert_end(id) {
+            end.readers.push(reader);
+        }
+        if let Some(session) = self.session_end(reader) {
+            session.sources.push(id);
+        }
+        self.set_policy(id);
+    }
+
+    /// A session gets nothing more of a node, which goes with the last one.
+    pub(super) fn part(&mut self, id: NodeId, reader: NodeId) {
+        if let Some(session) = self.session_end(reader) {
+            session.sources.retain(|source| *source != id);
+        }
+        let Some(end) = self.convert_end(id) else { return };
+        end.readers.retain(|other| *other != reader);
+        if end.readers.is_empty() {
+            self.remove_convert(id);
+        } else {
+            self.set_policy(id);
+            self.wake(id);
+        }
+        self.release_ends(reader);
+    }
+
+    fn remove_convert(&mut self, id: NodeId) {
+        self.unfeed(id);
+        let held = self.lift(id).and_then(|node| node.convert().map(|end| end.held.1));
+        debug_assert!(held.is_some(), "a node that goes is there");
+        self.holding.bytes -= held.unwrap_or(0);
+    }
+
+    /// A node withholds credit if one of its sessions does.
+    fn set_policy(&mut self, id: NodeId) {
+        let blocks = |reader: &NodeId| self.node(*reader).is_some_and(|node| !node.policy.drops);
+        let drops = !self.readers_of(id).iter().any(blocks);
+        if let Some(node) = self.node_mut(id) {
+            node.policy.drops = drops;
+        }
+    }
+
+    /// A node that has nothing left goes if it is not needed any longer, or becomes one with another.
+    fn settle_drained(&mut self, id: NodeId) {
+        let Some((node, end)) = self.node(id).and_then(|node| Some((node, node.convert()?))) else { return };
+        let mut into = None;
+        if node.is_fed() && !end.is_plain() {
+            let Some(stream) = self.stream_of(id).filter(|_| end.may_join) else { return };
+            into = self.drained_with(stream, &end.takes, Some(id));
+            if into.is_none() {
+                return self.note_others(id, stream);
+            }
+        }
+        for reader in self.readers_of(id).to_vec() {
+            into.into_iter().for_each(|other| self.join(other, reader));
+            self.part(id, reader);
+        }
+    }
+
+    /// Notes whether another node of a stream takes the same, though it has something left.
+    fn note_others(&mut self, id: NodeId, stream: u32) {
+        let takes = self.takes_of(id);
+        let mut converts = self.port(stream).into_iter().flat_map(|port| &port.converts);
+        let may_join = converts.any(|other| *other != id && self.takes_of(*other) == takes);
+        if let Some(end) = self.convert_end(id) {
+            end.may_join = may_join;
+        }
+    }
+
+    /// A node of a stream that takes these and has nothing left, other than `but`; not where a chain has panicked.
+    fn drained_with(&self, stream: u32, takes: &[(u64, Take)], but: Option<NodeId>) -> Option<NodeId> {
+        let is_whole = |node: &Node| node.instances.iter().all(|instance| instance.handler.is_some());
+        let is_it = |id: &NodeId| {
+            let is_other = Some(*id) != but && self.takes_of(*id) == takes;
+            is_other && self.is_drained(*id) && self.node(*id).is_some_and(is_whole)
+        };
+        self.port(stream)?.converts.iter().copied().find(is_it)
+    }
+
+    fn is_drained(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.waiting() == 0 && node.spill.is_empty())
+    }
+
+    /// The node before a session that converts, or the one where its records wait.
+    pub(super) fn source(&self, reader: NodeId, is_fed: bool) -> Option<NodeId> {
+        let sources = &self.node(reader)?.session()?.sources;
+        let is_it = |id: &&NodeId| self.node(**id).is_some_and(|node| node.is_fed() == is_fed);
+        sources.iter().find(is_it).copied()
+    }
+
+    fn takes_of(&self, id: NodeId) -> &[(u64, Take)] {
+        self.node(id).and_then(Node::convert).map(|end| &*end.takes).unwrap_or_default()
+    }
+
+    fn readers_of(&self, id: NodeId) -> &[NodeId] {
+        self.node(id).and_then(Node::convert).map(|end| &*end.readers).unwrap_or_default()
+    }
+
+    fn stream_of(&self, id: NodeId) -> Option<u32> {
+        let stream = self.node(id).and_then(|node| node.inputs.first()).map(|input| input.stream);
+        debug_assert!(stream.is_some(), "such a node reads a stream");
+        stream
+    }
+
+    pub(super) fn session_end(&mut self, id: NodeId) -> Option<&mut SessionEnd> {
+        let session = self.node_mut(id).and_then(Node::session_mut);
+        debug_assert!(session.is_some(), "the node of a session is there");
+        session
+    }
+
+    fn convert_end(&mut self, id: NodeId) -> Option<&mut ConvertEnd> {
+        let end = self.node_mut(id).and_then(Node::convert_mut);
+        debug_assert!(end.is_some(), "a source of a session is there");
+        end
+    }
+
+    /// Nodes that convert: what they make is as one stream more for sessions.
+    pub(super) fn converting(&self) -> usize {
+        self.converts.iter().flatten().filter(|node| node.is_fed()).count()
+    }
+
+    /// The formats of records that have been made for a subscription and wait for buffers.
+    pub(super) fn spilled_for(&self, key: usize) -> Vec<u64> {
+        let session = self.node(NodeId::of_subscription(key)).and_then(Node::session);
+        let nodes = session.into_iter().flat_map(|session| &session.sources).filter_map(|id| self.node(*id));
+        nodes.filter(|node| !node.spill.is_empty()).map(|node| node.spill.format).collect()
+    }
+}
+
+/// What passes through these nodes.
+impl Graph {
+    /// Whether a batch of a stream is to go to a session that accepts certain formats only, unchanged and at once.
+    pub(super) fn takes_now(&mut self, reader: NodeId, batch: &Batch) -> bool {
+        let Some(node) = self.node(reader) else { return false };
+        let Some(SessionEnd { key, takes: Some(takes), .. }) = node.session() else { return true };
+        let (key, format) = (*key, batch.format);
+        match takes.iter().find(|(known, _)| *known == format) {
+            Some((_, Take::Direct)) => self.source(reader, true).is_none(),
+            // The node that converts it has it, or it came before it was known how.
+            Some((_, Take::Convert(_))) | None => false,
+            Some((_, Take::Hold)) => {
+                self.events.push_back(Event::Unroutable { key, format });
+                self.hold_for(reader, batch);
+                false
+            }
+            Some((_, Take::Refuse)) => {
+                node.gauges.lose(Loss::Unreadable, batch.len() as u64);
+                self.events.extend([Event::Unroutable { key, format }, Event::Lost { key }]);
+                false
+            }
+        }
+    }
+
+    /// Whether a subscription takes records of a format unchanged.
+    pub(crate) fn takes_unchanged(&self, key: usize, format: u64) -> bool {
+        let reader = NodeId::of_subscription(key);
+        self.node(reader).and_then(Node::session).is_some_and(|session| match &session.takes {
+            None => true,
+            Some(takes) => takes.contains(&(format, Take::Direct)) && self.source(reader, true).is_none(),
+        })
+    }
+
+    /// Gives a batch that came at a port to a node that converts, if it takes that format.
+    pub(super) fn enqueue_convert(&mut self, id: NodeId, batch: &Arc<Batch>) {
+        let limit = self.session_limit;
+        let Some(node) = self.node_mut(id) else { return debug_assert!(false, "a port's nodes are here") };
+        let (drops, is_known) = (node.policy.drops, node.knows(batch.format));
+        let Some(holds) = node.convert().map(|end| end.held.0 > 0) else {
+            return debug_assert!(false, "a port's nodes convert");
+        };
+        let Some(input) = node.inputs.first_mut().filter(|_| is_known) else { return };
+        match () {
+            // What came before it waits as a copy.
+            () if holds => self.hold(id, batch, 0),
+            () if drops && input.queue.len() >= limit => self.lose(id, Loss::QueueFull, batch.len() as u64),
+            () => {
+                input.queue.push_back(Item::Batch(Queued::Shared(Arc::clone(batch))));
+                self.list(id);
+            }
+        }
+    }
+
+    /// Records have not come to the sessions of a node.
+    pub(super) fn lose(&mut self, id: NodeId, why: Loss, records: u64) {
+        for reader in self.readers_of(id).to_vec() {
+            let Some(node) = self.node(reader) else { continue };
+            node.gauges.lose(why, records);
+            let event = node.session().map(|session| Event::Lost { key: session.key });
+            self.events.extend(event);
+        }
+    }
+
+    /// What a node has made goes to its sessions.
+    pub(super) fn hand_to_sessions(&mut self, readers: &[NodeId], batch: Batch, ws: &mut Workspace) {
+        let batch = ws.spares.share(batch);
+        readers.iter().for_each(|reader| self.enqueue_shared(*reader, &batch));
+        ws.spares.keep_shared(batch);
+    }
+
+    /// Batches for which all sessions have room that a node converts for, and that withhold credit.
+    pub(super) fn room_of_readers(&self, end: &ConvertEnd) -> usize {
+        let blocking = end.readers.iter().filter_map(|id| self.node(*id)).filter(|node| !node.policy.drops);
+        blocking.map(|node| self.session_limit.saturating_sub(node.waiting())).min().unwrap_or(usize::MAX)
+    }
+
+    /// Batches for which a node that converts has room, if it withholds credit: none before the records have gone that
+    /// have waited for a conversion.
+    pub(super) fn room_of_convert(&self, id: NodeId) -> Option<usize> {
+        let node = self.node(id).filter(|node| !node.policy.drops)?;
+        let holds = node.convert()?.held.0 > 0;
+        Some(if holds { 0 } else { self.session_limit.saturating_sub(node.waiting()) })
+    }
+
+    /// Lets a node convert the next of what waits, as far as its sessions have room and there are buffers.
+    pub(super) fn step_convert(&mut self, id: NodeId, ws: &mut Workspace) -> Option<SessionStep> {
+        // It may have gone since it was listed.
+        let node = self.node_mut(id)?;
+        node.turn = Turn::None;
+        let is_fed = node.is_fed();
+        let needs_room = match node.inputs.first()?.queue.front() {
+            _ if !node.spill.is_empty() => true,
+            None => {
+                self.settle_drained(id);
+                return None;
+            }
+            Some(Item::End(_)) => false,
+            Some(Item::Batch(_) | Item::Held(_) | Item::Marker(_)) if is_fed => true,
+            // It waits for a conversion.
+            Some(_) => return None,
+        };
+        if needs_room && self.room_of(id) == 0 {
+            self.node_mut(id)?.turn = Turn::Awaited;
+            return None;
+        }
+        if needs_room && !ws.pool.has_free(PIECE_BYTES, spare_buffers(ws.large_buffers).max(1)) {
+            self.list(id);
+            return None;
+        }
+        let step = self.run_convert(id, ws);
+        match self.is_drained(id) {
+            true => self.settle_drained(id),
+            false => self.list(id),
+        }
+        step
+    }
+
+    fn run_convert(&mut self, id: NodeId, ws: &mut Workspace) -> Option<SessionStep> {
+        let node = self.node(id)?;
+        let lost = |node: &Node| {
+            let lost = node.gauges.lost(Loss::Failed) + node.gauges.lost(Loss::Unreadable);
+            (node.gauges.row_errors.get(), lost)
+        };
+        let (stream, before) = (node.inputs.first()?.stream, lost(node));
+        let (mut chain, mut has_failed) = (None, false);
+        if !node.spill.is_empty() {
+            self.unspill(id, ws);
+        } else {
+            if !self.load_held(id, ws) {
+                return None;
+            }
+            match self.node_mut(id)?.take_next()? {
+                (input, Item::Batch(batch), done) => {
+                    chain = self.takes_of(id).iter().find(|(format, _)| *format == batch.format).map(|(_, take)| *take);
+                    let room = self.room_of(id);
+                    if let Some(mut job) = self.begin(id, (input, batch, done), (room, false), ws) {
+                        let ran = job.run(ws);
+                        has_failed = ran.0 == Outcome::Panicked;
+                        self.finish(job, ran, ws);
+                    }
+                }
+                (_, item, _) => {
+                    debug_assert!(matches!(item, Item::End(_)), "nothing else waits here");
+                    self.readers_of(id).to_vec().into_iter().for_each(|reader| self.release_ends(reader));
+                }
+            }
+        }
+        let after = lost(self.node(id)?);
+        let (errors, lost) = (after.0 - before.0, after.1 - before.1);
+        if errors + lost > 0 {
+            self.lose(id, Loss::NotConvertible, errors + lost);
+        }
+        let chain = if let Some(Take::Convert(chain)) = chain { Some(chain) } else { None };
+        Some(SessionStep::Converted { stream, chain, lost, has_failed })
+    }
+
+    /// Room in a session's node: nodes that convert for it may go on.
+    pub(super) fn wake_sources(&mut self, id: NodeId) {
+        for at in 0.. {
+            let session = self.node(id).and_then(Node::session);
+            let Some(source) = session.and_then(|session| session.sources.get(at)).copied() else { return };
+            self.wake(source);
+        }
+    }
+
+    /// A publisher has stopped: a node that has something left comes to its end behind that.
+    pub(super) fn end_at_convert(&mut self, id: NodeId, publishers: u32) {
+        if self.is_drained(id) {
+            return;
+        }
+        if let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) {
+            input.queue.push_back(Item::End(publishers));
+        }
+        self.list(id);
+    }
+
+    /// The same for a session, before which there may be nodes.
+    pub(super) fn end_for_session(&mut self, id: NodeId, publishers: u32) {
+        let Some(session) = self.session_end(id) else { return };
+        if session.sources.is_empty() {
+            return self.enqueue_end(id, publishers);
+        }
+        session.ends.push_back(publishers);
+        // The other one is at the port.
+        self.source(id, false).into_iter().for_each(|source| self.end_at_convert(source, publishers));
+        self.release_ends(id);
+    }
+
+    /// Gives a session's node the ends of publishers that its sources have come to.
+    pub(super) fn release_ends(&mut self, id: NodeId) {
+        let is_end = |item: &&Item| matches!(item, Item::End(_));
+        let ends_in = |id: &NodeId| {
+            let queue = self.node(*id).and_then(|node| node.inputs.first()).map(|input| input.queue.iter());
+            queue.into_iter().flatten().filter(is_end).count()
+        };
+        let session = self.node(id).and_then(Node::session);
+        let behind = session.and_then(|session| session.sources.iter().map(ends_in).max()).unwrap_or(0);
+        while let Some(session) = self.session_end(id)
+            && session.ends.len() > behind
+            && let Some(publishers) = session.ends.pop_front()
+        {
+            self.enqueue_end(id, publishers);
+        }
+    }
+}

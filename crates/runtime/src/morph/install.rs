@@ -1,0 +1,177 @@
+//! Has the routes to a stream's subscriptions planned, and takes them in between two batches.
+
+use crate::announcing::Plans;
+use crate::context::Context;
+use crate::graph::node::Take;
+use crate::morph::routes::{Accepting, Finder, RoutePlan, RouteRequest, Routed};
+use crate::morph::{Accept, Route};
+use crate::planner::Panicked;
+use crate::refusal::refuse;
+use crate::subscriptions::{Planned, Subscription};
+use crossdock_format::Format;
+use crossdock_transport::control::{RefusalCode, Unreadable};
+use crossdock_transport::{ControlMessage, Notice, Reply};
+use std::sync::Arc;
+
+impl Context {
+    /// The subscriptions of a stream that accept certain formats only have changed, so their routes are planned anew.
+    pub(crate) fn replan(&mut self, stream_key: usize) {
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            stream.morphing.changes += 1;
+            self.take_formats(stream_key, Plans::default());
+        }
+    }
+
+    /// The formats that a subscription accepts, if it names any.
+    #[inline]
+    pub(crate) fn accept(&self, key: usize) -> Option<&Accept> {
+        self.subscriptions.get(key)?.accept.as_deref()
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn accept_mut(&mut self, key: usize) -> Option<&mut Accept> {
+        self.subscriptions.get_mut(key)?.accept.as_deref_mut()
+    }
+
+    /// What the routes of a stream are planned from, if they are not planned for what there is now.
+    pub(crate) fn route_request(&self, stream_key: usize) -> Option<RouteRequest> {
+        let stream = self.streams.get(stream_key).filter(|stream| !stream.is_routed())?;
+        let accepting = |key: &usize| {
+            let subscription = self.subscriptions.get(*key)?;
+            Some(accepting(*key, subscription, subscription.accept.as_deref()?))
+        };
+        let morphing = &stream.morphing;
+        Some(RouteRequest {
+            snapshot: Arc::clone(&self.snapshot),
+            stream: stream.name.clone(),
+            finder: Finder {
+                conversions: Arc::clone(stream.entry.conversions()),
+                versions: stream.entry.formats().to_vec(),
+                by_name: self.config.morph.by_name,
+                costs: Arc::clone(&morphing.by_name),
+            },
+            between: Arc::clone(&self.morph.between),
+            subscriptions: stream.subscriptions.iter().filter_map(accepting).collect(),
+            chains: morphing.chains.clone(),
+            chains_made: morphing.chains_made,
+            changes: morphing.changes,
+        })
+    }
+
+    /// Takes in routes, unless the conversions have changed since they were planned. What can be read from here on,
+    /// leaves.
+    pub(crate) fn install_routes(&mut self, stream_key: usize, plan: RoutePlan) {
+        let RoutePlan { conversions, formats, changes, subscriptions, chains, chains_made, mut stock } = plan;
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        stream.morphing.chains_made = chains_made;
+        if !Arc::ptr_eq(&conversions, stream.entry.conversions()) {
+            return;
+        }
+        let morphing = &mut stream.morphing;
+        (morphing.conversions, morphing.formats, morphing.routed) = (conversions, formats, changes);
+        // The old ones go with this turn: nodes have handlers of their own.
+        morphing.chains = chains;
+        let mut confirmed = Vec::new();
+        self.graph.begin_routes();
+        for Routed { key, id, new, narrowed, routes } in subscriptions {
+            let is_there = |context: &Context| context.subscriptions.get(key).is_some_and(|there| there.id == id);
+            for (format, planned) in new {
+                if is_there(self) {
+                    self.take_accepted_format(key, format, planned);
+                }
+            }
+            let Some(subscription) = self.subscriptions.get_mut(key).filter(|there| there.id == id) else { continue };
+            narrowed.into_iter().for_each(|narrowed| subscription.set_narrowed(narrowed));
+            let Some(accept) = subscription.accept.as_deref_mut() else { continue };
+            let unreadable = accept.unreadable;
+            accept.routes.clone_from(&routes);
+            self.update_node(key);
+            let takes = routes.into_iter().map(|(format, route)| (format, take(route, unreadable))).collect();
+            self.graph.route(key, takes, &mut stock, &mut self.workspace);
+            self.note_readable(key);
+            confirmed.extend(self.confirm_routed(key));
+        }
+        self.note_wanted(stream_key);
+        self.graph.check_publishers(stream_key as u32);
+        // With what they have sent meanwhile.
+        confirmed.into_iter().for_each(|peer| self.resume(peer));
+    }
+
+    /// A subscription has its routes, and stands if its query is planned for a format that it accepts. The peer that has
+    /// waited for that, if one has.
+    fn confirm_routed(&mut self, key: usize) -> Option<usize> {
+        let id = self.accept_mut(key)?.unrouted.take()?;
+        let subscription = self.subscriptions.get(key)?;
+        let (peer, number) = (subscription.peer, subscription.number);
+        if subscription.awaiting.is_none() {
+            self.confirm_subscription(peer, id, number);
+        }
+        Some(peer)
+    }
+
+    /// The planning of a stream's routes has panicked, which is a flaw in it: they stay as they are, and subscriptions
+    /// without any are refused.
+    pub(crate) fn give_up_routes(&mut self, stream_key: usize, panicked: Panicked) {
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        stream.adopt_routes();
+        for key in stream.subscriptions.clone() {
+            let Some(id) = self.accept_mut(key).and_then(|accept| accept.unrouted.take()) else { continue };
+            let Some(peer) = self.subscriptions.get(key).map(|subscription| subscription.peer) else { continue };
+            self.remove_subscription(key);
+            let refusal = refuse(RefusalCode::Query, panicked.to_string());
+            self.tell(peer, &Reply::Refused { id, refusal }.into());
+            self.resume(peer);
+        }
+    }
+
+    /// A subscription's query was planned for a format that it accepts and that has come to be known.
+    fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let (peer, number) = (subscription.peer, subscription.number);
+        let planned = subscription.add_planned(planned);
+        let awaiting = subscription.awaiting.take();
+        self.update_node(key);
+        let message: ControlMessage = match (planned, awaiting) {
+            (Ok(output), awaiting) => {
+                if let Some(accept) = self.accept_mut(key) {
+                    accept.targets.push(format);
+                }
+                match awaiting {
+                    Some(id) => return self.confirm_subscription(peer, id, number),
+                    None => Notice::Format { subscription: number, format: output.describe() }.into(),
+                }
+            }
+            (Err(error), Some(id)) => {
+                self.remove_subscription(key);
+                Reply::Refused { id, refusal: refuse(RefusalCode::Query, error.to_string()) }.into()
+            }
+            (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
+        };
+        self.tell(peer, &message);
+    }
+}
+
+fn accepting(key: usize, subscription: &Subscription, accept: &Accept) -> Accepting {
+    let target = |format: &Format| (format.clone(), subscription.reads(format));
+    Accepting {
+        key,
+        id: subscription.id,
+        select: Arc::clone(&subscription.select),
+        names: Arc::clone(&accept.names),
+        targets: accept.targets.iter().map(target).collect(),
+        entries: subscription.entries.iter().map(|entry| entry.format).collect(),
+        narrowed: subscription.narrowed().collect(),
+        routes: accept.routes.clone(),
+    }
+}
+
+/// How a session takes a format that has this route to it.
+fn take(route: Route, unreadable: Unreadable) -> Take {
+    match route {
+        Route::Direct => Take::Direct,
+        Route::Convert(chain) => Take::Convert(chain),
+        Route::Unreachable if unreadable == Unreadable::Drop => Take::Refuse,
+        Route::Unreachable => Take::Hold,
+    }
+}

@@ -1,0 +1,269 @@
+//! Plans the route of each format of a stream to each subscription that accepts certain formats only, and compiles the
+//! chains, away from the core. What comes of it is taken in between two batches ([`super::install`]).
+
+use crate::catalog::{Conversions, Snapshot};
+use crate::config::ByName;
+use crate::graph::convert::Stock;
+use crate::morph::chain::{Between, ConversionChain, Tally};
+use crate::morph::compile::{Part, fuse, plan_cost};
+use crate::morph::narrow::narrow;
+use crate::morph::{ByNameCosts, Route};
+use crate::subscriptions::Planned;
+use crossdock_control::conversions::Chain;
+use crossdock_format::convert::{Plan, Rules};
+use crossdock_format::{Format, FormatId};
+use crossdock_query::Select;
+use crossdock_transport::FormatName;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+
+/// Which fields of each accepted format are read, a flag a field; by format.
+pub(crate) type Reads = BTreeMap<FormatId, Vec<bool>>;
+
+/// A stream's conversions and formats, to find chains among.
+#[derive(Clone)]
+pub(crate) struct Finder {
+    pub(crate) conversions: Arc<Conversions>,
+    /// The stream's formats.
+    pub(crate) versions: Vec<Format>,
+    pub(crate) by_name: ByName,
+    pub(crate) costs: ByNameCosts,
+}
+
+impl Finder {
+    /// The cheapest chain from a format of the stream to an accepted one.
+    pub(crate) fn chain(&self, from: &Format, accept: &[Format]) -> Option<Chain> {
+        let ids: Vec<FormatId> = accept.iter().map(Format::id).collect();
+        let known = |id| self.versions.iter().find(|version| version.id() == id);
+        let plan = |from, to| match self.by_name {
+            ByName::Off => None,
+            ByName::VersionsOfStream => {
+                let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
+                *costs.entry((from, to)).or_insert_with(|| {
+                    let plan = Plan::by_name(known(from)?, known(to)?, &Rules::none()).ok()?;
+                    Some(plan_cost(&plan))
+                })
+            }
+        };
+        self.conversions.graph().chain(from.id(), &ids, &plan)
+    }
+
+    /// A chain as it runs: its steps' parts, as few as they can be, each making no more than is read.
+    pub(crate) fn compile(
+        &self,
+        (from, chain): (&Format, &Chain),
+        accept: &[Format],
+        reads: &Reads,
+        number: u64,
+    ) -> Option<ConversionChain> {
+        let mut parts = Vec::new();
+        let mut to = from.clone();
+        for step in &chain.steps {
+            match step.conversion {
+                Some(number) => parts.extend(self.conversions.compiled(number)?.parts.iter().cloned()),
+                None => {
+                    let next = accept.iter().find(|target| target.id() == step.to)?;
+                    parts.push(Part::Plan(Plan::by_name(&to, next, &Rules::none()).ok()?));
+                }
+            }
+            to = parts.last()?.to().clone();
+        }
+        let mut parts = fuse(parts);
+        let reads: Box<[bool]> = reads.get(&to.id()).map(Vec::as_slice).unwrap_or_default().into();
+        if !reads.is_empty() {
+            parts = narrow(parts, &reads);
+        }
+        let made = parts.last()?.to().clone();
+        let (from, steps, weight, tally) = (from.clone(), chain.steps.clone(), chain.weight, Arc::default());
+        Some(ConversionChain { number, from, to, made, reads, steps, weight, parts, tally })
+    }
+}
+
+/// A subscription that accepts certain formats only, as routes are planned for it.
+pub(crate) struct Accepting {
+    /// Its key and its id.
+    pub(crate) key: usize,
+    pub(crate) id: u64,
+    pub(crate) select: Arc<Select>,
+    pub(crate) names: Arc<[FormatName]>,
+    /// The formats that it accepts and that are known, each with a flag for each field that its query reads.
+    pub(crate) targets: Vec<(Format, Arc<[bool]>)>,
+    /// The formats that its query is planned for, or found not to fit, by their ids.
+    pub(crate) entries: Vec<u64>,
+    /// Those among them that have only some fields of an accepted format.
+    pub(crate) narrowed: Vec<u64>,
+    pub(crate) routes: Vec<(u64, Route)>,
+}
+
+impl Accepting {
+    /// Plans its query for formats that it accepts and that have come to be known.
+    fn resolve(&mut self, snapshot: &Snapshot, stream: &str) -> Vec<(Format, Planned)> {
+        let mut new: Vec<(Format, Planned)> = Vec::new();
+        for format in self.names.iter().filter_map(|name| snapshot.format_named(stream, name).ok().flatten()) {
+            if self.entries.contains(&format.id().0) {
+                continue;
+            }
+            let planned = Planned::guarded(&self.select, &format);
+            self.entries.push(format.id().0);
+            self.targets.extend(planned.fits().then(|| (format.clone(), planned.reads())));
+            new.push((format, planned));
+        }
+        new
+    }
+
+    /// Its query for what the chains to it make, where that is less than what it accepts; nothing where that has not
+    /// changed.
+    fn narrowed<'c>(&self, chains: impl Iterator<Item = &'c ConversionChain> + Clone) -> Option<Vec<Planned>> {
+        let less = chains.filter(|chain| chain.made != chain.to);
+        if less.clone().map(|chain| chain.made.id().0).eq(self.narrowed.iter().copied()) {
+            return None;
+        }
+        Some(less.map(|chain| Planned::narrowed(&self.select, &chain.to, &chain.made)).collect())
+    }
+}
+
+/// What routes are planned from.
+pub(crate) struct RouteRequest {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// The stream's name.
+    pub(crate) stream: String,
+    pub(crate) finder: Finder,
+    pub(crate) between: Between,
+    pub(crate) subscriptions: Vec<Accepting>,
+    /// The chains in use, and how many have been made.
+    pub(crate) chains: Vec<Arc<ConversionChain>>,
+    pub(crate) chains_made: u64,
+    /// How often the subscriptions have changed.
+    pub(crate) changes: u64,
+}
+
+/// The routes to one subscription.
+pub(crate) struct Routed {
+    pub(crate) key: usize,
+    pub(crate) id: u64,
+    /// Formats that it accepts and that have come to be known.
+    pub(crate) new: Vec<(Format, Planned)>,
+    /// Its query for formats that have only some fields of accepted ones, where these have changed.
+    pub(crate) narrowed: Option<Vec<Planned>>,
+    /// By the id of the format that comes.
+    pub(crate) routes: Vec<(u64, Route)>,
+}
+
+/// The routes to all subscriptions of a stream that accept certain formats only.
+pub(crate) struct RoutePlan {
+    /// What it was planned from.
+    pub(crate) conversions: Arc<Conversions>,
+    pub(crate) formats: usize,
+    pub(crate) changes: u64,
+    pub(crate) subscriptions: Vec<Routed>,
+    /// The chains that they take, and how many have been made.
+    pub(crate) chains: Vec<Arc<ConversionChain>>,
+    pub(crate) chains_made: u64,
+    /// Handlers for each subscription whose routes are others than before.
+    pub(crate) stock: Stock,
+}
+
+impl RouteRequest {
+    /// Plans the routes.
+    pub(crate) fn plan(self) -> RoutePlan {
+        let RouteRequest { snapshot, stream, finder, between, mut subscriptions, chains, chains_made, changes } = self;
+        let new: Vec<_> = subscriptions.iter_mut().map(|accepting| accepting.resolve(&snapshot, &stream)).collect();
+        let reads = reads(&subscriptions);
+        let mut chains = Chains { finder, known: chains, used: Vec::new(), made: chains_made };
+        // Many accept the same.
+        let mut planned: BTreeMap<Vec<FormatId>, Vec<(u64, Route)>> = BTreeMap::new();
+        let (mut routed, mut stock) = (Vec::with_capacity(subscriptions.len()), Stock::default());
+        for (accepting, new) in subscriptions.iter().zip(new) {
+            let targets: Vec<Format> = accepting.targets.iter().map(|(format, _)| format.clone()).collect();
+            let accepted = targets.iter().map(Format::id).collect();
+            let routes = planned.entry(accepted).or_insert_with(|| chains.routes_to(&targets, &reads)).clone();
+            let taken = routes.iter().filter_map(|(_, route)| chains.of(*route));
+            let narrowed = accepting.narrowed(taken);
+            if routes != accepting.routes {
+                for chain in routes.iter().filter_map(|(_, route)| chains.of(*route)) {
+                    chain.instance(&between).into_iter().for_each(|instance| stock.put(chain.number, instance));
+                }
+            }
+            routed.push(Routed { key: accepting.key, id: accepting.id, new, narrowed, routes });
+        }
+        let Chains { finder, used, made, .. } = chains;
+        RoutePlan {
+            formats: finder.versions.len(),
+            conversions: finder.conversions,
+            changes,
+            subscriptions: routed,
+            chains: used,
+            chains_made: made,
+            stock,
+        }
+    }
+}
+
+/// The chains of a stream, while routes are planned.
+struct Chains {
+    finder: Finder,
+    /// Those that were in use before.
+    known: Vec<Arc<ConversionChain>>,
+    used: Vec<Arc<ConversionChain>>,
+    made: u64,
+}
+
+impl Chains {
+    /// The route of each format of the stream to one of the accepted ones, of which no more is read than this.
+    fn routes_to(&mut self, accept: &[Format], reads: &Reads) -> Vec<(u64, Route)> {
+        let mut routes = Vec::with_capacity(self.finder.versions.len());
+        for from in self.finder.versions.clone() {
+            // A panic is a flaw in the planning of this one, and takes no other along.
+            let found = catch_unwind(AssertUnwindSafe(|| self.route(&from, accept, reads)));
+            routes.push((from.id().0, found.unwrap_or(Route::Unreachable)));
+        }
+        routes
+    }
+
+    fn route(&mut self, from: &Format, accept: &[Format], reads: &Reads) -> Route {
+        match self.finder.chain(from, accept) {
+            None => Route::Unreachable,
+            Some(chain) if chain.steps.is_empty() => Route::Direct,
+            Some(chain) => self.number_of(from, &chain, accept, reads).map_or(Route::Unreachable, Route::Convert),
+        }
+    }
+
+    /// The number of a chain, compiled unless it is there already.
+    fn number_of(&mut self, from: &Format, chain: &Chain, accept: &[Format], reads: &Reads) -> Option<u64> {
+        let to = chain.steps.last().map_or(from.id(), |step| step.to);
+        let read = reads.get(&to).map(Vec::as_slice).unwrap_or_default();
+        let is_it = |other: &&Arc<ConversionChain>| other.is_as(from, &chain.steps, read);
+        if let Some(there) = self.used.iter().find(is_it) {
+            return Some(there.number);
+        }
+        let there = match self.known.iter().find(is_it) {
+            Some(there) => Arc::clone(there),
+            None => {
+                let mut new = self.finder.compile((from, chain), accept, reads, self.made + 1)?;
+                self.made += 1;
+                let alike = self.known.iter().find(|other| other.is_alike(from, &chain.steps));
+                new.tally = alike.map_or_else(Arc::<Tally>::default, |other| Arc::clone(&other.tally));
+                Arc::new(new)
+            }
+        };
+        let number = there.number;
+        self.used.push(there);
+        Some(number)
+    }
+
+    fn of(&self, route: Route) -> Option<&ConversionChain> {
+        let Route::Convert(number) = route else { return None };
+        self.used.iter().find(|chain| chain.number == number).map(|chain| &**chain)
+    }
+}
+
+/// Which fields of each accepted format the queries of these subscriptions read.
+fn reads(subscriptions: &[Accepting]) -> Reads {
+    let mut reads = Reads::new();
+    for (target, of_query) in subscriptions.iter().flat_map(|accepting| &accepting.targets) {
+        let read = reads.entry(target.id()).or_insert_with(|| vec![false; target.fields().len()]);
+        of_query.iter().zip(read).for_each(|(of_query, read)| *read |= of_query);
+    }
+    reads
+}
