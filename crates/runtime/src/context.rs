@@ -15,7 +15,7 @@ use crate::graph::Graph;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
 use crate::inbox::{Command, Inbox};
-use crate::io::{HandOver, IoPlace};
+use crate::io::{HandOver, Handed, IoPlace};
 use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
 use crate::net::carrier::{Carrier, Wire};
@@ -37,6 +37,7 @@ use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use slab::Slab;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
 
@@ -418,19 +419,31 @@ impl Context {
         self.scratch.frames = frames;
         let mut handed = 0;
         while handed < FRAMES_A_TURN
-            && let Some(frame) = self.hand_over.pop()
+            && let Some(next) = self.hand_over.pop()
         {
-            self.idler.arrived(self.now_ns, frame.len);
-            self.take_frame(frame);
+            match next {
+                Handed::Frame(frame) => {
+                    self.idler.arrived(self.now_ns, frame.len);
+                    self.take_frame(frame);
+                }
+                Handed::Refused(addr) => self.end_refused(addr),
+            }
             handed += 1;
         }
         while let Some(addr) = self.device.refused() {
-            if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
-                // The process is gone, and its socket with it: its queue need not block publishers until its timeout.
-                self.end_session(key, "closed");
-            }
+            // The report may come to another socket than the one that its session's packets come to.
+            self.hand_over.refused(addr);
+            self.end_refused(addr);
         }
         count.max(handed)
+    }
+
+    /// Nobody receives at an address any more. On this machine the process is gone, and its socket with it: its queue need not
+    /// block publishers until its timeout.
+    fn end_refused(&mut self, addr: SocketAddr) {
+        if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
+            self.end_session(key, "closed");
+        }
     }
 
     /// Nothing more is there: nap while traffic is heavy, spin while messages follow one another closely, else sleep

@@ -3,7 +3,7 @@
 
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
-use crate::io::{IoPlace, Received};
+use crate::io::{Handed, IoPlace, Received};
 use crate::net::payload::Arrived;
 use crate::net::peers::{Peer, Publishing};
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
@@ -43,7 +43,7 @@ impl Context {
         for run in &runs {
             if let Some(place) = self.place_elsewhere(run, buffer, &spans) {
                 // The packets of a frame are of one peer, which has one session.
-                if self.hand_over.push(place, frame).is_err() {
+                if self.hand_over.push(place, Handed::Frame(frame)).is_err() {
                     self.counters.drop(DropReason::NotHandedOver, spans.len() as u64);
                 }
                 break;

@@ -54,6 +54,14 @@ pub(crate) struct Received {
     pub(crate) from: SocketAddr,
 }
 
+/// What is handed over to another context.
+#[derive(Debug)]
+pub(crate) enum Handed {
+    Frame(Received),
+    /// Nobody receives at an address any more, by what the network reported to this context.
+    Refused(SocketAddr),
+}
+
 impl From<Frame> for Received {
     fn from(frame: Frame) -> Received {
         let Frame { buffer, len, stride, from } = frame;
@@ -64,8 +72,8 @@ impl From<Frame> for Received {
 /// One context's ends of the rings by which frames are handed over, by the other contexts' places.
 #[derive(Debug, Default)]
 pub(crate) struct HandOver {
-    to: Vec<Option<(Producer<Received>, Doorbell)>>,
-    from: Vec<Consumer<Received>>,
+    to: Vec<Option<(Producer<Handed>, Doorbell)>>,
+    from: Vec<Consumer<Handed>>,
 }
 
 impl HandOver {
@@ -85,20 +93,28 @@ impl HandOver {
         all
     }
 
-    /// Hands a frame over to the context of a place.
+    /// Hands something over to the context of a place.
     ///
     /// # Errors
-    /// There is none, or it has not taken those before.
-    pub(crate) fn push(&mut self, to: usize, frame: Received) -> Result<(), Received> {
-        let Some(Some((ring, doorbell))) = self.to.get_mut(to) else { return Err(frame) };
-        ring.push(frame)?;
+    /// There is none, or it has not taken what it was handed before.
+    pub(crate) fn push(&mut self, to: usize, handed: Handed) -> Result<(), Handed> {
+        let Some(Some((ring, doorbell))) = self.to.get_mut(to) else { return Err(handed) };
+        ring.push(handed)?;
         doorbell.ring();
         Ok(())
     }
 
-    /// The next frame that was handed over to this context.
+    /// Tells all other contexts that nobody receives at an address any more. One that does not take it now notices by the
+    /// peer's silence.
+    pub(crate) fn refused(&mut self, addr: SocketAddr) {
+        for to in 0..self.to.len() {
+            let _ = self.push(to, Handed::Refused(addr));
+        }
+    }
+
+    /// The next that was handed over to this context.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Received> {
+    pub(crate) fn pop(&mut self) -> Option<Handed> {
         self.from.iter_mut().find_map(Consumer::pop)
     }
 }
@@ -117,7 +133,11 @@ mod tests {
             let mut buffer = pool.alloc(512).unwrap();
             buffer[0] = first;
             let from = SocketAddr::from(([127, 0, 0, 1], 7));
-            Received::from(Frame { buffer, len: 1, stride: 1, from })
+            Handed::Frame(Received::from(Frame { buffer, len: 1, stride: 1, from }))
+        };
+        let first = |handed: Handed| match handed {
+            Handed::Frame(frame) => frame.buffer[0],
+            Handed::Refused(addr) => panic!("a frame was handed over, not {addr}"),
         };
         let pollers: Vec<Poller> = (0..3).map(|_| Poller::new().unwrap()).collect();
         let doorbells: Vec<Doorbell> = pollers.iter().map(Poller::doorbell).collect();
@@ -125,15 +145,18 @@ mod tests {
         for (from, to) in [(0, 1), (1, 0), (2, 0), (0, 2)] {
             all[from].push(to, frame((10 * from + to) as u8)).unwrap();
         }
-        let mut got = |at: usize| std::iter::from_fn(|| all[at].pop()).map(|frame| frame.buffer[0]).collect::<Vec<_>>();
+        let mut got = |at: usize| std::iter::from_fn(|| all[at].pop()).map(first).collect::<Vec<_>>();
         assert_eq!((got(0), got(1), got(2)), (vec![10, 20], vec![1], vec![2]));
         for number in 0..FRAMES {
             all[0].push(1, frame(number as u8)).unwrap();
         }
         assert!(all[0].push(1, frame(0)).is_err(), "the ring is full");
         assert!(all[0].push(0, frame(0)).is_err() && all[0].push(3, frame(0)).is_err(), "there is no such way");
-        assert_eq!(all[1].pop().unwrap().buffer[0], 0);
+        assert_eq!(first(all[1].pop().unwrap()), 0);
         all[0].push(1, frame(7)).unwrap();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 9));
+        all[2].refused(addr);
+        assert!(matches!(all[0].pop(), Some(Handed::Refused(gone)) if gone == addr));
     }
 
     #[test]

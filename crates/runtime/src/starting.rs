@@ -208,23 +208,21 @@ fn open(
     Ok(Opened { name, config, device, pool, poller, inbox, commands, host, bell, services })
 }
 
-/// The sockets of all I/O contexts, at one address.
-fn open_devices(config: &ContextConfig, passed: Option<UdpSocket>, count: usize) -> Result<Vec<UdpDevice>, StartError> {
-    let passed_addr = passed.as_ref().and_then(|passed| passed.local_addr().ok());
-    let mut addr = passed_addr.unwrap_or(config.listen);
-    let options = UdpOptions { share_port: count > 1, ..udp_options(config) };
-    let mut devices = Vec::new();
-    for _ in 0..count {
-        let device = match &passed {
-            Some(passed) => passed.try_clone().and_then(|socket| UdpDevice::over(socket, options.clone())),
-            None => UdpDevice::bind(addr, options.clone()),
-        };
-        let device = device.map_err(|source| StartError::Bind { addr, source })?;
-        // A port of the kernel's choosing is the same for all.
-        addr = device.local_addr();
-        devices.push(device);
-    }
-    Ok(devices)
+/// The sockets of all I/O contexts, at one address. Of a socket that was passed each has a duplicate.
+fn open_devices(
+    config: &ContextConfig,
+    passed: Option<UdpSocket>,
+    count: usize,
+) -> Result<Vec<UdpDevice>, StartError> {
+    let addr = passed.as_ref().and_then(|passed| passed.local_addr().ok()).unwrap_or(config.listen);
+    let devices = match passed {
+        None => UdpDevice::bind_shared(addr, count, &udp_options(config)),
+        Some(passed) => UdpDevice::over(passed, udp_options(config)).and_then(|first| {
+            let further: io::Result<Vec<UdpDevice>> = (1..count).map(|_| first.try_clone()).collect();
+            further.map(|further| std::iter::once(first).chain(further).collect())
+        }),
+    };
+    devices.map_err(|source| StartError::Bind { addr, source })
 }
 
 /// Starts an I/O context's thread.
