@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout)] // the figures are what it is for
 
-use crossdock_mailbox::attach::{AttachAddr, AttachListener};
+use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::client::{Attachment, Reader, Wait, Writer};
 use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, MailboxKey, MailboxOptions, Owner, PortOptions,
@@ -13,6 +13,7 @@ use crossdock_mailbox::host::{
 };
 use crossdock_mailbox::{BellPage, HugePages};
 use std::error::Error;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -129,6 +130,9 @@ fn core(
             }
             std::thread::yield_now();
         };
+        while AttachRequest::receive(socket.as_fd())?.is_none() {
+            std::thread::yield_now();
+        }
         let (prepared, reply) = Prepared::new(peer, socket, &domain, &bell)?;
         let client: ClientKey = core.host.admit(prepared, 0)?;
         for (name, upcall) in SIDES {

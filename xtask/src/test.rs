@@ -25,6 +25,9 @@ struct Wanted {
     filter: Vec<OsString>,
 }
 
+/// The crates whose integration tests run daemons.
+const END_TO_END: [&str; 2] = ["crossdock-runtime", "crossdock"];
+
 /// `cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]`.
 pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted::default();
@@ -71,6 +74,7 @@ fn everything(steps: &mut Steps<'_>) {
     tests.env(THOROUGH, "1");
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
+    three_contexts(steps, &END_TO_END);
     loom(steps);
     miri(steps);
     fuzz::all(steps);
@@ -95,10 +99,21 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     }
     tests.arg("--").args(filter);
     cargo_test(steps, &format!("cargo test --package {krate}"), tests);
+    if END_TO_END.contains(&krate) && !quick && filter.is_empty() {
+        three_contexts(steps, &[krate]);
+    }
     if krate == "crossdock-mailbox" && !quick && filter.is_empty() {
         loom(steps);
         miri(steps);
     }
+}
+
+/// The tests over real sockets once more, with daemons that have three I/O contexts.
+fn three_contexts(steps: &mut Steps<'_>, crates: &[&str]) {
+    let mut tests = steps.place.cargo(&["test", "--no-fail-fast", "--test", "*"]);
+    crates.iter().for_each(|krate| drop(tests.args(["--package", krate])));
+    tests.env("CROSSDOCK_TEST_IO_CONTEXTS", "3");
+    cargo_test(steps, &format!("with three I/O contexts: {}", crates.join(", ")), tests);
 }
 
 fn with_oracle(tests: &mut Command, duckdb: Option<&Path>) {

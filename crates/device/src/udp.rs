@@ -8,11 +8,13 @@ use crate::{
     check_super, hand_over,
 };
 use crossdock_mailbox::{BufferMut, Pool};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,9 @@ pub struct UdpOptions {
     pub offload: bool,
     /// 64 KiB buffers kept posted for arrivals: the most that one system call takes. 1 to 8; default 8.
     pub posted_buffers: usize,
+    /// Bind beside other sockets of this user that share the port (SO_REUSEPORT): the kernel brings all packets of one peer to one of
+    /// them, as long as there are as many. Default false. See [`UdpDevice::bind_shared`].
+    pub share_port: bool,
 }
 
 impl Default for UdpOptions {
@@ -38,6 +43,7 @@ impl Default for UdpOptions {
             loopback_packet_bytes: 8192,
             offload: true,
             posted_buffers: MAX_ARRIVALS,
+            share_port: false,
         }
     }
 }
@@ -66,6 +72,8 @@ pub struct UdpDevice {
     posted: Vec<BufferMut>,
     paths: RefCell<Paths>,
     counters: DeviceCounters,
+    /// The kernel's count of packets dropped on this socket, as far as it is known: of all devices over duplicates of it.
+    dropped_kernel: Arc<AtomicU64>,
     /// The error queue may hold reports.
     reports: bool,
 }
@@ -76,8 +84,36 @@ impl UdpDevice {
     /// # Errors
     /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` and others of the kernel's, naming the address.
     pub fn bind(addr: SocketAddr, options: UdpOptions) -> io::Result<UdpDevice> {
-        let socket = UdpSocket::bind(addr).map_err(|error| annotate(&error, "listen at", addr))?;
+        let socket = bind_socket(addr, options.share_port).map_err(|error| annotate(&error, "listen at", addr))?;
         UdpDevice::set_up(socket, None, options)
+    }
+
+    /// `count` sockets at `addr` (port 0: any, the same for all) that speak with anyone: each peer's packets come to the same one of
+    /// them. The port is shared with no other program of this user that was there before.
+    ///
+    /// # Errors
+    /// As [`UdpDevice::bind`].
+    pub fn bind_shared(addr: SocketAddr, count: usize, options: &UdpOptions) -> io::Result<Vec<UdpDevice>> {
+        let first = UdpDevice::bind(addr, UdpOptions { share_port: false, ..options.clone() })?;
+        // Only now, so that the port is refused if another daemon has it, which would share it too.
+        sockopt::set_socket_reuseport(first.socket.as_fd(), true)?;
+        let (local, mut devices) = (first.local, vec![first]);
+        while devices.len() < count {
+            devices.push(UdpDevice::bind(local, UdpOptions { share_port: true, ..options.clone() })?);
+        }
+        Ok(devices)
+    }
+
+    /// A second device over the same socket, for another thread, where the address cannot be bound once more: a socket that was
+    /// passed by another user's process. Each packet comes to one of them, whichever looks first, and so does the word that a peer is
+    /// gone ([`Device::refused`]).
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub fn try_clone(&self) -> io::Result<UdpDevice> {
+        let mut device = UdpDevice::set_up(self.socket.try_clone()?, self.peer, self.options.clone())?;
+        device.dropped_kernel = Arc::clone(&self.dropped_kernel);
+        Ok(device)
     }
 
     /// A socket that is bound already, such as one that a service manager has passed on. It speaks with anyone.
@@ -138,7 +174,8 @@ impl UdpDevice {
         }
         let posted = Vec::with_capacity(options.posted_buffers);
         let (paths, counters) = (RefCell::default(), DeviceCounters::default());
-        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters, reports: false })
+        let dropped_kernel = Arc::default();
+        Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters, dropped_kernel, reports: false })
     }
 
     /// What the kernel granted, and whether offload is still in use.
@@ -154,7 +191,7 @@ impl UdpDevice {
     /// Takes the arrival in `posted[at]` over into a frame, or says by `None` that it was dropped.
     fn take(&mut self, at: usize, arrived: &Arrived, pool: &mut Pool) -> Option<Frame> {
         if let Some(dropped) = arrived.dropped {
-            self.counters.dropped_kernel = count_on(self.counters.dropped_kernel, dropped);
+            self.counters.dropped_kernel += new_drops(&self.dropped_kernel, dropped);
         }
         if arrived.truncated {
             self.counters.dropped_truncated += 1;
@@ -417,9 +454,24 @@ fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     if v6 { Ok(sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::DONT)?) } else { Ok(v4?) }
 }
 
-/// Carries a 64-bit count on by the kernel's 32-bit one, which wraps.
-fn count_on(count: u64, low: u32) -> u64 {
-    count + u64::from(low.wrapping_sub(count as u32))
+/// A socket bound to `addr`, beside others that share the port if this one does.
+fn bind_socket(addr: SocketAddr, share_port: bool) -> io::Result<UdpSocket> {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    if share_port {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    bind(&socket, &addr)?;
+    Ok(socket.into())
+}
+
+/// Carries the 64-bit count of a socket's drops on by the kernel's 32-bit one, which wraps, and gives what is new of them. Of two
+/// devices over one socket, either may see the other's news first.
+fn new_drops(count: &AtomicU64, low: u32) -> u64 {
+    let seen = count.load(Ordering::Relaxed);
+    let Ok(ahead) = u64::try_from(low.wrapping_sub(seen as u32).cast_signed()) else { return 0 };
+    let before = count.fetch_max(seen + ahead, Ordering::Relaxed);
+    (seen + ahead).saturating_sub(before)
 }
 
 fn annotate(error: &io::Error, what: &str, addr: SocketAddr) -> io::Error {
@@ -432,9 +484,13 @@ mod tests {
 
     #[test]
     fn the_kernels_drop_count_is_carried_on() {
-        assert_eq!(count_on(0, 7), 7);
-        assert_eq!(count_on(7, 7), 7);
-        assert_eq!(count_on(u64::from(u32::MAX), 1), u64::from(u32::MAX) + 2, "it wrapped");
+        let count = AtomicU64::new(0);
+        for (low, new, all) in [(7, 7, 7), (7, 0, 7), (3, 0, 7), (i32::MAX as u32, (1 << 31) - 8, (1 << 31) - 1)] {
+            assert_eq!((new_drops(&count, low), count.load(Ordering::Relaxed)), (new, all), "{low}");
+        }
+        let count = AtomicU64::new(u64::from(u32::MAX));
+        assert_eq!((new_drops(&count, 1), count.load(Ordering::Relaxed)), (2, (1 << 32) + 1), "it wrapped");
+        assert_eq!(new_drops(&count, u32::MAX), 0, "another thread's, which is older");
     }
 
     /// A socket without checksums is one that the kernel will not segment for.

@@ -239,3 +239,98 @@ fn a_bound_socket_is_taken_over_with_what_waits_in_it() {
     let refused = UdpDevice::over(connected, UdpOptions::default()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
+
+/// Sends a packet that bears its sender's number, as one of `peers`.
+fn speak(peers: &[UdpSocket], at: usize, to: SocketAddr) {
+    assert_eq!(peers[at].send_to(&[at as u8], to).unwrap(), 1);
+}
+
+/// Which of the devices each of the next `count` packets comes to, by their sender's number.
+fn heard(devices: &mut [UdpDevice], count: usize) -> Vec<(u8, usize)> {
+    let (mut pool, mut heard) = (pool(), Vec::new());
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while heard.len() < count {
+        assert!(std::time::Instant::now() < until, "{} of {count} packets came", heard.len());
+        for (at, device) in devices.iter_mut().enumerate() {
+            let mut frames = Vec::new();
+            device.receive(&mut pool, &mut frames, 8).unwrap();
+            heard.extend(frames.iter().flat_map(|frame| frame.buffer[..frame.len].iter().map(move |&from| (from, at))));
+        }
+    }
+    heard
+}
+
+#[test]
+fn devices_share_a_port_and_each_peers_packets_come_to_the_same_one() {
+    for ip in ["127.0.0.1", "::1"] {
+        let any = SocketAddr::new(ip.parse().unwrap(), 0);
+        let mut devices = UdpDevice::bind_shared(any, 2, &UdpOptions::default()).unwrap();
+        let to = devices[0].local_addr();
+        assert!(to.port() != 0 && devices.iter().all(|device| device.local_addr() == to));
+        let peers: Vec<UdpSocket> = (0..32).map(|_| UdpSocket::bind(any).unwrap()).collect();
+        let mut homes = std::collections::HashMap::new();
+        for _ in 0..10 {
+            (0..peers.len()).for_each(|at| speak(&peers, at, to));
+            for (from, at) in heard(&mut devices, peers.len()) {
+                assert_eq!(*homes.entry(from).or_insert(at), at, "peer {from} came to both");
+            }
+        }
+        // With 32 peers, that all come to one of two happens once in two thousand million times.
+        assert!((0..2).all(|at| homes.values().any(|&home| home == at)), "{homes:?}");
+        // Either answers from the address that both have.
+        for device in &mut devices {
+            send(device, peers[0].local_addr().unwrap(), b"!", 1);
+            assert_eq!(peers[0].recv_from(&mut [0]).unwrap().1, to);
+        }
+    }
+}
+
+#[test]
+fn a_port_is_shared_only_with_who_was_meant() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let taken = |addr, options: &UdpOptions| UdpDevice::bind_shared(addr, 2, options).unwrap_err().kind();
+    let devices = UdpDevice::bind_shared(any, 2, &UdpOptions::default()).unwrap();
+    // A second daemon that would share it as well, and one that would not.
+    assert_eq!(taken(devices[0].local_addr(), &UdpOptions::default()), ErrorKind::AddrInUse);
+    let error = UdpDevice::bind(devices[0].local_addr(), UdpOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert!(error.to_string().starts_with("cannot listen at 127.0.0.1:"), "{error}");
+    let alone = bind("127.0.0.1:0", UdpOptions::default());
+    let sharing = UdpOptions { share_port: true, ..UdpOptions::default() };
+    assert_eq!(UdpDevice::bind(alone.local_addr(), sharing).unwrap_err().kind(), ErrorKind::AddrInUse);
+}
+
+#[test]
+fn two_devices_over_one_socket_take_each_packet_once_and_count_each_drop_once() {
+    let options = UdpOptions { receive_buffer_bytes: 4096, ..UdpOptions::default() };
+    let first = UdpDevice::over(UdpSocket::bind("127.0.0.1:0").unwrap(), options).unwrap();
+    let mut devices = [first.try_clone().unwrap(), first];
+    let to = devices[0].local_addr();
+    let peers = [UdpSocket::bind("127.0.0.1:0").unwrap()];
+    speak(&peers, 0, to);
+    assert_eq!(heard(&mut devices[1..], 1), [(0, 0)], "whichever looks has it");
+    let mut pool = pool();
+    // An arrival bears the count of the drops before it: both see them, in turn.
+    let (mut sent, mut received) = (0, 0);
+    for round in 0..20 {
+        for _ in 0..100 {
+            assert_eq!(peers[0].send_to(&[9; 1000], to).unwrap(), 1000);
+        }
+        // Loopback delivers within the call.
+        let mut take = |at: usize| {
+            let mut frames = Vec::new();
+            while devices[at].receive(&mut pool, &mut frames, 8).unwrap() > 0 {}
+            received += frames.len() as u64;
+        };
+        take(round % 2);
+        for at in [0, 1] {
+            peers[0].send_to(&[9], to).unwrap();
+            take(at);
+        }
+        sent += 102;
+    }
+    let dropped: u64 = devices.iter().map(|device| device.counters().dropped_kernel).sum();
+    assert!(dropped > 0 && received < sent);
+    assert_eq!(dropped + received, sent);
+    assert_eq!(devices[0].receive(&mut pool, &mut Vec::new(), 8).unwrap(), 0);
+}

@@ -7,6 +7,7 @@
 /// Every failpoint there is, in the order of the operations. `failpoint!` does not compile with another name.
 pub const FAILPOINTS: &[&str] = &[
     "attach.before_connect",
+    "attach.before_request",
     "attach.after_connect",
     "attach.after_watcher",
     "session.taken",
@@ -156,7 +157,8 @@ mod tests {
     #[test]
     fn the_list_names_every_place_and_no_other() {
         let mut found = BTreeSet::new();
-        let rooms = ["/src/client", "/src/shared"].map(|room| format!("{}{room}", env!("CARGO_MANIFEST_DIR")));
+        let rooms =
+            ["/src/attach", "/src/client", "/src/shared"].map(|room| format!("{}{room}", env!("CARGO_MANIFEST_DIR")));
         for file in rooms.iter().flat_map(|room| std::fs::read_dir(room).unwrap()) {
             let Ok(text) = std::fs::read_to_string(file.unwrap().path()) else { continue };
             found.extend(text.split("failpoint!(\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));

@@ -4,13 +4,14 @@
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
-use crossdock_mailbox::attach::{AttachAddr, AttachListener};
+use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::client::{Attachment, MailboxError, Reader, Wait, Writer};
 use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Implementation, MailboxOptions, Owner, PortOptions,
     Prepared, Side,
 };
 use crossdock_mailbox::{BellPage, HugePages};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -116,6 +117,7 @@ fn run(config: HostConfig, listener: &AttachListener, todo: &Receiver<Work>, see
             Err(std::sync::mpsc::TryRecvError::Empty) => {}
         }
         if let Some((peer, socket)) = listener.accept().unwrap() {
+            while AttachRequest::receive(socket.as_fd()).unwrap().is_none() {}
             let (prepared, reply) = Prepared::new(peer, socket, &domain, &bell).unwrap();
             let key = host.admit(prepared, 0).unwrap();
             reply.send(key).unwrap();

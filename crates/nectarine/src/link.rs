@@ -16,6 +16,7 @@ use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
 use crate::settings::{Place, Settings, Transport};
 use crossdock_device::Idler;
 use crossdock_format::Format;
+use crossdock_mailbox::attach::AttachRequest;
 use crossdock_mailbox::client::Attachment;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
@@ -251,7 +252,7 @@ impl Link {
             (Ok(()), _) => self.come_up(),
             (Err(_), Some(peer)) => {
                 if !self.carrier.reopen(now_ns) {
-                    self.carrier = Box::new(Udp::open(peer, now_ns)?);
+                    self.carrier = Box::new(Udp::open(peer, self.settings.uses_mailboxes, now_ns)?);
                     self.descriptor += 1;
                 }
                 self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
@@ -268,8 +269,9 @@ impl Link {
     /// # Errors
     /// Why none does, in words.
     fn attach(&mut self, timeout: Duration) -> Result<(), String> {
+        let request = AttachRequest { uses_mailboxes: self.settings.uses_mailboxes };
         // No time at all would mean without an end.
-        let memory = Memory::attach(&self.place.shared, timeout.max(Duration::from_millis(1)))?;
+        let memory = Memory::attach(&self.place.shared, request, timeout.max(Duration::from_millis(1)))?;
         self.carrier.close();
         self.carrier = Box::new(memory);
         self.descriptor += 1;

@@ -78,7 +78,7 @@ impl Node {
     /// Begins to set up a node at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> NodeBuilder {
-        NodeBuilder { settings: Settings::new(addr) }
+        NodeBuilder { settings: Settings { uses_mailboxes: true, ..Settings::new(addr) } }
     }
 
     /// The node's name, as its daemon says.

@@ -47,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) transport: Transport,
     pub(crate) connect_timeout: Duration,
     pub(crate) reconnect: bool,
+    /// Whether it is for mailboxes and what comes with them, which says where in the daemon the session has to be.
+    pub(crate) uses_mailboxes: bool,
 }
 
 impl Settings {
@@ -56,6 +58,7 @@ impl Settings {
             transport: Transport::Auto,
             connect_timeout: Duration::from_secs(3),
             reconnect: true,
+            uses_mailboxes: false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Admission of subscriptions' own queries at the context with the device, where all of them run. The measured cost of
+//! Admission of subscriptions' own queries at the I/O contexts, where they run. The measured cost of
 //! a query at the stream's peak rate is compared with the time that is left there.
 //!
 //! The managers report the time that is left once a second, and after every change. The load of queries that are

@@ -250,9 +250,20 @@ impl Context {
         let request = move |catalog: &mut Catalog| catalog.publish(&name, &announced);
         self.ask_catalog(request, move |context, published| match published {
             Ok(number) => context.when_known(number as usize, vec![format.id()], move |context| {
-                context.finish_announcing(peer, &announcement, format, number as usize);
+                context.lead_announced(peer, announcement, format, number as usize);
             }),
             Err(refusal) => context.answer(peer, announcement.id, Err(refusal)),
+        });
+    }
+
+    /// Leads what the session is going to publish to all that take it.
+    fn lead_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format, stream: usize) {
+        self.when_published(stream, vec![format.clone()], move |context, led| match led {
+            Ok(()) => context.finish_announcing(peer, &announcement, format, stream),
+            Err(refusal) => {
+                context.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
+                context.answer(peer, announcement.id, Err(refusal));
+            }
         });
     }
 
@@ -269,7 +280,7 @@ impl Context {
 
     /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
     fn publish(&mut self, key: usize, of: &Announcement, format: Format, stream: usize) -> Result<bool, Refusal> {
-        let number = of.number;
+        let (number, number_of) = (of.number, stream);
         let Some(peer) = self.peers.get_mut(key) else { return Ok(false) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
@@ -287,6 +298,8 @@ impl Context {
             return Ok(false);
         };
         stream.publishers.push(key);
+        let publishers = stream.publishers.len() as u32;
+        self.graph.note_publishers(number_of as u32, publishers);
         Ok(true)
     }
 

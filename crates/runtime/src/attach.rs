@@ -1,28 +1,45 @@
 //! Attaching processes: the policy, the protection domains, and the thread that prepares clients off the core.
 //!
-//! The thread takes processes from the attach socket, holds them against the policy, makes what each needs (segments,
-//! doorbells) and hands that over to the context, which only enters it into its tables. A domain's segments are made
-//! for its first client and freed after its last.
+//! The thread takes processes from the attach socket, holds them against the policy, waits until they have said what they will use,
+//! chooses a context for each, makes what it needs (segments, doorbells) and hands that over to the context, which only enters it
+//! into its tables. A domain has segments at each context that has clients of it: they are made for the first client there and freed
+//! after the last.
+
+mod placement;
+#[cfg(test)]
+mod tests;
 
 use crate::config::{Allowed, AttachConfig};
+use crate::graph::gauges::ContextGauges;
 use crate::inbox::{Command, Inbox};
 use crossdock_device::{Doorbell, Poller, nap};
 use crossdock_mailbox::BellPage;
-use crossdock_mailbox::attach::{AttachAddr, AttachListener, Peer, refuse};
+use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest, Peer, RequestError, refuse};
 use crossdock_mailbox::host::{ClientKey, DomainSegments, HostConfig, Prepared};
+use placement::Placement;
 use rustix::process::{getegid, geteuid};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The attach socket's key in the thread's poller.
+/// The attach socket's key in the thread's poller. Processes that have connected have the following ones.
 const LISTENER: u64 = 0;
 /// How long to wait after the system refused to take a process, so as not to ask it again and again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Processes that have connected and said nothing yet; of more, the oldest is refused. An honest one says what it wants at once.
+const MAX_PENDING: usize = 64;
+
+/// A process that has connected and said nothing yet.
+struct Pending {
+    /// In the thread's poller.
+    key: u64,
+    peer: Peer,
+    socket: OwnedFd,
+}
 
 /// A protection domain, for finding its segments again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,11 +55,26 @@ struct Attaching {
     listener: AttachListener,
     config: AttachConfig,
     host: HostConfig,
-    bell: Arc<BellPage>,
-    inbox: Inbox,
-    domains: HashMap<Domain, Weak<DomainSegments>>,
+    poller: Poller,
+    contexts: Vec<AttachTarget>,
+    placement: Placement,
+    /// By domain and index of the context: each has a heap of its own over the segments.
+    domains: HashMap<(Domain, usize), Weak<DomainSegments>>,
+    /// The oldest first.
+    pending: VecDeque<Pending>,
+    /// The key of the last process that connected.
+    last_key: u64,
     /// The daemon's own user and group.
     own: (u32, u32),
+}
+
+/// A context that takes clients in.
+pub(crate) struct AttachTarget {
+    pub(crate) inbox: Inbox,
+    /// They say how busy it is.
+    pub(crate) gauges: Arc<ContextGauges>,
+    /// The bell of its host interface.
+    pub(crate) bell: Arc<BellPage>,
 }
 
 /// The thread that lets processes attach; stopped by dropping this.
@@ -61,9 +93,10 @@ pub(crate) struct AttachParts {
     pub(crate) address: AttachAddr,
     /// A socket that listens there already.
     pub(crate) passed: Option<AttachListener>,
-    pub(crate) bell: Arc<BellPage>,
-    /// The context that takes clients in.
-    pub(crate) inbox: Inbox,
+    /// The contexts that take clients in; at least one.
+    pub(crate) contexts: Vec<AttachTarget>,
+    /// Of these, the index of the one with the mailboxes, tasks, syncs and host conditions.
+    pub(crate) home: usize,
 }
 
 impl AttachThread {
@@ -72,7 +105,7 @@ impl AttachThread {
     /// # Errors
     /// The system's: the address is taken, or may not be had.
     pub(crate) fn start(parts: AttachParts) -> io::Result<AttachThread> {
-        let AttachParts { config, host, address, passed, bell, inbox } = parts;
+        let AttachParts { config, host, address, passed, contexts, home } = parts;
         let own = (geteuid().as_raw(), getegid().as_raw());
         // A file that only the daemon's user may write needs no more protection than the policy; with more users it
         // must be open.
@@ -83,13 +116,10 @@ impl AttachThread {
         let doorbell = poller.doorbell();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut attaching = Attaching { listener, config, host, bell, inbox, domains: HashMap::new(), own };
+        let mut attaching = Attaching::new(listener, poller, (config, host), contexts, home, own);
         let run = move || {
             while !stopped.load(Ordering::Acquire) {
-                // A failed wait (a signal) is a short one.
-                if poller.wait(None).is_ok_and(|ready| ready.contains(&LISTENER)) {
-                    attaching.take_all();
-                }
+                attaching.turn();
             }
         };
         let thread = std::thread::Builder::new().name("attach".into()).spawn(run)?;
@@ -114,6 +144,40 @@ impl Drop for AttachThread {
 }
 
 impl Attaching {
+    fn new(
+        listener: AttachListener,
+        poller: Poller,
+        (config, host): (AttachConfig, HostConfig),
+        contexts: Vec<AttachTarget>,
+        home: usize,
+        own: (u32, u32),
+    ) -> Attaching {
+        let gauges = contexts.iter().map(|to| Arc::clone(&to.gauges));
+        let placement = Placement::new(gauges, (home, host.max_clients), Instant::now());
+        let (domains, pending) = (HashMap::new(), VecDeque::new());
+        Attaching { listener, config, host, poller, contexts, placement, domains, pending, last_key: LISTENER, own }
+    }
+
+    /// Waits until something comes, and sees to it.
+    fn turn(&mut self) {
+        // A failed wait (a signal) is a short one.
+        let ready = self.poller.wait(None).map(<[u64]>::to_vec).unwrap_or_default();
+        for key in ready {
+            match key {
+                Poller::DOORBELL => {}
+                LISTENER => self.take_all(),
+                key => {
+                    let at = self.pending.iter().position(|pending| pending.key == key);
+                    if let Some(pending) = at.and_then(|at| self.pending.remove(at))
+                        && let Some(silent) = self.hear_watched(pending)
+                    {
+                        self.wait_for(silent);
+                    }
+                }
+            }
+        }
+    }
+
     /// Takes those that ask now.
     fn take_all(&mut self) {
         loop {
@@ -125,24 +189,68 @@ impl Attaching {
         }
     }
 
-    /// Admits one process, or sends it the reason for the refusal.
+    /// Takes one process, if the policy lets it attach.
     fn take(&mut self, peer: Peer, socket: OwnedFd) {
-        // The socket itself goes to the context; what is to be said is said over this one.
-        let Ok(to) = socket.try_clone() else { return };
-        if let Err(reason) = self.admit(peer, socket) {
-            refuse(to.as_fd(), &reason);
+        if let Err(reason) = self.check(&peer) {
+            return refuse(socket.as_fd(), &reason);
+        }
+        self.last_key += 1;
+        // Most have said what they want before they are taken.
+        let Some(silent) = self.hear(Pending { key: self.last_key, peer, socket }) else { return };
+        if self.pending.len() >= MAX_PENDING
+            && let Some(oldest) = self.pending.pop_front()
+            && let Some(oldest) = self.hear_watched(oldest)
+        {
+            let reason = format!(
+                "this process made no request to attach after it had connected, and {MAX_PENDING} others wait to make theirs"
+            );
+            refuse(oldest.socket.as_fd(), &reason);
+        }
+        self.wait_for(silent);
+    }
+
+    /// Waits for a process's request, in the poller.
+    fn wait_for(&mut self, silent: Pending) {
+        match self.poller.add(&silent.socket, silent.key) {
+            Ok(()) => self.pending.push_back(silent),
+            Err(error) => refuse(silent.socket.as_fd(), &no_means(&error)),
         }
     }
 
-    fn admit(&mut self, peer: Peer, socket: OwnedFd) -> Result<(), String> {
-        self.check(&peer)?;
-        let system = |error: io::Error| format!("the daemon could not make what a client needs: {error}");
-        let domain = self.domain_of(peer.uid).map_err(system)?;
-        let (prepared, parcel) = Prepared::new(peer, socket, &domain, &self.bell).map_err(system)?;
-        let client = self.hand_over(prepared)?;
-        if parcel.send(client).is_err() {
+    /// [`Attaching::hear`], for a process that the poller watches: no more, since a context may have the socket next.
+    fn hear_watched(&mut self, pending: Pending) -> Option<Pending> {
+        let _ = self.poller.remove(&pending.socket);
+        self.hear(pending)
+    }
+
+    /// Admits a process that has made its request, or refuses it; gives it back if it has said nothing.
+    fn hear(&mut self, pending: Pending) -> Option<Pending> {
+        match AttachRequest::receive(pending.socket.as_fd()) {
+            Ok(None) => return Some(pending),
+            Ok(Some(request)) => {
+                // The socket itself goes to the context; what is to be said is said over this one.
+                let Ok(to) = pending.socket.try_clone() else { return None };
+                if let Err(reason) = self.admit(pending.peer, pending.socket, request) {
+                    refuse(to.as_fd(), &reason);
+                }
+            }
+            Err(RequestError::Malformed(reason)) => refuse(pending.socket.as_fd(), &reason),
+            Err(RequestError::HungUp) => {}
+        }
+        None
+    }
+
+    /// Hands a process over to the context that is for it.
+    fn admit(&mut self, peer: Peer, socket: OwnedFd, request: AttachRequest) -> Result<(), String> {
+        let at = self.placement.choose(request.uses_mailboxes, Instant::now());
+        let domain = self.domain_of(peer.uid, at).map_err(|error| no_means(&error))?;
+        let AttachTarget { inbox, bell, .. } = &self.contexts[at];
+        let (prepared, reply) = Prepared::new(peer, socket, &domain, bell).map_err(|error| no_means(&error))?;
+        let client = hand_over(inbox, prepared)?;
+        self.placement.note_placed(at);
+        if reply.send(client).is_err() {
             // The process is gone, or cannot be notified: the context would wait for its hang-up, which may never come.
-            let _ = self.inbox.send(Command::Detach(client));
+            let _ = inbox.send(Command::Detach(client));
         }
         Ok(())
     }
@@ -175,108 +283,32 @@ impl Attaching {
         Ok(())
     }
 
-    /// The segments of a user's domain, created if no client uses them now.
-    fn domain_of(&mut self, uid: u32) -> io::Result<Arc<DomainSegments>> {
+    /// The segments of a user's domain at a context, created if no client uses them now.
+    fn domain_of(&mut self, uid: u32, context: usize) -> io::Result<Arc<DomainSegments>> {
         let configured = self.config.domains.iter().position(|(_, uids)| uids.contains(&uid));
         let (domain, name) = match configured {
             Some(index) => (Domain::Configured(index), self.config.domains[index].0.clone()),
             None => (Domain::User(uid), format!("uid {uid}")),
         };
-        if let Some(segments) = self.domains.get(&domain).and_then(Weak::upgrade) {
+        if let Some(segments) = self.domains.get(&(domain, context)).and_then(Weak::upgrade) {
             return Ok(segments);
         }
         let HostConfig { shared_bytes, inbox_bytes, .. } = self.host;
         let segments = Arc::new(DomainSegments::new(&name, shared_bytes, inbox_bytes, self.config.huge_pages)?);
         self.domains.retain(|_, known| known.strong_count() > 0);
-        self.domains.insert(domain, Arc::downgrade(&segments));
+        self.domains.insert((domain, context), Arc::downgrade(&segments));
         Ok(segments)
-    }
-
-    /// Hands a client over to the context, which takes it in or says why not.
-    fn hand_over(&self, prepared: Prepared) -> Result<ClientKey, String> {
-        let gone = || "the daemon is shutting down".to_owned();
-        let (answer, wait) = oneshot::channel();
-        self.inbox.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
-        wait.recv().map_err(|_| gone())?
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Hands a client over to a context, which takes it in or says why not.
+fn hand_over(inbox: &Inbox, prepared: Prepared) -> Result<ClientKey, String> {
+    let gone = || "the daemon is shutting down".to_owned();
+    let (answer, wait) = oneshot::channel();
+    inbox.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
+    wait.recv().map_err(|_| gone())?
+}
 
-    fn attaching(config: AttachConfig) -> Attaching {
-        let name = format!("crossdock-attach-test-{}-{:?}", std::process::id(), std::thread::current().id());
-        Attaching {
-            listener: AttachListener::bind(&AttachAddr::Abstract(name), false).unwrap(),
-            config,
-            host: HostConfig { shared_bytes: 1 << 20, inbox_bytes: 1 << 20, ..HostConfig::default() },
-            bell: Arc::new(BellPage::new().unwrap()),
-            inbox: Inbox::new(Poller::new().unwrap().doorbell()).0,
-            domains: HashMap::new(),
-            own: (100, 200),
-        }
-    }
-
-    fn peer(uid: u32, gid: u32, groups: &[u32]) -> Peer {
-        Peer { pid: 1, uid, gid, groups: groups.to_vec(), process: "x".into(), pidfd: None }
-    }
-
-    #[test]
-    fn user_and_group_must_both_be_allowed() {
-        let policy = |uids: &Allowed, gids: &Allowed| AttachConfig {
-            uids: uids.clone(),
-            gids: gids.clone(),
-            ..AttachConfig::default()
-        };
-        let some = Allowed::List(vec![7, 8]);
-        for (uids, gids, uid, gid, groups, right) in [
-            (&Allowed::Own, &Allowed::Any, 100, 9, &[][..], true),
-            (&Allowed::Own, &Allowed::Any, 0, 9, &[], false),
-            (&Allowed::Any, &Allowed::Any, 5, 9, &[], true),
-            (&some, &Allowed::Any, 8, 9, &[], true),
-            (&some, &Allowed::Any, 9, 7, &[7], false),
-            (&Allowed::Any, &Allowed::Own, 5, 200, &[], true),
-            (&Allowed::Any, &Allowed::Own, 5, 9, &[200], true),
-            (&Allowed::Any, &Allowed::Own, 200, 9, &[], false),
-            (&Allowed::Any, &some, 5, 9, &[1, 8], true),
-            (&Allowed::Any, &some, 8, 9, &[], false),
-            (&Allowed::List(Vec::new()), &Allowed::Any, 100, 200, &[], false),
-        ] {
-            let checked = attaching(policy(uids, gids)).check(&peer(uid, gid, groups));
-            assert_eq!(checked.is_ok(), right, "{uids:?} {gids:?} {uid} {gid} {groups:?}");
-        }
-    }
-
-    #[test]
-    fn users_of_a_configured_domain_share_it_and_others_have_their_own() {
-        let domains = vec![("trusted".to_owned(), vec![1, 2]), ("uid 3".to_owned(), vec![4])];
-        let mut attaching = attaching(AttachConfig { domains, ..AttachConfig::default() });
-        let one = attaching.domain_of(1).unwrap();
-        assert!(Arc::ptr_eq(&one, &attaching.domain_of(2).unwrap()));
-        assert_eq!(one.name(), "trusted");
-        let three = attaching.domain_of(3).unwrap();
-        assert!(Arc::ptr_eq(&three, &attaching.domain_of(3).unwrap()));
-        // The same name, but not the same domain.
-        assert_eq!(three.name(), attaching.domain_of(4).unwrap().name());
-        assert!(!Arc::ptr_eq(&three, &attaching.domain_of(4).unwrap()));
-        // No client uses it any more: it is freed, and created again.
-        let first = Arc::downgrade(&one);
-        drop(one);
-        assert!(first.upgrade().is_none());
-        assert_eq!(attaching.domain_of(1).unwrap().name(), "trusted");
-    }
-
-    #[test]
-    fn a_context_that_is_gone_is_no_place_to_attach_to() {
-        let mut attaching = attaching(AttachConfig { uids: Allowed::Any, ..AttachConfig::default() });
-        let (socket, _other) = rustix::net::socketpair(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::SEQPACKET,
-            rustix::net::SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        assert!(attaching.admit(peer(1, 1, &[]), socket).unwrap_err().contains("shutting down"));
-    }
+fn no_means(error: &io::Error) -> String {
+    format!("the daemon could not make what a client needs: {error}")
 }

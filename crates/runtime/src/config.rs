@@ -118,14 +118,15 @@ pub struct PlatformConfig {
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     pub history_s: u32,
-    /// What each context may carry, in Mbit a second: what its handlers make, and at the one with the device what the
+    /// What each context may carry, in Mbit a second: what its handlers make, and at an I/O context what the
     /// network brings and takes. Not bounded when absent.
     #[serde(deserialize_with = "none_or_mbit")]
     pub bandwidth_mbit_per_s: Option<u32>,
-    /// Whether the queries of subscriptions are measured too; what the context with the device has no time for runs
+    /// Whether the queries of subscriptions are measured too; what an I/O context has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
-    /// The contexts beside the one with the device, which is `c-core-0`.
+    /// The contexts beside the home context, which is `c-core-0` and an I/O context. Without any such setting: a g-core, and so
+    /// many further I/O contexts that there is one for each four CPUs.
     #[serde(rename = "context")]
     pub contexts: Vec<ContextSpec>,
 }
@@ -139,6 +140,10 @@ pub struct ContextSpec {
     pub name: Option<String>,
     /// Its kind.
     pub kind: ContextKind,
+    /// Whether it is an I/O context: a c-core that has a socket at the daemon's address, and sessions and attached clients of
+    /// its own.
+    #[serde(default)]
+    pub io: bool,
     /// The CPU that it is pinned to; it goes where the system puts it when absent. c-cores of the same CPU share a
     /// thread.
     #[serde(default, deserialize_with = "none_or_cpu")]
@@ -156,7 +161,7 @@ impl ContextSpec {
     /// One of a kind, with nothing else said of it.
     #[must_use]
     pub fn new(kind: ContextKind) -> ContextSpec {
-        ContextSpec { name: None, kind, cpu: None, bandwidth_mbit_per_s: None, nice: None }
+        ContextSpec { name: None, kind, io: false, cpu: None, bandwidth_mbit_per_s: None, nice: None }
     }
 }
 
@@ -182,8 +187,8 @@ impl ContextKind {
 }
 
 impl PlatformConfig {
-    /// The name of the context with the device.
-    pub const IO_CONTEXT: &'static str = "c-core-0";
+    /// The name of the home context.
+    pub const HOME_CONTEXT: &'static str = "c-core-0";
     /// Most further contexts.
     pub const MAX_CONTEXTS: usize = 63;
 
@@ -202,13 +207,10 @@ impl PlatformConfig {
         if self.contexts.len() > Self::MAX_CONTEXTS {
             return Err(format!("{} further contexts; at most {} can be", self.contexts.len(), Self::MAX_CONTEXTS));
         }
-        let mut taken = BTreeSet::from([Self::IO_CONTEXT.to_owned()]);
+        let mut taken = BTreeSet::from([Self::HOME_CONTEXT.to_owned()]);
         for name in self.contexts.iter().filter_map(|context| context.name.as_ref()) {
             if !taken.insert(name.clone()) {
-                return Err(format!(
-                    "two contexts are named `{name}` (the one with the device is `{}`)",
-                    Self::IO_CONTEXT
-                ));
+                return Err(format!("two contexts are named `{name}` (the home context is `{}`)", Self::HOME_CONTEXT));
             }
         }
         let mut named = |context: &ContextSpec| match &context.name {
@@ -219,14 +221,42 @@ impl PlatformConfig {
                 numbers.find(|name| taken.insert(name.clone())).unwrap_or_default()
             }
         };
-        Ok(self.contexts.iter().map(&mut named).collect())
+        let names: Vec<String> = self.contexts.iter().map(&mut named).collect();
+        let is_wrong = |(_, context): &(&String, &ContextSpec)| context.io && context.kind != ContextKind::CCore;
+        match names.iter().zip(&self.contexts).find(is_wrong) {
+            Some((name, _)) => {
+                Err(format!("context `{name}` is a g-core with `io = true`: only c-cores have sessions"))
+            }
+            None => Ok(names),
+        }
     }
+
+    /// All contexts with their names, the home context first, which is pinned to `home_cpu`.
+    ///
+    /// # Errors
+    /// As [`PlatformConfig::names`].
+    pub fn all(&self, home_cpu: Option<usize>) -> Result<Vec<(String, ContextSpec)>, String> {
+        let home = ContextSpec { io: true, cpu: home_cpu, ..ContextSpec::new(ContextKind::CCore) };
+        let home = (Self::HOME_CONTEXT.to_owned(), home);
+        let further = self.names()?.into_iter().zip(self.contexts.iter().cloned());
+        Ok(std::iter::once(home).chain(further).collect())
+    }
+}
+
+/// CPUs for each of which there is an I/O context where nothing else is said.
+const CPUS_PER_IO_CONTEXT: usize = 4;
+
+/// The contexts beside the home context on a machine with this many CPUs, where nothing else is said.
+fn default_contexts(cpus: usize) -> Vec<ContextSpec> {
+    let io = ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) };
+    let further = (cpus / CPUS_PER_IO_CONTEXT).clamp(1, PlatformConfig::MAX_CONTEXTS) - 1;
+    std::iter::once(ContextSpec::new(ContextKind::GCore)).chain(std::iter::repeat_n(io, further)).collect()
 }
 
 impl Default for PlatformConfig {
     fn default() -> PlatformConfig {
         PlatformConfig {
-            contexts: vec![ContextSpec::new(ContextKind::GCore)],
+            contexts: default_contexts(std::thread::available_parallelism().map_or(1, usize::from)),
             margin_percent: 20,
             slice_us: 200,
             queue_batches: 256,

@@ -15,6 +15,7 @@ use crate::graph::Graph;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
 use crate::inbox::{Command, Inbox};
+use crate::io::{HandOver, IoPlace};
 use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
 use crate::net::carrier::{Carrier, Wire};
@@ -74,6 +75,12 @@ pub(crate) struct Scratch {
 /// The parts of a context, all made before its thread.
 pub(crate) struct Parts {
     pub(crate) config: ContextConfig,
+    /// Its name.
+    pub(crate) name: String,
+    /// Which of the I/O contexts it is, and the inboxes of all of them.
+    pub(crate) place: IoPlace,
+    pub(crate) inboxes: Arc<[Inbox]>,
+    pub(crate) hand_over: HandOver,
     /// The same for all contexts.
     pub(crate) clock: Clock,
     pub(crate) device: Box<dyn Device>,
@@ -92,6 +99,15 @@ pub(crate) struct Parts {
     pub(crate) news: Arc<RequestQueue>,
     pub(crate) planner: Planner,
     pub(crate) catalog: CatalogHandle,
+}
+
+/// What a turn has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Nothing,
+    Something,
+    /// Something, and more may be there already.
+    More,
 }
 
 /// Something to be done once a stream has formats at this context.
@@ -122,6 +138,10 @@ pub(crate) use wire;
 /// A context and everything it owns.
 pub(crate) struct Context {
     pub(crate) config: ContextConfig,
+    pub(crate) name: String,
+    pub(crate) place: IoPlace,
+    inboxes: Arc<[Inbox]>,
+    pub(crate) hand_over: HandOver,
     pub(crate) device: Box<dyn Device>,
     pub(crate) pool: Pool,
     pub(crate) peers: Peers,
@@ -179,6 +199,10 @@ impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
         let Parts {
             config,
+            name,
+            place,
+            inboxes,
+            hand_over,
             clock,
             device,
             pool,
@@ -204,12 +228,16 @@ impl Context {
         let spins_on_rings = config.spin_us > 0;
         Context {
             config,
+            name,
+            place,
+            inboxes,
+            hand_over,
             device,
             pool,
-            peers: Peers::default(),
+            peers: Peers::new(place),
             streams: Streams::default(),
             subscriptions: Slab::new(),
-            next_subscription: 1,
+            next_subscription: 1 + place.index as u64,
             counters: Counters::default(),
             scratch: Scratch::default(),
             now_ns: 0,
@@ -246,38 +274,64 @@ impl Context {
         }
     }
 
-    /// The loop, until a stop command or until its handles are gone.
+    /// The loop, until a stop command or until its handles are gone: four steps a turn, each of them bounded.
     pub(crate) fn run(mut self) {
         let mut turn_clock = TurnClock::start(self.clock.now_ns());
-        loop {
-            self.now_ns = self.clock.now_ns();
-            self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
-            self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
-            let (frames, taken) = (self.dock(), self.host.taken());
-            let mut again = self.take_rings();
-            self.look_after_stragglers();
-            self.services.take_answers(&mut wire!(self));
-            self.serve_remote();
-            self.look_after_waiting();
-            self.serve_sessions();
-            self.flush_opened(self.idler.is_heavy(self.now_ns));
-            self.run_timers();
-            self.service_peers();
-            if !self.take_commands() {
-                break;
-            }
-            self.notice_ends();
-            // All that keeps the network going was done before.
-            again |= self.serve_handlers();
-            self.host.collect_dropped();
-            self.host.end_turn();
-            self.note_turn(frames > 0 || self.host.taken() != taken || again, &mut turn_clock);
-            // A dock that was not full has nothing more now; should it have, the poller says so at once.
-            if frames < FRAMES_A_TURN && !again && self.morph.stale.is_empty() {
+        while self.maintain(&mut turn_clock) {
+            let came = self.ingress();
+            // All that keeps the network going is done before handlers work.
+            self.egress();
+            let more = self.work();
+            self.note_turn(came != Came::Nothing || more, &mut turn_clock);
+            if came != Came::More && !more && self.morph.stale.is_empty() {
                 self.idle();
             }
         }
         self.say_goodbye();
+    }
+
+    /// Begins a turn: the time, the timers, the commands of the rest of the daemon, clients that have gone. `false` when the
+    /// context should stop.
+    fn maintain(&mut self, turn_clock: &mut TurnClock) -> bool {
+        self.now_ns = self.clock.now_ns();
+        self.graph.note_away(self.now_ns, turn_clock.begin(self.now_ns));
+        self.since_ns = std::mem::replace(&mut self.looked_ns, self.now_ns);
+        self.run_timers();
+        let goes_on = self.take_commands();
+        self.notice_ends();
+        goes_on
+    }
+
+    /// Takes what has come: frames, messages of attached clients, answers of services; and gives it to the nodes that read it.
+    fn ingress(&mut self) -> Came {
+        let (frames, taken) = (self.take_frames(), self.host.taken());
+        let is_full = self.take_rings();
+        self.look_after_stragglers();
+        self.services.take_answers(&mut wire!(self));
+        self.serve_remote();
+        self.look_after_waiting();
+        self.serve_sessions();
+        // A socket that was not full has nothing more now; should it have, the poller says so at once.
+        match frames {
+            FRAMES_A_TURN.. => Came::More,
+            _ if is_full => Came::More,
+            0 if self.host.taken() == taken => Came::Nothing,
+            _ => Came::Something,
+        }
+    }
+
+    /// Sends what is ready for the peers.
+    fn egress(&mut self) {
+        self.flush_opened(self.idler.is_heavy(self.now_ns));
+        self.service_peers();
+    }
+
+    /// Lets handlers work for a slice, and sends what came of it. Whether there is more to do at once.
+    fn work(&mut self) -> bool {
+        let more = self.serve_handlers();
+        self.host.collect_dropped();
+        self.host.end_turn();
+        more
     }
 
     /// Takes packets and clients from now on.
@@ -310,6 +364,18 @@ impl Context {
         });
     }
 
+    /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.
+    pub(crate) fn at_others(&self, work: impl Fn(&mut Context) + Clone + Send + 'static) {
+        let (inboxes, own) = (Arc::clone(&self.inboxes), self.place.index);
+        self.catalog.post(move |_| {
+            for (_, inbox) in inboxes.iter().enumerate().filter(|(at, _)| *at != own) {
+                let work = work.clone();
+                // It may have stopped.
+                let _ = inbox.post(move |context| work(context));
+            }
+        });
+    }
+
     /// Has some work done on one of the planner's threads, and then runs a function here with its outcome.
     pub(crate) fn plan<T: Send + 'static>(
         &self,
@@ -337,8 +403,8 @@ impl Context {
         }
     }
 
-    /// Takes the frames that have arrived.
-    fn dock(&mut self) -> usize {
+    /// Takes the frames that have arrived, and those that other I/O contexts have handed over.
+    fn take_frames(&mut self) -> usize {
         if !self.is_open {
             return 0;
         }
@@ -347,16 +413,24 @@ impl Context {
         let count = self.device.receive(&mut self.pool, &mut frames, FRAMES_A_TURN).unwrap_or(0);
         for frame in frames.drain(..) {
             self.idler.arrived(self.now_ns, frame.len);
-            self.take_frame(frame);
+            self.take_frame(frame.into());
         }
         self.scratch.frames = frames;
+        let mut handed = 0;
+        while handed < FRAMES_A_TURN
+            && let Some(frame) = self.hand_over.pop()
+        {
+            self.idler.arrived(self.now_ns, frame.len);
+            self.take_frame(frame);
+            handed += 1;
+        }
         while let Some(addr) = self.device.refused() {
             if let Some(key) = self.peers.at(addr).filter(|_| addr.ip().is_loopback()) {
                 // The process is gone, and its socket with it: its queue need not block publishers until its timeout.
                 self.end_session(key, "closed");
             }
         }
-        count
+        count.max(handed)
     }
 
     /// Nothing more is there: nap while traffic is heavy, spin while messages follow one another closely, else sleep
@@ -476,6 +550,7 @@ impl Context {
         self.catalog.post(move |catalog| catalog.end_publishing(number));
         // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
         self.graph.arrive_end(number, publishers);
+        self.end_published(stream_key);
     }
 
     /// The carrier of a peer's messages, with what it needs of the context.

@@ -3,9 +3,9 @@
 
 use crate::context::{Context, wire};
 use crate::counters::DropReason;
+use crate::io::{IoPlace, Received};
 use crate::net::payload::Arrived;
 use crate::net::peers::{Peer, Publishing};
-use crossdock_device::Frame;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
@@ -25,9 +25,9 @@ pub(crate) struct Data<'a> {
 }
 
 impl Context {
-    /// Takes one frame from the device: its packets by runs, each to its session.
-    pub(crate) fn take_frame(&mut self, frame: Frame) {
-        let Frame { buffer, len, stride, from } = frame;
+    /// Takes one frame: its packets by runs, each to its session. One whose session is at another I/O context is handed over.
+    pub(crate) fn take_frame(&mut self, frame: Received) {
+        let Received { ref buffer, len, stride, from } = frame;
         let mut spans = std::mem::take(&mut self.scratch.spans);
         let mut runs = std::mem::take(&mut self.scratch.runs);
         let (counters, mut is_of_other_version) = (&mut self.counters, false);
@@ -38,13 +38,19 @@ impl Context {
         if is_of_other_version && let Some(close) = Hello::refuse_version(&buffer[..len]) {
             self.send_now(from, &close);
         }
-        let buffer = buffer.freeze();
         self.counters.frames_in += 1;
         self.counters.packets_in += spans.len() as u64;
         for run in &runs {
+            if let Some(place) = self.place_elsewhere(run, buffer, &spans) {
+                // The packets of a frame are of one peer, which has one session.
+                if self.hand_over.push(place, frame).is_err() {
+                    self.counters.drop(DropReason::NotHandedOver, spans.len() as u64);
+                }
+                break;
+            }
             let payload = &buffer[spans[run.first].range()];
             match run.header.kind {
-                Kind::Data | Kind::Control | Kind::Message => self.take_run(run, &spans, &buffer, stride, from),
+                Kind::Data | Kind::Control | Kind::Message => self.take_run(run, &spans, buffer, stride, from),
                 Kind::Hello => self.take_hello(payload, from),
                 Kind::Ack => self.take_ack(&run.header, payload, from),
                 Kind::Ping => {
@@ -65,6 +71,24 @@ impl Context {
         }
         self.scratch.spans = spans;
         self.scratch.runs = runs;
+    }
+
+    /// The place of the I/O context that a run of packets is for, if that is another one: the one that has their session, or
+    /// with a hello the one that is to have it.
+    #[inline]
+    fn place_elsewhere(&self, run: &Run, buffer: &Buffer, spans: &[PayloadSpan]) -> Option<usize> {
+        if self.place.is_only() {
+            return None;
+        }
+        let place = match run.header.kind {
+            Kind::Hello => {
+                let hello = Hello::decode(&buffer[spans[run.first].range()]).ok();
+                let place = hello.filter(|hello| hello.uses_mailboxes).map(|_| IoPlace::home(self.place.of));
+                place.unwrap_or(self.place).index
+            }
+            _ => self.peers.place_of(run.header.session),
+        };
+        (place != self.place.index && place < self.place.of).then_some(place)
     }
 
     /// The peer a packet belongs to, noted as heard.
@@ -182,7 +206,7 @@ impl Context {
     /// have it already. Queries run on it at once, handlers after the network was served.
     pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, passed: &[usize]) {
         let number = stream_key as u32;
-        self.note_arrival(stream_key, &batch);
+        self.note_arrival(stream_key, &batch, true);
         if !self.graph.takes(number)
             && let Some(stream) = self.streams.get_mut(stream_key)
         {
@@ -197,15 +221,20 @@ impl Context {
         self.graph.check_publishers(number);
     }
 
-    /// Counts a stream's records, and keeps a sample of them.
-    pub(crate) fn note_arrival(&mut self, stream: usize, batch: &Batch) {
+    /// Counts a stream's records, and keeps a sample of them. Each record counts at one context, where `is_first`; at others
+    /// it belongs to the rate of what the queries there see.
+    pub(crate) fn note_arrival(&mut self, stream: usize, batch: &Batch, is_first: bool) {
         let records = batch.len() as u64;
-        self.counters.records_in += records;
         let Some(stream) = self.streams.get_mut(stream) else { return };
-        stream.peak.note(records, self.now_ns);
-        stream.batches_in += 1;
-        stream.records_in += records;
-        stream.bytes_in += batch.payload_bytes() as u64;
+        if is_first {
+            self.counters.records_in += records;
+            stream.peak.note(records, self.now_ns);
+            stream.batches_in += 1;
+            stream.records_in += records;
+            stream.bytes_in += batch.payload_bytes() as u64;
+        } else {
+            stream.peak_elsewhere.note(records, self.now_ns);
+        }
         if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
             known.sample.offer(self.now_ns, batch);
         }

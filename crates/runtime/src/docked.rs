@@ -32,7 +32,9 @@ impl Context {
         }
         let mut arrived = std::mem::take(&mut self.graph.arrived);
         for batch in arrived.drain(..) {
-            self.note_arrival(batch.stream as usize, &batch);
+            let stream = batch.stream as usize;
+            let is_derived = self.streams.get(stream).is_some_and(|stream| stream.made_by.is_some());
+            self.note_arrival(stream, &batch, is_derived && self.place.is_home());
             self.workspace.spares.keep_shared(batch);
         }
         self.graph.arrived = arrived;
@@ -58,6 +60,7 @@ impl Context {
     pub(crate) fn note_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
         self.counters.turns += 1;
         self.graph.gauges.turns.add(1);
+        self.graph.gauges.clients.set(self.host.attached().into());
         let end_ns = self.clock.now_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);
         self.graph.note_away(end_ns, away_ns);
@@ -79,7 +82,7 @@ impl Context {
 
     /// The known facts of a stream.
     pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
-        self.streams.get(key).map(|stream| stream.facts(key as u32, self.now_ns))
+        self.streams.get(key).map(|stream| stream.facts(key as u32, self.graph.index, self.now_ns))
     }
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.
@@ -90,6 +93,6 @@ impl Context {
         if let Some(stream) = self.streams.get_mut(number as usize) {
             stream.made_by = None;
         }
-        self.graph.end_for_sessions(number, 0);
+        self.graph.end_for_sessions(number);
     }
 }

@@ -25,6 +25,11 @@ impl Context {
         self.host.create(Owner::Daemon, name, options).map(drop).map_err(|error| error.to_string())
     }
 
+    /// Records of a stream that sessions here published, or that are counted here.
+    pub(crate) fn records_seen(&self, stream: &str) -> u64 {
+        self.streams.find(stream).and_then(|key| self.streams.get(key)).map_or(0, |stream| stream.records_in)
+    }
+
     /// All streams.
     pub(crate) fn stream_infos(&self) -> Vec<StreamInfo> {
         self.streams.keyed().map(|(key, stream)| self.stream_info(key, stream)).collect()
@@ -78,6 +83,7 @@ impl Context {
         publishes.dedup();
         ClientInfo {
             id: status.key.number(),
+            context: self.name.clone(),
             pid: status.pid,
             process: status.process,
             uid: status.uid,
@@ -105,6 +111,7 @@ impl Context {
             .map(|(key, s)| SubscriptionInfo {
                 id: s.id,
                 stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
+                context: self.name.clone(),
                 sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
                 handler: s.asked.as_ref().map(|_| handler_of(s.id)),
                 peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),

@@ -1,38 +1,29 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
-use crate::attach::{AttachParts, AttachThread};
+use crate::attach::AttachThread;
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
 use crate::catalog::{Between, Catalog};
-use crate::clock::Clock;
-use crate::config::{ContextConfig, PlatformConfig};
-use crate::context::{Context, Parts};
+use crate::config::ContextConfig;
+use crate::context::Context;
 use crate::inbox::{Command, Inbox};
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
-    SubscriptionInfo,
+    SubscriptionInfo, sum,
 };
 use crate::managers::handle::ManagerHandle;
-use crate::managers::keep::Kept;
-use crate::managers::request::RequestQueue;
-use crate::managers::view::Views;
-use crate::managers::watch::Watch;
-use crate::managers::{Managers, Parts as ManagerParts};
-use crate::planner::{Planner, PlannerThreads};
-use crate::platform::overlay::Overlay;
-use crate::platform::start::{Started as Platform, start as start_platform};
+use crate::planner::PlannerThreads;
 use crate::refusal::Stopped;
-use crate::services::{self, ServiceThread};
-use crate::state::{self, Started, StateSide, StateThread};
+use crate::services::ServiceThread;
+use crate::starting;
+use crate::state::StateThread;
 use crate::subscriptions::reads;
 use crate::tasks::TaskFactory;
 use crossdock_control::conversions::Owner as ConversionOwner;
-use crossdock_device::{Device, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns};
-use crossdock_engine::Natives;
+use crossdock_device::{UdpDevice, UdpInfo};
 use crossdock_format::Format;
-use crossdock_format::registry::{Policy, Registry};
+use crossdock_format::registry::Policy;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
-use crossdock_mailbox::host::{HostInterface, MailboxOptions, Owner};
-use crossdock_mailbox::{BellPage, Pool, PoolConfig};
+use crossdock_mailbox::host::{MailboxOptions, Owner};
 use crossdock_query::QueryError;
 use crossdock_transport::FormatName;
 use crossdock_transport::control::Refusal;
@@ -42,7 +33,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// A conversion that the daemon keeps: between which formats of which stream, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,57 +107,6 @@ fn attach_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Starts the thread of the context with the device.
-fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
-    let run = move || {
-        // Checked before; should the CPU have gone since, the context runs where the system puts it.
-        let _ = parts.config.pin_cpu.map(pin_to_cpu);
-        let _ = parts.config.nice.map(set_nice);
-        // Where others want its processor too, a packet wakes it at once. Refused, it waits for its turn as they do.
-        let _ = take_short_turns();
-        Context::new(parts).run();
-    };
-    std::thread::Builder::new().name("c-core-0".into()).spawn(run)
-}
-
-/// Starts the managers' thread, which takes `requests`.
-fn start_managers(
-    (dock, overlay, watch): (Inbox, Overlay, Watch),
-    catalog: &CatalogHandle,
-    config: PlatformConfig,
-    kept: Kept,
-    requests: Arc<RequestQueue>,
-) -> io::Result<(ManagerHandle, JoinHandle<()>)> {
-    let (natives, views) = (Natives::built_in(), Views::new(config.history_s as usize));
-    let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
-    let catalog = catalog.clone();
-    let parts = ManagerParts { dock, catalog, overlay, watch, natives, config, kept, views, requests };
-    Ok((handle, Managers::start(parts)?))
-}
-
-/// Starts the thread of the catalog, which has what is kept and gives its snapshots to the context of `inbox`.
-fn start_catalog(
-    config: &ContextConfig,
-    inbox: &Inbox,
-    complaints: &mut Vec<String>,
-) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
-    let (handle, requests) = CatalogHandle::new();
-    let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
-    complaints.append(&mut unread);
-    let mut catalog = Catalog::new(config.max_streams as usize);
-    let context = inbox.clone();
-    catalog.watch(Box::new(move |snapshot, changed| {
-        let (snapshot, changed) = (Arc::clone(snapshot), Arc::clone(changed));
-        context.post(move |context| context.take_snapshot(snapshot, &changed)).is_ok()
-    }));
-    complaints.append(&mut catalog.restore(&registry, side));
-    // What was restored is on its way before anybody can ask for it.
-    catalog.publish_snapshot();
-    let started = CatalogThread::start(catalog, &handle, requests);
-    let started = started.map_err(|source| StartError::System { what: "a thread", source })?;
-    Ok((thread, started, handle))
-}
-
 /// Sockets that were open before the daemon started, as a service manager opens them.
 #[derive(Debug, Default)]
 pub struct PassedSockets {
@@ -185,21 +124,22 @@ pub struct ContextHandle {
 }
 
 #[derive(Debug)]
-struct Shared {
-    local_addr: SocketAddr,
-    udp: UdpInfo,
-    inbox: Inbox,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    attach_addr: Option<AttachAddr>,
-    attach: Mutex<Option<AttachThread>>,
-    services: Mutex<ServiceThread>,
-    state: Mutex<Option<StateThread>>,
-    planner: Mutex<PlannerThreads>,
-    catalog: CatalogHandle,
-    catalog_thread: Mutex<Option<CatalogThread>>,
-    manager: ManagerHandle,
-    manager_thread: Mutex<Option<JoinHandle<()>>>,
-    complaints: Vec<String>,
+pub(crate) struct Shared {
+    pub(crate) local_addr: SocketAddr,
+    pub(crate) udp: UdpInfo,
+    /// Of the I/O contexts, in the order of their places, the home context's first.
+    pub(crate) inboxes: Arc<[Inbox]>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) attach_addr: Option<AttachAddr>,
+    pub(crate) attach: Mutex<Option<AttachThread>>,
+    pub(crate) services: Mutex<ServiceThread>,
+    pub(crate) state: Mutex<Option<StateThread>>,
+    pub(crate) planner: Mutex<PlannerThreads>,
+    pub(crate) catalog: CatalogHandle,
+    pub(crate) catalog_thread: Mutex<Option<CatalogThread>>,
+    pub(crate) manager: ManagerHandle,
+    pub(crate) manager_thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) complaints: Vec<String>,
 }
 
 impl ContextHandle {
@@ -219,75 +159,8 @@ impl ContextHandle {
     ///
     /// # Errors
     /// What could not be had, and what would mend it.
-    pub fn prepare(mut config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
-        let system = |what| move |source| StartError::System { what, source };
-        let (device, poller) = open(&config, passed.udp)?;
-        let udp = device.info();
-        complete(&mut config, udp);
-        let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
-        let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
-        let (doorbell, local_addr) = (poller.doorbell(), device.local_addr());
-        let (inbox, receiver) = Inbox::new(doorbell.clone());
-        let clock = Clock::start();
-        check_cpus(&config)?;
-        let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
-        let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
-        // The thread is declared before its work: if anything below fails, it is stopped before its end is waited for.
-        let (service_thread, services) = services::start(&config.services, doorbell.clone())
-            .map_err(system("the services of tasks ([services])"))?;
-        let mut complaints = refused_priorities(&config);
-        // As above: the state thread ends once the catalog's has ended.
-        let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inbox, &mut complaints)?;
-        let attach = attach(&config, passed.attach, local_addr, bell, &inbox)?;
-        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
-        let io = (doorbell.clone(), config.pin_cpu, large_buffers);
-        let Platform { io: (graph, workspace), overlay, seats, threads } =
-            start_platform(&config.platform, io, config.spin_us, clock)
-                .map_err(system("the contexts (`[[platform.context]]`)"))?;
-        let requests = Arc::new(RequestQueue::default());
-        let kept = Kept::new(config.morph.state_dir.clone());
-        let (news, platform_config) = (Arc::clone(&requests), config.platform.clone());
-        let pinned: Vec<usize> = seats.iter().filter_map(|seat| seat.cpu).collect();
-        let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
-        let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
-        let parts = Parts {
-            config,
-            clock,
-            device,
-            pool,
-            morph_pool,
-            poller,
-            inbox: inbox.clone(),
-            commands: receiver,
-            host,
-            services,
-            graph,
-            workspace,
-            news,
-            planner,
-            catalog: catalog.clone(),
-        };
-        let thread = run_context(parts).map_err(system("a thread"))?;
-        let contexts = (inbox.clone(), overlay, watch);
-        let (manager, manager_thread) =
-            start_managers(contexts, &catalog, platform_config, kept, requests).map_err(system("a thread"))?;
-        let shared = Shared {
-            local_addr,
-            udp,
-            inbox,
-            thread: Mutex::new(Some(thread)),
-            attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
-            attach: Mutex::new(attach),
-            services: Mutex::new(service_thread),
-            state: Mutex::new(state_thread),
-            planner: Mutex::new(planner_threads),
-            catalog,
-            catalog_thread: Mutex::new(Some(catalog_thread)),
-            manager,
-            manager_thread: Mutex::new(Some(manager_thread)),
-            complaints,
-        };
-        Ok(ContextHandle { shared: Arc::new(shared) })
+    pub fn prepare(config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
+        Ok(ContextHandle { shared: Arc::new(starting::start(config, passed)?) })
     }
 
     /// Waits until the kept handlers are restored, then takes packets and clients: every record that is acknowledged
@@ -297,8 +170,9 @@ impl ContextHandle {
     /// The system's, or the context has stopped.
     pub fn open(&self) -> Result<(), StartError> {
         let system = |source| StartError::System { what: "the socket cannot be watched", source };
-        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask(Context::open));
-        opened.map_err(|stopped| system(io::Error::other(stopped)))?.map_err(system)
+        let opened = self.shared.manager.wait_restored().and_then(|()| self.ask_all(Context::open));
+        let opened = opened.map_err(|stopped| system(io::Error::other(stopped)))?;
+        opened.into_iter().collect::<io::Result<()>>().map_err(system)
     }
 
     /// The address it receives on.
@@ -338,10 +212,20 @@ impl ContextHandle {
         &self.shared.complaints
     }
 
-    /// Has the context run something short, once it has taken in what has changed in the catalog before.
+    /// Has the home context run something short, once it has taken in what has changed in the catalog before.
     fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
         self.shared.catalog.run(|_| ())?;
-        self.shared.inbox.run(work)
+        let home = self.shared.inboxes.first().ok_or(Stopped)?;
+        home.run(work)
+    }
+
+    /// Has all I/O contexts run something short, in the order of their places.
+    fn ask_all<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Context) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Stopped> {
+        self.shared.catalog.run(|_| ())?;
+        self.shared.inboxes.iter().map(|inbox| inbox.run(work.clone())).collect()
     }
 
     /// Has the catalog make a change, and waits until it is on disk.
@@ -366,7 +250,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; so for all questions.
     pub fn streams(&self) -> Result<Vec<StreamInfo>, Stopped> {
-        self.ask(|context| context.stream_infos())
+        self.ask_all(|context| context.stream_infos()).map(sum::streams)
     }
 
     /// All subscriptions, oldest first.
@@ -374,7 +258,9 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, Stopped> {
-        self.ask(|context| context.subscription_infos())
+        let mut all = self.ask_all(|context| context.subscription_infos())?.concat();
+        all.sort_by_key(|subscription| subscription.id);
+        Ok(all)
     }
 
     /// All formats announced on any stream.
@@ -385,20 +271,23 @@ impl ContextHandle {
         self.ask(|context| context.format_infos())
     }
 
-    /// The context's counters so far, by exit.
+    /// The I/O contexts' counters so far, by exit, summed.
     ///
     /// # Errors
     /// [`Stopped`].
     pub fn context(&self) -> Result<ContextInfo, Stopped> {
-        self.ask(|context| context.context_info())
+        let mut contexts = self.ask_all(|context| context.context_info())?.into_iter();
+        let mut all = contexts.next().ok_or(Stopped)?;
+        contexts.for_each(|other| all.add(other));
+        Ok(all)
     }
 
-    /// Clients that are attached by shared memory, in the order of their places.
+    /// Clients that are attached by shared memory, by I/O context and in the order of their places there.
     ///
     /// # Errors
     /// [`Stopped`].
     pub fn clients(&self) -> Result<Vec<ClientInfo>, Stopped> {
-        self.ask(|context| context.client_infos())
+        self.ask_all(|context| context.client_infos()).map(|all| all.concat())
     }
 
     /// All mailboxes, in the order of their names.
@@ -463,7 +352,8 @@ impl ContextHandle {
             Err(error) => return Ok(Err(error.into())),
         };
         let accept = accept.to_vec();
-        let explained = match self.ask(move |context| context.explain(select, &accept))? {
+        let inbox = self.where_known(select.stream())?;
+        let explained = match inbox.run(move |context| context.explain(select, &accept))? {
             Ok(explained) => explained,
             Err(error) => return Ok(Err(error)),
         };
@@ -476,10 +366,18 @@ impl ContextHandle {
             false => {
                 let (stream, targets) = (explained.stream.clone(), explained.targets.clone());
                 let reads = BTreeMap::from([(explained.format.id(), reads(&program))]);
-                self.ask(move |context| context.explain_paths(&stream, &targets, &reads))?
+                inbox.run(move |context| context.explain_paths(&stream, &targets, &reads))?
             }
         };
         Ok(Ok(explained.measured(program, paths)))
+    }
+
+    /// The I/O context that has seen most records of a stream.
+    fn where_known(&self, stream: &str) -> Result<&Inbox, Stopped> {
+        let stream = stream.to_owned();
+        let seen = self.ask_all(move |context| context.records_seen(&stream))?;
+        let most = seen.into_iter().zip(self.shared.inboxes.iter()).rev().max_by_key(|(records, _)| *records);
+        most.map(|(_, inbox)| inbox).ok_or(Stopped)
     }
 
     /// All conversions, by stream.
@@ -487,7 +385,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn conversions(&self) -> Result<Vec<ConversionInfo>, Stopped> {
-        self.ask(|context| context.conversion_infos())
+        self.ask_all(|context| context.conversion_infos()).map(sum::conversions)
     }
 
     /// How formats come to subscriptions that do not accept them as they are, and where nothing leads there.
@@ -495,7 +393,7 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn paths(&self) -> Result<Vec<PathInfo>, Stopped> {
-        self.ask(|context| context.path_infos())
+        self.ask_all(|context| context.path_infos()).map(sum::paths)
     }
 
     /// Takes in a conversion that is kept, in place of the one that is kept between the same formats.
@@ -535,7 +433,7 @@ impl ContextHandle {
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) -> Result<Result<(), String>, Stopped> {
         let changed = self.change_kept(change)?;
-        self.shared.inbox.wait_for_routes(stream)?;
+        self.shared.inboxes.iter().try_for_each(|inbox| inbox.wait_for_routes(stream.clone()))?;
         Ok(changed)
     }
 
@@ -564,7 +462,10 @@ impl ContextHandle {
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
         let (name, declared) = (name.to_owned(), format.clone());
         match self.shared.catalog.run(move |catalog| catalog.declare(&name, &declared))? {
-            Ok(number) => self.shared.inbox.wait_for_formats(number, std::slice::from_ref(format)).map(Ok),
+            Ok(number) => {
+                let mut contexts = self.shared.inboxes.iter();
+                contexts.try_for_each(|inbox| inbox.wait_for_formats(number, std::slice::from_ref(format))).map(Ok)
+            }
             Err(refusal) => Ok(Err(refusal.message)),
         }
     }
@@ -577,16 +478,18 @@ impl ContextHandle {
 
 impl Shared {
     fn stop(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if !threads.is_empty() {
             // Before the contexts that they speak to.
             self.manager.stop();
             if let Some(managers) = self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 let _ = managers.join();
             }
-            // The context may have stopped by itself: then the command is not received, and the join returns at once.
-            let _ = self.inbox.send(Command::Stop);
-            let _ = thread.join();
+            // A context may have stopped by itself: then the command is not received, and the join returns at once.
+            for inbox in &*self.inboxes {
+                let _ = inbox.send(Command::Stop);
+            }
+            threads.into_iter().for_each(|thread| drop(thread.join()));
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
@@ -604,138 +507,10 @@ impl Drop for Shared {
     }
 }
 
-/// Starts the thread by which processes attach, if any may.
-fn attach(
-    config: &ContextConfig,
-    passed: Option<AttachListener>,
-    local_addr: SocketAddr,
-    bell: Arc<BellPage>,
-    inbox: &Inbox,
-) -> Result<Option<AttachThread>, StartError> {
-    if !config.attach.enabled {
-        return Ok(None);
-    }
-    let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
-    let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
-    let (config, host) = (config.attach.clone(), config.host.clone());
-    let parts = AttachParts { config, host, address: address.clone(), passed, bell, inbox: inbox.clone() };
-    AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
-}
-
-/// The socket, and the poller that watches it once the context takes packets.
-fn open(config: &ContextConfig, passed: Option<UdpSocket>) -> Result<(Box<UdpDevice>, Poller), StartError> {
-    let addr = passed.as_ref().and_then(|passed| passed.local_addr().ok()).unwrap_or(config.listen);
-    let device = match passed {
-        Some(passed) => UdpDevice::over(passed, udp_options(config)),
-        None => UdpDevice::bind(addr, udp_options(config)),
-    };
-    let device = device.map_err(|source| StartError::Bind { addr, source })?;
-    let poller = Poller::new().map_err(|source| StartError::System { what: "epoll", source })?;
-    Ok((Box::new(device), poller))
-}
-
 /// Opens the socket of a context with these settings and closes it again: what the kernel grants it.
 ///
 /// # Errors
 /// As [`ContextHandle::start`] has for it: the address is taken, is none of this machine's, or needs privileges.
 pub fn probe_udp(config: &ContextConfig) -> io::Result<UdpInfo> {
-    UdpDevice::bind(config.listen, udp_options(config)).map(|device| device.info())
-}
-
-/// What the configuration leaves to the machine.
-fn complete(config: &mut ContextConfig, udp: UdpInfo) {
-    config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, config));
-    if config.node.is_empty() {
-        config.node = host_name();
-    }
-}
-
-/// Whether all contexts can be pinned as they are to be.
-fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
-    let refused = |what| move |source| StartError::System { what, source };
-    if let Some(cpu) = config.pin_cpu {
-        check_cpu(cpu).map_err(refused("the CPU to pin to (`pin_cpu`)"))?;
-    }
-    let mut cpus = config.platform.contexts.iter().filter_map(|context| context.cpu);
-    cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[platform.context]])")))
-}
-
-/// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads
-/// of their own.
-fn refused_priorities(config: &ContextConfig) -> Vec<String> {
-    let names = config.platform.names().unwrap_or_default();
-    let further = names.into_iter().zip(&config.platform.contexts).map(|(name, context)| (name, context.nice));
-    let wanted = std::iter::once((PlatformConfig::IO_CONTEXT.to_owned(), config.nice)).chain(further);
-    let refused = |(name, nice): (String, Option<i32>)| {
-        let nice = nice?;
-        let tried = std::thread::spawn(move || set_nice(nice)).join();
-        let why = tried.unwrap_or_else(|_| Err(io::Error::other("the try failed"))).err()?;
-        Some(format!(
-            "context {name} has the daemon's own priority, since nice = {nice} is refused: {why}; it takes CAP_SYS_NICE, or a \
-             limit that allows it (`ulimit -e`)"
-        ))
-    };
-    wanted.filter_map(refused).collect()
-}
-
-/// How the socket is to be.
-fn udp_options(config: &ContextConfig) -> UdpOptions {
-    let socket_buffer_bytes = config.socket_buffer_bytes as usize;
-    UdpOptions {
-        receive_buffer_bytes: socket_buffer_bytes,
-        send_buffer_bytes: socket_buffer_bytes,
-        loopback_packet_bytes: config.loopback_packet_bytes as usize,
-        offload: config.gso,
-        ..UdpOptions::default()
-    }
-}
-
-/// The restored state, and the thread that keeps it from here on. The side is dropped before the thread, which ends
-/// with it.
-#[derive(Default)]
-struct Keeping {
-    registry: Registry,
-    side: Option<StateSide>,
-    thread: Option<StateThread>,
-    complaints: Vec<String>,
-}
-
-/// Reads what is kept, if anything is to be.
-fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
-    let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
-    let what = "what is kept (`state_dir` in [morph])";
-    let catalog = catalog.clone();
-    let Started { registry, side, thread, complaints } =
-        state::start(directory, move || catalog.post(Catalog::look_after_kept))
-            .map_err(|source| StartError::System { what, source })?;
-    Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
-}
-
-/// This machine's name, for want of a configured one.
-fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() { "localhost".to_owned() } else { name }
-}
-
-/// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel
-/// charges about twice a packet's length for it.
-fn window_of(receive_buffer_bytes: usize, config: &ContextConfig) -> u32 {
-    let packet_bytes = config.packet_bytes.unwrap_or(config.loopback_packet_bytes).max(1) as usize;
-    u32::try_from(receive_buffer_bytes / 2 / packet_bytes).unwrap_or(u32::MAX).max(8)
-}
-
-/// Whether a CPU can be pinned to, tried on a thread of its own.
-fn check_cpu(cpu: usize) -> io::Result<()> {
-    std::thread::spawn(move || pin_to_cpu(cpu)).join().unwrap_or_else(|_| Err(io::Error::other("the try failed")))
-}
-
-/// The default classes of buffers, their number scaled to the configured memory.
-fn pool_config(bytes: u64) -> PoolConfig {
-    let classes = PoolConfig::default().classes;
-    let default: u64 = classes.iter().map(|(size, count)| (size * count) as u64).sum();
-    let scaled = classes.into_iter().map(|(size, count)| {
-        let count = (count as u128 * u128::from(bytes) / u128::from(default)) as usize;
-        (size, count.max(64))
-    });
-    PoolConfig { classes: scaled.collect() }
+    UdpDevice::bind(config.listen, starting::udp_options(config)).map(|device| device.info())
 }

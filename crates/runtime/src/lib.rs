@@ -1,6 +1,6 @@
 //! Execution contexts: the loop on a communication core, and the handle by which the rest of the daemon controls it.
 //!
-//! [`ContextHandle::start`] pins a thread and runs one visible loop (module `context`) on it: dock, transport,
+//! [`ContextHandle::start`] pins a thread and runs one visible loop (module `context`) on it: ingress, transport,
 //! classification, service path, outputs, once a turn. Processes of this machine may attach by shared memory (module
 //! `attach`); [`tasks`] run in the context for the messages of mailboxes. A context owns all it touches (device, pool,
 //! sessions, streams, subscriptions), so its data path takes no lock; the handle's requests wait in a queue that is
@@ -14,6 +14,7 @@ mod attach;
 mod catalog;
 mod clock;
 mod config;
+mod connecting;
 mod context;
 mod counters;
 mod dispatch;
@@ -25,6 +26,7 @@ mod graph;
 mod handle;
 mod inbox;
 pub mod info;
+mod io;
 mod local;
 mod mailboxes;
 mod managers;
@@ -39,6 +41,7 @@ mod requests;
 mod rings;
 mod services;
 mod sessions;
+mod starting;
 mod state;
 mod streams;
 mod subscribing;

@@ -21,7 +21,8 @@ const THREADS: usize = 4;
 /// Something to be done away from the cores.
 type Job = Box<dyn FnOnce(&QueryCostModel) + Send>;
 
-/// The side of those who have something planned.
+/// The side of those who have something planned. Cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Planner {
     jobs: Sender<Job>,
 }

@@ -127,6 +127,7 @@ impl Context {
             // Once for all that go together.
             self.morph.stale.insert(subscription.stream);
         }
+        self.end_delivery(subscription.stream);
         self.leave_stream(subscription.stream);
         if let Some(peer) = self.peers.get_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);

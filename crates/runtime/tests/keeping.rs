@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod contexts;
+
 use crossdock_format::registry::Policy;
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{Conversion, Converter, Event, FormatRef, Publisher, Subscriber};
@@ -13,6 +15,7 @@ use std::time::Duration;
 fn config(directory: &Path) -> ContextConfig {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.morph.state_dir = Some(directory.to_owned());
+    config.platform.contexts.extend(contexts::further());
     config
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod contexts;
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{
     Error, Event, Implementation, MailboxOptions, Node, Publisher, Reader, Subscriber, Transport, Wait,
@@ -17,6 +19,7 @@ fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut config = ContextConfig { listen, node: "here".to_owned(), ..ContextConfig::default() };
     change(&mut config);
+    config.platform.contexts.extend(contexts::further());
     let context = ContextHandle::start(config).unwrap();
     let addr = context.local_addr().to_string();
     (context, addr)

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod contexts;
+
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{
     Conversion, Converter, Error, Event, FormatRef, Publisher, Subscriber, SubscriberBuilder, Transport, Unreadable,
@@ -17,6 +19,7 @@ const ALL: &str = "SELECT * FROM F";
 fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     change(&mut config);
+    config.platform.contexts.extend(contexts::further());
     let handle = ContextHandle::start(config).unwrap();
     let addr = handle.local_addr().to_string();
     (handle, addr)

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod contexts;
+
 use crossdock_nectarine::{Error, Implementation, MailboxOptions, Node, ReaderOptions, Transport, WriterOptions};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +15,7 @@ fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, Node) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.node = "here".to_owned();
     change(&mut config);
+    config.platform.contexts.extend(contexts::further());
     let context = ContextHandle::start(config).unwrap();
     let node = connect(&context);
     (context, node)

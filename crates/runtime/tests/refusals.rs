@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod contexts;
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber};
 use crossdock_runtime::info::{EventInfo, HandlerInfo};
@@ -20,6 +22,7 @@ fn start(state_dir: &Path) -> (ContextHandle, String) {
     config.platform.contexts = vec![ContextSpec::new(ContextKind::GCore), ContextSpec::new(ContextKind::CCore)];
     config.platform.bandwidth_mbit_per_s = Some(8000);
     config.morph.state_dir = Some(state_dir.to_owned());
+    config.platform.contexts.extend(contexts::further());
     let handle = ContextHandle::start(config).unwrap();
     let addr = handle.local_addr().to_string();
     (handle, addr)

@@ -17,6 +17,8 @@ pub struct Hello {
     /// How many data packets the client takes ahead of what it has consumed; of control, it is a constant
     /// ([`crate::credit::CONTROL_WINDOW_PACKETS`]).
     pub window_packets: u32,
+    /// Whether the client will use mailboxes or tasks, which are at one context of the daemon; false if the hello does not say.
+    pub uses_mailboxes: bool,
 }
 
 /// The daemon's grant.
@@ -42,14 +44,16 @@ pub struct Close {
 }
 
 const LEN: usize = 20;
+/// Of the flags, which follow the other words of a hello; what is not known is passed over.
+const USES_MAILBOXES: u32 = 1;
 
-fn encode(kind: Kind, to: u32, words: (u64, u32, u32, u32)) -> Vec<u8> {
-    let mut payload = Vec::with_capacity(LEN);
-    payload.extend_from_slice(&words.0.to_le_bytes());
-    for word in [words.1, words.2, words.3] {
-        payload.extend_from_slice(&word.to_le_bytes());
+fn encode(words: (u64, u32, u32, u32)) -> [u8; LEN] {
+    let mut payload = [0; LEN];
+    payload[..8].copy_from_slice(&words.0.to_le_bytes());
+    for (at, word) in [words.1, words.2, words.3].into_iter().enumerate() {
+        payload[8 + 4 * at..][..4].copy_from_slice(&word.to_le_bytes());
     }
-    Header::new(kind, to).packet(&payload).unwrap_or_default()
+    payload
 }
 
 fn decode(kind: Kind, payload: &[u8]) -> Result<(u64, u32, u32, u32), PacketError> {
@@ -67,7 +71,9 @@ impl Hello {
     /// The whole packet.
     #[must_use]
     pub fn packet(&self) -> Vec<u8> {
-        encode(Kind::Hello, 0, (self.nonce, self.session, self.packet_bytes, self.window_packets))
+        let words = encode((self.nonce, self.session, self.packet_bytes, self.window_packets));
+        let flags = if self.uses_mailboxes { USES_MAILBOXES } else { 0 };
+        Header::new(Kind::Hello, 0).packet(&[&words[..], &flags.to_le_bytes()].concat()).unwrap_or_default()
     }
 
     /// Reads the payload of a hello.
@@ -76,7 +82,8 @@ impl Hello {
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Hello, PacketError> {
         let (nonce, session, packet_bytes, window_packets) = decode(Kind::Hello, payload)?;
-        Ok(Hello { nonce, session, packet_bytes, window_packets })
+        let flags = payload[LEN..].first_chunk().map_or(0, |&flags| u32::from_le_bytes(flags));
+        Ok(Hello { nonce, session, packet_bytes, window_packets, uses_mailboxes: flags & USES_MAILBOXES != 0 })
     }
 
     /// The answer to a packet that is the hello of another version of the wire format: a close, in that version.
@@ -99,7 +106,8 @@ impl Welcome {
     /// The whole packet, to the client that calls the session `to`.
     #[must_use]
     pub fn packet(&self, to: u32) -> Vec<u8> {
-        encode(Kind::Welcome, to, (self.nonce, self.session, self.packet_bytes, self.window_packets))
+        let words = encode((self.nonce, self.session, self.packet_bytes, self.window_packets));
+        Header::new(Kind::Welcome, to).packet(&words).unwrap_or_default()
     }
 
     /// Reads the payload of a welcome.
@@ -178,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_hello_is_repeated_until_its_own_welcome() {
-        let hello = Hello { nonce: 77, session: 5, packet_bytes: 1472, window_packets: 64 };
+        let hello = Hello { nonce: 77, session: 5, packet_bytes: 1472, window_packets: 64, uses_mailboxes: false };
         let mut dialler = Dialler::new(hello, 1000);
         let packet = dialler.poll(1000).unwrap();
         assert_eq!(Hello::decode(&packet[HEADER_BYTES..]), Ok(hello));
@@ -193,15 +201,31 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_says_whether_mailboxes_are_used_behind_all_that_it_said_before() {
+        let hello = Hello { nonce: 1, session: 2, packet_bytes: 1472, window_packets: 64, uses_mailboxes: true };
+        let packet = hello.packet();
+        let payload = &packet[HEADER_BYTES..];
+        assert_eq!(Hello::decode(payload), Ok(hello));
+        assert_eq!(payload.len(), LEN + 4);
+        // Without that word, with a part of it, or with flags that only a later version knows.
+        let without = Ok(Hello { uses_mailboxes: false, ..hello });
+        assert_eq!(Hello::decode(&payload[..LEN]), without);
+        assert_eq!(Hello::decode(&payload[..LEN + 3]), without);
+        assert_eq!(Hello::decode(&[&payload[..LEN], &[0xfe, 0xff, 0xff, 0xff, 9]].concat()), without);
+        assert_eq!(Hello::decode(&[&payload[..LEN], &[0xff; 8]].concat()), Ok(hello));
+        assert!(Hello::decode(&payload[..LEN - 1]).is_err());
+    }
+
+    #[test]
     fn a_hello_that_cannot_work_is_refused() {
-        let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_packets: 1 };
+        let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_packets: 1, uses_mailboxes: false };
         assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(Kind::Hello)));
         assert!(Hello::decode(&[0; 7]).is_err());
     }
 
     #[test]
     fn the_hello_of_another_version_is_refused_in_that_version() {
-        let hello = Hello { nonce: 1, session: 5, packet_bytes: 1472, window_packets: 64 };
+        let hello = Hello { nonce: 1, session: 5, packet_bytes: 1472, window_packets: 64, uses_mailboxes: false };
         let mut packet = hello.packet();
         assert_eq!(Hello::refuse_version(&packet), None);
         packet[0] = VERSION - 1;

@@ -81,8 +81,8 @@ pub struct Published {
 pub struct Current {
     /// All contexts.
     pub contexts: Vec<Context>,
-    /// The name of the context with the device: what no handler reads leaves there.
-    pub dock: Option<String>,
+    /// The name of the home context: what no handler reads leaves there.
+    pub delivered_at: Option<String>,
     /// The streams that publishers publish, by name.
     pub published: BTreeMap<String, Published>,
     /// The handlers at work, by name.

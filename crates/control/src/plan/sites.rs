@@ -192,7 +192,13 @@ impl<'a> Sites<'a, '_> {
     fn leaves_to(&self, stream: &str, numbers: &BTreeMap<&str, usize>) -> Vec<usize> {
         let readers = self.streams.readers(stream);
         if readers.is_empty() {
-            return self.current.dock.as_ref().and_then(|dock| self.contexts.find(dock)).into_iter().collect();
+            return self
+                .current
+                .delivered_at
+                .as_ref()
+                .and_then(|delivered_at| self.contexts.find(delivered_at))
+                .into_iter()
+                .collect();
         }
         let stay = readers.iter().filter(|reader| !numbers.contains_key(**reader));
         let mut to: Vec<usize> = stay.filter_map(|reader| self.present(reader)).collect();

@@ -38,7 +38,7 @@ fn platform(free_ms: &[(&str, u64)]) -> Current {
     let flights = Published { context: free_ms[0].0.to_owned(), ..Published::default() };
     Current {
         contexts: free_ms.iter().map(context).collect(),
-        dock: Some(free_ms[0].0.to_owned()),
+        delivered_at: Some(free_ms[0].0.to_owned()),
         published: BTreeMap::from([("flights".to_owned(), flights)]),
         handlers: BTreeMap::new(),
     }

@@ -121,15 +121,15 @@ fn world() -> impl Strategy<Value = World> {
     let drafts = prop::collection::vec((draft(), draft(), 0..10u8), 1..=MANY);
     let published = prop::collection::vec((any::<Index>(), random::flow(), formats()), 2);
     (random::contexts(), any::<Index>(), published, drafts, prop_oneof![3 => Just(100), 1 => 0..300u64]).prop_map(
-        |(contexts, dock, published, drafts, percent)| {
+        |(contexts, delivered_at, published, drafts, percent)| {
             let names: Vec<String> = contexts.iter().map(|context| context.name.clone()).collect();
             let stream = |(number, (at, flow, formats)): (usize, (Index, Flow, BTreeSet<FormatId>))| {
                 let flow = Flow { bytes_per_s: flow.bytes_per_s / 4, ..Flow::default() };
                 (format!("p{number}"), Published { context: at.get(&names).clone(), flow, formats })
             };
             let published = published.into_iter().enumerate().map(stream).collect();
-            let dock = Some(dock.get(&names).clone());
-            let mut current = Current { contexts, dock, published, handlers: BTreeMap::new() };
+            let delivered_at = Some(delivered_at.get(&names).clone());
+            let mut current = Current { contexts, delivered_at, published, handlers: BTreeMap::new() };
             let (mut there, mut wanted) = (Wanted::new(), Wanted::new());
             for (number, (first, then, draw)) in drafts.iter().enumerate() {
                 let name = format!("h{number}");

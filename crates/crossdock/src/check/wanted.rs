@@ -58,7 +58,7 @@ impl Wanted {
     /// Open files, with every table full.
     pub(crate) fn files(&self) -> u64 {
         let clients = if self.attach.is_some() { u64::from(self.context.host.max_clients) } else { 0 };
-        OWN_FILES + CLIENT_FILES * clients
+        OWN_FILES + CLIENT_FILES * clients * self.io_contexts()
     }
 
     /// The two segments of one protection domain, in bytes.
@@ -77,23 +77,31 @@ impl Wanted {
     /// Buffers and segments, in bytes, when all of them are in use.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let contexts = 1 + self.context.platform.contexts.len() as u64;
-        self.context.buffer_bytes + contexts * CONTEXT_BYTES + self.domains() * self.domain_bytes()
+        // Each I/O context has buffers of its own, and segments of the domains of its clients.
+        let of_io_context = self.context.buffer_bytes + self.domains() * self.domain_bytes();
+        contexts * CONTEXT_BYTES + self.io_contexts() * of_io_context
+    }
+
+    /// Contexts with sessions.
+    fn io_contexts(&self) -> u64 {
+        1 + self.context.platform.contexts.iter().filter(|context| context.io).count() as u64
     }
 
     /// Contexts that are tied to a CPU: name and CPU. c-cores of one CPU share a thread.
     pub(crate) fn pinned(&self) -> Vec<(String, usize)> {
         let platform = &self.context.platform;
         let names = platform.names().unwrap_or_default();
-        let io = self.context.pin_cpu.map(|cpu| (PlatformConfig::IO_CONTEXT.to_owned(), cpu));
+        let io = self.context.pin_cpu.map(|cpu| (PlatformConfig::HOME_CONTEXT.to_owned(), cpu));
         let further =
             names.into_iter().zip(&platform.contexts).filter_map(|(name, context)| Some((name, context.cpu?)));
         io.into_iter().chain(further).collect()
     }
 
-    /// Threads of contexts: each g-core and the context with the device has one, and so have the c-cores of each CPU.
+    /// Threads of contexts: each g-core and each I/O context has one, and so have the c-cores of each CPU.
     pub(crate) fn threads(&self) -> usize {
         let contexts = &self.context.platform.contexts;
-        let shares = |context: &&ContextSpec| context.kind == ContextKind::CCore && context.cpu.is_some();
+        let shares =
+            |context: &&ContextSpec| context.kind == ContextKind::CCore && context.cpu.is_some() && !context.io;
         let shared: BTreeSet<Option<usize>> = contexts.iter().filter(shares).map(|context| context.cpu).collect();
         1 + shared.len() + contexts.iter().filter(|context| !shares(context)).count()
     }
@@ -112,8 +120,13 @@ mod tests {
     #[test]
     fn contexts_are_counted_by_their_threads() {
         let mut wanted = Wanted::of(&Config::default(), Path::new(""));
-        assert_eq!((wanted.threads(), wanted.pinned().len(), wanted.highest_nice()), (2, 0, None));
         let context = |kind, cpu, nice| ContextSpec { cpu, nice, ..ContextSpec::new(kind) };
+        wanted.context.platform.contexts = vec![context(ContextKind::GCore, None, None)];
+        assert_eq!((wanted.threads(), wanted.pinned().len(), wanted.highest_nice()), (2, 0, None));
+        let memory_bytes = wanted.memory_bytes();
+        wanted.context.platform.contexts.push(ContextSpec { io: true, ..context(ContextKind::CCore, Some(1), None) });
+        assert_eq!(wanted.threads(), 3);
+        assert!(wanted.memory_bytes() >= memory_bytes + wanted.context.buffer_bytes);
         wanted.context.platform.contexts = vec![
             context(ContextKind::CCore, Some(1), Some(-5)),
             context(ContextKind::CCore, Some(1), Some(5)),

@@ -104,7 +104,7 @@ pub(crate) struct StreamPolicy {
 /// The answer to `GET /v1/contexts`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Contexts {
-    /// The context with the device, by what its packets, sessions and tables count.
+    /// The I/O contexts together, by what their packets, sessions and tables count.
     pub(crate) contexts: Vec<ContextInfo>,
     /// All contexts, that one first, by what handlers run there and what room there is.
     #[serde(default)]

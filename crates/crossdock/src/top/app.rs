@@ -232,7 +232,7 @@ impl App {
         self.chosen[list as usize]
     }
 
-    /// Whose last minutes are shown: the chosen handler or context, else the context with the device.
+    /// Whose last minutes are shown: the chosen handler or context, else the home context.
     pub(super) fn history(&self) -> Option<(&str, &[MomentInfo])> {
         let latest = self.latest.as_ref()?;
         let (kind, name) = match self.list {

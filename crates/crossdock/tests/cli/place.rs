@@ -45,6 +45,20 @@ pub(crate) struct Place {
     way: Option<&'static str>,
 }
 
+/// The further I/O contexts of a daemon, unless its configuration has contexts of its own: as many as
+/// `CROSSDOCK_TEST_IO_CONTEXTS` asks for beside the home context. `cargo xtask test` runs all tests with one and with three.
+fn io_contexts(config: &str) -> String {
+    let count = std::env::var("CROSSDOCK_TEST_IO_CONTEXTS").ok().map(|count| count.parse::<usize>().unwrap());
+    match count.unwrap_or(1) - 1 {
+        0 => String::new(),
+        _ if config.contains("[[platform.context]]") || config.contains("[platform]") => String::new(),
+        further => {
+            let io = "[[platform.context]]\nkind = \"c-core\"\nio = true\n".repeat(further);
+            format!("\n[[platform.context]]\nkind = \"g-core\"\n{io}")
+        }
+    }
+}
+
 impl Place {
     pub(crate) fn new() -> Place {
         // A port that was free a moment ago and that nobody answers on.
@@ -63,6 +77,7 @@ impl Place {
         place.write("a.schema", FLIGHTS_SCHEMA);
         let config =
             format!("[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n{context}");
+        let config = config + &io_contexts(context);
         let config = place.write("crossdock.toml", &config);
         let daemon = Daemon::start(place.command(["serve", "--config"]).arg(config));
         place.address.clone_from(&daemon.address);

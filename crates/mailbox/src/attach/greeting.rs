@@ -6,7 +6,8 @@
 //! exactly six descriptors, in the order of [`Handles`].
 
 use super::listener::new_socket;
-use super::{AttachAddr, Peer};
+use super::{AttachAddr, AttachRequest, Peer};
+use crate::failpoint::failpoint;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -19,13 +20,15 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-const MAGIC: [u8; 8] = *b"xdockshm";
-/// Of everything that daemon and client share: this packet, the control segment's layout, the operations.
-const VERSION: u32 = 1;
+pub(super) const MAGIC: [u8; 8] = *b"xdockshm";
+/// Of everything that daemon and client share: these packets, the control segment's layout, the operations.
+pub(super) const VERSION: u32 = 2;
 const WELCOME: u32 = 0;
 const REFUSAL: u32 = 1;
 const FAREWELL: u32 = 2;
-const HEAD_BYTES: usize = 16;
+/// What a client sends; the others are a daemon's.
+pub(super) const REQUEST: u32 = 3;
+pub(super) const HEAD_BYTES: usize = 16;
 const WELCOME_BYTES: usize = 64;
 /// Length of the longest packet, hence of the longest refusal.
 const MOST_BYTES: usize = 512;
@@ -118,7 +121,7 @@ impl std::error::Error for AttachError {
     }
 }
 
-fn head(kind: u32) -> [u8; HEAD_BYTES] {
+pub(super) fn head(kind: u32) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
     head[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -255,7 +258,11 @@ pub(crate) struct Admitted {
 }
 
 /// Asks the daemon at `address` to be let in, waiting `timeout` at most for each of its steps.
-pub(crate) fn connect(address: &AttachAddr, timeout: Duration) -> Result<Admitted, AttachError> {
+pub(crate) fn connect(
+    address: &AttachAddr,
+    request: AttachRequest,
+    timeout: Duration,
+) -> Result<Admitted, AttachError> {
     let system = |doing| move |error: io::Error| AttachError::System { doing, error };
     let absent = |error: io::Error| AttachError::Absent { address: address.clone(), error };
     let socket = new_socket(SocketFlags::empty()).map_err(system("making a socket"))?;
@@ -269,6 +276,8 @@ pub(crate) fn connect(address: &AttachAddr, timeout: Duration) -> Result<Admitte
             return Err(absent(errno.into()));
         }
     }
+    failpoint!("attach.before_request");
+    request.send(socket.as_fd());
     greeted(socket, address, timeout)
 }
 
@@ -306,7 +315,8 @@ fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> io::Result<(usize, Vec<
     let received = loop {
         let mut parts = [IoSliceMut::new(packet)];
         match recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
+            // A daemon that hung up before it had taken the request may have answered all the same: that comes next, or the end.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
             other => break other?,
         }
     };
@@ -331,6 +341,8 @@ mod tests {
     use rustix::fs::fstat;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
+    #[cfg(not(miri))]
+    const REQUEST: AttachRequest = AttachRequest { uses_mailboxes: true };
 
     fn welcome() -> Welcome {
         Welcome { client: 7, control_bytes: 1 << 40, shared_bytes: 2, inbox_bytes: u64::MAX }
@@ -365,7 +377,7 @@ mod tests {
             decode(&packet).unwrap_err()
         };
         assert_eq!(with(0, b'X'), "it is not a crossdock daemon");
-        assert_eq!(with(8, 9), "it shares memory by version 9 of the rules, this program by version 1");
+        assert_eq!(with(8, 9), "it shares memory by version 9 of the rules, this program by version 2");
         assert!(with(12, 9).contains("kind 9"));
         for len in 0..WELCOME_BYTES {
             assert!(decode(&welcome().encode()[..len]).is_err(), "{len}");
@@ -379,7 +391,7 @@ mod tests {
         let address = AttachAddr::Abstract(format!("crossdock-test-{name}-{}", std::process::id()));
         let listener = AttachListener::bind(&address, false).unwrap();
         std::thread::scope(|scope| {
-            let client = scope.spawn(|| connect(&address, timeout));
+            let client = scope.spawn(|| connect(&address, REQUEST, timeout));
             let (_peer, socket) = loop {
                 match listener.accept().unwrap() {
                     Some(came) => break came,
@@ -434,9 +446,17 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn a_refusal_brings_its_reason() {
-        let error = asked("refusal", TIMEOUT, |socket| refuse(socket.as_fd(), "user 1000 may not attach")).unwrap_err();
-        assert!(matches!(&error, AttachError::Refused { reason, .. } if reason == "user 1000 may not attach"));
-        assert!(error.to_string().ends_with("refused: user 1000 may not attach"), "{error}");
+        let reason = "user 1000 may not attach";
+        // Whether it hangs up with the request in its hands, or has not looked at it.
+        let heard = |socket: OwnedFd| {
+            while AttachRequest::receive(socket.as_fd()) == Ok(None) {}
+            refuse(socket.as_fd(), reason);
+        };
+        let unheard = |socket: OwnedFd| refuse(socket.as_fd(), reason);
+        for error in [asked("heard", TIMEOUT, heard), asked("unheard", TIMEOUT, unheard)].map(Result::unwrap_err) {
+            assert!(matches!(&error, AttachError::Refused { reason: said, .. } if said == reason), "{error}");
+            assert!(error.to_string().ends_with("refused: user 1000 may not attach"), "{error}");
+        }
     }
 
     #[test]
@@ -466,7 +486,7 @@ mod tests {
     #[cfg(not(miri))]
     fn nobody_there_is_its_own_error() {
         let address = AttachAddr::Abstract(format!("crossdock-test-nobody-{}", std::process::id()));
-        let error = connect(&address, TIMEOUT).unwrap_err();
+        let error = connect(&address, REQUEST, TIMEOUT).unwrap_err();
         assert!(matches!(&error, AttachError::Absent { .. }));
         assert!(error.to_string().contains("is it running"), "{error}");
         assert!(std::error::Error::source(&error).is_some());

@@ -11,7 +11,7 @@ use super::upcall;
 use super::wait::Wait;
 use super::watcher::Watch;
 use super::writer::Writer;
-use crate::attach::{Admitted, AttachAddr, AttachError, Peer, connect};
+use crate::attach::{Admitted, AttachAddr, AttachError, AttachRequest, Peer, connect};
 use crate::failpoint::failpoint;
 use crate::segment::{HugePages, Segment};
 use crate::shared::{
@@ -46,21 +46,25 @@ type Unused = Arc<dyn Fn(u16) + Send + std::marker::Sync>;
 pub struct Attachment(Arc<Inner>);
 
 impl Attachment {
-    /// Attaches to the daemon at `address`.
+    /// Attaches to the daemon at `address`, as a client that may use all that an attachment offers.
     ///
     /// # Errors
     /// No daemon there; one that refuses this process, with its reason; one of another version; the system's errors.
     pub fn connect(address: &AttachAddr) -> Result<Attachment, AttachError> {
-        Attachment::connect_within(address, ATTACH_TIMEOUT)
+        Attachment::connect_within(address, AttachRequest { uses_mailboxes: true }, ATTACH_TIMEOUT)
     }
 
-    /// [`Attachment::connect`] that waits at most `timeout` for each of the daemon's steps.
+    /// Attaches to the daemon at `address` for what `request` names, waiting at most `timeout` for each of the daemon's steps.
     ///
     /// # Errors
-    /// As there.
-    pub fn connect_within(address: &AttachAddr, timeout: Duration) -> Result<Attachment, AttachError> {
+    /// As [`Attachment::connect`].
+    pub fn connect_within(
+        address: &AttachAddr,
+        request: AttachRequest,
+        timeout: Duration,
+    ) -> Result<Attachment, AttachError> {
         failpoint!("attach.before_connect");
-        Attachment::admitted(connect(address, timeout)?)
+        Attachment::admitted(connect(address, request, timeout)?)
     }
 
     /// What a daemon that let this process in has handed over.

@@ -7,7 +7,7 @@ use super::{
     ARRIVAL_CONDITION, ArmedFlag, BELL_PAGE_BYTES, BellPage, ControlLayout, CoreBell, Descriptor, FREE_CONDITION,
     HostCondition, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, SyncCell, down, up,
 };
-use crate::attach::{AttachAddr, AttachListener, Handles, Welcome, connect};
+use crate::attach::{AttachAddr, AttachListener, AttachRequest, Handles, Welcome, connect};
 use crate::segment::{HugePages, Segment};
 use crate::sync::{Arc, Ordering, fence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -30,7 +30,8 @@ fn condition(control: &Arc<Segment>, index: u16) -> HostCondition {
 #[test]
 fn client_process() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
-    let admitted = connect(&address.parse().unwrap(), PATIENCE).unwrap();
+    let request = AttachRequest { uses_mailboxes: true };
+    let admitted = connect(&address.parse().unwrap(), request, PATIENCE).unwrap();
     let Welcome { client, control_bytes, shared_bytes, inbox_bytes } = admitted.welcome;
     let map = |fd: OwnedFd, bytes: u64, writable| Segment::map(fd, bytes as usize, writable).map(Arc::new);
     let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
@@ -131,6 +132,8 @@ fn two_processes_share_all_that_is_handed_over() {
     await_input(&listener);
     let (peer, socket) = listener.accept().unwrap().unwrap();
     assert_eq!(peer.pid, client.0.id());
+    await_input(&socket);
+    assert_eq!(AttachRequest::receive(socket.as_fd()), Ok(Some(AttachRequest { uses_mailboxes: true })));
 
     let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None).unwrap());
     let shared = Segment::shared(1 << 16, HugePages::Transparent).unwrap();

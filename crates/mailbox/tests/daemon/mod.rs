@@ -7,7 +7,7 @@
 pub(crate) mod agent;
 pub(crate) mod client;
 
-use crossdock_mailbox::attach::{AttachAddr, AttachListener, refuse};
+use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest, RequestError, refuse};
 use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Implementation, MailboxKey, MailboxOptions,
     MailboxStatus, Message, Owner, PortOptions, Prepared, Side,
@@ -320,6 +320,14 @@ impl Core {
 
     fn let_in(&mut self, door: usize) {
         while let Some((peer, socket)) = self.doors[door].0.accept().unwrap() {
+            // No test stops a client before its request, or has it say something else.
+            let request =
+                std::iter::repeat_with(|| AttachRequest::receive(socket.as_fd())).find(|said| *said != Ok(None));
+            match request.unwrap() {
+                Ok(_) => {}
+                Err(RequestError::HungUp) => continue,
+                Err(malformed) => panic!("{malformed}"),
+            }
             let (pid, to) = (peer.pid, socket.try_clone().unwrap());
             let (prepared, reply) = Prepared::new(peer, socket, &self.doors[door].1, &self.bell).unwrap();
             let key = match self.host.admit(prepared, 0) {

@@ -7,7 +7,7 @@ use super::udp::Udp;
 use crate::incoming::{Arrived, Heard};
 use crate::outgoing::Outgoing;
 use crossdock_device::{Idler, Poller};
-use crossdock_mailbox::attach::{AttachAddr, AttachListener};
+use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::host::{Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Prepared};
 use crossdock_mailbox::{BellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
@@ -15,6 +15,7 @@ use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, Origin, S
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,12 +54,14 @@ impl Remote {
 impl Daemon for Remote {
     fn connect() -> (Box<dyn Carrier>, Remote) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut carrier = Udp::open(socket.local_addr().unwrap(), 0).unwrap();
+        let mut carrier = Udp::open(socket.local_addr().unwrap(), true, 0).unwrap();
         let mut heard = Vec::new();
         carrier.transmit(0, &mut heard);
         let mut packet = [0; 4096];
         let (len, from) = socket.recv_from(&mut packet).unwrap();
-        let Hello { nonce, session, packet_bytes, window_packets } = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
+        let hello = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
+        let Hello { nonce, session, packet_bytes, window_packets, uses_mailboxes } = hello;
+        assert!(uses_mailboxes);
         socket.connect(from).unwrap();
         socket.set_nonblocking(true).unwrap();
         let welcome = Welcome { nonce, session: 1, packet_bytes, window_packets: Remote::WINDOW_PACKETS };
@@ -143,13 +146,20 @@ impl Daemon for Local {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let addr = AttachAddr::Abstract(format!("crossdock-conformance-{}-{count}", std::process::id()));
         let listener = AttachListener::bind(&addr, false).unwrap();
-        let attach = std::thread::spawn(move || Memory::attach(&[addr], Duration::from_secs(20)).unwrap());
+        let request = AttachRequest { uses_mailboxes: false };
+        let attach = std::thread::spawn(move || Memory::attach(&[addr], request, Duration::from_secs(20)).unwrap());
         let mut asker = None;
         eventually("somebody attaches", || {
             asker = listener.accept().unwrap();
             asker.is_some()
         });
         let (peer, socket) = asker.unwrap();
+        let mut said = None;
+        eventually("it says what it will use", || {
+            said = AttachRequest::receive(socket.as_fd()).unwrap();
+            said.is_some()
+        });
+        assert_eq!(said, Some(request));
         let bell = Arc::new(BellPage::new().unwrap());
         let domain = Arc::new(DomainSegments::new("here", 16 << 20, 16 << 20, HugePages::None).unwrap());
         let (prepared, reply) = Prepared::new(peer, socket, &domain, &bell).unwrap();

@@ -10,7 +10,7 @@ use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
 use crate::settings::Transport;
 use crossdock_device::Idler;
 use crossdock_mailbox::SESSION_GRANT_BYTES;
-use crossdock_mailbox::attach::{AttachAddr, AttachError};
+use crossdock_mailbox::attach::{AttachAddr, AttachError, AttachRequest};
 use crossdock_mailbox::client::{Attachment, MailboxError, Put, Reader, Writer};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
@@ -31,14 +31,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Attaches to the daemon at the first of these addresses that lets this process in.
+    /// Attaches to the daemon at the first of these addresses that lets this process in, for what `request` names.
     ///
     /// # Errors
     /// Why none does, in words.
-    pub(crate) fn attach(addrs: &[AttachAddr], timeout: Duration) -> Result<Memory, String> {
+    pub(crate) fn attach(addrs: &[AttachAddr], request: AttachRequest, timeout: Duration) -> Result<Memory, String> {
         let mut why: Option<AttachError> = None;
         for addr in addrs {
-            match Attachment::connect_within(addr, timeout) {
+            match Attachment::connect_within(addr, request, timeout) {
                 Ok(attachment) => {
                     let (writer, reader) = attachment.session().ok_or("what it shares has no room for a session")?;
                     return Ok(Memory { attachment, writer, reader, seq: 0 });

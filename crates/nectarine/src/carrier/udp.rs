@@ -52,6 +52,7 @@ pub(crate) struct Udp {
     pool: Pool,
     peer: SocketAddr,
     window_packets: u32,
+    uses_mailboxes: bool,
     talk: Talk,
     /// This side's number for the session.
     number: u32,
@@ -62,11 +63,11 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Opens a socket towards the daemon, and begins to dial.
+    /// Opens a socket towards the daemon, and begins to dial; every session over it is for mailboxes, or none.
     ///
     /// # Errors
     /// The system refuses the socket or memory.
-    pub(crate) fn open(peer: SocketAddr, now_ns: u64) -> Result<Udp, Error> {
+    pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, now_ns: u64) -> Result<Udp, Error> {
         let device =
             UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
@@ -79,6 +80,7 @@ impl Udp {
             pool,
             peer,
             window_packets,
+            uses_mailboxes,
             talk: Talk::Silent,
             number: 0,
             resent_before: 0,
@@ -97,6 +99,7 @@ impl Udp {
             session: self.number,
             packet_bytes: self.device.packet_bytes(self.peer) as u32,
             window_packets: self.window_packets,
+            uses_mailboxes: self.uses_mailboxes,
         };
         self.talk = Talk::Dialling(Box::new(Dialler::new(hello, now_ns)));
     }

@@ -3,6 +3,11 @@
 use super::*;
 use crate::carrier::conformance::{Daemon, Local, Packet, Remote, eventually};
 use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
+use crossdock_mailbox::attach::{AttachAddr, AttachListener};
+use crossdock_transport::Header;
+use crossdock_transport::handshake::{Hello, Welcome};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 
 /// A link without a session.
 fn down() -> Link {
@@ -108,6 +113,59 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
     assert_eq!(opened, [ControlMessage::Request(find("again"))]);
     assert_eq!(records, [1, 2, 3, 4].map(|number| record(&format, number).repeat(1000)).concat());
     assert!(matches!(link.inbox.pop_front(), Some(Incoming::Reconnected)));
+}
+
+/// Drives the link until a hello has come to that socket.
+fn hello(link: &mut Link, socket: &UdpSocket) -> (Hello, SocketAddr) {
+    let mut came = None;
+    eventually("a hello comes", || {
+        link.receive();
+        link.drive();
+        let mut packet = [0; 4096];
+        came = socket.recv_from(&mut packet).ok().and_then(|(len, from)| {
+            let header = Header::read(&packet[..len]).ok().filter(|header| header.kind == Kind::Hello);
+            header.and_then(|_| Some((Hello::decode(&packet[HEADER_BYTES..len]).ok()?, from)))
+        });
+        came.is_some()
+    });
+    came.unwrap()
+}
+
+fn welcome(link: &mut Link, socket: &UdpSocket, (hello, from): (Hello, SocketAddr)) {
+    let Hello { nonce, session, packet_bytes, window_packets, .. } = hello;
+    let sessions = link.session();
+    socket.send_to(&Welcome { nonce, session: 1, packet_bytes, window_packets }.packet(session), from).unwrap();
+    eventually("the session stands", || {
+        link.receive();
+        link.drive();
+        link.session() > sessions
+    });
+}
+
+#[test]
+fn whether_mailboxes_are_used_is_said_at_every_beginning() {
+    for uses_mailboxes in [false, true] {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let addr = socket.local_addr().unwrap();
+        let mut link = Link::new(Settings { uses_mailboxes, ..Settings::new(addr.to_string()) }).unwrap();
+        for _ in 0..2 {
+            let said = hello(&mut link, &socket);
+            assert_eq!(said.0.uses_mailboxes, uses_mailboxes);
+            welcome(&mut link, &socket, said);
+            link.lose("a test".to_owned());
+        }
+        let said = hello(&mut link, &socket);
+        // The daemon that is back lets processes attach, and then does not want this one.
+        let listener = AttachListener::bind(&AttachAddr::for_listen(addr), false).unwrap();
+        let attached = std::thread::spawn(move || {
+            let (_, socket) = std::iter::repeat_with(|| listener.accept().unwrap()).find_map(|came| came).unwrap();
+            std::iter::repeat_with(|| AttachRequest::receive(socket.as_fd()).unwrap()).find_map(|said| said)
+        });
+        welcome(&mut link, &socket, said);
+        assert_eq!(attached.join().unwrap(), Some(AttachRequest { uses_mailboxes }));
+        assert_eq!(link.transport(), Transport::Udp);
+    }
 }
 
 macro_rules! over_both {

@@ -75,14 +75,14 @@ pub(crate) fn pool() -> PoolConfig {
     PoolConfig { classes: vec![(512, 4096), (4 << 10, 1024), (64 << 10, 1024)] }
 }
 
-/// Large buffers of one context that may be in queues, of `own` that each context has, and `incoming` that the context
-/// with the device has for published streams: these are also for what waits for subscribers.
+/// Large buffers of one context that may be in queues, of `own` that each context has, and `incoming` that an
+/// I/O context has for published streams: these are also for what waits for subscribers.
 pub(crate) fn queued_buffers(own: usize, incoming: usize) -> usize {
     (own / 4 * 3).min(incoming / 4)
 }
 
-/// Batches that may wait for all sessions, of `incoming` large buffers that the context with the device has, and `own` that
-/// it has for what its nodes make.
+/// Batches that may wait for all sessions, of `incoming` large buffers that an I/O context has, and `own` that it has for
+/// what its nodes make.
 pub(crate) fn session_batches(incoming: usize, own: usize) -> usize {
     incoming.min(own) / 4
 }
@@ -99,14 +99,23 @@ pub(crate) fn spare_buffers(large: usize) -> usize {
     SPARE_BUFFERS.min(large / 8)
 }
 
-/// Batches that may wait in each of `queues` queues, `most` at most, where all together may hold `buffers` buffers of one
-/// context.
+/// Batches that may wait in each of `queues` queues of handlers, and in each of `crossings` edges by which published streams
+/// cross to sessions only, `most` at most, where all queues together may hold `buffers` buffers of one context.
+///
+/// Crossings are as many as streams, so they are not refused: with more of them than buffers, each holds two batches, as a
+/// session's queue does. Sessions take from them whatever else waits, so no two contexts wait for each other's buffers.
 ///
 /// # Errors
 /// There are fewer buffers than queues.
-pub(crate) fn queue_limit(queues: usize, buffers: usize, most: usize) -> Result<usize, TooManyQueues> {
-    match buffers / queues.next_power_of_two().max(LEAST_QUEUES) {
-        0 if buffers < queues => Err(TooManyQueues { queues, buffers }),
-        limit => Ok(limit.clamp(1, most.max(1))),
+pub(crate) fn queue_limit(
+    (queues, crossings): (usize, usize),
+    buffers: usize,
+    most: usize,
+) -> Result<usize, TooManyQueues> {
+    let share = |of: usize| buffers / of.next_power_of_two().max(LEAST_QUEUES);
+    if buffers < queues {
+        return Err(TooManyQueues { queues, buffers });
     }
+    let limit = share(queues).clamp(1, most.max(1));
+    Ok(limit.min(share(crossings).max(LEAST_SESSION_QUEUE)))
 }

@@ -365,33 +365,35 @@ impl Graph {
         }
     }
 
-    fn is_port_due(&self, stream: u32) -> bool {
-        let Some((port, next)) = self.port(stream).and_then(|port| Some((port, port.next.as_deref()?))) else {
-            return false;
-        };
-        next.is_due(port) && !self.awaits_maker(next)
-    }
-
     /// Whether the node here that makes a stream has not become yet what it is to be.
     pub(super) fn awaits_maker(&self, next: &PortChange) -> bool {
         let change = |id| Some(self.node(id)?.change.as_ref()?.change);
         next.after.and_then(change) == Some(next.change)
     }
 
-    /// Changes a port if all of its markers have come, and the node that makes its stream has become what it is to be.
+    /// Changes a port as far as it is due: its edges once the node that makes its stream has become what it is to be, all else
+    /// once all of its markers have come.
     pub(super) fn check_port(&mut self, stream: u32) {
-        if !self.is_port_due(stream) {
+        let next = self.port(stream).and_then(|port| port.next.as_deref());
+        if next.is_none_or(|next| self.awaits_maker(next)) {
             return;
         }
+        let publishers = self.publishers_of(stream);
         let Some(mut port) = self.lift_port(stream) else { return };
         let Some(mut next) = port.next.take() else { return self.put_port_back(stream, port) };
-        for edge in &next.marked_edges {
-            self.ring_for(*edge);
+        if !next.has_turned {
+            let rung = next.marked_edges.iter().copied().chain(next.edges.iter().map(|edge| edge.to));
+            rung.for_each(|to| self.ring_for(to));
+            let ended = next.turn_edges(&mut port, publishers);
+            self.leaving.extend(ended);
         }
-        let ended = next.take_effect(&mut port);
-        self.leaving.extend(ended);
+        if !next.is_due(&port) {
+            port.next = Some(next);
+            return self.put_port_back(stream, port);
+        }
+        next.take_effect(&mut port);
         self.fed.retain(|fed| *fed != stream);
-        if !port.feeds.is_empty() {
+        if !port.feeds.is_empty() || !port.held.is_empty() {
             self.fed.push(stream);
         }
         let is_unused = port.is_unused();

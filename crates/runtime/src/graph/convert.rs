@@ -206,6 +206,7 @@ impl Graph {
             Item::Batch(batch) => Item::Batch(Queued::Shared(batch.shared())),
             Item::Held(held) => Item::Held(held.clone()),
             Item::End(publishers) => Item::End(*publishers),
+            Item::Publishers(publishers) => Item::Publishers(*publishers),
             Item::Marker(change) => Item::Marker(*change),
         };
         let queue: VecDeque<Item> = input.queue.iter().map(share).collect();

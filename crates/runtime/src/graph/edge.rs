@@ -102,9 +102,11 @@ pub(crate) enum Item {
     Batch(Queued),
     /// Only in the queues of nodes that convert.
     Held(Held),
-    /// A publisher of the stream has stopped, after the records before; the number of those that it still has. Nodes
-    /// that make a stream see the last end only.
+    /// A publisher of the stream has stopped, after the records before; the number of those that it still has: in an edge
+    /// at the context that the edge comes from, in a node's queue anywhere. Nodes that make a stream see the last end only.
     End(u32),
+    /// Publishers of the stream at the context that the edge comes from, when the edge begins and when they get more.
+    Publishers(u32),
     /// The batches before it belong to the graph before the change of this number, those after it to the graph after.
     Marker(u64),
 }
@@ -115,7 +117,7 @@ impl Item {
         match self {
             Item::Batch(batch) => batch.len() as u64,
             Item::Held(held) => held.records(),
-            Item::End(_) | Item::Marker(_) => 0,
+            Item::End(_) | Item::Publishers(_) | Item::Marker(_) => 0,
         }
     }
 }

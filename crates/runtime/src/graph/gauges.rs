@@ -265,6 +265,8 @@ pub(crate) struct ContextGauges {
     pub(crate) thread: Gauge,
     /// 1 while its thread sleeps until something comes.
     pub(crate) asleep: Gauge,
+    /// Clients that are attached to it.
+    pub(crate) clients: Gauge,
 }
 
 #[cfg(test)]

@@ -296,7 +296,7 @@ fn part_items(queue: VecDeque<Item>, takes: &[(u64, Take)]) -> (VecDeque<Item>, 
         match &item {
             Item::Batch(batch) if has_format(takes, batch.format) => taken.push_back(item),
             Item::Held(held) if has_format(takes, held.format) => taken.push_back(item),
-            Item::Batch(_) | Item::Held(_) | Item::Marker(_) => others.push_back(item),
+            Item::Batch(_) | Item::Held(_) | Item::Publishers(_) | Item::Marker(_) => others.push_back(item),
             Item::End(publishers) => {
                 taken.push_back(Item::End(*publishers));
                 others.push_back(item);

@@ -29,7 +29,7 @@ pub(crate) use serve::Graph;
 
 use crate::config::PlatformConfig;
 
-/// The bound on contexts, the one with the device included.
+/// The bound on contexts, the home context included.
 pub(crate) const MAX_CONTEXTS: usize = PlatformConfig::MAX_CONTEXTS + 1;
 
 /// A node's number on the platform, whatever context it is at.

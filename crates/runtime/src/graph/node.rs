@@ -417,7 +417,7 @@ impl Node {
                 }
                 // What is held becomes a batch before it is its turn.
                 Some(Item::Held(_)) => false,
-                Some(Item::End(_) | Item::Marker(_)) => true,
+                Some(Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => true,
             };
             if is_known && let Some(item) = input.queue.pop_front() {
                 return Some((at, item, std::mem::take(&mut input.done)));

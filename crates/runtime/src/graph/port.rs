@@ -2,6 +2,8 @@
 
 use crate::graph::edge::{Item, Overflow, Receiver, Sender};
 use crate::graph::{ContextIndex, NodeId};
+use crossdock_mailbox::Batch;
+use std::collections::VecDeque;
 use std::hint::black_box;
 
 /// The end of an edge by which batches come from another context.
@@ -12,11 +14,13 @@ pub(crate) struct Feed {
     pub(crate) from: ContextIndex,
     /// The marker that came by it: nothing more is taken from it until the port changes.
     pub(crate) marker: Option<u64>,
+    /// Publishers of the stream at the other end, behind the records that came; not known before the first item has come.
+    pub(crate) publishers: Option<u32>,
 }
 
 impl Feed {
     pub(crate) fn new(receiver: Receiver, from: ContextIndex) -> Feed {
-        Feed { receiver, from, marker: None }
+        Feed { receiver, from, marker: None, publishers: None }
     }
 }
 
@@ -35,10 +39,15 @@ pub(crate) struct Port {
     pub(crate) feeds: Vec<Feed>,
     /// Which feed is served next.
     pub(crate) next_feed: usize,
-    /// Whether it is made for the sessions here, also while none reads it.
+    /// Whether what comes of it from elsewhere is for the sessions here too, also while none reads it.
     pub(crate) is_delivered: bool,
     /// Whether its publishers are held back.
     pub(crate) is_blocked: bool,
+    /// Batches that sessions here published after the edges had changed and before the readers have: these are for the readers
+    /// of afterwards.
+    pub(crate) held: VecDeque<Batch>,
+    /// Whether the last publisher that is known has stopped while a feed was yet to say how many it has.
+    pub(crate) may_have_ended: bool,
     /// What it becomes when all markers of a change have come.
     pub(crate) next: Option<Box<PortChange>>,
 }
@@ -62,11 +71,24 @@ impl Port {
 
     /// Whether nothing leads to it or from it.
     pub(crate) fn is_unused(&self) -> bool {
-        self.is_unread() && self.feeds.is_empty() && self.next.is_none()
+        self.is_unread() && self.feeds.is_empty() && self.held.is_empty() && self.next.is_none()
+    }
+
+    /// Whether batches that sessions here publish are for the readers of afterwards, which are not in place yet.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty() || self.next.as_ref().is_some_and(|next| next.has_turned)
+    }
+
+    /// Publishers at other contexts, and whether a feed is yet to say how many it has.
+    pub(crate) fn publishers_elsewhere(&self) -> (u32, bool) {
+        let known = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
+        (known, self.feeds.iter().any(|feed| feed.publishers.is_none()))
     }
 }
 
-/// How a stream's port at one context changes.
+/// How a stream's port at one context changes. Its edges change first, at once or with the node here that makes the stream; its
+/// readers and feeds when the markers of all feeds have come. So two contexts that publish a stream to each other do not wait
+/// for each other's markers.
 #[derive(Debug, Default)]
 pub(crate) struct PortChange {
     pub(crate) change: u64,
@@ -89,8 +111,10 @@ pub(crate) struct PortChange {
     /// Contexts whose feed brings a marker, and those among them whose feed ends with it.
     pub(crate) marked_feeds: Vec<ContextIndex>,
     pub(crate) ended_feeds: Vec<ContextIndex>,
-    /// Whether it is made for the sessions here from then on.
+    /// Whether what comes from elsewhere is for the sessions here too, from then on.
     pub(crate) is_delivered: bool,
+    /// Whether the edges have changed.
+    pub(crate) has_turned: bool,
 }
 
 impl PortChange {
@@ -111,8 +135,10 @@ impl PortChange {
         self.marked_feeds.iter().all(has_come)
     }
 
-    /// Exchanges what a port has; returns the edges that end, with their marker in them.
-    pub(crate) fn take_effect(&mut self, port: &mut Port) -> Vec<Sender> {
+    /// Exchanges the edges of a port at which `publishers` sessions publish; returns those that end, with their marker in
+    /// them.
+    pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: u32) -> Vec<Sender> {
+        self.has_turned = true;
         for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {
             edge.push_control(Item::Marker(self.change));
         }
@@ -120,13 +146,18 @@ impl PortChange {
             port.edges.iter_mut().filter(|edge| edge.to == to).for_each(|edge| edge.overflow = overflow.clone());
         }
         let ended = port.edges.extract_if(.., |edge| self.ended_edges.contains(&edge.to)).collect();
+        self.edges.iter_mut().for_each(|edge| edge.push_control(Item::Publishers(publishers)));
         port.edges.append(&mut self.edges);
+        ended
+    }
+
+    /// Exchanges a port's readers and feeds.
+    pub(crate) fn take_effect(&mut self, port: &mut Port) {
         port.feeds.retain(|feed| !self.ended_feeds.contains(&feed.from));
         port.feeds.append(&mut self.feeds);
         let is_mine = |feed: &&mut Feed| feed.marker == Some(self.change);
         port.feeds.iter_mut().filter(is_mine).for_each(|feed| feed.marker = None);
         std::mem::swap(&mut port.readers, &mut self.readers);
         port.is_delivered = self.is_delivered;
-        ended
     }
 }

@@ -5,7 +5,7 @@ use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, NEWER, Node, Spill};
-use crate::graph::serve::{Graph, Next};
+use crate::graph::serve::{Graph, Next, Origin};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
@@ -179,6 +179,7 @@ impl Graph {
             };
             match item {
                 Item::End(_) => self.end(id, input),
+                Item::Publishers(_) => debug_assert!(false, "only edges bring these"),
                 Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Held(_) => debug_assert!(false, "only what converts for sessions has these"),
                 Item::Batch(batch) => {
@@ -204,7 +205,7 @@ impl Graph {
         if node.note_end(input)
             && let Some(makes) = node.makes()
         {
-            self.deliver_end(makes, 0);
+            self.deliver_end(makes);
         }
     }
 
@@ -389,7 +390,7 @@ impl Graph {
         let is_taken = match &node.destination {
             Destination::Stream(makes) => {
                 self.gauges.bytes_out.add(bytes);
-                self.deliver(*makes, batch, true, ws)
+                self.deliver(*makes, batch, Origin::Node, ws)
             }
             Destination::Convert(end) => {
                 self.hand_to_sessions(&end.readers, batch, ws);

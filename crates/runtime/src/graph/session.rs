@@ -196,17 +196,23 @@ impl Graph {
         }
     }
 
-    /// A publisher of a stream has stopped: the end is given to the nodes of all sessions that read it, behind what is
-    /// converted for them.
-    pub(crate) fn end_for_sessions(&mut self, stream: u32, publishers: u32) {
+    /// Nothing more comes of a stream: the end is given to the nodes of all sessions that read it.
+    pub(crate) fn end_for_sessions(&mut self, stream: u32) {
         let Some(port) = self.lift_port(stream) else { return };
-        port.converts.iter().for_each(|id| self.end_at_convert(*id, publishers));
-        port.sessions.iter().for_each(|id| self.end_for_session(*id, publishers));
+        self.end_at_sessions(&port, 0);
         self.put_port_back(stream, port);
     }
 
-    /// Gives a batch that came at a port to the nodes of sessions that read it there.
-    pub(super) fn share(&mut self, port: &Port, batch: Batch, ws: &mut Workspace) {
+    /// A publisher of a stream has stopped: the end is given to the nodes of all sessions that read it at its port, behind what
+    /// is converted for them.
+    pub(super) fn end_at_sessions(&mut self, port: &Port, publishers: u32) {
+        port.converts.iter().for_each(|id| self.end_at_convert(*id, publishers));
+        port.sessions.iter().for_each(|id| self.end_for_session(*id, publishers));
+    }
+
+    /// Gives a batch that came at a port to the nodes of sessions that read it there; if it `is_noted`, also to the context,
+    /// for its books.
+    pub(super) fn share(&mut self, port: &Port, batch: Batch, is_noted: bool, ws: &mut Workspace) {
         let batch = self.compacted(port, batch, ws);
         let batch = ws.spares.share(batch);
         for id in &port.sessions {
@@ -220,7 +226,7 @@ impl Graph {
             }
         }
         port.converts.iter().for_each(|id| self.enqueue_convert(*id, &batch));
-        match port.is_delivered {
+        match is_noted {
             true => self.arrived.push(batch),
             false => ws.spares.keep_shared(batch),
         }
@@ -315,7 +321,7 @@ impl Graph {
             _ if !node.spill.is_empty() => true,
             None => return self.set_turn(id, Turn::None),
             Some(Item::Batch(_)) => node.condition == Condition::Running,
-            Some(Item::Held(_) | Item::End(_) | Item::Marker(_)) => false,
+            Some(Item::Held(_) | Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => false,
         };
         let key = node.session()?.key;
         let room = match needs_room.then(|| egress.room(key)) {
@@ -362,8 +368,8 @@ impl Graph {
         let batch = match item {
             Item::Batch(batch) => batch,
             Item::End(publishers) => return Some(SessionStep::Ended(key, publishers)),
-            Item::Held(_) | Item::Marker(_) => {
-                debug_assert!(false, "a session's node gets neither");
+            Item::Held(_) | Item::Publishers(_) | Item::Marker(_) => {
+                debug_assert!(false, "a session's node gets none of these");
                 return None;
             }
         };

@@ -19,9 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 mod accounts;
 mod converts;
 mod ends;
+mod many_io;
 mod moves;
 mod sessions;
 
+/// The context with the sessions.
+const FIRST: ContextIndex = ContextIndex(0);
 const FORMAT: u64 = 7;
 const STREAMS: u32 = 2;
 /// Numbers from a multiple of it on are in order among themselves.
@@ -199,7 +202,7 @@ impl World {
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
         let world = World { graphs, pool, next, blocked, sessions: Sessions::default(), rng, now_ns: 0 };
-        (world, Overlay::new(ports, queue, bounds::queued_buffers(large, usize::MAX)))
+        (world, Overlay::new(ports, vec![FIRST], queue, bounds::queued_buffers(large, usize::MAX)))
     }
 
     /// A session at the first context takes all of a stream.
@@ -367,7 +370,7 @@ fn added(id: NodeId, instances: Vec<Instance>, (reads, makes): (&[u32], u32), po
 
 fn add(node: Box<Node>, at: u8) -> [Edit; 2] {
     let stream = node.makes().unwrap();
-    [Edit::Add { node, at: ContextIndex(at) }, Edit::Deliver { stream, is_delivered: true }]
+    [Edit::Add { node, at: ContextIndex(at) }, Edit::Deliver { stream, at: FIRST, is_delivered: true }]
 }
 
 /// A change of a node: its next version, and its next place.
@@ -420,7 +423,7 @@ fn edits(
                 if !is_read && after.iter().any(|other| other.id == gone.id) && rng.bool() {
                     after.retain(|other| other.id != gone.id);
                     edits.push(Edit::Remove { id: gone.id });
-                    edits.push(Edit::Deliver { stream: gone.makes, is_delivered: false });
+                    edits.push(Edit::Deliver { stream: gone.makes, at: FIRST, is_delivered: false });
                 }
             }
             _ => {}
@@ -743,7 +746,7 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     };
     assert_eq!(serve(&mut world), (false, 40), "nobody waits for what it makes");
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-    overlay.change(vec![Edit::Deliver { stream: 9, is_delivered: true }], &mut wait).unwrap();
+    overlay.change(vec![Edit::Deliver { stream: 9, at: FIRST, is_delivered: true }], &mut wait).unwrap();
     world.settle();
     let (more, served) = serve(&mut world);
     assert!(more && served < 40, "{served} batches of 40");

@@ -5,6 +5,7 @@
 
 mod field;
 mod platform;
+pub(crate) mod sum;
 
 pub use field::{About, Described, Field, Kind, Unit, Value};
 pub use platform::{
@@ -78,9 +79,12 @@ reports! {
         pub id: u64,
         /// The stream it reads.
         pub stream: String,
+        /// The I/O context that has the subscriber's session.
+        #[serde(default)]
+        pub context: String,
         /// Its query.
         pub sql: String = listed().title("query"),
-        /// The handler that runs its query, where the context with the device has no time for that.
+        /// The handler that runs its query, where its I/O context has no time for that.
         #[serde(default)]
         pub handler: Option<String>,
         /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
@@ -151,6 +155,11 @@ pub struct ConversionInfo {
     pub in_force: bool,
     /// Its estimated cost for a record, in ns.
     pub ns_per_record: f64,
+}
+
+impl ConversionInfo {
+    /// The owner of a conversion whose session has ended.
+    pub(crate) const GONE: &str = "gone";
 }
 
 /// One step of a path.
@@ -336,8 +345,11 @@ reports! {
     /// One client that is attached by shared memory: a row of `crossdock clients`.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ClientInfo {
-        /// Its number in the daemon.
+        /// Its number at its I/O context.
         pub id: u32 = listed().title("client"),
+        /// The I/O context that it is attached to.
+        #[serde(default)]
+        pub context: String,
         /// Its process, as the system numbers it.
         pub pid: u32,
         /// The process' name when it attached.

@@ -195,7 +195,7 @@ reports! {
         #[serde(default)]
         pub network_bytes: u64 = counter("crossdock_context_network").unit(Unit::Bytes),
         /// Time from the arrival of a batch at the context, or in the queue of a later handler there, until the handler was done
-        /// with it, or until the end of the turn in which the context with the device gave it to subscriptions.
+        /// with it, or until the end of the turn in which an I/O context gave it to subscriptions.
         #[serde(default)]
         pub batch_latency: HistogramInfo = histogram("crossdock_context_batch_latency"),
         /// Time that a batch waited in a queue before its handler ran.

@@ -4,13 +4,12 @@
 
 use crate::admission::{ALWAYS_PERCENT, Room};
 use crate::graph::gauges::Loss;
-use crate::managers::Managers;
 use crate::managers::change::checked;
 use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
+use crate::managers::{IoHandle, Managers};
 use crate::refusal::Stopped;
-use crate::streams::StreamFacts;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample};
 use crossdock_control::load::{Contexts, Load};
@@ -32,35 +31,18 @@ impl Managers {
         }
     }
 
-    /// Reports to the context with the device the time that it has left for subscriptions' queries. Returns the
-    /// admitted load of these queries at that time, in ns per s.
-    pub(crate) fn tell_room(&mut self) -> u64 {
-        let Ok(queries) = self.dock.run(|context| context.admission.queries()) else { return 0 };
+    /// Reports to each I/O context the time that it has left for subscriptions' queries. Returns the admitted load of the
+    /// queries at each at that time, in ns per s.
+    pub(crate) fn tell_room(&mut self) -> Vec<u64> {
         let contexts = self.contexts();
-        let dock = &contexts.list()[0];
-        let measured = dock.system.time_ns_per_s;
-        // The measurement of the last second contains the queries admitted in it only in part; and a query admitted for
-        // a peak may have less load now.
-        let recent = queries.admitted.saturating_sub(self.admitted_before);
-        let more = measured.saturating_add(recent).max(queries.committed).saturating_sub(measured);
-        let most = dock.capacity.most.time_ns_per_s;
-        let room = Room {
-            left: contexts.headroom(0).time_ns_per_s.saturating_sub(more),
-            always: most / 100 * ALWAYS_PERCENT,
-            admitted: queries.admitted,
-        };
-        // It may have stopped.
-        let _ = self.dock.run(move |context| context.admission.take_room(room));
-        queries.admitted
+        let before = self.admitted_before.iter().copied().chain(std::iter::repeat(0));
+        self.io.iter().zip(before).map(|(io, before)| tell_room(io, &contexts, before)).collect()
     }
 
     /// The known formats and rates of some streams.
-    pub(crate) fn known_streams(&self, names: BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
-        let facts = self.dock.run(move |context| {
-            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
-        })?;
-        Ok(facts.into_iter().map(|facts| (facts.name.clone(), KnownStream::from(facts))).collect())
+    pub(crate) fn known_streams(&self, names: &BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+        let facts = self.facts(names)?;
+        Ok(facts.into_iter().map(|(name, facts)| (name, KnownStream::from(facts))).collect())
     }
 
     /// Evaluates the last second, and carries out the changes that it requires.
@@ -166,4 +148,25 @@ impl Managers {
             }
         }
     }
+}
+
+/// Reports to an I/O context the time that it has left for subscriptions' queries; `before` is their admitted load there a
+/// second ago. Returns what that is now, in ns per s.
+fn tell_room(io: &IoHandle, contexts: &Contexts, before: u64) -> u64 {
+    let Ok(queries) = io.inbox.run(|context| context.admission.queries()) else { return 0 };
+    let at = usize::from(io.at.0);
+    let context = &contexts.list()[at];
+    let measured = context.system.time_ns_per_s;
+    // The measurement of the last second contains the queries admitted in it only in part; and a query admitted for a peak
+    // may have less load now.
+    let recent = queries.admitted.saturating_sub(before);
+    let more = measured.saturating_add(recent).max(queries.committed).saturating_sub(measured);
+    let room = Room {
+        left: contexts.headroom(at).time_ns_per_s.saturating_sub(more),
+        always: context.capacity.most.time_ns_per_s / 100 * ALWAYS_PERCENT,
+        admitted: queries.admitted,
+    };
+    // It may have stopped.
+    let _ = io.inbox.run(move |context| context.admission.take_room(room));
+    queries.admitted
 }

@@ -2,6 +2,7 @@
 //! read.
 
 use crate::config::ContextKind;
+use crate::graph::ContextIndex;
 use crate::graph::NodeId;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::measure::CostModel;
@@ -32,6 +33,8 @@ pub(crate) struct KnownStream {
     pub(crate) bytes_per_record: f64,
     pub(crate) made_by: Option<String>,
     pub(crate) publishers: u32,
+    /// The I/O context where most of it is published.
+    pub(crate) busiest: Option<ContextIndex>,
 }
 
 impl From<StreamFacts> for KnownStream {
@@ -46,6 +49,7 @@ impl From<StreamFacts> for KnownStream {
             bytes_per_record: facts.bytes_in as f64 / records,
             made_by: facts.made_by,
             publishers: facts.publishers,
+            busiest: Some(facts.busiest.1),
         }
     }
 }

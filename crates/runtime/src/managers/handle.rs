@@ -62,7 +62,7 @@ impl ManagerHandle {
         self.views.latest().map(|view| view.specs.clone())
     }
 
-    /// All contexts, the one with the device first.
+    /// All contexts, the home context first.
     ///
     /// # Errors
     /// [`Stopped`].

@@ -6,6 +6,7 @@
 
 mod balancing;
 pub(crate) mod change;
+mod connections;
 pub(crate) mod deployed;
 pub(crate) mod events;
 pub(crate) mod handle;
@@ -29,6 +30,7 @@ mod work;
 
 use crate::catalog::thread::CatalogHandle;
 use crate::config::PlatformConfig;
+use crate::graph::ContextIndex;
 use crate::inbox::Inbox;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::NotMade;
@@ -37,7 +39,7 @@ use crate::managers::events::{About, Events};
 use crate::managers::keep::Kept;
 use crate::managers::measure::{CostModel, Measurements, Outcomes};
 use crate::managers::monitor::Monitor;
-use crate::managers::request::{ChangeRequest, ControlRequest, RequestQueue};
+use crate::managers::request::{ChangeRequest, ControlRequest, Flow, RequestQueue};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
@@ -56,9 +58,17 @@ const TICK: Duration = Duration::from_millis(100);
 /// The same while a caller waits for a context's report, which nothing wakes the managers for.
 const REPORT_TICK: Duration = Duration::from_micros(200);
 
+/// The way to an I/O context, and its number.
+#[derive(Clone, Debug)]
+pub(crate) struct IoHandle {
+    pub(crate) inbox: Inbox,
+    pub(crate) at: ContextIndex,
+}
+
 /// The parts of the managers.
 pub(crate) struct Parts {
-    pub(crate) dock: Inbox,
+    /// The I/O contexts, in the order of their places, the home context first.
+    pub(crate) io: Vec<IoHandle>,
     pub(crate) catalog: CatalogHandle,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
@@ -71,7 +81,9 @@ pub(crate) struct Parts {
 
 /// The managers.
 pub(crate) struct Managers {
-    dock: Inbox,
+    io: Vec<IoHandle>,
+    /// What need not be led anywhere any more, perhaps.
+    disconnected: BTreeSet<Flow>,
     catalog: CatalogHandle,
     overlay: Overlay,
     watch: Watch,
@@ -87,8 +99,8 @@ pub(crate) struct Managers {
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
     balance: Balance,
-    /// The admitted load of subscriptions' queries a second ago, in ns per s.
-    admitted_before: u64,
+    /// The admitted load of subscriptions' queries at each I/O context a second ago, in ns per s.
+    admitted_before: Vec<u64>,
     /// For each context the number of batches that had waited too long for it, a second ago.
     late_before: Vec<u64>,
     /// The last second that was evaluated as a whole.
@@ -118,11 +130,13 @@ impl Managers {
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { dock, catalog, overlay, watch, natives, config, kept, views, requests } = parts;
+        let Parts { io, catalog, overlay, watch, natives, config, kept, views, requests } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
-            dock,
+            admitted_before: vec![0; io.len()],
+            io,
+            disconnected: BTreeSet::new(),
             catalog,
             overlay,
             watch,
@@ -135,7 +149,6 @@ impl Managers {
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(Rules::default()),
-            admitted_before: 0,
             late_before: Vec::new(),
             last_s: 0,
             events,
@@ -190,6 +203,7 @@ impl Managers {
             self.balance();
             self.note_thinned();
             self.admitted_before = self.tell_room();
+            self.end_flows();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
             // Every change of state since the last snapshot was noted as an event.

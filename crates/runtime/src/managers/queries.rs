@@ -1,9 +1,11 @@
-//! Queries of subscriptions for which the context with the device has no time: each is deployed as a handler of its own
+//! Queries of subscriptions for which the context with the subscription has no time: each is deployed as a handler of its own
 //! where it fits, and its subscription takes the handler's stream. The handler is removed with the subscription; it is
 //! not part of the wanted specifications, and not kept across restarts.
 
+use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::change::NotMade;
+use crate::managers::events::About;
 use crate::managers::request::{ChangeRequest, Query, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crossdock_query::{QueryError, Select};
@@ -48,6 +50,11 @@ impl Managers {
                 self.queries.insert(name.to_owned());
             }
         }
+    }
+
+    /// Notes an event of a subscription's query at an I/O context.
+    pub(super) fn note_query(&mut self, kind: &str, at: ContextIndex, text: String) {
+        self.events.note(kind, About { handler: None, context: Some(self.watch.name(at)) }, text);
     }
 
     /// Whether a handler is a subscription's own query.

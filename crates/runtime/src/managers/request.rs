@@ -1,10 +1,13 @@
 //! Requests to the managers, by the rest of the daemon and by contexts; and the queue in which they wait.
 
+use crate::graph::ContextIndex;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::measure::Measured;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
+use crate::streams::StreamFacts;
 use crossdock_engine::NativeKind;
+use crossdock_format::Format;
 use crossdock_query::Select;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -63,10 +66,14 @@ pub(crate) enum ControlRequest {
     PlaceQuery(Box<Query>),
     /// From the context: a subscription whose query runs elsewhere has gone; the handler's name.
     RemoveQuery(String),
-    /// From the context: a subscription's query fits nowhere; the stream and the figures.
-    QueryRefused(String),
-    /// From the context: a subscription's query has panicked.
-    QueryFailed(String),
+    /// From an I/O context: a stream is to be led from or to its sessions. Each session has one such request under way at most.
+    Connect(Box<Connection>),
+    /// From an I/O context: a stream need not be led there any more.
+    Disconnect(Flow),
+    /// From an I/O context: a subscription's query fits nowhere; the stream and the figures.
+    QueryRefused(ContextIndex, String),
+    /// From an I/O context: a subscription's query has panicked.
+    QueryFailed(ContextIndex, String),
     /// One more kind of native handler.
     AddNative {
         kind: Box<NativeKind>,
@@ -96,6 +103,26 @@ pub(crate) struct Query {
     pub(crate) sql: String,
     /// Called with the outcome, on the managers' thread.
     pub(crate) then: Placed,
+}
+
+/// What is led where: what sessions of an I/O context publish of a stream to all that take it, or what is published anywhere to
+/// its sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Flow {
+    pub(crate) stream: u32,
+    /// The I/O context.
+    pub(crate) at: ContextIndex,
+    /// Whether its sessions publish the stream, rather than take it.
+    pub(crate) is_publishing: bool,
+}
+
+/// A stream that is to be led somewhere.
+pub(crate) struct Connection {
+    pub(crate) flow: Flow,
+    /// Formats that all I/O contexts take in before.
+    pub(crate) formats: Vec<Format>,
+    /// Called with what the I/O contexts know of the stream, on the managers' thread, or with why it is not led there.
+    pub(crate) then: Box<dyn FnOnce(Result<Option<StreamFacts>, String>) + Send>,
 }
 
 /// The name of the handler that runs a subscription's query, and of the stream that it makes.
@@ -133,6 +160,9 @@ struct Waiting {
     /// Reports of contexts, merged.
     new_formats: BTreeSet<u32>,
     removed_queries: BTreeSet<String>,
+    disconnected: BTreeSet<Flow>,
+    /// As many as there are sessions, at most.
+    connections: VecDeque<ControlRequest>,
     refused: Merged,
     failed: Merged,
     /// What was measured. There are as many as are measured at a time.
@@ -145,21 +175,22 @@ struct Waiting {
 /// Reports of one kind: the latest, and how many came before it.
 #[derive(Default)]
 struct Merged {
-    latest: Option<String>,
+    latest: Option<(ContextIndex, String)>,
     others: u64,
 }
 
 impl Merged {
-    fn add(&mut self, text: String) {
-        self.others += u64::from(self.latest.replace(text).is_some());
+    fn add(&mut self, at: ContextIndex, text: String) {
+        self.others += u64::from(self.latest.replace((at, text)).is_some());
     }
 
-    fn take(&mut self) -> Option<String> {
-        let text = self.latest.take()?;
-        match std::mem::take(&mut self.others) {
-            0 => Some(text),
-            others => Some(format!("{text} (and {others} more before it)")),
-        }
+    fn take(&mut self, report: fn(ContextIndex, String) -> ControlRequest) -> Option<ControlRequest> {
+        let (at, text) = self.latest.take()?;
+        let text = match std::mem::take(&mut self.others) {
+            0 => text,
+            others => format!("{text} (and {others} more before it)"),
+        };
+        Some(report(at, text))
     }
 }
 
@@ -172,9 +203,11 @@ impl Waiting {
         let report = || {
             let format = self.new_formats.pop_first().map(|stream| ControlRequest::NewFormat { stream });
             let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
-            let refused = || self.refused.take().map(ControlRequest::QueryRefused);
-            let failed = || self.failed.take().map(ControlRequest::QueryFailed);
-            format.or_else(query).or_else(refused).or_else(failed)
+            let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
+            let connection = || self.connections.pop_front();
+            let refused = || self.refused.take(ControlRequest::QueryRefused);
+            let failed = || self.failed.take(ControlRequest::QueryFailed);
+            format.or_else(query).or_else(flow).or_else(connection).or_else(refused).or_else(failed)
         };
         measured.or_else(report).or_else(|| self.requests.pop_front())
     }
@@ -212,8 +245,10 @@ impl RequestQueue {
         match request {
             ControlRequest::NewFormat { stream } => drop(waiting.new_formats.insert(stream)),
             ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
-            ControlRequest::QueryRefused(text) => waiting.refused.add(text),
-            ControlRequest::QueryFailed(text) => waiting.failed.add(text),
+            ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
+            ControlRequest::Connect(_) => waiting.connections.push_back(request),
+            ControlRequest::QueryRefused(at, text) => waiting.refused.add(at, text),
+            ControlRequest::QueryFailed(at, text) => waiting.failed.add(at, text),
             ControlRequest::Measured { .. } => waiting.measured.push(request),
             _ if waiting.requests.len() >= MAX_REQUESTS => return Err(NotTaken::Full),
             other => waiting.requests.push_back(other),
@@ -286,8 +321,8 @@ mod tests {
         let queue = RequestQueue::default();
         for number in 0..100_000 {
             assert!(queue.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());
-            assert!(queue.send(ControlRequest::QueryRefused(format!("the {number}th"))).is_ok());
-            assert!(queue.send(ControlRequest::QueryFailed("a flaw".to_owned())).is_ok());
+            assert!(queue.send(ControlRequest::QueryRefused(ContextIndex(0), format!("the {number}th"))).is_ok());
+            assert!(queue.send(ControlRequest::QueryFailed(ContextIndex(0), "a flaw".to_owned())).is_ok());
             assert!(queue.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
         }
         for stream in 0..3 {
@@ -297,8 +332,8 @@ mod tests {
             assert!(matches!(now(&queue), Some(ControlRequest::RemoveQuery(found)) if found == name));
         }
         let wanted = "the 99999th (and 99999 more before it)";
-        assert!(matches!(now(&queue), Some(ControlRequest::QueryRefused(found)) if found == wanted));
-        assert!(matches!(now(&queue), Some(ControlRequest::QueryFailed(_))));
+        assert!(matches!(now(&queue), Some(ControlRequest::QueryRefused(_, found)) if found == wanted));
+        assert!(matches!(now(&queue), Some(ControlRequest::QueryFailed(..))));
         assert!(now(&queue).is_none());
     }
 

@@ -84,7 +84,7 @@ impl Managers {
         // It may have gone while it was measured.
         let Some(there) = self.handlers.get(name) else { return };
         let names = there.reads.iter().map(|(stream, _)| stream.clone()).collect();
-        let streams = self.known_streams(names);
+        let streams = self.known_streams(&names);
         // Else the context has stopped, and the managers stop next.
         let (Ok(streams), Some(there)) = (streams, self.handlers.get_mut(name)) else { return };
         let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };

@@ -1,10 +1,8 @@
 //! Requests that are answered later: those whose handlers are measured first, and those whose change is made but for a
 //! report that a context owes. Others are answered meanwhile.
 
-use crate::config::PlatformConfig;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
-use crate::managers::events::About;
 use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
@@ -35,7 +33,6 @@ impl Managers {
 
     /// Answers a request, unless handlers are to be measured before; then it comes back, and nothing has changed.
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Option<ControlRequest> {
-        let about = About { handler: None, context: Some(PlatformConfig::IO_CONTEXT) };
         match request {
             ControlRequest::Change { wish, discard_state, to } => match self.make(&wish, discard_state, true, since) {
                 Err(NotMade::Unmeasured) => return Some(ControlRequest::Change { wish, discard_state, to }),
@@ -63,6 +60,8 @@ impl Managers {
             ControlRequest::PlaceQuery(query) => {
                 return self.place_query(*query).map(|query| ControlRequest::PlaceQuery(Box::new(query)));
             }
+            ControlRequest::Connect(connection) => self.connect(*connection),
+            ControlRequest::Disconnect(flow) => drop(self.disconnected.insert(flow)),
             ControlRequest::RemoveQuery(name) => {
                 self.remove_query(&name);
                 self.publish_snapshot();
@@ -72,8 +71,8 @@ impl Managers {
                 self.measure_rule(&name);
                 return self.workshop.costs.is_missing().then_some(ControlRequest::MeasureRule(name));
             }
-            ControlRequest::QueryRefused(text) => self.events.note("refused", about, text),
-            ControlRequest::QueryFailed(text) => self.events.note("failed", about, text),
+            ControlRequest::QueryRefused(at, text) => self.note_query("refused", at, text),
+            ControlRequest::QueryFailed(at, text) => self.note_query("failed", at, text),
             // Requests are taken once that is done.
             ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Measured { .. } | ControlRequest::Stop => {}

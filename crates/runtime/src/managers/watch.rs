@@ -105,10 +105,13 @@ impl Watch {
     }
 
     /// Finds the contexts that do not come back from a step, or on a g-core from a record. A g-core that is in a handler
-    /// is given another thread; any other context is lost until it comes back. The context with the device is not
-    /// checked: without it there are no requests and no reports.
+    /// is given another thread; any other context is lost until it comes back. I/O contexts are not checked: a handler that
+    /// may take long is never there.
     pub(crate) fn look(&mut self) {
-        for at in 1..self.seats.len() {
+        for at in 0..self.seats.len() {
+            if self.seats[at].is_io {
+                continue;
+            }
             let gauges = &self.seats[at].gauges;
             let (turns, limit) = (gauges.turns.get(), self.limit(gauges));
             let records = self.seats[at].g_core.as_ref().map_or(0, |core| core.records_begun());

@@ -125,7 +125,7 @@ impl Managers {
         let names: BTreeSet<String> =
             self.handlers.values().flat_map(|there| &there.reads).map(|(stream, _)| stream.clone()).collect();
         // Else the context has stopped, and the managers stop next.
-        let Ok(streams) = self.known_streams(names) else { return };
+        let Ok(streams) = self.known_streams(&names) else { return };
         for there in self.handlers.values_mut().filter(|there| !there.entries.is_empty()) {
             let estimates = estimates(&there.entries, &streams);
             there.costs = there.work.costs(&estimates);

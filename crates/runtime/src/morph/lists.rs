@@ -29,7 +29,7 @@ impl Context {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
                         let found = self.peers.iter().map(|(_, other)| other).find(|other| other.serial == peer);
-                        found.map_or_else(|| "gone".to_owned(), ToString::to_string)
+                        found.map_or_else(|| ConversionInfo::GONE.to_owned(), ToString::to_string)
                     }
                 };
                 infos.push(ConversionInfo {

@@ -62,6 +62,8 @@ pub(crate) struct Morphing {
     pub(crate) listeners: Vec<usize>,
     /// The conversions wanted now: from a format that came, to one that is accepted.
     pub(crate) wanted: Vec<(Format, Format)>,
+    /// The same of other I/O contexts, by their places.
+    pub(crate) wanted_elsewhere: BTreeMap<usize, Vec<(Format, Format)>>,
 }
 
 impl std::fmt::Debug for Morphing {
@@ -74,6 +76,17 @@ impl std::fmt::Debug for Morphing {
 }
 
 impl Morphing {
+    /// The conversions wanted at any I/O context, each once.
+    pub(crate) fn all_wanted(&self) -> Vec<(Format, Format)> {
+        let mut all = self.wanted.clone();
+        for want in self.wanted_elsewhere.values().flatten() {
+            if !all.contains(want) {
+                all.push(want.clone());
+            }
+        }
+        all
+    }
+
     /// The formats on a route, by their ids, the accepted one last.
     pub(crate) fn describe_route(&self, route: Route) -> Vec<String> {
         let Route::Convert(number) = route else { return Vec::new() };

@@ -123,7 +123,7 @@ impl Context {
             return self.answer(peer, id, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
-        let (name, wanted) = (stream.name.clone(), stream.morphing.wanted.clone());
+        let (name, wanted) = (stream.name.clone(), stream.morphing.all_wanted());
         for (from, to) in wanted {
             self.tell(key, &converter_wanted(&name, &from, &to).into());
         }

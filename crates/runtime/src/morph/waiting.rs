@@ -40,7 +40,7 @@ impl Context {
                 stream.name
             );
             // The managers may have ended before.
-            let _ = self.news.send(ControlRequest::QueryFailed(text));
+            let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index, text));
         }
     }
 
@@ -70,7 +70,8 @@ impl Context {
         self.note_wanted(stream_key);
     }
 
-    /// Recomputes the conversions wanted on a stream, and notifies listeners of the new ones.
+    /// Recomputes the conversions that subscriptions here want on a stream, and notifies listeners at all I/O contexts of the new
+    /// ones.
     pub(crate) fn note_wanted(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let mut wanted: Vec<(Format, Format)> = Vec::new();
@@ -83,15 +84,31 @@ impl Context {
             }
         }
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        let before = std::mem::replace(&mut stream.morphing.wanted, wanted);
+        if stream.morphing.wanted == wanted {
+            return;
+        }
+        let before = std::mem::replace(&mut stream.morphing.wanted, wanted.clone());
+        self.tell_wanted(stream_key, &before, &wanted);
+        if !self.place.is_only() {
+            let place = self.place.index;
+            self.at_others(move |context| context.take_wanted(stream_key, place, &wanted));
+        }
+    }
+
+    /// Another I/O context wants these conversions on a stream now.
+    fn take_wanted(&mut self, stream_key: usize, place: usize, wanted: &[(Format, Format)]) {
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        let before = stream.morphing.wanted_elsewhere.insert(place, wanted.to_vec()).unwrap_or_default();
+        self.tell_wanted(stream_key, &before, wanted);
+    }
+
+    /// Notifies the listeners here of those conversions that were not wanted before.
+    fn tell_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
+        let Some(stream) = self.streams.get(stream_key) else { return };
         let (name, listeners) = (stream.name.clone(), stream.morphing.listeners.clone());
-        let is_new = |want: &&(Format, Format)| !before.contains(want);
-        let new: Vec<Notice> =
-            stream.morphing.wanted.iter().filter(is_new).map(|(from, to)| converter_wanted(&name, from, to)).collect();
-        for notice in new {
-            for &listener in &listeners {
-                self.tell(listener, &notice.clone().into());
-            }
+        for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
+            let notice = converter_wanted(&name, from, to);
+            listeners.iter().for_each(|listener| self.tell(*listener, &notice.clone().into()));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The context's peers: publishers, subscribers and clients, each with its carrier. Sessions over packets are found by
 //! the number that their packets carry, attached clients by theirs.
 
+use crate::io::IoPlace;
 use crate::net::carrier::Carrier;
 use crate::net::memory::Attached;
 use crate::net::packets::Link;
@@ -12,7 +13,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Low bits of a session number: the slot. The rest is random, so that an old number is not mistaken for a new session.
+/// Low bits of a session number: the slot. The bits above name the I/O context, and the rest is random, so that an old number is
+/// not mistaken for a new session.
 const SLOT_BITS: u32 = 16;
 
 /// The stream that a peer publishes under one of its stream numbers.
@@ -112,8 +114,9 @@ impl std::fmt::Display for Peer {
 }
 
 /// All peers.
-#[derive(Default)]
 pub(crate) struct Peers {
+    /// The context's place, which the numbers of its sessions name.
+    place: IoPlace,
     slots: Slab<Peer>,
     by_addr: HashMap<SocketAddr, usize>,
     /// By the client's number.
@@ -122,6 +125,16 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    pub(crate) fn new(place: IoPlace) -> Peers {
+        Peers { place, slots: Slab::new(), by_addr: HashMap::new(), by_client: HashMap::new(), dirty: Vec::new() }
+    }
+
+    /// The place of the I/O context that has the session of a number; it may be none.
+    #[inline]
+    pub(crate) fn place_of(&self, number: u32) -> usize {
+        (number >> SLOT_BITS & ((1 << self.place.bits()) - 1)) as usize
+    }
+
     /// Sessions over packets.
     pub(crate) fn sessions(&self) -> usize {
         self.by_addr.len()
@@ -188,7 +201,8 @@ impl Peers {
     pub(crate) fn insert(&mut self, addr: SocketAddr, nonce: u64, session: Session<Payload, Arrived>) -> (usize, u32) {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
-        let number = fastrand::u32(1..) << SLOT_BITS | key as u32;
+        let random = fastrand::u32(1..) << (SLOT_BITS + self.place.bits());
+        let number = random | (self.place.index as u32) << SLOT_BITS | key as u32;
         entry.insert(Peer::new(Stored::Link(Link::new(addr, nonce, number, session))));
         self.by_addr.insert(addr, key);
         (key, number)

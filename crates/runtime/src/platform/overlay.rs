@@ -22,8 +22,6 @@ mod orders;
 pub(crate) use orders::NotOrdered;
 use orders::Ordered;
 
-/// The context at which published streams come in.
-const PUBLISHED_AT: ContextIndex = ContextIndex(0);
 /// Polls of a change after which nodes that end no longer work on all of their input.
 const PATIENT_POLLS: u32 = 20_000;
 /// Why a change was not made.
@@ -116,16 +114,25 @@ pub(crate) enum Edit {
     },
     /// A node less, once it has worked on its input.
     Remove { id: NodeId },
-    /// Whether a stream is made for the sessions where published streams come in.
-    Deliver { stream: u32, is_delivered: bool },
+    /// Whether a stream is for the sessions of an I/O context, wherever it is made or published.
+    Deliver { stream: u32, at: ContextIndex, is_delivered: bool },
+    /// Whether the records of a stream are counted, which they are at the first I/O context, whoever takes them.
+    Observe { stream: u32, is_observed: bool },
+    /// Whether sessions of an I/O context publish a stream. Where there is one I/O context only, that one publishes all.
+    Publish { stream: u32, at: ContextIndex, is_published: bool },
 }
+
+/// Whether a stream is delivered or published, by stream and I/O context.
+type AtContexts = BTreeMap<(u32, ContextIndex), bool>;
 
 /// What a change concerns, as it is afterwards.
 #[derive(Default)]
 struct After {
     /// Nodes; nothing for those that end.
     nodes: BTreeMap<NodeId, Option<Placed>>,
-    delivered: BTreeMap<u32, bool>,
+    delivered: AtContexts,
+    published: AtContexts,
+    observed: BTreeMap<u32, bool>,
 }
 
 /// What came of a change.
@@ -158,15 +165,21 @@ struct Committing {
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) ports: Vec<Port>,
+    /// The I/O contexts.
+    io: Vec<ContextIndex>,
     nodes: BTreeMap<NodeId, Placed>,
     /// The readers of each stream.
     readers: BTreeMap<u32, BTreeSet<NodeId>>,
     /// The node that makes a stream.
     makers: BTreeMap<u32, NodeId>,
-    /// Streams that are delivered to subscriptions.
-    delivered: BTreeSet<u32>,
-    /// How many queues there are: edges, and the nodes' own.
-    queues: usize,
+    /// Streams that are delivered to subscriptions, and where.
+    delivered: BTreeSet<(u32, ContextIndex)>,
+    /// Streams that are published, and where.
+    published: BTreeSet<(u32, ContextIndex)>,
+    /// Streams whose records are counted at the first I/O context.
+    observed: BTreeSet<u32>,
+    /// How many queues there are: edges, and the nodes' own; and how many edges that lead to sessions only.
+    queues: (usize, usize),
     queue_batches: usize,
     /// Buffers of one context that may be in queues.
     queued_buffers: usize,
@@ -182,18 +195,40 @@ pub(crate) struct Overlay {
 /// A stream as a change begins or ends with it.
 struct View {
     /// Where its batches come from.
-    producer: ContextIndex,
+    producers: BTreeSet<ContextIndex>,
     maker: Option<NodeId>,
     readers: Vec<(NodeId, ContextIndex)>,
-    is_delivered: bool,
+    /// The contexts whose sessions take it, and the one where its records are counted.
+    delivered: BTreeSet<ContextIndex>,
+    observed_at: Option<ContextIndex>,
 }
 
+/// An edge of a stream: from which context to which.
+type EdgeEnds = (ContextIndex, ContextIndex);
+
 impl View {
-    /// The contexts that get its batches by an edge.
-    fn edges(&self) -> BTreeSet<ContextIndex> {
-        let delivery = self.is_delivered.then_some(PUBLISHED_AT);
-        let consumers = self.readers.iter().map(|(_, at)| *at).chain(delivery);
-        consumers.filter(|at| *at != self.producer).collect()
+    /// The contexts where it is read or delivered.
+    fn consumers(&self) -> BTreeSet<ContextIndex> {
+        self.readers.iter().map(|(_, at)| *at).chain(self.delivered.iter().copied()).collect()
+    }
+
+    /// The edges by which its batches cross.
+    fn edges(&self) -> BTreeSet<EdgeEnds> {
+        let consumers = self.consumers();
+        let to_all = |from: &ContextIndex| {
+            let from = *from;
+            consumers.iter().filter(move |to| **to != from).map(move |to| (from, *to))
+        };
+        self.producers.iter().flat_map(to_all).collect()
+    }
+
+    /// How many of them are queues of handlers, and how many lead to sessions only.
+    fn queues(&self) -> (usize, usize) {
+        let edges = self.edges();
+        let is_crossing =
+            |(_, to): &&EdgeEnds| self.observed_at != Some(*to) && !self.readers.iter().any(|(_, at)| at == to);
+        let crossings = edges.iter().filter(is_crossing).count();
+        (edges.len() - crossings, crossings)
     }
 
     fn readers_at(&self, at: ContextIndex) -> Vec<NodeId> {
@@ -201,21 +236,24 @@ impl View {
     }
 
     fn contexts(&self) -> BTreeSet<ContextIndex> {
-        self.edges().into_iter().chain([self.producer]).collect()
+        self.consumers().union(&self.producers).copied().collect()
     }
 }
 
 impl Overlay {
-    /// Contexts with nothing in them. A queue holds `queue_batches` batches at most, and all queues together
-    /// `queued_buffers` buffers of one context, so that enough are left to work with.
-    pub(crate) fn new(ports: Vec<Port>, queue_batches: usize, queued_buffers: usize) -> Overlay {
+    /// Contexts with nothing in them; `io` are those with sessions. A queue holds `queue_batches` batches at most, and all
+    /// queues together `queued_buffers` buffers of one context, so that enough are left to work with.
+    pub(crate) fn new(ports: Vec<Port>, io: Vec<ContextIndex>, queue_batches: usize, queued_buffers: usize) -> Overlay {
         Overlay {
             ports,
+            io,
             nodes: BTreeMap::new(),
             readers: BTreeMap::new(),
             makers: BTreeMap::new(),
             delivered: BTreeSet::new(),
-            queues: 0,
+            published: BTreeSet::new(),
+            observed: BTreeSet::new(),
+            queues: (0, 0),
             queue_batches,
             queued_buffers,
             limit: queue_batches,
@@ -248,7 +286,7 @@ impl Overlay {
     /// The context for which an unfinished change waits, if there is one.
     #[cfg(test)]
     pub(crate) fn unanswered(&self) -> Option<ContextIndex> {
-        self.unfinished.first().map(Committing::awaits)
+        self.unfinished.first().and_then(Committing::awaits)
     }
 
     /// Goes on with unfinished changes, as far as contexts have answered by now. The contexts for which changes waited that
@@ -258,7 +296,7 @@ impl Overlay {
         for mut change in std::mem::take(&mut self.unfinished) {
             let at = change.awaits();
             match self.step(&mut change) {
-                true => answered.push(at),
+                true => answered.extend(at),
                 false => self.unfinished.push(change),
             }
         }
@@ -279,7 +317,7 @@ impl Overlay {
             let shares =
                 !change.streams.is_disjoint(&streams) || after.nodes.keys().any(|id| change.nodes.contains(id));
             let at = contexts.copied().find(|at| parts.contains_key(at));
-            at.or_else(|| shares.then(|| change.awaits()))
+            at.or_else(|| change.awaits().filter(|_| shares))
         })
     }
 
@@ -340,7 +378,13 @@ impl Overlay {
                     after.nodes.insert(*id, Some(placed));
                 }
                 Edit::Remove { id } => drop(after.nodes.insert(*id, None)),
-                Edit::Deliver { stream, is_delivered } => drop(after.delivered.insert(*stream, *is_delivered)),
+                Edit::Deliver { stream, at, is_delivered } => {
+                    after.delivered.insert((*stream, *at), *is_delivered);
+                }
+                Edit::Observe { stream, is_observed } => drop(after.observed.insert(*stream, *is_observed)),
+                Edit::Publish { stream, at, is_published } => {
+                    after.published.insert((*stream, *at), *is_published);
+                }
             }
         }
         after
@@ -359,13 +403,24 @@ impl Overlay {
         let old = self.readers.get(&stream).into_iter().flatten().copied();
         let ids: BTreeSet<NodeId> = old.chain(new.map(|(id, _)| *id)).collect();
         let reader = |id: NodeId| placed(id).filter(|node| node.reads.contains(&stream)).map(|node| (id, node.at));
-        let is_delivered = after.and_then(|after| after.delivered.get(&stream).copied());
-        View {
-            producer: maker.and_then(placed).map_or(PUBLISHED_AT, |node| node.at),
-            maker,
-            readers: ids.into_iter().filter_map(reader).collect(),
-            is_delivered: is_delivered.unwrap_or(self.delivered.contains(&stream)),
-        }
+        let contexts_of = |now: &BTreeSet<(u32, ContextIndex)>, after: Option<&AtContexts>| {
+            let is_one = |at: &ContextIndex| {
+                let after = after.and_then(|after| after.get(&(stream, *at)).copied());
+                after.unwrap_or_else(|| now.contains(&(stream, *at)))
+            };
+            self.io.iter().copied().filter(is_one).collect::<BTreeSet<ContextIndex>>()
+        };
+        let producers = match (maker.and_then(placed), &self.io[..]) {
+            (Some(node), _) => BTreeSet::from([node.at]),
+            (None, [only]) => BTreeSet::from([*only]),
+            (None, _) => contexts_of(&self.published, after.map(|after| &after.published)),
+        };
+        let mut delivered = contexts_of(&self.delivered, after.map(|after| &after.delivered));
+        let is_observed = after.and_then(|after| after.observed.get(&stream).copied());
+        let is_observed = is_observed.unwrap_or_else(|| self.observed.contains(&stream));
+        let observed_at = self.io.first().copied().filter(|_| is_observed);
+        delivered.extend(observed_at);
+        View { producers, maker, readers: ids.into_iter().filter_map(reader).collect(), delivered, observed_at }
     }
 
     /// The streams that a change concerns.
@@ -373,18 +428,21 @@ impl Overlay {
         let before = after.nodes.keys().filter_map(|id| self.nodes.get(id));
         let nodes = before.chain(after.nodes.values().flatten());
         let of_nodes = nodes.flat_map(|node| node.reads.iter().copied().chain([node.makes]));
-        of_nodes.chain(after.delivered.keys().copied()).collect()
+        let at_contexts = after.delivered.keys().chain(after.published.keys()).map(|(stream, _)| *stream);
+        of_nodes.chain(at_contexts).chain(after.observed.keys().copied()).collect()
     }
 
-    fn queues_after(&self, after: &After) -> usize {
+    /// How many queues of handlers there are after a change, and how many edges that lead to sessions only.
+    fn queues_after(&self, after: &After) -> (usize, usize) {
         let inputs = |nodes: &mut dyn Iterator<Item = &Placed>| nodes.map(|node| node.reads.len()).sum::<usize>();
-        let mut queues = self.queues + inputs(&mut after.nodes.values().flatten());
+        let (mut queues, mut crossings) = self.queues;
+        queues += inputs(&mut after.nodes.values().flatten());
         queues -= inputs(&mut after.nodes.keys().filter_map(|id| self.nodes.get(id)));
         for stream in self.streams_of(after) {
-            queues += self.view(stream, Some(after)).edges().len();
-            queues -= self.view(stream, None).edges().len();
+            let (new, old) = (self.view(stream, Some(after)).queues(), self.view(stream, None).queues());
+            (queues, crossings) = (queues + new.0 - old.0, crossings + new.1 - old.1);
         }
-        queues
+        (queues, crossings)
     }
 
     /// What becomes of the ports of all streams that a change concerns, by context; with the edges that it needs.
@@ -392,50 +450,15 @@ impl Overlay {
         let mut parts: BTreeMap<ContextIndex, Part> = BTreeMap::new();
         for stream in self.streams_of(after) {
             let (old, new) = (self.view(stream, None), self.view(stream, Some(after)));
+            let mut changes = self.port_changes((change, stream), (&old, &new), after);
             let (old_edges, new_edges) = (old.edges(), new.edges());
-            let is_kept =
-                |to: &ContextIndex| old.producer == new.producer && old_edges.contains(to) && new_edges.contains(to);
-            // Also where a node comes from elsewhere: it begins with what follows the marker there.
-            let takes_part = |at: ContextIndex| {
-                old.readers_at(at).iter().chain(&new.readers_at(at)).any(|id| after.nodes.contains_key(id))
-            };
-            let marked: Vec<ContextIndex> =
-                old_edges.iter().copied().filter(|to| !is_kept(to) || takes_part(*to)).collect();
-            let ended: Vec<ContextIndex> = marked.iter().copied().filter(|to| !is_kept(to)).collect();
-            let mut changes: BTreeMap<ContextIndex, PortChange> = BTreeMap::new();
-            for at in old.contexts().into_iter().chain(new.contexts()) {
-                let (readers, before) = (new.readers_at(at), old.readers_at(at));
-                let marked_readers: Vec<NodeId> =
-                    before.iter().copied().filter(|id| after.nodes.contains_key(id)).collect();
-                let is_source = at == old.producer;
-                let port = PortChange {
-                    change,
-                    stream,
-                    after: old.maker.filter(|maker| is_source && after.nodes.contains_key(maker)),
-                    readers,
-                    marked_readers,
-                    marked_edges: if is_source { marked.clone() } else { Vec::new() },
-                    ended_edges: if is_source { ended.clone() } else { Vec::new() },
-                    marked_feeds: marked.iter().filter(|to| **to == at).map(|_| old.producer).collect(),
-                    ended_feeds: ended.iter().filter(|to| **to == at).map(|_| old.producer).collect(),
-                    is_delivered: new.is_delivered && at == PUBLISHED_AT,
-                    ..PortChange::default()
-                };
-                changes.insert(at, port);
-            }
-            for to in new_edges.iter().copied().filter(|to| !is_kept(to)) {
+            for (from, to) in new_edges.iter().copied().filter(|ends| !old_edges.contains(ends)) {
                 let overflow = self.overflow(&new, to, after);
                 let (sender, receiver) = edge((self.queue_batches, limit), to, overflow);
-                changes.entry(new.producer).or_default().edges.push(sender);
-                changes.entry(to).or_default().feeds.push(Feed::new(receiver, new.producer));
-            }
-            let is_other = |to: &ContextIndex| is_kept(to) && takes_part(*to);
-            for to in new_edges.iter().copied().filter(is_other) {
-                let overflow = self.overflow(&new, to, after);
-                changes.entry(new.producer).or_default().overflows.push((to, overflow));
+                changes.entry(from).or_default().edges.push(sender);
+                changes.entry(to).or_default().feeds.push(Feed::new(receiver, from));
             }
             for (at, port) in changes {
-                let delivered = old.is_delivered && at == PUBLISHED_AT;
                 let is_same = port.edges.is_empty()
                     && port.overflows.is_empty()
                     && port.feeds.is_empty()
@@ -443,7 +466,7 @@ impl Overlay {
                     && port.marked_edges.is_empty()
                     && port.marked_feeds.is_empty()
                     && port.readers == old.readers_at(at)
-                    && port.is_delivered == delivered;
+                    && port.is_delivered == old.delivered.contains(&at);
                 if !is_same {
                     parts.entry(at).or_default().ports.push(Box::new(port));
                 }
@@ -453,6 +476,46 @@ impl Overlay {
         parts
     }
 
+    /// What becomes of the ports of a stream, by context, but for new edges.
+    fn port_changes(
+        &self,
+        (change, stream): (u64, u32),
+        (old, new): (&View, &View),
+        after: &After,
+    ) -> BTreeMap<ContextIndex, PortChange> {
+        let (old_edges, new_edges) = (old.edges(), new.edges());
+        let takes_part = |id: &NodeId| after.nodes.contains_key(id);
+        // Also where a node comes from elsewhere: it begins with what follows the marker there.
+        let has_part =
+            |at: ContextIndex| old.readers_at(at).iter().any(takes_part) || new.readers_at(at).iter().any(takes_part);
+        let is_ended = |ends: &&EdgeEnds| !new_edges.contains(ends);
+        let marked: Vec<EdgeEnds> =
+            old_edges.iter().filter(|ends| is_ended(ends) || has_part(ends.1)).copied().collect();
+        let ended: Vec<EdgeEnds> = marked.iter().filter(is_ended).copied().collect();
+        let from = |ends: &[EdgeEnds], at| ends.iter().filter(|(from, _)| *from == at).map(|(_, to)| *to).collect();
+        let to = |ends: &[EdgeEnds], at| ends.iter().filter(|(_, to)| *to == at).map(|(from, _)| *from).collect();
+        let mut changes: BTreeMap<ContextIndex, PortChange> = BTreeMap::new();
+        for at in old.contexts().into_iter().chain(new.contexts()) {
+            let kept = new_edges.iter().filter(|ends| ends.0 == at && old_edges.contains(ends) && has_part(ends.1));
+            let port = PortChange {
+                change,
+                stream,
+                after: old.maker.filter(|maker| old.producers.contains(&at) && takes_part(maker)),
+                readers: new.readers_at(at),
+                marked_readers: old.readers_at(at).into_iter().filter(takes_part).collect(),
+                overflows: kept.map(|(_, to)| (*to, self.overflow(new, *to, after))).collect(),
+                marked_edges: from(&marked, at),
+                ended_edges: from(&ended, at),
+                marked_feeds: to(&marked, at),
+                ended_feeds: to(&ended, at),
+                is_delivered: new.delivered.contains(&at),
+                ..PortChange::default()
+            };
+            changes.insert(at, port);
+        }
+        changes
+    }
+
     /// Whether an edge withholds credit where it is full: where something at its other end does.
     fn overflow(&self, view: &View, to: ContextIndex, after: &After) -> Overflow {
         let placed = |id: &NodeId| match after.nodes.get(id) {
@@ -460,8 +523,7 @@ impl Overlay {
             None => self.nodes.get(id).cloned(),
         };
         let readers: Vec<Placed> = view.readers_at(to).iter().filter_map(placed).collect();
-        let is_delivered = view.is_delivered && to == PUBLISHED_AT;
-        if is_delivered || readers.iter().any(|node| !node.policy.drops) {
+        if view.delivered.contains(&to) || readers.iter().any(|node| !node.policy.drops) {
             return Overflow::Block;
         }
         Overflow::Drop(readers.into_iter().map(|node| node.gauges).collect())
@@ -478,7 +540,7 @@ impl Overlay {
         for edit in edits {
             match edit {
                 Edit::Add { node, at } => parts.entry(at).or_default().nodes.push(node),
-                Edit::Deliver { .. } => {}
+                Edit::Deliver { .. } | Edit::Observe { .. } | Edit::Publish { .. } => {}
                 Edit::Remove { id } => {
                     if let Some(placed) = self.nodes.get(&id) {
                         parts.entry(placed.at).or_default().changes.push((id, Then::End));
@@ -576,11 +638,21 @@ impl Overlay {
     }
 
     /// A change is the present graph from here on.
-    fn take_over(&mut self, after: After, queues: usize) {
-        for (stream, is_delivered) in after.delivered {
-            match is_delivered {
-                true => self.delivered.insert(stream),
-                false => self.delivered.remove(&stream),
+    fn take_over(&mut self, after: After, queues: (usize, usize)) {
+        let of_contexts = [(after.delivered, &mut self.delivered), (after.published, &mut self.published)];
+        for (changed, now) in of_contexts {
+            for (of, is_one) in changed {
+                if is_one {
+                    now.insert(of)
+                } else {
+                    now.remove(&of)
+                };
+            }
+        }
+        for (stream, is_observed) in after.observed {
+            match is_observed {
+                true => self.observed.insert(stream),
+                false => self.observed.remove(&stream),
             };
         }
         for (id, placed) in after.nodes {
@@ -617,8 +689,9 @@ impl Overlay {
                 let change = committing.change;
                 committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
             }
-            if !wait.wait() {
-                let at = committing.awaits();
+            if !wait.wait()
+                && let Some(at) = committing.awaits()
+            {
                 self.unfinished.push(committing);
                 return Err(NotChanged::Unanswered { at, is_begun: true });
             }
@@ -669,10 +742,10 @@ impl Overlay {
 }
 
 impl Committing {
-    /// A context that has not done its part.
-    fn awaits(&self) -> ContextIndex {
+    /// A context that has not done its part. There is one as long as the change is not complete.
+    fn awaits(&self) -> Option<ContextIndex> {
         let unsent = self.unsent.first().map(|(at, _)| *at);
-        self.awaited.first().map(|(at, _)| *at).or(unsent).unwrap_or(PUBLISHED_AT)
+        self.awaited.first().map(|(at, _)| *at).or(unsent)
     }
 
     /// Takes a report: nodes that left a context go on at another, or are dropped.

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// The longest time that a context works before it looks for changes, in ns: the daemon's.
 const SLICE_NS: u32 = 200_000;
+/// The context where streams come in and are delivered.
+const FIRST: ContextIndex = ContextIndex(0);
 /// How long a thread looks for work before it sleeps, in us. Benchmarks keep contexts busy.
 const SPIN_US: u32 = 200;
 
@@ -131,7 +133,13 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         }
     }
     let cores = here.ok_or_else(|| io::Error::other("no context on the caller's thread"))?;
-    Ok((cores, Rig { overlay: Overlay::new(ports, queue_batches, queued_buffers(large_buffers, usize::MAX)), threads }))
+    Ok((
+        cores,
+        Rig {
+            overlay: Overlay::new(ports, vec![FIRST], queue_batches, queued_buffers(large_buffers, usize::MAX)),
+            threads,
+        },
+    ))
 }
 
 impl Cores {
@@ -205,7 +213,7 @@ impl Rig {
     /// [`Unanswered`].
     pub fn deliver(&mut self, reads: Source, wait: Wait<'_>) -> Result<(), Unanswered> {
         let stream = self.stream(reads);
-        self.change(Edit::Deliver { stream, is_delivered: true }, wait).map(drop)
+        self.change(Edit::Deliver { stream, at: FIRST, is_delivered: true }, wait).map(drop)
     }
 
     fn stream(&self, of: Source) -> u32 {

@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub(crate) struct Seat {
     pub(crate) name: String,
     pub(crate) kind: ContextKind,
+    /// Whether it has sessions: its own loop serves it.
+    pub(crate) is_io: bool,
     pub(crate) cpu: Option<usize>,
     /// Buffers of its pool.
     pub(crate) buffers: u64,
@@ -33,10 +35,10 @@ pub(crate) struct Seat {
 
 /// A platform that runs.
 pub(crate) struct Started {
-    /// Of the context with the device, which its own loop serves.
-    pub(crate) io: (Graph, Workspace),
+    /// Of the I/O contexts, in the order of their places.
+    pub(crate) io: Vec<(Graph, Workspace)>,
     pub(crate) overlay: Overlay,
-    /// In the order of their numbers, the one with the device first.
+    /// In the order of their numbers.
     pub(crate) seats: Vec<Seat>,
     pub(crate) threads: Threads,
 }
@@ -46,32 +48,34 @@ pub(crate) fn pool() -> io::Result<Pool> {
     Pool::new(bounds::pool())
 }
 
-/// Makes the contexts and starts their threads. `dock` is the doorbell of the context with the device, its
-/// CPU, and how many large buffers it has for what comes in.
+/// Makes the contexts and starts the threads of all that have no sessions. `io` are the doorbells of the I/O contexts, in the
+/// order of their places, and `incoming_buffers` how many large buffers each of them has for what comes in.
 ///
 /// # Errors
 /// The system refuses memory, descriptors or threads; two contexts have the same name.
 pub(crate) fn start(
     config: &PlatformConfig,
-    (dock, dock_cpu, incoming_buffers): (Doorbell, Option<usize>, usize),
+    (io, home_cpu, incoming_buffers): (&[Doorbell], Option<usize>, usize),
     spin_us: u32,
     clock: Clock,
 ) -> io::Result<Started> {
-    let names = config.names().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-    let own = ContextSpec { cpu: dock_cpu, ..ContextSpec::new(ContextKind::CCore) };
-    let mut seats = vec![seat(config, PlatformConfig::IO_CONTEXT, &own)];
-    seats.extend(names.iter().zip(&config.contexts).map(|(name, spec)| seat(config, name, spec)));
+    let all = config.all(home_cpu).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let mut seats: Vec<Seat> = all.iter().map(|(name, spec)| seat(config, name, spec)).collect();
 
     // Contexts of one thread have one poller.
     let mut pollers: BTreeMap<Group, (Poller, Vec<usize>)> = BTreeMap::new();
-    for (at, seat) in seats.iter().enumerate().skip(1) {
+    for (at, seat) in seats.iter().enumerate().filter(|(_, seat)| !seat.is_io) {
         let (_, members) = match pollers.entry(group(seat, at)) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => entry.insert((Poller::new()?, Vec::new())),
         };
         members.push(at);
     }
-    let mut doorbells = vec![dock; seats.len()];
+    let places: Vec<usize> = (0..seats.len()).filter(|at| seats[*at].is_io).collect();
+    debug_assert_eq!(places.len(), io.len(), "each I/O context has a doorbell");
+    let Some(first) = io.first() else { return Err(io::Error::other("there is no I/O context")) };
+    let mut doorbells = vec![first.clone(); seats.len()];
+    places.iter().zip(io).for_each(|(at, doorbell)| doorbells[*at] = doorbell.clone());
     for (poller, members) in pollers.values() {
         members.iter().for_each(|at| doorbells[*at] = poller.doorbell());
     }
@@ -90,7 +94,7 @@ pub(crate) fn start(
 
     let mut threads = Threads::default();
     for (group, (poller, members)) in pollers {
-        let nice = members.iter().filter_map(|at| config.contexts.get(at.checked_sub(1)?)?.nice).min();
+        let nice = members.iter().filter_map(|at| all[*at].1.nice).min();
         let settings = LoopSettings { cpu: group.cpu(), nice, spin_us, slice_us: config.slice_us, clock };
         let mut of_group: Vec<(Graph, Workspace)> =
             members.iter().filter_map(|at| graphs.get_mut(*at)?.take()).collect();
@@ -109,16 +113,17 @@ pub(crate) fn start(
         }
     }
     let queued = bounds::queued_buffers(own, incoming_buffers);
-    let Some(io) = graphs.first_mut().and_then(Option::take) else {
-        return Err(io::Error::other("the context with the device has no graph"));
-    };
-    Ok(Started { io, overlay: Overlay::new(ports, config.queue_batches as usize, queued), seats, threads })
+    let io = places.iter().filter_map(|at| graphs.get_mut(*at)?.take()).collect();
+    let places = places.into_iter().map(|at| ContextIndex(at as u8)).collect();
+    let overlay = Overlay::new(ports, places, config.queue_batches as usize, queued);
+    Ok(Started { io, overlay, seats, threads })
 }
 
 fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {
     Seat {
         name: name.to_owned(),
         kind: spec.kind,
+        is_io: spec.io,
         cpu: spec.cpu,
         buffers: 0,
         bandwidth_bytes_per_s: config.bandwidth_bytes_per_s(spec),

@@ -2,12 +2,13 @@
 
 use crate::child::Child;
 use crate::session::{Came, Session, await_that, get, numbers, numbers_in, patience, put, start};
-use crossdock_mailbox::attach::AttachError;
+use crossdock_mailbox::attach::{AttachAddr, AttachError};
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::tasks::procedure;
 use crossdock_runtime::{Allowed, ContextHandle};
 use crossdock_transport::HEADER_BYTES;
 use crossdock_transport::control::Implementation;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
 /// Buffers in use: of the daemon's pool, and of every domain, shared and inbox.
 fn in_use(context: &ContextHandle) -> Vec<(String, u32, u32, u32)> {
@@ -138,6 +139,26 @@ fn a_client_that_asks_to_go_goes() {
     assert_eq!(context.context().unwrap().detached, [("terminated".to_owned(), 1)]);
     drop(Session::attach(&context));
     await_that("the other's end", || context.clients().unwrap().is_empty());
+}
+
+/// Once a client is attached, its socket only says that it is there.
+#[test]
+fn a_client_that_says_more_than_its_request_is_detached_and_nobody_else_notices() {
+    let (context, _) = start(|_| {});
+    let mut session = Session::attach(&context);
+    let AttachAddr::Abstract(name) = context.attach_addr().unwrap() else { panic!("a name") };
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    for ended in 1..=3 {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &name).unwrap();
+        for said in [&b"xdockshm\x02\0\0\0\x03\0\0\0\x01\0\0\0"[..], b"and more", &[0; 10_000]] {
+            // It may be detached before it has said all.
+            let _ = send(&socket, said, SendFlags::NOSIGNAL);
+        }
+        await_that("its end", || context.context().unwrap().detached == [("gone".to_owned(), ended)]);
+        assert_eq!(context.clients().unwrap().len(), 1);
+    }
+    session.create("a", Implementation::Rings);
 }
 
 #[test]

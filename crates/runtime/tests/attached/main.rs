@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod child;
+#[path = "../contexts/mod.rs"]
+mod contexts;
 mod ends;
 mod limits;
 mod mailboxes;

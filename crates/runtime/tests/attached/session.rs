@@ -19,6 +19,7 @@ pub(crate) fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, 
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.node = "here".to_owned();
     change(&mut config);
+    config.platform.contexts.extend(crate::contexts::further());
     let handle = ContextHandle::start(config).unwrap();
     let addr = handle.local_addr().to_string();
     (handle, addr)

@@ -372,7 +372,7 @@ fn what_there_is_is_told_while_a_change_is_being_made() {
     }
     let manager = context.manager();
     assert_eq!((manager.handlers().unwrap().len(), manager.specs().unwrap().len()), (1, 1));
-    assert_eq!(manager.contexts().unwrap().len(), 4);
+    assert_eq!(manager.contexts().unwrap().len(), 4 + crate::contexts::further().count());
     assert!(manager.events(0).unwrap().iter().any(|event| event.kind == "deployed"));
     assert!(!changed.is_finished(), "it waits for its handler still");
     LET_GO_MEASURED.store(true, Ordering::Release);

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "../contexts/mod.rs"]
+mod contexts;
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::info::HandlerInfo;
@@ -30,6 +33,7 @@ fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     config.platform.contexts =
         vec![context(ContextKind::GCore), context(ContextKind::CCore), context(ContextKind::GCore)];
     change(&mut config);
+    config.platform.contexts.extend(contexts::further());
     let handle = ContextHandle::start(config).unwrap();
     let addr = handle.local_addr().to_string();
     (handle, addr)

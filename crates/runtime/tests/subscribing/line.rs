@@ -58,7 +58,9 @@ impl Line {
         poller.add(device.as_fd().unwrap(), 1).unwrap();
         let (session, seq, next, came, leaving, stride) = (0, 0, 0, VecDeque::new(), Vec::new(), 0);
         let mut packets = Packets { device, poller, pool, session, seq, next, came, leaving, stride };
-        packets.leave(&Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 64 }.packet());
+        packets.leave(
+            &Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 64, uses_mailboxes: false }.packet(),
+        );
         packets.flush();
         let packet = packets.receive();
         assert_eq!(Header::read(&packet).unwrap().kind, Kind::Welcome);

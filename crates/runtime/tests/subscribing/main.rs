@@ -7,6 +7,9 @@ mod admission;
 mod formats;
 mod line;
 
+#[path = "../contexts/mod.rs"]
+mod contexts;
+
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use crossdock_transport::control::{Overflow, RefusalCode};
@@ -19,6 +22,7 @@ use std::time::{Duration, Instant};
 fn start(change: impl FnOnce(&mut ContextConfig)) -> ContextHandle {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     change(&mut config);
+    config.platform.contexts.extend(contexts::further());
     ContextHandle::start(config).unwrap()
 }
 

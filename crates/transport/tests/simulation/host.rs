@@ -117,6 +117,7 @@ impl Host {
             session: rng.u32(1..1000),
             packet_bytes: plan.packet_bytes,
             window_packets: plan.limits.window_packets,
+            uses_mailboxes: false,
         };
         let dialler = Some((Dialler::new(hello, 0), to, hello.session));
         Host { dialler, accepts: false, ..Host::server(address, plan, rng) }

@@ -1,4 +1,4 @@
-//! What the context with the device tells of itself, and `explain`.
+//! What the I/O contexts tell of themselves, and `explain`.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -54,7 +54,7 @@ pub(super) async fn subscriptions(State(context): State<ContextHandle>) -> Respo
     answer(ask(context, |context| Ok(Subscriptions { subscriptions: context.subscriptions()? })).await)
 }
 
-/// The context with the device, by its counters; and all contexts, by what runs there
+/// The I/O contexts, by their counters; and all contexts, by what runs there
 #[utoipa::path(
     get, path = "/v1/contexts", tag = "lists",
     responses(

@@ -8,13 +8,14 @@ mod ports;
 mod signals;
 
 use super::{Attachment, MailboxError, Wait};
-use crate::attach::{AttachAddr, AttachListener};
+use crate::attach::{AttachAddr, AttachListener, AttachRequest};
 use crate::host::{AttachReply, ClientKey, DomainSegments, Prepared};
 use crate::shared::{
     BellPage, ControlLayout, CoreLane, Descriptor, HostCondition, PORT_ENTRIES, Passed, RingReader, RingWriter,
     SIGNAL_ENTRIES, Signal, SyncAddress, SyncCell, TakenCount, down,
 };
 use crate::{HugePages, Reason};
+use rustix::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -55,6 +56,7 @@ fn attach() -> (Attachment, Fake) {
             None => std::thread::yield_now(),
         }
     };
+    while AttachRequest::receive(socket.as_fd()) == Ok(None) {}
     let bytes = u64::from(SEGMENT_BYTES);
     let domain = Arc::new(DomainSegments::new("fake", bytes, bytes, HugePages::None).unwrap());
     let (prepared, reply): (Prepared, AttachReply) =

@@ -167,7 +167,7 @@ fn remove(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, at
     there.swap_remove(at);
     let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
     let before = lost(&gauges, "removed");
-    let edits = vec![Edit::Remove { id }, Edit::Deliver { stream: makes, is_delivered: false }];
+    let edits = vec![Edit::Remove { id }, Edit::Deliver { stream: makes, at: FIRST, is_delivered: false }];
     let changed = overlay.change(edits, books).unwrap();
     assert_eq!(lost(&gauges, "removed"), before + changed.dropped);
 }

@@ -5,7 +5,6 @@
 //! specifications are then written to disk, and the steps are carried out. A step cannot fail; if a context does not answer,
 //! its steps are carried out when it does.
 
-use crate::config::PlatformConfig;
 use crate::graph::ContextIndex;
 use crate::graph::node::Instance;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
@@ -360,7 +359,7 @@ impl Managers {
         wanted: &BTreeMap<String, HandlerSpec>,
     ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
-        self.known_streams(reads.chain(wanted.values().map(|spec| spec.derived().to_owned())).collect())
+        self.known_streams(&reads.chain(wanted.values().map(|spec| spec.derived().to_owned())).collect())
     }
 
     /// The planned state of a handler, compiled and measured unless it is unchanged. The stream that it will make is
@@ -445,7 +444,8 @@ impl Managers {
                 bytes_per_s: (stream.peak_msgs_per_s as f64 * stream.bytes_per_record) as u64,
             };
             let formats = stream.formats.iter().map(|(format, _)| format.id()).collect();
-            let published = control::Published { context: PlatformConfig::IO_CONTEXT.to_owned(), flow, formats };
+            let context = self.watch.name(stream.busiest.unwrap_or(self.home())).to_owned();
+            let published = control::Published { context, flow, formats };
             (stream.name.clone(), published)
         });
         let handlers = self.handlers.iter().filter_map(|(name, there)| {
@@ -474,7 +474,7 @@ impl Managers {
         });
         control::Current {
             contexts: self.context_list(),
-            dock: Some(PlatformConfig::IO_CONTEXT.to_owned()),
+            delivered_at: Some(self.home_name().to_owned()),
             published: published.collect(),
             handlers: handlers.collect(),
         }
@@ -488,7 +488,7 @@ impl Managers {
         prepared.report.notes.extend(notes.map(note_text));
         for change in plan.changes {
             let name = change.handler;
-            let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(ContextIndex(0));
+            let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(self.home());
             let at_name = self.watch.name(at);
             if change.action == Action::Remove {
                 prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
@@ -691,6 +691,7 @@ fn derived(
         bytes_per_record: costs.iter().map(|cost| cost.bytes_out_per_message).fold(0.0, f64::max),
         made_by: Some(spec.name.clone()),
         publishers: 0,
+        busiest: None,
     }
 }
 

@@ -119,6 +119,15 @@ impl Managers {
         reserved.insert(name, (reads.into_iter().map(|(_, number)| number).collect(), makes));
     }
 
+    /// Changes what is led between I/O contexts.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(crate) fn change_flows(&mut self, edits: Vec<Edit>) -> Result<(), String> {
+        self.resume();
+        self.change_graph(edits).map(drop).map_err(|failed| failed.why)
+    }
+
     /// Changes the graph as a whole.
     fn change_graph(&mut self, edits: Vec<Edit>) -> Result<Changed, Failed> {
         let Managers { overlay, watch, .. } = self;
@@ -160,7 +169,7 @@ impl Managers {
                 deployed.begin_probation(edits.probation_ns_per_s(at, &need));
                 node.policy = deployed.policy();
                 edits.others.push(Edit::Add { node, at });
-                edits.others.push(Edit::Deliver { stream: makes, is_delivered: true });
+                edits.others.push(Edit::Observe { stream: makes, is_observed: true });
                 Done::Deployed { deployed }
             }
             Step::Swap { spec, reads, mut compiled, need, keeps_state } => {
@@ -196,7 +205,7 @@ impl Managers {
                 let (there, _) = self.placed(&handler)?;
                 edits.changes.remove(&there.node);
                 edits.others.push(Edit::Remove { id: there.node });
-                edits.others.push(Edit::Deliver { stream: there.makes, is_delivered: false });
+                edits.others.push(Edit::Observe { stream: there.makes, is_observed: false });
                 Done::Removed { handler }
             }
         })
@@ -309,7 +318,7 @@ impl Managers {
         format!("predicted {} at {}, {}", Time(load.time_ns_per_s), Rate(need.rate_msgs_per_s), need.class)
     }
 
-    /// Has the context with the device make room for what the steps of a plan read and make: streams that handlers are
+    /// Has the catalog make room for what the steps of a plan read and make: streams that handlers are
     /// to read, formats that they are to make, which subscribers then know before the first record. All of it, or
     /// nothing has changed.
     ///
@@ -371,14 +380,16 @@ impl Managers {
         });
         let claimed = claimed.map_err(|stopped| stopped.to_string())??;
         // Its readers are planned for the formats before any record of these comes.
-        self.dock.wait_for_formats(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
+        self.wait_for_formats(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
         Ok(claimed)
     }
 
     /// No handler makes a stream any more.
     fn end_derived(&self, number: u32) {
         // What has come of it reaches its subscribers before they hear of its end, and before its number is given again.
-        let _ = self.dock.run(move |context| context.end_derived(number));
+        for io in &self.io {
+            let _ = io.inbox.run(move |context| context.end_derived(number));
+        }
         self.catalog.post(move |catalog| catalog.underive(number));
     }
 
@@ -418,13 +429,14 @@ impl Managers {
     /// well.
     pub(crate) fn take_new_format(&mut self, number: u32) {
         // A stream may have gone since.
-        let Ok(Some(facts)) = self.dock.run(move |context| context.facts(number as usize)) else { return };
+        let Ok(Some(name)) = self.name_of(number) else { return };
         if self.is_anything_lost() {
             // Once all contexts answer again.
             self.late_formats.insert(number);
             return;
         }
-        let stream = KnownStream::from(facts);
+        let Ok(mut known) = self.known_streams(&BTreeSet::from([name.clone()])) else { return };
+        let Some(stream) = known.remove(&name) else { return };
         let readers: Vec<String> = self
             .handlers
             .iter()
@@ -504,7 +516,7 @@ impl Managers {
         let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
         match derived.map_err(|stopped| stopped.to_string())? {
             Ok(number) => {
-                self.dock.wait_for_formats(number, &[output]).map_err(|stopped| stopped.to_string())?;
+                self.wait_for_formats(number, &[output]).map_err(|stopped| stopped.to_string())?;
                 Ok(Some(compiled))
             }
             Err(refusal) => Ok(Some(unfit(refusal.message))),

@@ -188,9 +188,9 @@ impl Overlay {
         }
         for stream in reads {
             let view = self.view(stream, None);
-            if view.edges().contains(&at) {
+            for (from, _) in view.edges().into_iter().filter(|(_, to)| *to == at) {
                 let overflow = self.overflow(&view, at, &After::default());
-                self.post(view.producer, vec![Op::Overflow { stream, to: at, overflow }]);
+                self.post(from, vec![Op::Overflow { stream, to: at, overflow }]);
             }
         }
         true

@@ -1,0 +1,398 @@
+//! Several contexts with sessions, in virtual time, from a seed: publishers and subscribers of a stream are at different ones,
+//! come and go, and handlers are put in, moved and exchanged meanwhile. Every subscriber gets every record of every publisher,
+//! once and in the publisher's order, from its subscription on; and hears of the stream's end after the last record, once.
+
+use super::*;
+
+/// The position of the publisher's context in a record's number.
+const SOURCE: u32 = 40;
+
+/// What comes next of each publisher, by its context.
+type NextOf = BTreeMap<u64, u64>;
+
+/// Notes a record; whether it is the one that had to come. The first of a publisher may be any.
+fn note(next: &mut NextOf, record: &[u8]) -> bool {
+    let number = u64::from_le_bytes(record.try_into().unwrap());
+    let (source, at) = (number >> SOURCE, number & ((1 << SOURCE) - 1));
+    next.insert(source, at + 1).is_none_or(|wanted| wanted == at)
+}
+
+/// Checks each publisher's order, and hands all on; its state is what comes next.
+struct PerSource {
+    next: Option<Box<NextOf>>,
+    emits: bool,
+    kind: Arc<str>,
+    wrong: Arc<AtomicU64>,
+}
+
+fn instance(emits: bool, wrong: &Arc<AtomicU64>) -> Instance {
+    let (wrong, kind) = (Arc::clone(wrong), Arc::from("next/1"));
+    let handler = PerSource { next: Some(Box::default()), emits, kind, wrong };
+    Instance { format: FORMAT, handler: Some(Box::new(handler)), output: FORMAT }
+}
+
+impl Handler for PerSource {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        for index in &*selection {
+            let is_next = note(self.next.as_mut().unwrap(), batch.record(index));
+            self.wrong.fetch_add(u64::from(!is_next), Ordering::Relaxed);
+            if self.emits {
+                out.push(batch.record(index));
+            }
+        }
+        if self.emits { Verdict::Emit(selection.len()) } else { Verdict::Forward }
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        HandlerCounters::default()
+    }
+
+    fn state_kind(&self) -> Option<&str> {
+        Some(&self.kind)
+    }
+
+    fn hand_over(&mut self) -> Option<HandlerState> {
+        self.next.take().map(|next| HandlerState::new(Arc::clone(&self.kind), next))
+    }
+
+    fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
+        self.next = Some(state.of_kind(&self.kind)?);
+        Ok(())
+    }
+}
+
+/// A subscription, by its key.
+#[derive(Default)]
+struct Got {
+    stream: u32,
+    source: u32,
+    at: usize,
+    /// The first record of each publisher that came, and the one that comes next.
+    first: NextOf,
+    next: NextOf,
+    wrong: u64,
+    /// The next record of each publisher when it began: all from there on are for it.
+    since: NextOf,
+    /// How often it heard that a publisher stopped, and how many publishers there were then at the last.
+    ends: u32,
+    left: Option<u32>,
+}
+
+/// The subscriptions of all contexts, with room and buffers for a few records at times.
+struct Taken {
+    of: BTreeMap<usize, Got>,
+    rng: Rng,
+    is_held: bool,
+}
+
+impl Taken {
+    fn take(&mut self, key: usize, rows: &[Vec<u8>], spill: &mut Spill) -> Sent {
+        let most = if self.is_held { self.rng.usize(1..40) } else { usize::MAX }.min(rows.len());
+        let (taken, left) = rows.split_at(most);
+        assert!(left.iter().all(|row| spill.push(row)), "what a run makes beyond its room is bounded");
+        let got = self.of.get_mut(&key).unwrap();
+        for row in taken {
+            got.wrong += u64::from(!note(&mut got.next, row));
+            let number = u64::from_le_bytes(row[..].try_into().unwrap());
+            got.first.entry(number >> SOURCE).or_insert(number & ((1 << SOURCE) - 1));
+        }
+        let bytes = taken.iter().map(Vec::len).sum();
+        Sent { outcome: Outcome::Made, records: taken.len() as u64, bytes, no_buffer: 0, too_long: 0 }
+    }
+}
+
+impl Egress for Taken {
+    fn room(&mut self, _: usize) -> Room {
+        match self.is_held.then(|| self.rng.u8(0..4)) {
+            Some(0) => Room::Full,
+            Some(1) => Room::NoBuffers,
+            Some(_) => Room::Packets(self.rng.usize(1..3)),
+            None => Room::Packets(16),
+        }
+    }
+
+    fn run(&mut self, key: usize, run: SessionRun<'_>, spill: &mut Spill) -> Sent {
+        let (batch, mut rows) = (run.batch, Vec::<Vec<u8>>::new());
+        let outcome = run.into_sink(&mut rows);
+        if outcome == Outcome::Whole {
+            rows.extend(batch.selected().map(<[u8]>::to_vec));
+        }
+        Sent { outcome, ..self.take(key, &rows, spill) }
+    }
+
+    fn resend(&mut self, key: usize, rows: &Spill, again: &mut Spill) -> Sent {
+        let rows: Vec<Vec<u8>> = rows.rows().map(<[u8]>::to_vec).collect();
+        self.take(key, &rows, again)
+    }
+}
+
+struct Contexts {
+    graphs: Vec<(Graph, Workspace)>,
+    pool: Pool,
+    /// Publishers of a stream at a context, and the number of the next record.
+    publishers: BTreeMap<(u32, usize), u32>,
+    next: BTreeMap<(u32, usize), u64>,
+    blocked: BTreeMap<(u32, usize), bool>,
+    taken: Taken,
+    rng: Rng,
+    /// Subscriptions and streams of handlers that there ever were.
+    keys: usize,
+    made: u32,
+}
+
+impl Contexts {
+    fn new(contexts: usize, seed: u64) -> (Contexts, Overlay) {
+        let (mut graphs, mut ports, large) = (Vec::new(), Vec::new(), 256);
+        for index in 0..contexts {
+            let (orders, control) = signal_queue();
+            let pool = Pool::new(PoolConfig { classes: vec![(64 << 10, large)] }).unwrap();
+            let graph = Graph::new(ContextIndex(index as u8), orders, Vec::new());
+            ports.push(Port::new(control, None, Arc::clone(&graph.gauges)));
+            graphs.push((graph, Workspace::new(pool)));
+        }
+        let pool = Pool::new(PoolConfig { classes: vec![(512, 8192)] }).unwrap();
+        let io = (0..contexts).map(|index| ContextIndex(index as u8)).collect();
+        let queue = [1, 4, 64][seed as usize % 3];
+        let overlay = Overlay::new(ports, io, queue, bounds::queued_buffers(large, usize::MAX));
+        let taken = Taken { of: BTreeMap::new(), rng: Rng::with_seed(seed ^ 1), is_held: false };
+        let (publishers, next, blocked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let rng = Rng::with_seed(seed);
+        (Contexts { graphs, pool, publishers, next, blocked, taken, rng, keys: 0, made: 0 }, overlay)
+    }
+
+    /// A publisher puts some records in, if it has credit.
+    fn offer(&mut self, stream: u32, at: usize) {
+        if self.blocked.get(&(stream, at)).copied().unwrap_or_default() {
+            return;
+        }
+        let Some(mut buffer) = self.pool.alloc(512) else { return };
+        let mut batch = Batch::new();
+        (batch.stream, batch.format) = (stream, FORMAT);
+        let records = self.rng.usize(1..20);
+        let next = self.next.entry((stream, at)).or_default();
+        for place in 0..records {
+            let number = (at as u64) << SOURCE | *next;
+            buffer[8 * place..8 * place + 8].copy_from_slice(&number.to_le_bytes());
+            *next += 1;
+            batch.records.push(Span { slice: 0, start: 8 * place as u32, len: 8 });
+        }
+        batch.push_buffer(buffer.freeze()).unwrap();
+        batch.push_slice(Slice { buffer: 0, start: 0, len: 8 * records as u32, records: records as u32 }).unwrap();
+        let (graph, ws) = &mut self.graphs[at];
+        graph.arrive(stream, batch, 0, ws);
+        graph.check_publishers(stream);
+    }
+
+    fn step(&mut self) {
+        let publishing: Vec<(u32, usize)> =
+            self.publishers.iter().filter(|(_, count)| **count > 0).map(|(at, _)| *at).collect();
+        if !publishing.is_empty() && self.rng.u32(0..3) == 0 {
+            let (stream, at) = publishing[self.rng.usize(0..publishing.len())];
+            self.offer(stream, at);
+        }
+        let at = self.rng.usize(0..self.graphs.len());
+        self.turn(at);
+    }
+
+    fn turn(&mut self, at: usize) -> bool {
+        let (graph, ws) = &mut self.graphs[at];
+        let changed = graph.take_orders(ws);
+        let before = graph.gauges.records_in.get();
+        let more = graph.serve(if self.rng.bool() { 1 } else { 5_000 }, 0, ws);
+        let mut worked = more || changed || graph.is_changing() || graph.gauges.records_in.get() != before;
+        worked |= !std::mem::take(&mut graph.arrived).is_empty();
+        self.taken.of.iter().filter(|(_, got)| got.at == at).for_each(|(key, _)| graph.wake_session(*key));
+        while let Some(step) = graph.next_session(0, &mut self.taken, ws) {
+            worked = true;
+            if let SessionStep::Ended(key, publishers) = step {
+                let got = self.taken.of.get_mut(&key).unwrap();
+                (got.ends, got.left) = (got.ends + 1, Some(publishers));
+            }
+        }
+        let waits = |(key, got): (&usize, &Got)| got.at == at && !graph.is_session_idle(*key);
+        worked |= self.taken.is_held && self.taken.of.iter().any(waits);
+        for (stream, is_blocked) in std::mem::take(&mut graph.turned) {
+            self.blocked.insert((stream, at), is_blocked);
+        }
+        worked
+    }
+
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 20 {
+            let worked = (0..self.graphs.len()).map(|at| self.turn(at)).fold(false, |any, one| any | one);
+            quiet = if worked { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// A publisher comes to a stream.
+    fn publish(&mut self, overlay: &mut Overlay, stream: u32, at: usize) {
+        let edit = Edit::Publish { stream, at: ContextIndex(at as u8), is_published: true };
+        overlay.change(vec![edit], self).unwrap();
+        let count = self.publishers.entry((stream, at)).or_default();
+        *count += 1;
+        self.graphs[at].0.note_publishers(stream, *count);
+    }
+
+    /// A publisher of a stream stops; the last of a context may take its edges along.
+    fn stop(&mut self, overlay: &mut Overlay, stream: u32, at: usize) {
+        let count = self.publishers.get_mut(&(stream, at)).unwrap();
+        *count -= 1;
+        let is_last = *count == 0;
+        self.graphs[at].0.arrive_end(stream, *count);
+        if is_last && self.rng.bool() {
+            let edit = Edit::Publish { stream, at: ContextIndex(at as u8), is_published: false };
+            overlay.change(vec![edit], self).unwrap();
+        }
+    }
+
+    /// A subscription to a stream that is, or is made of, what comes of `source`.
+    fn subscribe(&mut self, overlay: &mut Overlay, (stream, source): (u32, u32), at: usize) {
+        let edit = Edit::Deliver { stream, at: ContextIndex(at as u8), is_delivered: true };
+        overlay.change(vec![edit], self).unwrap();
+        let instance = Instance { format: FORMAT, handler: Some(Box::new(All)), output: FORMAT };
+        let policy = (SchedulingPolicy::default(), false);
+        self.graphs[at].0.add_session(self.keys, stream, vec![instance], policy, Arc::default());
+        let of_source = self.next.iter().filter(|((of, _), _)| *of == source);
+        let since = of_source.map(|((_, at), next)| (*at as u64, *next)).collect();
+        self.taken.of.insert(self.keys, Got { stream, source, at, since, ..Got::default() });
+        self.keys += 1;
+    }
+
+    fn unsubscribe(&mut self, overlay: &mut Overlay, key: usize) {
+        let Got { stream, at, .. } = self.taken.of.remove(&key).unwrap();
+        let (graph, ws) = &mut self.graphs[at];
+        graph.remove_session(key, ws);
+        if !self.taken.of.values().any(|got| (got.stream, got.at) == (stream, at)) {
+            let edit = Edit::Deliver { stream, at: ContextIndex(at as u8), is_delivered: false };
+            overlay.change(vec![edit], self).unwrap();
+        }
+    }
+}
+
+impl Waiting for Contexts {
+    fn begin(&mut self) {}
+
+    fn wait(&mut self) -> bool {
+        self.step();
+        true
+    }
+}
+
+/// A handler that is there: its node, the stream that it makes, and the published stream that it reads.
+type There = (NodeId, u32, u32);
+
+/// Changes something.
+fn change(world: &mut Contexts, overlay: &mut Overlay, there: &mut Vec<There>, rng: &mut Rng, wrong: &Arc<AtomicU64>) {
+    let (stream, at) = (rng.u32(0..STREAMS), rng.usize(0..world.graphs.len()));
+    let context = ContextIndex(at as u8);
+    let one = (!there.is_empty()).then(|| rng.usize(0..there.len()));
+    let edit = |id, instances, at| Edit::Change { id, instances, policy: None, reads: None, at };
+    match (rng.u32(0..12), one) {
+        (0..2, _) => world.publish(overlay, stream, at),
+        (2, _) => {
+            let publishing: Vec<(u32, usize)> =
+                world.publishers.iter().filter(|(_, count)| **count > 0).map(|(at, _)| *at).collect();
+            if !publishing.is_empty() {
+                let (stream, at) = publishing[rng.usize(0..publishing.len())];
+                world.stop(overlay, stream, at);
+            }
+        }
+        (3..5, None) => world.subscribe(overlay, (stream, stream), at),
+        (3..5, Some(one)) => {
+            let (_, makes, source) = there[one];
+            let of = if rng.bool() { (makes, source) } else { (stream, stream) };
+            world.subscribe(overlay, of, at);
+        }
+        (5, _) => {
+            let keys: Vec<usize> = world.taken.of.keys().copied().collect();
+            if !keys.is_empty() {
+                world.unsubscribe(overlay, keys[rng.usize(0..keys.len())]);
+            }
+        }
+        (6..8, _) if there.len() < 5 => {
+            let (id, makes) = (overlay.next_id(&[]), STREAMS + world.made);
+            world.made += 1;
+            let node = added(id, vec![instance(rng.bool(), wrong)], (&[stream], makes), SchedulingPolicy::default());
+            overlay.change(vec![Edit::Add { node, at: context }], world).unwrap();
+            there.push((id, makes, stream));
+        }
+        (8..10, Some(one)) => drop(overlay.change(vec![edit(there[one].0, None, Some(context))], world).unwrap()),
+        (10, Some(one)) => {
+            let next = Some((vec![instance(rng.bool(), wrong)], true));
+            let changed = overlay.change(vec![edit(there[one].0, next, rng.bool().then_some(context))], world);
+            assert_eq!(changed.unwrap(), Changed::default());
+        }
+        (11, Some(one)) if !world.taken.of.values().any(|got| got.stream == there[one].1) => {
+            let (id, ..) = there.swap_remove(one);
+            overlay.change(vec![Edit::Remove { id }], world).unwrap();
+        }
+        _ => {}
+    }
+}
+
+/// Holds what subscriptions got against what was published.
+fn check(world: &Contexts, seed: u64) {
+    for (key, got) in &world.taken.of {
+        let about = format!("seed {seed}: subscription {key} to stream {} at {}", got.stream, got.at);
+        assert_eq!(got.wrong, 0, "{about}: records out of order");
+        for ((_, at), next) in world.next.iter().filter(|((of, _), _)| *of == got.source) {
+            let (at, next) = (*at as u64, *next);
+            let since = got.since.get(&at).copied().unwrap_or_default();
+            if next > since {
+                assert_eq!(got.next.get(&at).copied(), Some(next), "{about}: the last of publisher {at}");
+                assert!(
+                    got.first[&at] <= since,
+                    "{about}: {} of publisher {at} came first, not {since}",
+                    got.first[&at]
+                );
+            }
+        }
+    }
+}
+
+fn run(seed: u64, changes: usize) {
+    let mut rng = Rng::with_seed(!seed);
+    let (mut world, mut overlay) = Contexts::new(2 + seed as usize % 3, seed);
+    let (mut there, wrong) = (Vec::new(), Arc::new(AtomicU64::new(0)));
+    for _ in 0..changes {
+        (0..rng.u32(0..40)).for_each(|_| world.step());
+        world.taken.is_held = rng.u8(0..3) == 0;
+        change(&mut world, &mut overlay, &mut there, &mut rng, &wrong);
+    }
+    world.taken.is_held = false;
+    world.settle();
+    check(&world, seed);
+    world.taken.of.values_mut().for_each(|got| (got.ends, got.left) = (0, None));
+    let mut left: BTreeMap<u32, u32> = BTreeMap::new();
+    for (stream, at) in world.publishers.keys().copied().collect::<Vec<_>>() {
+        while world.publishers[&(stream, at)] > 0 {
+            *left.entry(stream).or_default() += 1;
+            world.stop(&mut overlay, stream, at);
+        }
+    }
+    world.settle();
+    assert_eq!(wrong.load(Ordering::Relaxed), 0, "seed {seed}");
+    check(&world, seed);
+    for (key, got) in &world.taken.of {
+        let ends = left.get(&got.source).copied().unwrap_or_default();
+        let is_derived = got.stream != got.source;
+        let (wanted, last) = (if is_derived { ends.min(1) } else { ends }, (ends > 0).then_some(0));
+        let about = format!("seed {seed}: subscription {key} to stream {} of {}", got.stream, got.source);
+        assert_eq!((got.ends, got.left), (wanted, last), "{about}");
+    }
+    let in_use = world.pool.stats().classes.iter().map(crossdock_mailbox::ClassStats::in_use).sum::<usize>();
+    assert_eq!(in_use, 0, "seed {seed}");
+    for (_, ws) in &world.graphs {
+        assert_eq!(ws.buffers_in_use(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn records_reach_all_subscribers_at_all_contexts_once_and_in_order() {
+    let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 400 } else { 40 };
+    for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
+        run(seed, 60);
+    }
+}

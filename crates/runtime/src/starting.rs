@@ -1,0 +1,396 @@
+//! Starts a daemon's contexts: opens the sockets, makes the buffers and the threads, and joins them.
+
+use crate::attach::{AttachParts, AttachTarget, AttachThread};
+use crate::catalog::Catalog;
+use crate::catalog::thread::{CatalogHandle, CatalogThread};
+use crate::clock::Clock;
+use crate::config::{ContextConfig, ContextSpec, PlatformConfig};
+use crate::context::{Context, Parts};
+use crate::graph::build::Workspace;
+use crate::graph::{ContextIndex, Graph};
+use crate::handle::{PassedSockets, Shared, StartError};
+use crate::inbox::{Command, Inbox};
+use crate::io::{HandOver, IoPlace};
+use crate::managers::handle::ManagerHandle;
+use crate::managers::keep::Kept;
+use crate::managers::request::RequestQueue;
+use crate::managers::view::Views;
+use crate::managers::watch::Watch;
+use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
+use crate::planner::Planner;
+use crate::platform::overlay::Overlay;
+use crate::platform::start::{Seat, Started as Platform, start as start_platform};
+use crate::services::{self, ServiceThread, Services};
+use crate::state::{self, Started, StateSide, StateThread};
+use crossdock_device::{
+    Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns,
+};
+use crossdock_engine::Natives;
+use crossdock_format::registry::Registry;
+use crossdock_mailbox::attach::{AttachAddr, AttachListener};
+use crossdock_mailbox::host::HostInterface;
+use crossdock_mailbox::{BellPage, Pool, PoolConfig};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What is refused where contexts cannot be had.
+const CONTEXTS: &str = "the contexts (`[[platform.context]]`)";
+
+/// A system's refusal.
+fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}
+
+/// An I/O context before it is joined to the rest.
+struct Opened {
+    name: String,
+    config: ContextConfig,
+    device: Box<UdpDevice>,
+    pool: Pool,
+    poller: Poller,
+    inbox: Inbox,
+    commands: Receiver<Command>,
+    host: HostInterface,
+    bell: Arc<BellPage>,
+    services: Services,
+}
+
+/// What the I/O contexts share.
+struct Common {
+    clock: Clock,
+    inboxes: Arc<[Inbox]>,
+    requests: Arc<RequestQueue>,
+    planner: Planner,
+    catalog: CatalogHandle,
+}
+
+/// Starts all contexts of a daemon; they take no packets and no clients yet.
+///
+/// # Errors
+/// What could not be had, and what would mend it.
+pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<Shared, StartError> {
+    check_cpus(&config)?;
+    // The thread is declared before the services that it waits for: if anything below fails, these are dropped first.
+    let (service_thread, opened) = open_all(&mut config, passed.udp)?;
+    let first = opened.first().map(|home| (home.device.info(), home.device.local_addr()));
+    let (udp, local_addr) = first.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has sessions")))?;
+    let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
+    let mut complaints = refused_priorities(&config);
+    // The state thread ends once the catalog's has ended.
+    let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &mut complaints)?;
+    let clock = Clock::start();
+    let large = |context: &Opened| context.pool.stats().classes.last().map_or(0, |class| class.count);
+    let doorbells: Vec<Doorbell> = opened.iter().map(|context| context.poller.doorbell()).collect();
+    let ends = (&doorbells[..], config.pin_cpu, opened.iter().map(large).min().unwrap_or_default());
+    let Platform { io: graphs, overlay, seats, threads } =
+        start_platform(&config.platform, ends, config.spin_us, clock).map_err(system(CONTEXTS))?;
+    let io_seats: Vec<(usize, &Seat)> = seats.iter().enumerate().filter(|(_, seat)| seat.is_io).collect();
+    let targets = opened.iter().zip(&io_seats).map(|(context, (_, seat))| AttachTarget {
+        inbox: context.inbox.clone(),
+        gauges: Arc::clone(&seat.gauges),
+        bell: Arc::clone(&context.bell),
+    });
+    let attach = attach(&config, passed.attach, local_addr, targets.collect())?;
+    let handles = inboxes.iter().zip(&io_seats);
+    let handles =
+        handles.map(|(inbox, (at, _))| IoHandle { inbox: inbox.clone(), at: ContextIndex(*at as u8) }).collect();
+    let pinned: Vec<usize> = seats.iter().filter_map(|seat| seat.cpu).collect();
+    let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
+    let requests = Arc::new(RequestQueue::default());
+    let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
+    let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
+    let io_threads = run_contexts(opened, graphs, HandOver::between(&doorbells), &common)?;
+    let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
+    let kept = Kept::new(config.morph.state_dir.clone());
+    let (manager, manager_thread) =
+        start_managers((handles, overlay, watch), &catalog, config.platform, kept, requests)
+            .map_err(system("a thread"))?;
+    Ok(Shared {
+        local_addr,
+        udp,
+        inboxes,
+        threads: Mutex::new(io_threads),
+        attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
+        attach: Mutex::new(attach),
+        services: Mutex::new(service_thread),
+        state: Mutex::new(state_thread),
+        planner: Mutex::new(planner_threads),
+        catalog,
+        catalog_thread: Mutex::new(Some(catalog_thread)),
+        manager,
+        manager_thread: Mutex::new(Some(manager_thread)),
+        complaints,
+    })
+}
+
+/// Opens the sockets of the I/O contexts and makes their memory; completes the configuration. Only the home context has
+/// services, since only it has tasks.
+fn open_all(config: &mut ContextConfig, passed: Option<UdpSocket>) -> Result<(ServiceThread, Vec<Opened>), StartError> {
+    let all = config.platform.all(config.pin_cpu);
+    let all = all.map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
+    let specs: Vec<(String, ContextSpec)> = all.into_iter().filter(|(_, spec)| spec.io).collect();
+    let devices = open_devices(config, passed, specs.len())?;
+    if let Some(home) = devices.first() {
+        complete(config, home.info());
+    }
+    let home = Poller::new().map_err(system("epoll"))?;
+    // Declared before its work: if anything below fails, it is stopped before its end is waited for.
+    let (thread, services) =
+        services::start(&config.services, home.doorbell()).map_err(system("the services of tasks ([services])"))?;
+    let mut home = Some((home, services, (config.pin_cpu, config.nice)));
+    let mut opened = Vec::new();
+    for ((name, spec), device) in specs.into_iter().zip(devices) {
+        let (poller, services, (pin_cpu, nice)) = match home.take() {
+            Some(home) => home,
+            None => (Poller::new().map_err(system("epoll"))?, Services::absent(), (spec.cpu, spec.nice)),
+        };
+        let own = ContextConfig { pin_cpu, nice, ..config.clone() };
+        opened.push(open(name, own, device, poller, services)?);
+    }
+    Ok((thread, opened))
+}
+
+/// Starts the threads of the I/O contexts.
+fn run_contexts(
+    opened: Vec<Opened>,
+    graphs: Vec<(Graph, Workspace)>,
+    hand_overs: Vec<HandOver>,
+    common: &Common,
+) -> Result<Vec<JoinHandle<()>>, StartError> {
+    let of = opened.len();
+    let parts = opened.into_iter().zip(graphs).zip(hand_overs).enumerate();
+    let run = |(index, ((context, (graph, workspace)), hand_over))| {
+        let Opened { name, config, device, pool, poller, inbox, commands, host, services, .. } = context;
+        let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
+        let parts = Parts {
+            config,
+            name,
+            place: IoPlace { index, of },
+            inboxes: Arc::clone(&common.inboxes),
+            hand_over,
+            clock: common.clock,
+            device,
+            pool,
+            morph_pool,
+            poller,
+            inbox,
+            commands,
+            host,
+            services,
+            graph,
+            workspace,
+            news: Arc::clone(&common.requests),
+            planner: common.planner.clone(),
+            catalog: common.catalog.clone(),
+        };
+        run_context(parts).map_err(system("a thread"))
+    };
+    parts.map(run).collect()
+}
+
+/// Makes the memory of an I/O context.
+fn open(
+    name: String,
+    config: ContextConfig,
+    device: UdpDevice,
+    poller: Poller,
+    services: Services,
+) -> Result<Opened, StartError> {
+    let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
+    let (inbox, commands) = Inbox::new(poller.doorbell());
+    let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
+    let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
+    let device = Box::new(device);
+    Ok(Opened { name, config, device, pool, poller, inbox, commands, host, bell, services })
+}
+
+/// The sockets of all I/O contexts, at one address.
+fn open_devices(config: &ContextConfig, passed: Option<UdpSocket>, count: usize) -> Result<Vec<UdpDevice>, StartError> {
+    let passed_addr = passed.as_ref().and_then(|passed| passed.local_addr().ok());
+    let mut addr = passed_addr.unwrap_or(config.listen);
+    let options = UdpOptions { share_port: count > 1, ..udp_options(config) };
+    let mut devices = Vec::new();
+    for _ in 0..count {
+        let device = match &passed {
+            Some(passed) => passed.try_clone().and_then(|socket| UdpDevice::over(socket, options.clone())),
+            None => UdpDevice::bind(addr, options.clone()),
+        };
+        let device = device.map_err(|source| StartError::Bind { addr, source })?;
+        // A port of the kernel's choosing is the same for all.
+        addr = device.local_addr();
+        devices.push(device);
+    }
+    Ok(devices)
+}
+
+/// Starts an I/O context's thread.
+fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
+    let name = parts.name.clone();
+    let run = move || {
+        // Checked before; should the CPU have gone since, the context runs where the system puts it.
+        let _ = parts.config.pin_cpu.map(pin_to_cpu);
+        let _ = parts.config.nice.map(set_nice);
+        // Where others want its processor too, a packet wakes it at once. Refused, it waits for its turn as they do.
+        let _ = take_short_turns();
+        Context::new(parts).run();
+    };
+    std::thread::Builder::new().name(name).spawn(run)
+}
+
+/// Starts the managers' thread, which takes `requests`.
+fn start_managers(
+    (io, overlay, watch): (Vec<IoHandle>, Overlay, Watch),
+    catalog: &CatalogHandle,
+    config: PlatformConfig,
+    kept: Kept,
+    requests: Arc<RequestQueue>,
+) -> io::Result<(ManagerHandle, JoinHandle<()>)> {
+    let (natives, views) = (Natives::built_in(), Views::new(config.history_s as usize));
+    let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
+    let catalog = catalog.clone();
+    let parts = ManagerParts { io, catalog, overlay, watch, natives, config, kept, views, requests };
+    Ok((handle, Managers::start(parts)?))
+}
+
+/// Starts the thread of the catalog, which has what is kept and gives its snapshots to the I/O contexts.
+fn start_catalog(
+    config: &ContextConfig,
+    inboxes: &[Inbox],
+    complaints: &mut Vec<String>,
+) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
+    let (handle, requests) = CatalogHandle::new();
+    let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
+    complaints.append(&mut unread);
+    let mut catalog = Catalog::new(config.max_streams as usize);
+    for context in inboxes.iter().cloned() {
+        catalog.watch(Box::new(move |snapshot, changed| {
+            let (snapshot, changed) = (Arc::clone(snapshot), Arc::clone(changed));
+            context.post(move |context| context.take_snapshot(snapshot, &changed)).is_ok()
+        }));
+    }
+    complaints.append(&mut catalog.restore(&registry, side));
+    // What was restored is on its way before anybody can ask for it.
+    catalog.publish_snapshot();
+    let started = CatalogThread::start(catalog, &handle, requests);
+    let started = started.map_err(|source| StartError::System { what: "a thread", source })?;
+    Ok((thread, started, handle))
+}
+
+/// Starts the thread by which processes attach, if any may.
+fn attach(
+    config: &ContextConfig,
+    passed: Option<AttachListener>,
+    local_addr: SocketAddr,
+    contexts: Vec<AttachTarget>,
+) -> Result<Option<AttachThread>, StartError> {
+    if !config.attach.enabled {
+        return Ok(None);
+    }
+    let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
+    let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
+    let (config, host) = (config.attach.clone(), config.host.clone());
+    let parts = AttachParts { config, host, address: address.clone(), passed, contexts, home: IoPlace::home(1).index };
+    AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
+}
+
+/// What the configuration leaves to the machine.
+fn complete(config: &mut ContextConfig, udp: UdpInfo) {
+    config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, config));
+    if config.node.is_empty() {
+        config.node = host_name();
+    }
+}
+
+/// Whether all contexts can be pinned as they are to be.
+fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
+    let refused = |what| move |source| StartError::System { what, source };
+    if let Some(cpu) = config.pin_cpu {
+        check_cpu(cpu).map_err(refused("the CPU to pin to (`pin_cpu`)"))?;
+    }
+    let mut cpus = config.platform.contexts.iter().filter_map(|context| context.cpu);
+    cpus.try_for_each(|cpu| check_cpu(cpu).map_err(refused("the CPU of a context (`cpu` in [[platform.context]])")))
+}
+
+/// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads
+/// of their own.
+fn refused_priorities(config: &ContextConfig) -> Vec<String> {
+    let names = config.platform.names().unwrap_or_default();
+    let further = names.into_iter().zip(&config.platform.contexts).map(|(name, context)| (name, context.nice));
+    let wanted = std::iter::once((PlatformConfig::HOME_CONTEXT.to_owned(), config.nice)).chain(further);
+    let refused = |(name, nice): (String, Option<i32>)| {
+        let nice = nice?;
+        let tried = std::thread::spawn(move || set_nice(nice)).join();
+        let why = tried.unwrap_or_else(|_| Err(io::Error::other("the try failed"))).err()?;
+        Some(format!(
+            "context {name} has the daemon's own priority, since nice = {nice} is refused: {why}; it takes CAP_SYS_NICE, or a \
+             limit that allows it (`ulimit -e`)"
+        ))
+    };
+    wanted.filter_map(refused).collect()
+}
+
+/// How the socket is to be.
+pub(crate) fn udp_options(config: &ContextConfig) -> UdpOptions {
+    let socket_buffer_bytes = config.socket_buffer_bytes as usize;
+    UdpOptions {
+        receive_buffer_bytes: socket_buffer_bytes,
+        send_buffer_bytes: socket_buffer_bytes,
+        loopback_packet_bytes: config.loopback_packet_bytes as usize,
+        offload: config.gso,
+        ..UdpOptions::default()
+    }
+}
+
+/// The restored state, and the thread that keeps it from here on. The side is dropped before the thread, which ends
+/// with it.
+#[derive(Default)]
+struct Keeping {
+    registry: Registry,
+    side: Option<StateSide>,
+    thread: Option<StateThread>,
+    complaints: Vec<String>,
+}
+
+/// Reads what is kept, if anything is to be.
+fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
+    let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
+    let what = "what is kept (`state_dir` in [morph])";
+    let catalog = catalog.clone();
+    let Started { registry, side, thread, complaints } =
+        state::start(directory, move || catalog.post(Catalog::look_after_kept))
+            .map_err(|source| StartError::System { what, source })?;
+    Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
+}
+
+/// This machine's name, for want of a configured one.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel
+/// charges about twice a packet's length for it.
+fn window_of(receive_buffer_bytes: usize, config: &ContextConfig) -> u32 {
+    let packet_bytes = config.packet_bytes.unwrap_or(config.loopback_packet_bytes).max(1) as usize;
+    u32::try_from(receive_buffer_bytes / 2 / packet_bytes).unwrap_or(u32::MAX).max(8)
+}
+
+/// Whether a CPU can be pinned to, tried on a thread of its own.
+fn check_cpu(cpu: usize) -> io::Result<()> {
+    std::thread::spawn(move || pin_to_cpu(cpu)).join().unwrap_or_else(|_| Err(io::Error::other("the try failed")))
+}
+
+/// The default classes of buffers, their number scaled to the configured memory.
+fn pool_config(bytes: u64) -> PoolConfig {
+    let classes = PoolConfig::default().classes;
+    let default: u64 = classes.iter().map(|(size, count)| (size * count) as u64).sum();
+    let scaled = classes.into_iter().map(|(size, count)| {
+        let count = (count as u128 * u128::from(bytes) / u128::from(default)) as usize;
+        (size, count.max(64))
+    });
+    PoolConfig { classes: scaled.collect() }
+}
