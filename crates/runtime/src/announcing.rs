@@ -143,10 +143,10 @@ impl Context {
         if stream.accepting == 0 {
             stream.adopt_routes();
             stream.morphing.chains.clear();
+            self.note_wanted(key);
         }
-        let is_routed = stream.is_routed();
         let mut unplanned = Vec::new();
-        while is_routed && let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
+        while let Some(format) = self.streams.get(key).and_then(Stream::next_format).cloned() {
             unplanned = self.unplanned(key, &format, &plans);
             if !unplanned.is_empty() {
                 break;

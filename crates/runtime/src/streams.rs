@@ -254,11 +254,15 @@ impl Stream {
         self.formats.iter().any(|f| f.format.id() == id)
     }
 
-    /// Whether the routes to its subscriptions are planned for what there is now.
+    /// Whether its routes are planned for the formats and conversions that it has now.
     pub(crate) fn is_routed(&self) -> bool {
-        let Morphing { conversions, formats, changes, routed, .. } = &self.morphing;
-        let is_same = || Arc::ptr_eq(conversions, self.entry.conversions());
-        routed == changes && *formats == self.entry.formats().len() && is_same()
+        let Morphing { conversions, formats, .. } = &self.morphing;
+        *formats == self.entry.formats().len() && Arc::ptr_eq(conversions, self.entry.conversions())
+    }
+
+    /// Whether its routes are to be planned: for these, or for other subscriptions.
+    pub(crate) fn needs_routes(&self) -> bool {
+        !self.is_routed() || self.morphing.routed != self.morphing.changes
     }
 
     /// Its routes stay as they are, whatever has changed: none are needed, or they could not be planned.
@@ -268,9 +272,10 @@ impl Stream {
         (morphing.formats, morphing.routed) = (entry.formats().len(), morphing.changes);
     }
 
-    /// The first format that the queries here are not planned for yet.
+    /// The first format that the queries here are not planned for yet, if its routes are.
     pub(crate) fn next_format(&self) -> Option<&Format> {
-        self.entry.formats().get(self.formats.len())
+        let has_routes = self.formats.len() < self.morphing.formats;
+        self.entry.formats().get(self.formats.len()).filter(|_| has_routes)
     }
 
     /// Whether a format of it is known, so that it can be asked for.

@@ -79,7 +79,7 @@ impl Graph {
         let leaving = self.take_leaving(reader, &through);
         let source = self.source(reader, true);
         if !leaving.is_empty() {
-            let own = self.own(reader, source, through, stock, ws);
+            let own = self.own(reader, source, &through, stock, ws);
             self.put_first(own, leaving);
             self.note_split(own, None);
             return;
@@ -95,7 +95,7 @@ impl Graph {
                     self.join(same, reader);
                     self.part(id, reader);
                 }
-                None => drop(self.own(reader, source, through, stock, ws)),
+                None => drop(self.own(reader, source, &through, stock, ws)),
             },
             None => self.choose(reader, through, stock),
         }
@@ -119,7 +119,7 @@ impl Graph {
         &mut self,
         reader: NodeId,
         source: Option<NodeId>,
-        takes: Vec<(u64, Take)>,
+        takes: &[(u64, Take)],
         stock: &mut Stock,
         ws: &mut Workspace,
     ) -> NodeId {
@@ -142,9 +142,9 @@ impl Graph {
                 self.part(waiting, reader);
             }
         } else {
-            self.set_takes(id, takes.clone(), stock);
+            self.set_takes(id, takes.to_vec(), stock);
         }
-        let is_same = !self.hold_unroutable(id, reader, &takes, ws);
+        let is_same = !self.hold_unroutable(id, reader, takes, ws);
         // Others may have it that have lost nothing to what waits before them.
         self.note_split(id, source.filter(|from| is_same && *from != id));
         self.list(id);
@@ -165,8 +165,6 @@ impl Graph {
         let Destination::Convert(end) = &mut node.destination else { return debug_assert!(false, "it converts") };
         let was_fed = !end.takes.is_empty();
         let before = std::mem::replace(&mut end.takes, takes);
-        // There is no other, or it is busy.
-        end.may_join = true;
         let mut instances = std::mem::take(&mut node.instances);
         for (format, take) in &end.takes {
             let at = instances.iter().position(|instance| instance.format == *format);
@@ -179,9 +177,10 @@ impl Graph {
             node.instances.extend(instance);
         }
         node.out_bytes_per_record = None;
-        let stream = self.stream_of(id);
-        if !was_fed && let Some(port) = stream.and_then(|stream| self.port_mut(stream)) {
-            port.converts.push(id);
+        let port = self.stream_of(id).and_then(|stream| self.port_mut(stream)).filter(|_| !was_fed);
+        port.into_iter().for_each(|port| port.converts.push(id));
+        for other in self.alike(id) {
+            self.convert_end(other).into_iter().for_each(|end| end.may_join = true);
         }
         self.share_sessions();
     }
@@ -293,7 +292,8 @@ impl Graph {
             let Some(stream) = self.stream_of(id).filter(|_| end.may_join) else { return };
             into = self.drained_with(stream, &end.takes, Some(id));
             if into.is_none() {
-                return self.note_others(id, stream);
+                let may_join = self.alike(id).len() > 1;
+                return self.convert_end(id).into_iter().for_each(|end| end.may_join = may_join);
             }
         }
         for reader in self.readers_of(id).to_vec() {
@@ -302,14 +302,11 @@ impl Graph {
         }
     }
 
-    /// Notes whether another node of a stream takes the same, though it has something left.
-    fn note_others(&mut self, id: NodeId, stream: u32) {
-        let takes = self.takes_of(id);
-        let mut converts = self.port(stream).into_iter().flat_map(|port| &port.converts);
-        let may_join = converts.any(|other| *other != id && self.takes_of(*other) == takes);
-        if let Some(end) = self.convert_end(id) {
-            end.may_join = may_join;
-        }
+    /// The nodes of a stream that take the same as one of them, this one included.
+    fn alike(&self, id: NodeId) -> Vec<NodeId> {
+        let port = self.stream_of(id).and_then(|stream| self.port(stream));
+        let converts = port.into_iter().flat_map(|port| &port.converts).copied();
+        converts.filter(|other| self.takes_of(*other) == self.takes_of(id)).collect()
     }
 
     /// A node of a stream that takes these and has nothing left, other than `but`; not where a chain has panicked.

@@ -36,7 +36,7 @@ impl Context {
 
     /// What the routes of a stream are planned from, if they are not planned for what there is now.
     pub(crate) fn route_request(&self, stream_key: usize) -> Option<RouteRequest> {
-        let stream = self.streams.get(stream_key).filter(|stream| !stream.is_routed())?;
+        let stream = self.streams.get(stream_key).filter(|stream| stream.needs_routes())?;
         let accepting = |key: &usize| {
             let subscription = self.subscriptions.get(*key)?;
             Some(accepting(*key, subscription, subscription.accept.as_deref()?))
