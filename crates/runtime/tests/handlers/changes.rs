@@ -1,5 +1,5 @@
-//! Changes beside others: of formats under traffic, while a handler is measured, while a context is busy; and changes that
-//! are refused since the graph would have a cycle, or more queues than there are buffers for.
+//! Changes beside others: of formats under traffic, while a handler is compiled or measured, while a context is busy; and changes
+//! that are refused since the graph would have a cycle, or more queues than there are buffers for.
 
 use super::*;
 use crossdock_engine::{Arguments, Handler, HandlerCounters, NativeKind, Parameter, ParameterKind, ParameterValues};
@@ -161,8 +161,28 @@ fn wait_for(flag: &AtomicBool) {
 fn measuring_a_handler_delays_no_other_change() {
     static HERE: AtomicBool = AtomicBool::new(false);
     static LET_GO: AtomicBool = AtomicBool::new(false);
+    delays_no_other_change(waits(true, &HERE, &LET_GO), &HERE, &LET_GO);
+}
+
+/// The same for one that is compiled.
+#[test]
+fn compiling_a_handler_delays_no_other_change() {
+    static HERE: AtomicBool = AtomicBool::new(false);
+    static LET_GO: AtomicBool = AtomicBool::new(false);
+    let kind = NativeKind::new("waits", "waits when it is made", &[], |format, arguments| {
+        HERE.store(true, Ordering::Release);
+        wait_for(&LET_GO);
+        let (arguments, counters) = (arguments.clone(), HandlerCounters::default());
+        let waits = Waits { arguments, is_measured: true, here: &HERE, let_go: &LET_GO, counters };
+        Ok((Box::new(waits), format.clone()))
+    });
+    delays_no_other_change(kind, &HERE, &LET_GO);
+}
+
+/// Deploys a handler of a kind that waits before it is deployed, and others meanwhile.
+fn delays_no_other_change(kind: NativeKind, here: &AtomicBool, let_go: &AtomicBool) {
     let (context, addr) = start(|config| config.platform.stuck_after_ms = 50);
-    context.manager().add_native(waits(true, &HERE, &LET_GO)).unwrap();
+    context.manager().add_native(kind).unwrap();
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 100);
     publisher.flush().unwrap();
@@ -171,17 +191,17 @@ fn measuring_a_handler_delays_no_other_change() {
         let context = context.clone();
         std::thread::spawn(move || context.manager().change(ChangeRequest::Deploy(slow), false).unwrap())
     };
-    wait_for(&HERE);
+    wait_for(here);
     // All kinds of changes, also of what it is to read, and plans.
     change(&context, ChangeRequest::Deploy(sql("other", "SELECT * FROM N")));
     change(&context, ChangeRequest::Swap(sql("other", "SELECT number FROM N")));
     change(&context, ChangeRequest::Move { handler: "other".into(), place: Some("g-core-1".into()) });
     let plan = context.manager().plan(ChangeRequest::Remove { handler: "other".into() }, false).unwrap();
     assert_eq!(plan.refusals, [""; 0]);
-    // Also one that it is in the way of, by the time that it is measured.
+    // Also one that it is in the way of, by the time that it is known.
     change(&context, ChangeRequest::Deploy(sql("reads_it", "SELECT * FROM slow")));
-    assert!(!deploying.is_finished(), "it is still measured");
-    LET_GO.store(true, Ordering::Release);
+    assert!(!deploying.is_finished(), "it still waits");
+    let_go.store(true, Ordering::Release);
     let applied = deploying.join().unwrap();
     assert!(applied.is_ok(), "{applied:?}");
     publish(&mut publisher, 100, 200);

@@ -1,13 +1,14 @@
 //! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
 //! handlers.
 
-use super::{Failed, Step, instances, parameters_text};
+use super::{Failed, Step, instances, instances_of, parameters_text};
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
 use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
+use crate::managers::request::ControlRequest;
 use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::managers::watch::GivenUp;
 use crate::managers::work::{policy, probation_ns_per_s};
@@ -447,11 +448,12 @@ impl Managers {
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
             let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
-            let Some(CompiledEntry { entry, handler, is_metered }) = fitted else { continue };
+            let Some(CompiledEntry { entry, is_metered }) = fitted else { continue };
             if let Some(why) = &entry.why {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
+            let handler = self.workshop.take_handler(&there_spec, &entry);
             let instance = Instance { format: format.id().0, handler, output };
             if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
                 // Once its context takes orders again.
@@ -490,7 +492,7 @@ impl Managers {
     ) -> Result<Option<CompiledEntry>, String> {
         let unfit = |why: String| {
             let entry = Entry::unfit(stream, format, why);
-            CompiledEntry { entry, handler: None, is_metered: true }
+            CompiledEntry { entry, is_metered: true }
         };
         let compiled = match self.workshop.compile_entry((program, spec), stream, format, sample) {
             Ok(compiled) => compiled,
@@ -554,8 +556,21 @@ impl Managers {
             };
             return self.give_up(name, &why);
         }
-        let (spec, node) = (there.spec.clone(), there.node);
-        match self.again(&spec) {
+        let (handler, node, version) = (name.to_owned(), there.node, there.version);
+        self.answer(ControlRequest::Restart { handler, node, version });
+    }
+
+    /// Restarts a version of a handler that panicked or did not return, unless it is to be compiled before.
+    pub(crate) fn restart(&mut self, name: &str, node: NodeId, version: u32) {
+        // It may have gone, or been swapped, while it was compiled.
+        let is_it = |there: &&Deployed| (there.node, there.version) == (node, version);
+        let Some(there) = self.handlers.get(name).filter(is_it) else { return };
+        let spec = there.spec.clone();
+        let handlers = self.workshop.compile_again(&spec, &there.entries);
+        if self.workshop.costs.is_missing() {
+            return;
+        }
+        match handlers.map(|handlers| instances_of(&there.entries, handlers)) {
             Ok(instances) => {
                 if self.order(|overlay| overlay.restart(node, instances)).is_ok() {
                     self.hold_if_degraded(name);
@@ -579,17 +594,5 @@ impl Managers {
         // an event.
         let _ = self.order(|overlay| overlay.fail(node));
         self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
-    }
-
-    /// New instances of a handler that is there.
-    fn again(&self, spec: &HandlerSpec) -> Result<Vec<Instance>, String> {
-        let program = program(spec)?;
-        let (there, _) = self.placed(&spec.name)?;
-        let instance = |entry: &Entry| {
-            let made = program.make(&self.workshop.natives, &entry.input).ok();
-            let output = entry.output.as_ref().map_or(0, |format| format.id().0);
-            Instance { format: entry.input.id().0, handler: made.map(|made| made.handler), output }
-        };
-        Ok(there.entries.iter().map(instance).collect())
     }
 }
