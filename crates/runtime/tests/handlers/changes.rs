@@ -6,6 +6,7 @@ use crossdock_engine::{Arguments, Handler, HandlerCounters, NativeKind, Paramete
 use crossdock_engine::{Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_nectarine::{Conversion, Converter};
+use std::sync::{Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 /// The two versions of a handler, which make records of different formats.
@@ -207,6 +208,64 @@ fn delays_no_other_change(kind: NativeKind, here: &AtomicBool, let_go: &AtomicBo
     publish(&mut publisher, 100, 200);
     publisher.finish().unwrap();
     until(&context, "reads_it", |info| info.records_in == 100);
+    context.stop();
+}
+
+/// Whose state is asked for when it is swapped: a format is announced then.
+#[derive(Default)]
+struct Announces(HandlerCounters);
+
+static ADDR: OnceLock<String> = OnceLock::new();
+static ANNOUNCED: Mutex<Option<Publisher>> = Mutex::new(None);
+
+impl Handler for Announces {
+    fn process(&mut self, _: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        self.0.records_in += selection.len() as u64;
+        self.0.passed += selection.len() as u64;
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.0
+    }
+
+    fn state_kind(&self) -> Option<&'static str> {
+        Some("of a test")
+    }
+
+    fn takes_state(&self, _: &str) -> bool {
+        let mut announced = ANNOUNCED.lock().unwrap();
+        if announced.is_none() {
+            let wider = [("number", FieldType::U64), ("more", FieldType::F64)];
+            let wider = Format::natural(wider.map(|(name, ty)| FieldSpec::new(name, ty))).unwrap();
+            *announced = Some(Publisher::builder(ADDR.get().unwrap()).stream("M").format(&wider).connect().unwrap());
+        }
+        true
+    }
+}
+
+/// A format that comes to a stream after a plan knew its formats, and before the plan's handler reads it, is read all the same.
+#[test]
+fn a_format_that_is_announced_while_a_change_is_planned_is_read() {
+    let (context, addr) = start(|_| {});
+    ADDR.set(addr.clone()).unwrap();
+    let kind = NativeKind::new("announces", "announces a format", &[], |format, _| {
+        Ok((Box::new(Announces::default()), format.clone()))
+    });
+    context.manager().add_native(kind).unwrap();
+    let _of_n = connect(&addr);
+    let _of_m = Publisher::builder(&addr).stream("M").format(&numbers()).connect().unwrap();
+    let spec = native("reader", "announces", "N", &[]);
+    change(&context, ChangeRequest::Deploy(spec.clone()));
+    change(&context, ChangeRequest::Swap(HandlerSpec { input_streams: vec!["N".into(), "M".into()], ..spec }));
+    let mut publisher = ANNOUNCED.lock().unwrap().take().expect("the state was asked for");
+    let mut row = RecordBuilder::new(publisher.format());
+    row.set(0, Value::Uint(1)).unwrap();
+    row.set(1, Value::Float(0.5)).unwrap();
+    publisher.publish(row.finish().unwrap()).unwrap();
+    publisher.finish().unwrap();
+    let info = until(&context, "reader", |info| info.inputs.len() == 2 && info.records_in == 1);
+    assert!(info.dropped.is_empty(), "{info:#?}");
     context.stop();
 }
 

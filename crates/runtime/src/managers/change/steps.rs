@@ -218,6 +218,7 @@ impl Managers {
         match done {
             Done::Deployed { deployed } => {
                 let (name, need) = (deployed.spec.name.clone(), deployed.need);
+                self.look_for_formats(deployed.reads.iter().map(|(_, number)| *number));
                 self.handlers.insert(name.clone(), *deployed);
                 self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
             }
@@ -226,6 +227,8 @@ impl Managers {
                 if !gone.is_empty() {
                     self.catalog.post(move |catalog| gone.iter().for_each(|number| catalog.disclaim(*number)));
                 }
+                let known = self.handlers.get(&name).map_or(&[][..], |there| &there.reads);
+                self.look_for_formats(reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number));
                 let mut version = 0;
                 self.record(spec, |there| {
                     there.version += 1;
@@ -263,6 +266,16 @@ impl Managers {
             Done::Removed { handler } => self.forget(&handler, changed.dropped),
         }
         Ok(None)
+    }
+
+    /// Has handlers fitted to formats that these streams have and were not compiled for. Contexts report the formats of streams
+    /// that handlers read; of those that came after a plan knew the stream's formats, and before its handler read the stream, none
+    /// did.
+    fn look_for_formats(&self, streams: impl Iterator<Item = u32>) {
+        for stream in streams {
+            // It fails once the managers are to stop.
+            let _ = self.requests.send(ControlRequest::NewFormat { stream });
+        }
     }
 
     /// Gives the order to set a handler's parameters.
