@@ -8,6 +8,7 @@ mod by_schema;
 mod formats;
 mod guarded;
 mod nested;
+mod raw_side;
 mod small_stack;
 mod specs;
 mod targets;

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a command line tool: what it prints on standard output is its result")]
 
 mod bench;
+mod disk;
 mod dist;
 mod fuzz;
 mod oracle;
@@ -29,7 +30,7 @@ usage: cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]
        cargo xtask dist [--out DIR] [--check]
 
 test    Runs every test: tidy, unit, integration and doc tests, loom, miri, the fuzz targets (a few seconds
-        each, CROSSDOCK_FUZZ_SECONDS), the demo.
+        each, CROSSDOCK_FUZZ_SECONDS), the demo. Says first how much disk this needs, and ends if there is less.
         CRATE       only the tests of one crate, by its short or its full name (`query`, `crossdock-query`)
         --quick     unit and integration tests with few cases, for the loop of editing and testing
         --verbose   shows what each step prints as it runs; else only what a failed step printed

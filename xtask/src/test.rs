@@ -8,13 +8,17 @@ use lexopt::prelude::*;
 
 use crate::place::Place;
 use crate::steps::{Outcome, Steps};
-use crate::{Ended, fuzz, oracle, tidy};
+use crate::{Ended, disk, fuzz, oracle, tidy};
 
 /// Cases of a property test where only a quick answer is wanted; its default is 256.
 const QUICK_CASES: &str = "32";
 
 /// With it, tests of random changes try as many as may take a minute; without it, as many as an edit can wait for.
 const THOROUGH: &str = "CROSSDOCK_THOROUGH";
+
+/// The nightly Rust whose miri is used. Pinned, so that a run today and one in a month, here and elsewhere, do the same; a later one
+/// is taken when there is a reason to.
+const NIGHTLY: &str = "nightly-2026-05-20";
 
 /// What the command line asks for.
 #[derive(Default)]
@@ -59,7 +63,11 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     }
     let mut steps = Steps::new(place, wanted.verbose);
     match (&wanted.krate, wanted.quick) {
-        (None, false) => everything(&mut steps),
+        (None, false) => {
+            let room = disk::check(place)?;
+            steps.step("disk", |_| Outcome::Passed(room));
+            everything(&mut steps);
+        }
         (None, true) => quick(&mut steps, &wanted.filter),
         (Some(krate), quick) => one(&mut steps, krate, quick, &wanted.filter),
     }
@@ -149,10 +157,10 @@ fn miri(steps: &mut Steps<'_>) {
     }
 }
 
-/// A command of nightly Rust's.
+/// A command of [`NIGHTLY`].
 fn nightly(place: &Place, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
-    command.args(["run", "nightly"]).args(arguments).current_dir(&place.root);
+    command.args(["run", NIGHTLY]).args(arguments).current_dir(&place.root);
     // They name the toolchain that runs this program.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     command
@@ -165,9 +173,9 @@ fn install_miri(steps: &Steps<'_>) -> Result<String, String> {
         return Ok(String::new());
     }
     let mut install = Command::new("rustup");
-    install.args(["toolchain", "install", "nightly", "--profile", "minimal", "-c", "miri", "-c", "rust-src"]);
+    install.args(["toolchain", "install", NIGHTLY, "--profile", "minimal", "-c", "miri", "-c", "rust-src"]);
     steps.call_or_say(
-        "rustup toolchain install nightly",
+        &format!("rustup toolchain install {NIGHTLY}"),
         install,
         "miri comes with nightly Rust, and that by rustup",
     )?;

@@ -17,6 +17,12 @@ use crate::Ended;
 use crate::place::{self, Place};
 use crate::steps::in_words;
 
+/// The page whose table names the groups of packages.
+const PAGE: &str = "CONTRIBUTING.md";
+
+/// The heading of that table.
+const HEADING: &str = "| package | own | alone | purpose |";
+
 /// The variable that makes this program a compiler wrapper: the file to which it writes.
 const LOG_VARIABLE: &str = "CROSSDOCK_WEIGHT_LOG";
 
@@ -81,6 +87,9 @@ struct Wanted {
     all: bool,
 }
 
+/// Packages that are judged together, by their names.
+type Group = Vec<String>;
+
 /// `cargo xtask weight [--all] [--json]`.
 pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted { json: false, all: false };
@@ -93,11 +102,13 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
         }
     }
     let folder = place.target.join("weight");
+    let page = std::fs::read_to_string(place.root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))?;
+    let groups = groups(&page);
     let (own, total_s) = build(place, &folder)?;
     // Dependencies of other systems are not built.
     let filter = ["--filter-platform", &place::host()?];
     let graph = Graph::of(&place::metadata(&place.root.join("Cargo.toml"), &filter)?)?;
-    let rows = rows(&own, &graph);
+    let rows = rows(&own, &graph, &groups)?;
     let rest_s = total_s - own.values().sum::<f64>();
     show(&rows, total_s, rest_s, &wanted);
     std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -141,6 +152,19 @@ fn per_package(log: &str) -> BTreeMap<String, f64> {
     own
 }
 
+/// The groups of the page's table: a row with several packages in its first cell is one.
+fn groups(page: &str) -> Vec<Group> {
+    let table = page.lines().skip_while(|line| *line != HEADING).skip(2).take_while(|line| line.starts_with('|'));
+    let cells = table.filter_map(|line| line.trim_start_matches('|').split('|').next());
+    let names = cells.map(|cell| cell.split(',').map(|name| name.trim().trim_matches('`').to_owned()).collect());
+    names.filter(|group: &Group| group.len() > 1).collect()
+}
+
+/// The name in `name version`.
+fn name_of(package: &str) -> &str {
+    package.split(' ').next().unwrap_or_default()
+}
+
 /// Who needs whom to build the product, by `name version`.
 struct Graph {
     /// Packages of the workspace.
@@ -175,28 +199,30 @@ impl Graph {
         Ok(Graph { ours, root: root.ok_or("cargo metadata names no package `crossdock`")?, needs })
     }
 
-    /// All that the product needs where one package is left out.
-    fn without(&self, left_out: &str) -> BTreeSet<&str> {
+    /// All that the product needs where these packages are left out.
+    fn without(&self, left_out: &[&str]) -> BTreeSet<&str> {
         let mut found = BTreeSet::new();
         let mut open = vec![self.root.as_str()];
         while let Some(package) = open.pop() {
-            if package != left_out && found.insert(package) {
+            if !left_out.contains(&package) && found.insert(package) {
                 open.extend(self.needs.get(package).into_iter().flatten().map(String::as_str));
             }
         }
         found
     }
 
-    /// The workspace's packages that name a package themselves, by their names alone.
-    fn takers(&self, package: &str) -> Vec<&str> {
-        let takes = |ours: &&String| self.needs.get(*ours).is_some_and(|needs| needs.contains(package));
-        self.ours.iter().filter(takes).filter_map(|ours| ours.split(' ').next()).collect()
+    /// The workspace's packages that name one of these themselves, by their names alone.
+    fn takers(&self, packages: &[&str]) -> Vec<String> {
+        let takes = |needs: &BTreeSet<String>| packages.iter().any(|package| needs.contains(*package));
+        let takers = self.ours.iter().filter(|ours| self.needs.get(*ours).is_some_and(takes));
+        takers.map(|ours| name_of(ours).to_owned()).collect()
     }
 }
 
-/// What one package costs.
+/// What a package costs, or a group of them.
 #[derive(Debug, PartialEq)]
 struct Row {
+    /// The package with its version, or the names of the group's.
     package: String,
     /// Its own compilation, in CPU-seconds.
     own_s: f64,
@@ -206,27 +232,42 @@ struct Row {
     takers: Vec<String>,
 }
 
-/// A row a package that was built, the dearest first.
-fn rows(own: &BTreeMap<String, f64>, graph: &Graph) -> Vec<Row> {
-    let mut rows: Vec<Row> = own.iter().map(|(package, own_s)| row(package, *own_s, own, graph)).collect();
+/// A row for each group, and for each other package that was built; the dearest first.
+///
+/// # Errors
+/// A group names a package that was not built.
+fn rows(own: &BTreeMap<String, f64>, graph: &Graph, groups: &[Group]) -> Result<Vec<Row>, String> {
+    let mut alone: BTreeSet<&str> = own.keys().map(String::as_str).collect();
+    let mut rows = Vec::new();
+    for group in groups {
+        let mut packages = Vec::new();
+        for name in group {
+            let before = packages.len();
+            packages.extend(own.keys().map(String::as_str).filter(|package| name_of(package) == name));
+            if packages.len() == before {
+                return Err(format!(
+                    "{PAGE} has `{name}` in its table of packages, which was not built: mend the table"
+                ));
+            }
+        }
+        alone.retain(|package| !packages.contains(package));
+        rows.push(row(group.join(", "), &packages, own, graph));
+    }
+    rows.extend(alone.into_iter().map(|package| row(package.to_owned(), &[package], own, graph)));
     rows.sort_by(|a, b| b.with_s.total_cmp(&a.with_s).then_with(|| a.package.cmp(&b.package)));
-    rows
+    Ok(rows)
 }
 
-fn row(package: &str, own_s: f64, own: &BTreeMap<String, f64>, graph: &Graph) -> Row {
+fn row(package: String, packages: &[&str], own: &BTreeMap<String, f64>, graph: &Graph) -> Row {
+    let own_s = packages.iter().filter_map(|package| own.get(*package)).sum();
     // Nothing is gained by asking what would go with a package of ours.
-    let with_s = if graph.ours.contains(package) {
+    let with_s = if packages.iter().any(|package| graph.ours.contains(*package)) {
         own_s
     } else {
-        let still = graph.without(package);
+        let still = graph.without(packages);
         own.iter().filter(|(other, _)| !still.contains(other.as_str())).map(|(_, s)| s).sum()
     };
-    Row {
-        package: package.to_owned(),
-        own_s,
-        with_s,
-        takers: graph.takers(package).into_iter().map(Into::into).collect(),
-    }
+    Row { package, own_s, with_s, takers: graph.takers(packages) }
 }
 
 /// Prints the table, or an object a line.
@@ -249,11 +290,12 @@ fn show(rows: &[Row], total_s: f64, rest_s: f64, wanted: &Wanted) {
     }
     let others: f64 = rows[shown..].iter().map(|row| row.own_s).sum();
     if shown < rows.len() {
-        println!("{others:>8.1} {:>8}  {} other packages: --all shows them", "", rows.len() - shown);
+        println!("{others:>8.1} {:>8}  {} other rows: --all shows them", "", rows.len() - shown);
     }
     println!("{rest_s:>8.1} {:>8}  build scripts and Cargo itself", "");
     println!("{total_s:>8.1} {:>8}  CPU-seconds in all, from nothing", "");
     println!("\nown: the package's compilation. alone: what would not be built without it, itself included.");
+    println!("Packages in one row are those of one row of the table in {PAGE}.");
 }
 
 #[cfg(test)]
@@ -301,7 +343,7 @@ mod tests {
     #[test]
     fn a_dependency_weighs_what_would_go_with_it() {
         let own = per_package("bytes 1.0.0 100\nhttp 1.0.0 200\nhyper 1.0.0 400\nours 1.0.0 800\n");
-        let rows = rows(&own, &graph());
+        let rows = rows(&own, &graph(), &[]).unwrap();
         let short: Vec<_> = rows.iter().map(|r| (r.package.as_str(), r.own_s, r.with_s, r.takers.join(","))).collect();
         assert_eq!(
             short,
@@ -316,6 +358,35 @@ mod tests {
 
     #[test]
     fn what_only_tests_need_is_not_in_the_product() {
-        assert!(!graph().without("none").contains("proptest 1.0.0"));
+        assert!(!graph().without(&[]).contains("proptest 1.0.0"));
+    }
+
+    #[test]
+    fn packages_of_one_row_of_the_page_are_one_row() {
+        let page = format!(
+            "# Costs\n\n{HEADING}\n|---|---|---|---|\n| `ours` | 8 | 8 | |\n| `hyper`, `bytes` | 5 | 5 | HTTP |\n"
+        );
+        let groups = groups(&(page + "\n| `no`, `table` | |\n"));
+        assert_eq!(groups, [["hyper", "bytes"]]);
+        let own = per_package("bytes 1.0.0 100\nhttp 1.0.0 200\nhyper 1.0.0 400\nours 1.0.0 800\n");
+        let rows = rows(&own, &graph(), &groups).unwrap();
+        let short: Vec<_> = rows.iter().map(|r| (r.package.as_str(), r.own_s, r.with_s, r.takers.join(","))).collect();
+        assert_eq!(
+            short,
+            [
+                ("ours 1.0.0", 8.0, 8.0, "crossdock".to_owned()),
+                ("http 1.0.0", 2.0, 6.0, "crossdock".to_owned()),
+                ("hyper, bytes", 5.0, 5.0, "ours".to_owned()),
+            ]
+        );
+        let lacks = super::rows(&own, &graph(), &[vec!["gone".to_owned()]]).unwrap_err();
+        assert!(lacks.contains("`gone`"), "{lacks}");
+    }
+
+    #[test]
+    fn the_page_has_the_table() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let page = std::fs::read_to_string(root.join(PAGE)).unwrap();
+        assert!(groups(&page).iter().any(|group| group.contains(&"hyper".to_owned())));
     }
 }

@@ -76,7 +76,7 @@ impl Filter {
                         }
                     });
                 }
-                (None, None) => {}
+                (None, None) => debug_assert!(false, "a condition's number is its place in the program"),
             }
         }
         row_errors

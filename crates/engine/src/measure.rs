@@ -268,8 +268,8 @@ impl Records {
             [] => (0, 0),
         };
         let slice = Slice { buffer: 0, start, len: end - start, records: batch.records.len() as u32 };
-        // One buffer and one slice always fit, and lie where they were put.
-        let _ = batch.push_buffer(self.buffer.clone()).and_then(|_| batch.push_slice(slice));
+        let pushed = batch.push_buffer(self.buffer.clone()).and_then(|_| batch.push_slice(slice));
+        debug_assert!(pushed.is_ok(), "one buffer and one slice fit, and lie where they were put");
         batch.select_all();
         *next += batch.len();
     }

@@ -115,6 +115,9 @@ impl Pieces {
     }
 }
 
+/// Why a place in a row is there. (A record may be anything: bytes that are no record do no harm.)
+const OF_FIELDS: &str = "a row begins as a blank one, which has all fields";
+
 #[inline]
 fn copy_each<const N: usize>(pieces: &[(u32, u32)], record: &[u8], row: &mut [u8]) {
     for &(from, to) in pieces {
@@ -126,6 +129,7 @@ fn copy_each<const N: usize>(pieces: &[(u32, u32)], record: &[u8], row: &mut [u8
 fn copy_one<const N: usize>(from: usize, to: usize, record: &[u8], row: &mut [u8]) {
     let source = record.get(from..).and_then(|rest| rest.first_chunk::<N>());
     let place = row.get_mut(to..).and_then(|rest| rest.first_chunk_mut::<N>());
+    debug_assert!(place.is_some(), "{OF_FIELDS}");
     if let (Some(source), Some(place)) = (source, place) {
         *place = *source;
     }
@@ -133,7 +137,9 @@ fn copy_one<const N: usize>(from: usize, to: usize, record: &[u8], row: &mut [u8
 
 #[inline]
 fn copy_slice(from: usize, to: usize, length: usize, record: &[u8], row: &mut [u8]) {
-    if let (Some(source), Some(place)) = (record.get(from..from + length), row.get_mut(to..to + length)) {
+    let (source, place) = (record.get(from..from + length), row.get_mut(to..to + length));
+    debug_assert!(place.is_some(), "{OF_FIELDS}");
+    if let (Some(source), Some(place)) = (source, place) {
         place.copy_from_slice(source);
     }
 }
@@ -320,6 +326,7 @@ fn needs_values(outputs: &[Output], input: &Format, output: &Format) -> bool {
 
 #[inline]
 fn set_null(row: &mut [u8], place: Place) {
+    debug_assert!(place.null_byte < row.len(), "{OF_FIELDS}");
     if let Some(byte) = row.get_mut(place.null_byte) {
         *byte |= place.null_mask;
     }
@@ -340,6 +347,7 @@ fn append(row: &mut Vec<u8>, to: Place, text: &[u8]) -> Result<(), EvalError> {
 
 #[inline]
 fn put<const N: usize>(row: &mut [u8], to: Place, value: [u8; N]) {
+    debug_assert!(to.at + N <= row.len(), "{OF_FIELDS}");
     if let Some(place) = row.get_mut(to.at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = value;
     }
@@ -368,6 +376,7 @@ fn store(row: &mut Vec<u8>, to: Place, ty: FieldType, value: Value<'_>) -> Resul
         }
         (Value::Timestamp(value), FieldType::Timestamp) => put(row, to, value.to_le_bytes()),
         (Value::Text(text), FieldType::Char(room)) if text.len() <= room.into() && text.last() != Some(&0) => {
+            debug_assert!(to.at + text.len() <= row.len(), "{OF_FIELDS}");
             if let Some(place) = row.get_mut(to.at..to.at + text.len()) {
                 place.copy_from_slice(text);
             }

@@ -101,7 +101,9 @@ impl SelectHandler {
     pub fn steps(&self) -> Vec<Step> {
         let Resolved { program, filter, rows } = &self.resolved;
         let conditions = filter.conditions().iter().filter_map(|condition| {
-            let expr = program.filter.get(condition.number)?;
+            let expr = program.filter.get(condition.number);
+            debug_assert!(expr.is_some(), "a condition's number is its place in the program");
+            let expr = expr?;
             let form = if condition.kernel.is_some() { Form::Kernel } else { Form::Interpreted };
             Some(Step { condition: expr.sql(&program.input).to_string(), form })
         });

@@ -375,7 +375,8 @@ impl Link {
             let done = unsent.done;
             unsent.pack(&mut packet, self.published.as_ref());
             if packet.is_empty() {
-                return Ok(()); // not a record, which cannot be: they were checked before they were packed
+                debug_assert!(false, "records were checked before they were packed");
+                return Ok(());
             }
             let unit = Outgoing::Records { packet, stream: unsent.stream, format: unsent.format };
             if self.carrier.send(unit).is_err() {

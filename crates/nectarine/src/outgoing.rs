@@ -77,7 +77,11 @@ impl Outgoing {
         match self {
             Outgoing::Records { packet, stream, format } => {
                 let packets = 0..packet.packets().len() as u32;
-                let payloads = packets.map(|at| packet.bytes(at..at + 1).get(HEADER_BYTES..).unwrap_or_default());
+                let payloads = packets.map(|at| {
+                    let payload = packet.bytes(at..at + 1).get(HEADER_BYTES..);
+                    debug_assert!(payload.is_some(), "a packet begins with a header");
+                    payload.unwrap_or_default()
+                });
                 Some(Unsent { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 })
             }
             Outgoing::Message { .. } | Outgoing::Control { .. } => None,

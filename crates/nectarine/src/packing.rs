@@ -38,6 +38,7 @@ impl Packing {
         self.flush(link);
         let Some(mut packet) = link.begin_packet() else { return false };
         let fits = packet.push(record);
+        debug_assert!(fits, "an empty packet has room for a record that was checked");
         self.open = fits.then_some(packet);
         self.session = link.session();
         self.flush_ns = link.now_ns().saturating_add(self.linger_ns);

@@ -29,6 +29,7 @@ impl Inner {
     /// Packs a record; `false` when there is no room before the daemon takes some of what it was sent.
     #[inline]
     pub(crate) fn pack(&mut self, record: &[u8]) -> bool {
+        debug_assert!(self.packing.is_some(), "a publisher packs");
         self.packing.as_mut().is_some_and(|packing| packing.pack(&mut self.link, record))
     }
 

@@ -419,10 +419,11 @@ impl Expr {
 
     /// Marks the fields that this reads.
     pub(crate) fn mark_fields(&self, read: &mut [bool]) {
-        if let Node::Field(index) = self.node
-            && let Some(read) = read.get_mut(index)
-        {
-            *read = true;
+        if let Node::Field(index) = self.node {
+            debug_assert!(index < read.len(), "an expression reads fields of its input");
+            if let Some(read) = read.get_mut(index) {
+                *read = true;
+            }
         }
         for operand in self.operands() {
             operand.mark_fields(read);

@@ -95,7 +95,9 @@ impl Program {
     #[must_use]
     pub fn narrowed(&self, input: &Format, makes: &[bool]) -> Option<Program> {
         let other = |index: usize| {
-            let field = self.input.fields().get(index)?;
+            let field = self.input.fields().get(index);
+            debug_assert!(field.is_some(), "a program reads fields of its input");
+            let field = field?;
             let index = input.field(&field.name)?;
             let same = input.fields().get(index).is_some_and(|f| f.spec() == field.spec());
             same.then_some(index)

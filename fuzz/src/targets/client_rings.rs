@@ -4,6 +4,8 @@
 //! The daemon's steps come between the client's calls and, at the places that failpoints name, within them: a client that
 //! would sleep has the next step instead, and when there are none left the daemon hangs up.
 
+use crate::raw_side::{AnySignal, Bytes, Entry, Lane};
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,7 +17,6 @@ use crossdock_mailbox::client::raw::RawDaemon;
 use crossdock_mailbox::client::{Attachment, Condition, Message, Put, Reader, SyncWord, Wait, Writer};
 use crossdock_mailbox::failpoint::observe;
 use crossdock_mailbox::host::DomainSegments;
-use crossdock_mailbox::host::raw::RawDescriptor;
 use crossdock_mailbox::{ConditionAddress, HugePages, SyncAddress, SyncPool};
 
 const SEGMENT_BYTES: u64 = 1 << 20;
@@ -30,11 +31,7 @@ const MOST_KEPT: usize = 300;
 /// What the daemon does.
 #[derive(Arbitrary, Debug)]
 enum Act {
-    /// Any entry in any ring.
-    Entry {
-        port: u8,
-        entry: RawDescriptor,
-    },
+    Entry(Entry),
     /// A grant, a message or a refusal that may be right.
     Near {
         port: u8,
@@ -51,14 +48,8 @@ enum Act {
         slot: u8,
         count: u8,
     },
-    /// Any entry over the lane.
-    Pass {
-        port: u8,
-        after: u8,
-        entry: RawDescriptor,
-        a: u64,
-        b: u64,
-    },
+    /// With its second word.
+    Pass(Lane, u64),
     /// A value for a sync, over the lane.
     PassSync {
         index: u8,
@@ -67,12 +58,7 @@ enum Act {
     },
     /// It takes what the client passed.
     TakePassed,
-    /// Any signal.
-    Signal {
-        head: RawDescriptor,
-        a: u64,
-        b: u64,
-    },
+    Signal(AnySignal),
     /// An answer to what the client asked, by some operation.
     Answer {
         op: u8,
@@ -91,11 +77,7 @@ enum Act {
         of_session: bool,
         count: u64,
     },
-    /// Bytes anywhere in the control segment.
-    Scribble {
-        offset: u32,
-        bytes: [u8; 8],
-    },
+    Scribble(Bytes),
     /// Bytes in a message.
     Write {
         inbox: bool,
@@ -204,7 +186,7 @@ impl World {
         }
         let daemon = &mut self.daemon;
         match act {
-            Act::Entry { port, entry } => daemon.push(u16::from(port % 8), entry),
+            Act::Entry(entry) => entry.push(daemon),
             Act::Near { port, op, slot, target, offset, len } => {
                 let entry = (1 + op % 4, slot.into(), 1, u16::from(target % 4), offset % (1 << 20), len.into());
                 daemon.push(u16::from(port % 4), entry);
@@ -215,18 +197,14 @@ impl World {
                     daemon.push(u16::from(port % 4), (1 + op % 2, slot, at, 0, u32::from(slot) * 4096, 4096));
                 }
             }
-            Act::Pass { port, after, entry, a, b } => {
-                let port = if port > 250 { u16::MAX } else { u16::from(port % 8) };
-                let after = daemon.pushed(port).wrapping_add(u32::from(after % 3));
-                daemon.pass(port, after, entry, a, b);
-            }
+            Act::Pass(entry, b) => entry.pass(daemon, b),
             Act::PassSync { index, generation, value } => {
                 let (index, generation) = (u16::from(index), u16::from(generation % 4));
                 let address = SyncAddress { client: 0, pool: SyncPool::Client, index, generation };
                 daemon.pass(u16::MAX, 0, (29, 0, 0, 0, 0, 0), address.to_word(), value);
             }
             Act::TakePassed => drop(daemon.take_passed()),
-            Act::Signal { head, a, b } => daemon.push_signal(head, a, b),
+            Act::Signal(signal) => signal.push(daemon),
             Act::Answer { op, slot, target, offset, len } => {
                 let tag = self.asked.pop_front().unwrap_or(u64::from(slot));
                 let head = (1 + op % 3, slot.into(), 1, u16::from(target % 16), offset.into(), len.into());
@@ -243,7 +221,7 @@ impl World {
                 let count = if count % 2 == 0 { daemon.popped_signals() } else { count };
                 daemon.say_taken(of_session, count);
             }
-            Act::Scribble { offset, bytes } => daemon.scribble(offset as usize, &bytes),
+            Act::Scribble(bytes) => bytes.scribble(daemon),
             Act::Write { inbox, offset, bytes } => drop(daemon.write(inbox, offset.into(), &bytes)),
             Act::Sleep { asleep } => daemon.sleep(asleep),
             Act::Say { packet } => daemon.say(&packet),

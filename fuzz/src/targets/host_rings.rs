@@ -1,5 +1,6 @@
 //! A hostile client on raw rings, beside an honest one of the same domain: nothing panics, the honest one's messages come whole
 //! and in order, who breaks the protocol is detached, and when all are gone every buffer is accounted for.
+use crate::raw_side::{AnySignal, Bytes, Entry, Lane};
 use arbitrary::{Arbitrary, Unstructured};
 use crossdock_mailbox::host::raw::{RawClient, RawDescriptor};
 use crossdock_mailbox::host::{
@@ -16,11 +17,7 @@ const FREE: u8 = 2;
 /// What happens next.
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// Any entry in any ring.
-    Entry {
-        port: u8,
-        entry: RawDescriptor,
-    },
+    Entry(Entry),
     /// An entry that is nearly right: a slot number and a generation that may be held.
     Near {
         port: u8,
@@ -31,13 +28,7 @@ enum Step {
         offset: u32,
         len: u32,
     },
-    /// Any entry over its lane.
-    Pass {
-        port: u8,
-        after: u8,
-        entry: RawDescriptor,
-        a: u64,
-    },
+    Pass(Lane),
     /// What it was given, back over its lane, in order.
     PassBack {
         port: u8,
@@ -46,12 +37,7 @@ enum Step {
     },
     /// It takes what was passed to it.
     TakePassed,
-    /// Any signal.
-    Signal {
-        head: RawDescriptor,
-        a: u64,
-        b: u64,
-    },
+    Signal(AnySignal),
     /// A signal that is nearly right.
     NearSignal {
         op: u8,
@@ -70,11 +56,7 @@ enum Step {
         shift: i8,
         longer: i8,
     },
-    /// Bytes anywhere in its control segment.
-    Scribble {
-        offset: u32,
-        bytes: [u8; 8],
-    },
+    Scribble(Bytes),
     /// It opens a side of a mailbox, or tries to.
     Open {
         read: bool,
@@ -157,24 +139,20 @@ impl World {
             (self.hostile, self.key) = (client, self.host.admit(prepared, 0).expect("there is room for it"));
         }
         match step {
-            Step::Entry { port, entry } => self.hostile.push(u16::from(port % 8), entry),
+            Step::Entry(entry) => entry.push(&mut self.hostile),
             Step::Near { port, op, slot, generation, target, offset, len } => {
                 let low = |byte: u8| u16::from(byte % 4);
                 let entry = (op % 6, slot.into(), low(generation), low(target), offset % (2 << 20), len % 70_000);
                 self.hostile.push(u16::from(port % 5), entry);
             }
-            Step::Pass { port, after, entry, a } => {
-                let port = if port > 250 { u16::MAX } else { u16::from(port % 8) };
-                let after = self.hostile.pushed(port).wrapping_add(u32::from(after % 3));
-                self.hostile.pass(port, after, entry, a, 0);
-            }
+            Step::Pass(entry) => entry.pass(&mut self.hostile, 0),
             Step::PassBack { port, op, target } => {
                 if let Some((port, entry)) = self.back(port, op, target) {
                     self.hostile.pass(port, self.hostile.pushed(port), entry, 0, 0);
                 }
             }
             Step::TakePassed => drop(self.hostile.take_passed()),
-            Step::Signal { head, a, b } => self.hostile.push_signal(head, a, b),
+            Step::Signal(signal) => signal.push(&mut self.hostile),
             Step::NearSignal { op, slot, generation, target, len, a, b } => {
                 let low = |byte: u8| u16::from(byte % 4);
                 let head = (16 + op % 10, low(slot), low(generation), low(target), 0, len.into());
@@ -187,7 +165,7 @@ impl World {
                     self.hostile.push(port, entry);
                 }
             }
-            Step::Scribble { offset, bytes } => self.hostile.scribble(offset as usize, &bytes),
+            Step::Scribble(bytes) => bytes.scribble(&mut self.hostile),
             Step::Open { read, rings } => {
                 let (name, side) = (if rings { "rings" } else { "queue" }, if read { Side::Read } else { Side::Write });
                 let _refused = self.host.open(self.key, name, side, PortOptions::default());

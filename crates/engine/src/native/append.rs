@@ -60,6 +60,7 @@ impl Append {
     pub(super) fn make(&mut self, record: &[u8], values: &[[u8; 8]]) -> Result<&[u8], EvalError> {
         let row = self.plan.make_mut(record, &self.input, &mut self.interpreter)?;
         for (&at, value) in self.places.iter().zip(values) {
+            debug_assert!(at + 8 <= row.len(), "a row has its fields");
             if let Some(place) = row.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
                 *place = *value;
             }

@@ -62,7 +62,9 @@ impl Condition {
     }
 
     fn shared(&self) -> Option<&HostCondition> {
-        self.inner.watch.condition(self.index.into())
+        let shared = self.inner.watch.condition(self.index.into());
+        debug_assert!(shared.is_some(), "a client's free conditions are among those that it has");
+        shared
     }
 }
 

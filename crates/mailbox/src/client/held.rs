@@ -33,8 +33,8 @@ impl Memory {
     /// A copy of the bytes that an entry of a put names.
     pub(crate) fn copy(&self, descriptor: &Descriptor) -> Vec<u8> {
         let mut bytes = vec![0; descriptor.len as usize];
-        // It lies inside: it was checked when it was granted.
-        let _inside = self.shared.read_into(descriptor.offset as usize, &mut bytes);
+        let is_inside = self.shared.read_into(descriptor.offset as usize, &mut bytes);
+        debug_assert!(is_inside, "it was checked when it was granted");
         bytes
     }
 }
@@ -288,6 +288,7 @@ impl Drop for Held {
 fn give_back(held: Held) {
     let port = held.slip().port;
     let (entry, claim) = held.into_entry(0, 0);
+    debug_assert!(claim.is_some(), "what is held keeps its claim");
     if let Some(claim) = claim {
         claim.inner.give_back(port, entry);
     }

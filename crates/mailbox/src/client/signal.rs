@@ -131,7 +131,7 @@ impl Signals {
 
     /// Sends what is owed, as far as there is room.
     fn push_owed(&mut self, inner: &Inner) -> Result<(), MailboxError> {
-        while !self.owed.is_empty() {
+        while let Some(&entry) = self.owed.front() {
             if !self.has_room() {
                 self.see_taken(inner)?;
             }
@@ -141,9 +141,8 @@ impl Signals {
             if inner.watch.is_gone() {
                 return Err(inner.watch.gone());
             }
-            if let Some(entry) = self.owed.pop_front() {
-                self.up.push(entry);
-            }
+            self.owed.pop_front();
+            self.up.push(entry);
             inner.signalled.store(self.up.position(), Ordering::Release);
             inner.bell.ring_if_asleep(&mut self.rung);
         }
@@ -189,6 +188,7 @@ impl Signals {
 
     /// Gives a slot of the signal queue back, or on.
     fn push_slot(&mut self, inner: &Inner, head: Descriptor) -> Result<(), MailboxError> {
+        debug_assert!(self.held > 0, "a slot is counted from when it is handed out until it is given back");
         self.held = self.held.saturating_sub(1);
         self.push(inner, Signal { head, a: 0, b: 0 })?;
         self.say_room(inner);
@@ -283,8 +283,10 @@ impl Signals {
         if self.in_use() >= SIGNAL_SLOTS {
             return Err(too_many);
         }
-        let Some(at) = self.free.pop() else { return Err(too_many) };
-        let Some(ask) = self.asks.get_mut(usize::from(at)) else { return Err(too_many) };
+        let free = self.free.pop();
+        debug_assert!(free.is_some(), "there is a place for each slot, and some slot is not in use");
+        let at = free.ok_or(too_many)?;
+        let ask = &mut self.asks[usize::from(at)];
         ask.turn += 1;
         ask.state = State::Waits;
         let tag = tag(ask.turn, at.into());
@@ -292,10 +294,15 @@ impl Signals {
         Ok(tag)
     }
 
+    /// The request of a tag that [`Signals::ask`] returned.
+    fn own(&mut self, tag: u64) -> &mut Request {
+        &mut self.asks[place(tag)]
+    }
+
     /// The answer to a request, if it has come.
     fn answer(&mut self, inner: &Inner, tag: u64) -> Result<Option<Signal>, MailboxError> {
         self.drain(inner, Some(tag))?;
-        let Some(ask) = self.asks.get_mut(place(tag)) else { return Ok(None) };
+        let ask = self.own(tag);
         match std::mem::replace(&mut ask.state, State::Free) {
             State::Answered(entry) => {
                 self.free.push(place(tag) as u16);
@@ -311,7 +318,7 @@ impl Signals {
 
     /// Leaves a request to be settled when its answer comes.
     fn abandon(&mut self, inner: &Inner, tag: u64, claim: Arc<Claim>) -> Result<(), MailboxError> {
-        let Some(ask) = self.asks.get_mut(place(tag)) else { return Ok(()) };
+        let ask = self.own(tag);
         if let State::Answered(entry) = std::mem::replace(&mut ask.state, State::Abandoned(claim)) {
             // It is there already.
             self.held -= usize::from(entry.head.op != down::REFUSED);

@@ -32,13 +32,13 @@ impl FreeSyncs {
         self.tidy(inner);
         let cells = &inner.cells;
         if self.free.is_empty() {
-            let is_free = |index: &u16| cells.get(usize::from(*index)).is_some_and(SyncCell::is_free);
+            let is_free = |index: &u16| cells[usize::from(*index)].is_free();
             self.free.extend(self.cancelled.extract_if(.., |index| is_free(index)));
         }
         let index = self.free.pop()?;
-        let generation = self.generations.get_mut(usize::from(index))?;
+        let generation = &mut self.generations[usize::from(index)];
         *generation = generation.wrapping_add(1);
-        cells.get(usize::from(index))?.alloc(*generation).then_some((index, *generation))
+        cells[usize::from(index)].alloc(*generation).then_some((index, *generation))
     }
 
     /// Takes out of the lane what was for a port that is closed by now, or for a sync that nobody awaits: one thread at a time,
@@ -90,7 +90,7 @@ impl SyncWord {
     #[inline]
     pub fn renew(&mut self) -> Result<(), MailboxError> {
         let generation = self.generation.wrapping_add(1);
-        if !self.is_read || !self.cell().is_some_and(|cell| cell.alloc(generation)) {
+        if !self.is_read || !self.cell().alloc(generation) {
             return Err(MailboxError::NoSyncs { most: SYNCS });
         }
         (self.generation, self.is_read) = (generation, false);
@@ -127,7 +127,7 @@ impl SyncWord {
         if self.is_read {
             return Err(MailboxError::SyncRead);
         }
-        let Some(value) = self.passed().or_else(|| self.cell()?.poll(self.generation)) else { return Ok(None) };
+        let Some(value) = self.passed().or_else(|| self.cell().poll(self.generation)) else { return Ok(None) };
         failpoint!("sync.read.after_read");
         self.is_read = true;
         Ok(Some(value))
@@ -147,23 +147,21 @@ impl SyncWord {
             return None;
         }
         self.inner.lane.accept(&offer);
-        self.cell()?.free(self.generation);
+        self.cell().free(self.generation);
         Some(value)
     }
 
-    fn cell(&self) -> Option<&SyncCell> {
-        self.inner.cells.get(usize::from(self.index))
+    fn cell(&self) -> &SyncCell {
+        &self.inner.cells[usize::from(self.index)]
     }
 }
 
 impl Drop for SyncWord {
     fn drop(&mut self) {
-        let is_free = self.is_read || self.cell().is_some_and(|cell| cell.cancel(self.generation));
+        let is_free = self.is_read || self.cell().cancel(self.generation);
         failpoint!("sync.cancel.after_cancel");
         let mut syncs = self.inner.syncs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(generation) = syncs.generations.get_mut(usize::from(self.index)) {
-            *generation = self.generation;
-        }
+        syncs.generations[usize::from(self.index)] = self.generation;
         if is_free {
             syncs.free.push(self.index);
         } else {

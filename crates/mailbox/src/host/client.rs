@@ -14,13 +14,15 @@ use std::sync::Arc;
 /// Blocking requests of one port that may wait at a time.
 pub(crate) const MAX_REQUESTS: usize = 64;
 /// Operations of one signal queue that may wait at a time.
-pub(crate) const MAX_WAITING: u32 = 256;
+pub(crate) const MAX_WAITING: usize = 256;
 /// Unsolicited signals that a client may have asked for ahead.
 pub(crate) const MAX_LISTENS: u32 = 64;
 /// The session's two ports.
 pub(crate) const SESSION_OUT: u16 = 0;
 /// See [`SESSION_OUT`].
 pub(crate) const SESSION_IN: u16 = 1;
+/// Ports of a session: the first ones of each client.
+pub(crate) const SESSION_PORTS: usize = 2;
 
 /// Slots of what a client's session reads that records leave to control.
 pub(crate) const CONTROL_SLOTS: usize = 64;
@@ -103,8 +105,6 @@ pub(crate) struct Signals {
     pub(crate) allocs: VecDeque<(u64, u16, u32)>,
     /// Gets that wait: tag, and the mailbox.
     pub(crate) gets: Vec<(u64, MailboxKey)>,
-    /// Allocations and gets that wait.
-    pub(crate) waiting: u32,
     /// ERRORs that the client has given credits for.
     pub(crate) error_credits: u32,
     /// UPCALLs that the client has given credits for.
@@ -124,7 +124,6 @@ impl Signals {
             slots: Slots::new(SIGNAL_SLOTS as u16, 0),
             allocs: VecDeque::new(),
             gets: Vec::new(),
-            waiting: 0,
             error_credits: 0,
             upcall_credits: 0,
             upcalls: vec![None; upcalls],
@@ -197,9 +196,13 @@ pub(crate) struct Client {
 }
 
 impl Signals {
-    /// A get does not wait any more.
+    /// Allocations and gets that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.allocs.len() + self.gets.len()
+    }
+
+    /// A get does not wait any more. A client that gives two gets one tag may have ended this one already.
     pub(crate) fn end_get(&mut self, tag: u64) {
-        self.waiting = self.waiting.saturating_sub(1);
         if let Some(at) = self.gets.iter().position(|(waiting, _)| *waiting == tag) {
             self.gets.swap_remove(at);
         }
@@ -239,7 +242,18 @@ impl Client {
         self.open.get(number as usize).copied().flatten().ok_or(ProtocolViolation::NotOpen(number))
     }
 
+    /// A port, unless it is closed.
+    #[inline]
     pub(crate) fn port_mut(&mut self, port: u16) -> Option<&mut Port> {
         self.ports.get_mut(port as usize)?.as_deref_mut()
+    }
+
+    /// A port that is open: its rings are polled, it was found before, or it is the session's.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn present_port(&mut self, number: u16) -> Option<&mut Port> {
+        let port = self.port_mut(number);
+        debug_assert!(port.is_some(), "port {number} is worked on and open");
+        port
     }
 }

@@ -35,7 +35,7 @@ impl HostInterface {
     /// Gives every writer all that it is to have ahead: nothing is gained by keeping it back from a core at rest.
     pub(super) fn top_up(&mut self) {
         for key in std::mem::take(&mut self.below) {
-            if let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) {
+            if let Some(port) = self.clients.port_at(key) {
                 port.is_below = false;
                 self.make_hungry(key);
             }
@@ -64,7 +64,7 @@ impl HostInterface {
     /// Grants a writer's port what it waits for, and what it is to have ahead. False if it is due more; it stays hungry then.
     fn feed_port(&mut self, key: PortKey) -> bool {
         loop {
-            let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) else { return true };
+            let Some(port) = self.clients.port_at(key) else { return true };
             let request = port.requests.front().copied();
             let (bytes, count) = match request {
                 Some(bytes) => (bytes, 1),
@@ -79,7 +79,7 @@ impl HostInterface {
                 return reason == Reason::Closed;
             }
             if request.is_some()
-                && let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port))
+                && let Some(port) = self.clients.present_port(key)
             {
                 port.requests.pop_front();
             }
@@ -88,8 +88,8 @@ impl HostInterface {
 
     /// Counts that a writer is left without a buffer, if it has none.
     fn note_wait(&mut self, key: PortKey, reason: Reason) {
-        let Some(client) = self.at(key.client) else { return };
-        let Some(port) = client.port_mut(key.port) else { return };
+        let Some(client) = self.clients.present(key.client) else { return };
+        let Some(port) = client.present_port(key.port) else { return };
         if port.slots.granted() > 0 && port.requests.is_empty() {
             return;
         }
@@ -117,7 +117,7 @@ impl HostInterface {
     /// be dropped for it.
     pub fn limit_session(&mut self, client: super::ClientKey, bytes: u64) {
         let Some(client) = self.client_mut(client) else { return };
-        if let Some(port) = client.port_mut(super::client::SESSION_IN) {
+        if let Some(port) = client.present_port(super::client::SESSION_IN) {
             port.deliver_bytes = bytes.min(super::lifetime::DELIVER_BYTES);
         }
     }
@@ -128,7 +128,7 @@ impl HostInterface {
         // All that was published for them comes before the looks below; one fence for all.
         fence(Ordering::SeqCst);
         for index in notified.drain(..) {
-            if let Some(client) = self.at(index) {
+            if let Some(client) = self.clients.at_mut(index) {
                 (client.is_notified, client.is_woken) = (false, false);
                 client.wake_if_asleep();
             }
@@ -141,7 +141,7 @@ impl HostInterface {
     #[inline]
     pub(super) fn wake_sleepers(&mut self) {
         for &index in &self.notified {
-            if let Some(client) = self.clients.get_mut(index as usize).and_then(Option::as_deref_mut) {
+            if let Some(client) = self.clients.at_mut(index) {
                 // Once: it takes a while until it runs, or it may only say that it sleeps.
                 if !client.is_woken {
                     client.is_woken = client.wake_if_asleep();
@@ -150,9 +150,9 @@ impl HostInterface {
         }
     }
 
-    /// Tells a port's client that its mailbox is gone.
+    /// Tells a port's client that its mailbox is gone, unless that is because the client has left.
     pub(super) fn notify_closed(&mut self, key: PortKey, reason: Reason) {
-        let Some(port) = self.at(key.client).and_then(|client| client.port_mut(key.port)) else { return };
+        let Some(port) = self.clients.port_at(key) else { return };
         port.down.push(Descriptor { op: down::CLOSED, target: reason as u16, ..Descriptor::default() });
         self.notify(key.client);
     }

@@ -133,7 +133,7 @@ impl HostInterface {
 
     /// All attached clients, in the order of their places.
     pub fn clients(&self) -> Vec<ClientStatus> {
-        self.clients.iter().flatten().map(|client| self.client_status(client)).collect()
+        self.clients.iter().map(|client| self.client_status(client)).collect()
     }
 
     /// One client; none if it has gone.
@@ -142,7 +142,7 @@ impl HostInterface {
     }
 
     fn client_status(&self, client: &Client) -> ClientStatus {
-        let domain = self.domains.get(client.domain as usize).and_then(Option::as_ref);
+        let domain = self.domains.of(client.domain);
         ClientStatus {
             key: client.key,
             pid: client.peer.pid,
@@ -180,7 +180,7 @@ impl HostInterface {
             shared: held(&domain.heaps[Area::Shared as usize]),
             inbox: held(&domain.heaps[Area::Inbox as usize]),
         };
-        self.domains.iter().flatten().map(status).collect()
+        self.domains.iter().map(status).collect()
     }
 }
 
@@ -192,7 +192,7 @@ fn status(index: usize, mailbox: &Mailbox) -> MailboxStatus {
         owner: mailbox.owner,
         upcall: match mailbox.core_reader {
             CoreReader::Upcall(upcall) => Some(upcall),
-            CoreReader::None | CoreReader::Session => None,
+            CoreReader::None | CoreReader::Session(_) => None,
         },
         writers: mailbox.writers + u32::from(mailbox.writer.is_some()),
         readers: mailbox.readers + u32::from(mailbox.reader.is_some()),

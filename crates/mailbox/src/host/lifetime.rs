@@ -1,6 +1,8 @@
 //! Beginnings and ends: of clients, of mailboxes, of their sides.
 
-use super::client::{CONTROL_SLOTS, Client, ClientKey, Hold, Open, Port, SESSION_IN, SESSION_OUT, Signals};
+use super::client::{
+    CONTROL_SLOTS, Client, ClientKey, Hold, Open, Port, SESSION_IN, SESSION_OUT, SESSION_PORTS, Signals,
+};
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
@@ -10,14 +12,12 @@ use super::slots::ProtocolViolation;
 use super::slots::Slots;
 use super::{Arrival, HostError, HostInterface, Message};
 use crate::SESSION_GRANT_BYTES;
-use crate::segment::Segment;
 use crate::shared::{
     ARRIVAL_CONDITION, ArmedFlag, ControlLayout, CoreLane, Descriptor, Entry, HostCondition, PORT_ENTRIES, PORTS,
     Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SLOTS, UPCALL_CONDITION,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 /// Buffers of a session's writer granted ahead, and their size: super-packets.
 const SESSION_AHEAD: (u32, u32) = (SESSION_GRANTS, SESSION_GRANT_BYTES as u32);
@@ -81,10 +81,10 @@ impl HostInterface {
             let bound = self.config.max_clients;
             return Err(HostError::Limit { what: "attached clients", bound, key: "max_clients" });
         }
-        let index = self.clients.iter().position(Option::is_none).unwrap_or(self.clients.len());
+        let index = self.clients.free_place();
         self.serial = (self.serial + 1) & (u32::MAX >> super::client::INDEX_BITS);
         let key = ClientKey::new(self.serial.max(1), index);
-        let domain = self.domain_of(&prepared);
+        let domain = self.domains.find_or_add(&prepared.domain);
         let control = prepared.control.clone();
         let rings = (|| {
             let up = SignalReader::new(&control)?;
@@ -93,7 +93,8 @@ impl HostInterface {
             let conditions = [condition(ARRIVAL_CONDITION)?, condition(UPCALL_CONDITION)?];
             Some((up, down, conditions, ArmedFlag::new(&control)?, CoreLane::new(&control)?))
         })();
-        let Some((up, down, [condition, upcalled], armed, lane)) = rings else { return Err(HostError::Gone) };
+        debug_assert!(rings.is_some(), "a control segment has room for all of its parts");
+        let (up, down, [condition, upcalled], armed, lane) = rings.ok_or(HostError::Gone)?;
         let signals = Signals::new(down, MAX_UPCALLS);
         let client = Client {
             key,
@@ -121,13 +122,10 @@ impl HostInterface {
             waits: 0,
             wakes: 0,
         };
-        if index == self.clients.len() {
-            self.clients.push(None);
-        }
-        self.clients[index] = Some(Box::new(client));
+        self.clients.insert(client);
         self.attached += 1;
         self.counters.attached += 1;
-        if let Some(domain) = self.domains[domain as usize].as_mut() {
+        if let Some(domain) = self.domains.of_mut(domain) {
             domain.clients += 1;
         }
         self.rings.add_client(index as u32, lane);
@@ -138,15 +136,12 @@ impl HostInterface {
 
     /// The session's two mailboxes, and the ports to them.
     fn open_session(&mut self, key: ClientKey) -> Result<(), HostError> {
-        for (number, side) in [(SESSION_OUT, Side::Write), (SESSION_IN, Side::Read)] {
+        let session = CoreReader::Session(key);
+        for (number, side, reader) in [(SESSION_OUT, Side::Write, session), (SESSION_IN, Side::Read, CoreReader::None)]
+        {
             let options =
                 MailboxOptions { bound_messages: Some(u32::MAX), bound_bytes: Some(u64::MAX), ..Default::default() };
-            let mailbox = self.add_mailbox(String::new(), Owner::Client(key.0), options);
-            if side == Side::Write
-                && let Some(mailbox) = self.mailbox_mut(mailbox)
-            {
-                mailbox.core_reader = CoreReader::Session;
-            }
+            let mailbox = self.add_mailbox(String::new(), Owner::Client(key.0), options, reader);
             let options = PortOptions { ahead: Some(SESSION_AHEAD.0), message_bytes: Some(SESSION_AHEAD.1) };
             self.open_port(key, mailbox, side, number, options)?;
         }
@@ -214,17 +209,24 @@ impl HostInterface {
 
     /// [`HostInterface::detach`], for one whose rings are of no interest any more.
     pub(super) fn remove_client(&mut self, key: ClientKey) -> bool {
-        let index = key.index();
-        if self.client(key).is_none() {
-            return false;
+        // Off the tables and mailboxes first, its session's among them, so that nothing of what is returned below is given to it.
+        let Some(mut client) = self.clients.take(key) else { return false };
+        let index = key.index() as u32;
+        self.rings.remove(index, None);
+        for (number, open) in (0..).zip(&client.open) {
+            if let Some(open) = open {
+                self.forget_side(index, number, open);
+            }
         }
-        // Off the tables first, so that nothing below is given to it.
-        let Some(mut client) = self.clients[index].take() else { return false };
-        self.rings.remove(index as u32, None);
+        for session in client.ports.iter().take(SESSION_PORTS).flatten() {
+            if let Some(mailbox) = self.present_mailbox(session.mailbox) {
+                (mailbox.writer, mailbox.reader) = (None, None);
+            }
+        }
         self.attached -= 1;
         self.counters.detached += 1;
         let domain = client.domain;
-        // The bytes in its hands leave their mailboxes; which readers are fed is settled below.
+        // The bytes in its hands leave their mailboxes; they are the last to be used again, for it may be reading them still.
         let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
         for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
             let (origin, len) = (message.0.origin, message.0.len);
@@ -233,21 +235,13 @@ impl HostInterface {
                 self.lose(origin, len);
             }
         }
-        for (number, open) in client.open.iter().enumerate() {
-            if let Some(open) = open {
-                self.forget_side(index as u32, number as u16, open);
-            }
-        }
-        let owned: Vec<MailboxKey> = self.owned_by(Owner::Client(key.0));
-        for mailbox in owned {
-            self.remove_mailbox(mailbox, Reason::Closed);
-        }
+        self.disown(Owner::Client(key.0));
         let awaited = client.signals.upcalls.iter().flatten();
         self.arrivals.extend(awaited.map(|&(_, ticket)| super::Arrival::Returned { ticket, value: None }));
-        if let Some(domain) = self.domains[domain as usize].as_mut() {
+        if let Some(domain) = self.domains.of_mut(domain) {
             domain.clients -= 1;
         }
-        self.forget_domain(domain);
+        self.domains.release_unused(domain);
         self.freed = true;
         self.feed();
         true
@@ -261,9 +255,9 @@ impl HostInterface {
         self.left(mailbox, len);
     }
 
-    /// A client's end, as seen by a mailbox that it had open.
-    fn forget_side(&mut self, client: u32, number: u16, open: &Open) {
-        let Some(mailbox) = self.mailbox_mut(open.mailbox) else { return };
+    /// A client's end, as seen by a mailbox that it had open: what the client waits for of it, unless the mailbox was deleted.
+    fn forget_side(&mut self, client: u32, number: u16, open: &Open) -> VecDeque<Get> {
+        let Some(mailbox) = self.mailbox_mut(open.mailbox) else { return VecDeque::new() };
         // Those of another number that the client has of the same mailbox stay.
         let (over, stay): (VecDeque<Get>, VecDeque<Get>) =
             mailbox.gets.drain(..).partition(|get| (get.client, get.number) == (client, number));
@@ -275,24 +269,17 @@ impl HostInterface {
             (Side::Write, None) => mailbox.writers = mailbox.writers.saturating_sub(1),
             (Side::Read, None) => mailbox.readers = mailbox.readers.saturating_sub(1),
         }
-        self.refuse_gets(over, Reason::Closed);
+        over
     }
 
     /// Tells clients that wait for a message that none will come.
     fn refuse_gets(&mut self, gets: impl IntoIterator<Item = Get>, reason: Reason) {
         for Get { client, tag, .. } in gets {
-            if let Some(holder) = self.at(client) {
+            if let Some(holder) = self.clients.present(client) {
                 holder.signals.end_get(tag);
             }
             self.refuse(client, tag, reason);
         }
-    }
-
-    fn domain_of(&mut self, prepared: &Prepared) -> u16 {
-        let segments = &prepared.domain;
-        let same = |heap: &Arc<Segment>| Arc::ptr_eq(heap, segments.shared());
-        let known = self.domains.iter().position(|domain| domain.as_ref().is_some_and(|d| same(&d.heaps[0].segment)));
-        known.map_or_else(|| self.add_domain(segments), |at| at as u16)
     }
 
     // --- mailboxes ---
@@ -318,12 +305,18 @@ impl HostInterface {
             let bound = self.config.max_mailboxes;
             return Err(HostError::Limit { what: "mailboxes", bound, key: "max_mailboxes" });
         }
-        let key = self.add_mailbox(name.to_owned(), owner, options);
+        let key = self.add_mailbox(name.to_owned(), owner, options, CoreReader::None);
         self.names.insert(name.to_owned(), key);
         Ok(key)
     }
 
-    fn add_mailbox(&mut self, name: String, owner: Owner, options: MailboxOptions) -> MailboxKey {
+    fn add_mailbox(
+        &mut self,
+        name: String,
+        owner: Owner,
+        options: MailboxOptions,
+        core_reader: CoreReader,
+    ) -> MailboxKey {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let index = self.mailboxes.insert(Mailbox {
@@ -336,7 +329,7 @@ impl HostInterface {
             queue: VecDeque::new(),
             depth: 0,
             bytes: 0,
-            core_reader: CoreReader::None,
+            core_reader,
             writer: None,
             reader: None,
             writers: 0,
@@ -459,7 +452,7 @@ impl HostInterface {
         options: PortOptions,
     ) -> Result<Opened, HostError> {
         let key = self.find(name)?;
-        let Some(mailbox) = self.mailbox_mut(key) else { return Err(HostError::Unknown(name.to_owned())) };
+        let mailbox = self.present_mailbox(key).ok_or_else(|| HostError::Unknown(name.to_owned()))?;
         let implementation = mailbox.implementation;
         if side == Side::Read && mailbox.core_reader != CoreReader::None {
             return Err(HostError::HasReader(name.to_owned()));
@@ -495,7 +488,7 @@ impl HostInterface {
         match port {
             Some(port) => self.open_port(client, key, side, port, options)?,
             None => {
-                if let Some(mailbox) = self.mailbox_mut(key) {
+                if let Some(mailbox) = self.present_mailbox(key) {
                     match side {
                         Side::Write => mailbox.writers += 1,
                         Side::Read => (mailbox.readers, mailbox.last_reader) = (mailbox.readers + 1, Some(client)),
@@ -521,16 +514,15 @@ impl HostInterface {
         let cleared = [up_at, down_at]
             .iter()
             .all(|&at| holder.control.write_from(at, &[0; PORT_ENTRIES * Descriptor::WORDS * 8]));
-        if !cleared {
-            return Err(HostError::Gone);
-        }
+        debug_assert!(cleared, "the rings of all ports lie in a control segment");
         let up = if number == SESSION_OUT {
             SessionReader::new(&holder.control).map(Up::Session)
         } else {
             RingReader::new(&holder.control, up_at, PORT_ENTRIES).map(Up::Port)
         };
-        let up = up.ok_or(HostError::Gone)?;
-        let down = RingWriter::new(&holder.control, down_at, PORT_ENTRIES).ok_or(HostError::Gone)?;
+        let down = RingWriter::new(&holder.control, down_at, PORT_ENTRIES);
+        debug_assert!(up.is_some() && down.is_some(), "the rings of all ports lie in a control segment");
+        let (up, down) = up.zip(down).ok_or(HostError::Gone)?;
         let is_writer = side == Side::Write;
         let grant_bytes = options.message_bytes.unwrap_or(GRANT_BYTES.0).clamp(64, GRANT_BYTES.1);
         let ahead = options.ahead.unwrap_or((AHEAD_BYTES / grant_bytes).clamp(AHEAD.0, AHEAD.1)).clamp(1, AHEAD.2);
@@ -556,7 +548,7 @@ impl HostInterface {
         holder.ports[at] = Some(Box::new(port));
         let key = PortKey { client: client.index() as u32, port: number };
         self.rings.add(key.client, number, up);
-        if let Some(mailbox) = self.mailbox_mut(mailbox) {
+        if let Some(mailbox) = self.present_mailbox(mailbox) {
             match side {
                 Side::Write => mailbox.writer = Some(key),
                 Side::Read => mailbox.reader = Some(key),
@@ -583,11 +575,13 @@ impl HostInterface {
         let open = open.ok_or_else(|| HostError::Unknown(format!("number {number}")))?;
         let index = client.index() as u32;
         // Side first: what is returned below must not be delivered to it again.
-        self.forget_side(index, number, &open);
+        let gets = self.forget_side(index, number, &open);
+        self.refuse_gets(gets, Reason::Closed);
         if let Some(port) = open.port {
             self.rings.remove(index, Some(port));
             self.below.retain(|key| (key.client, key.port) != (index, port));
-            let taken = self.client_mut(client).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
+            let taken = self.clients.present(index).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
+            debug_assert!(taken.is_some(), "what is open over a port has it");
             for message in taken.into_iter().flat_map(|mut port| port.slots.drain().collect::<Vec<_>>()) {
                 let (origin, len) = (message.0.origin, message.0.len);
                 self.free(message);

@@ -83,8 +83,8 @@ pub struct MailboxOptions {
 pub(crate) enum CoreReader {
     /// Nothing: they wait for a reader.
     None,
-    /// They are a client's session.
-    Session,
+    /// They are this client's session.
+    Session(ClientKey),
     /// They go to an upcall of the core's, under this number.
     Upcall(u32),
 }

@@ -29,6 +29,7 @@ pub mod raw;
 mod rings;
 mod signals;
 mod slots;
+mod tables;
 
 pub use client::{ClientKey, Hold};
 pub use info::{ClientStatus, DomainStatus, HostCounters, MailboxStatus};
@@ -40,7 +41,7 @@ pub use prepared::{AttachReply, DomainSegments, Prepared};
 use crate::segment::HugePages;
 use crate::shared::{BellPage, SyncAddress};
 use client::Client;
-use heap::{Heap, Heaps};
+use heap::Heap;
 use mailbox::{Mailbox, PortKey};
 use message::{Area, Dropped, Span, Spares};
 use rings::{Rings, Taken};
@@ -48,11 +49,14 @@ use slab::Slab;
 use slots::ProtocolViolation;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
+use tables::{Clients, Domain, Domains};
 
 /// Entries taken by one look at the rings at most, so that clients that write to one another without an end do not keep the core.
 const LOOK: u64 = 256;
 /// Entries after which writers are given the buffers that they are due, if the rings are not empty before.
 const FEED_EVERY: u64 = 32;
+/// The core's own domain: for mailboxes that no client of a domain owns or reads.
+const CORE_DOMAIN: u16 = 0;
 
 /// Every bound of the host interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,23 +205,14 @@ pub enum Arrival {
     },
 }
 
-/// One protection domain.
-struct Domain {
-    name: String,
-    /// Whoever attaches clients finds them by these again, as long as the domain lives.
-    segments: Arc<DomainSegments>,
-    heaps: Heaps,
-    clients: u32,
-}
-
 /// The daemon's side of the host interface.
 pub struct HostInterface {
     config: HostConfig,
     bell: Arc<BellPage>,
-    clients: Vec<Option<Box<Client>>>,
+    clients: Clients,
     attached: u32,
     serial: u32,
-    domains: Vec<Option<Domain>>,
+    domains: Domains,
     mailboxes: Slab<Mailbox>,
     /// Those with a name.
     names: HashMap<String, MailboxKey>,
@@ -269,10 +264,10 @@ impl HostInterface {
         config.max_clients = config.max_clients.min(1 << client::INDEX_BITS);
         let mut host = HostInterface {
             bell: bell.into(),
-            clients: Vec::new(),
+            clients: Clients::default(),
             attached: 0,
             serial: 0,
-            domains: Vec::new(),
+            domains: Domains::default(),
             mailboxes: Slab::new(),
             names: HashMap::new(),
             generation: 0,
@@ -294,10 +289,10 @@ impl HostInterface {
             counters: HostCounters::default(),
             config,
         };
-        // Domain 0 is the core's own: for mailboxes that no client of a domain owns or reads.
         let own = DomainSegments::new("the core", 4096, host.config.inbox_bytes, HugePages::None)?;
-        host.add_domain(&Arc::new(own));
-        host.domains[0].iter_mut().for_each(|own| own.clients = 1);
+        let own = host.domains.find_or_add(&Arc::new(own));
+        debug_assert_eq!(own, CORE_DOMAIN);
+        host.domains.of_mut(own).into_iter().for_each(|own| own.clients = 1);
         Ok(host)
     }
 
@@ -404,7 +399,7 @@ impl HostInterface {
     /// then: check what was copied, not what may be copied again.
     #[inline]
     pub fn read(&self, message: &Message, offset: usize, into: &mut [u8]) -> bool {
-        let Some(heap) = self.heap(message) else { return false };
+        let Some(heap) = self.domains.heap(message) else { return false };
         offset.checked_add(into.len()).is_some_and(|end| end <= message.len())
             && heap.segment.read_into(message.0.start as usize + offset, into)
     }
@@ -415,10 +410,10 @@ impl HostInterface {
         self.freed = true;
         let Span { domain: at, area, buffer, .. } = *message.0;
         self.spares.keep(message);
-        if let Some(domain) = self.domains.get_mut(at as usize).and_then(Option::as_mut) {
+        if let Some(domain) = self.domains.of_mut(at) {
             domain.heaps[area as usize].free(buffer);
             if domain.clients == 0 {
-                self.forget_domain(at);
+                self.domains.release_unused(at);
             }
         }
     }
@@ -426,8 +421,8 @@ impl HostInterface {
     /// Another claim on the same bytes.
     pub fn share(&mut self, message: &Message) -> Message {
         let span = *message.0;
-        if let Some(domain) = self.domains.get_mut(span.domain as usize).and_then(Option::as_mut) {
-            domain.heaps[span.area as usize].share(span.buffer);
+        if let Some(heap) = self.domains.heap_mut(span.domain, span.area) {
+            heap.share(span.buffer);
         }
         self.spares.message(span)
     }
@@ -452,8 +447,9 @@ impl HostInterface {
 
     fn draft(&mut self, domain: u16, bytes: usize) -> Result<Draft, HostError> {
         let message = self.inbox_message(domain, bytes)?;
-        let Some(heap) = self.heap(&message) else { return Err(HostError::Gone) };
-        message.draft(&heap.segment, &self.dropped).ok_or(HostError::Gone)
+        let draft = self.domains.heap(&message).and_then(|heap| message.draft(&heap.segment, &self.dropped));
+        debug_assert!(draft.is_some(), "a message lies in its heap's segment");
+        draft.ok_or(HostError::Gone)
     }
 
     /// A fresh message of that length, in a domain's inbox.
@@ -463,8 +459,8 @@ impl HostInterface {
         if bytes > most {
             return Err(HostError::TooLong { bytes, most });
         }
-        let inbox = |domains: &mut [Option<Domain>]| -> Option<(u32, (u32, u32))> {
-            let heap = &mut domains.get_mut(domain as usize)?.as_mut()?.heaps[Area::Inbox as usize];
+        let inbox = |domains: &mut Domains| -> Option<(u32, (u32, u32))> {
+            let heap = domains.heap_mut(domain, Area::Inbox)?;
             let buffer = heap.alloc(bytes as u32)?;
             Some((buffer, heap.range(buffer)))
         };
@@ -484,8 +480,9 @@ impl HostInterface {
     #[inline(always)]
     pub fn put_bytes(&mut self, to: MailboxKey, bytes: &[u8]) -> Result<(), HostError> {
         let message = self.inbox_message(self.home_of(to), bytes.len())?;
-        // It lies in its heap's segment.
-        let _written = self.heap(&message).is_some_and(|heap| heap.segment.write_from(message.0.start as usize, bytes));
+        let at = message.0.start as usize;
+        let is_written = self.domains.heap(&message).is_some_and(|heap| heap.segment.write_from(at, bytes));
+        debug_assert!(is_written, "a message lies in its heap's segment");
         self.put(to, message);
         Ok(())
     }
@@ -497,10 +494,7 @@ impl HostInterface {
     #[inline(always)]
     pub fn put_copy(&mut self, to: MailboxKey, message: &Message) -> Result<(), HostError> {
         let copy = self.inbox_message(self.home_of(to), message.len())?;
-        if let (Some(from), Some(into)) = (self.heap(message), self.heap(&copy)) {
-            let (start, at) = (message.0.start as usize, copy.0.start as usize);
-            let _copied = into.segment.copy_from(at, &from.segment, start, message.len());
-        }
+        self.domains.copy(message, &copy);
         self.put(to, copy);
         Ok(())
     }
@@ -554,7 +548,7 @@ impl HostInterface {
     /// The same, but before all that waits for the client from the index `position` of [`HostInterface::waiting`] on.
     pub fn send_at(&mut self, client: ClientKey, position: usize, message: Message) {
         let Some(key) = self.session_in(client) else { return self.free(message) };
-        let Some(mailbox) = self.mailbox_mut(key) else { return self.free(message) };
+        let Some(mailbox) = self.present_mailbox(key) else { return self.free(message) };
         mailbox.enters(message.0.len);
         mailbox.queue.insert(position.min(mailbox.queue.len()), message);
         self.pump(key);
@@ -603,72 +597,54 @@ impl HostInterface {
 
     #[inline(always)]
     fn client(&self, key: ClientKey) -> Option<&Client> {
-        self.clients.get(key.index())?.as_deref().filter(|client| client.key == key)
+        self.clients.get(key)
     }
 
     #[inline(always)]
     fn client_mut(&mut self, key: ClientKey) -> Option<&mut Client> {
-        self.clients.get_mut(key.index())?.as_deref_mut().filter(|client| client.key == key)
+        self.clients.get_mut(key)
     }
 
-    #[inline(always)]
-    fn at(&mut self, index: u32) -> Option<&mut Client> {
-        self.clients.get_mut(index as usize)?.as_deref_mut()
-    }
-
+    /// A mailbox, unless it was deleted: a client may have it open still, or hold messages of it.
     #[inline(always)]
     fn mailbox(&self, key: MailboxKey) -> Option<&Mailbox> {
         self.mailboxes.get(key.index as usize).filter(|mailbox| mailbox.generation == key.generation)
     }
 
+    /// See `mailbox`.
     #[inline(always)]
     fn mailbox_mut(&mut self, key: MailboxKey) -> Option<&mut Mailbox> {
         self.mailboxes.get_mut(key.index as usize).filter(|mailbox| mailbox.generation == key.generation)
     }
 
-    /// The mailbox that a client's session reads.
-    #[inline]
-    fn session_in(&self, client: ClientKey) -> Option<MailboxKey> {
-        let port = self.client(client)?.ports.get(client::SESSION_IN as usize)?.as_deref()?;
-        Some(port.mailbox)
+    /// A mailbox that is there: it has this name, is an attached client's session, or was found before.
+    #[inline(always)]
+    #[track_caller]
+    fn present_mailbox(&mut self, key: MailboxKey) -> Option<&mut Mailbox> {
+        let mailbox = self.mailbox_mut(key);
+        debug_assert!(mailbox.is_some(), "{key:?} is not deleted while it is worked on");
+        mailbox
     }
 
-    #[inline(always)]
-    fn heap(&self, message: &Message) -> Option<&Heap> {
-        Some(&self.domains.get(message.0.domain as usize)?.as_ref()?.heaps[message.0.area as usize])
+    /// The mailbox that a client's session reads, unless the client has left.
+    #[inline]
+    fn session_in(&self, client: ClientKey) -> Option<MailboxKey> {
+        let port = self.client(client)?.ports.get(client::SESSION_IN as usize).and_then(Option::as_deref);
+        debug_assert!(port.is_some(), "an attached client has its session's ports");
+        Some(port?.mailbox)
     }
 
     /// The domain where a mailbox's messages will be read, as far as that is known: its reader's, else that of the client that
     /// opened it last to read it, else its owner's.
     fn home_of(&self, mailbox: MailboxKey) -> u16 {
-        let Some(mailbox) = self.mailbox(mailbox) else { return 0 };
-        let reader = mailbox.reader.and_then(|port| self.clients.get(port.client as usize)?.as_deref());
+        let Some(mailbox) = self.mailbox(mailbox) else { return CORE_DOMAIN };
+        let reader = mailbox.reader.and_then(|port| self.clients.at(port.client));
         let reader = reader.or_else(|| self.client(mailbox.last_reader?));
         let owner = match mailbox.owner {
             Owner::Client(number) => self.client(ClientKey(number)),
             Owner::Daemon | Owner::Session(_) => None,
         };
-        reader.or(owner).map_or(0, |client| client.domain)
-    }
-
-    fn add_domain(&mut self, segments: &Arc<DomainSegments>) -> u16 {
-        let heaps = segments.take_heaps();
-        let domain = Domain { name: segments.name().to_owned(), segments: segments.clone(), heaps, clients: 0 };
-        let at = self.domains.iter().position(Option::is_none).unwrap_or(self.domains.len());
-        if at == self.domains.len() {
-            self.domains.push(None);
-        }
-        self.domains[at] = Some(domain);
-        at as u16
-    }
-
-    /// Lets go of a domain without clients once none of its buffers is in use.
-    fn forget_domain(&mut self, at: u16) {
-        let Some(domain) = self.domains.get_mut(at as usize) else { return };
-        let unused = |d: &mut Domain| d.clients == 0 && d.heaps.iter().all(|heap| heap.in_use() == 0);
-        if let Some(Domain { segments, heaps, .. }) = domain.take_if(unused) {
-            segments.keep_heaps(heaps);
-        }
+        reader.or(owner).map_or(CORE_DOMAIN, |client| client.domain)
     }
 
     /// Takes back the buffers of drafts that were dropped unfinished; to be called now and then.

@@ -17,14 +17,14 @@ impl HostInterface {
         entry: &Descriptor,
         next: Option<&Descriptor>,
     ) -> Option<Arrival> {
-        let holder = self.clients.get_mut(client as usize)?.as_deref_mut()?;
+        let holder = self.clients.present(client)?;
         if let Some(next) = next
-            && let Some(domain) = self.domains.get(holder.domain as usize).and_then(Option::as_ref)
+            && let Some(domain) = self.domains.of(holder.domain)
         {
             // Its bytes come while this one is seen to. A wrong offset brings the wrong bytes, or none.
             domain.heaps[Area::Shared as usize].segment.prefetch(next.offset as usize);
         }
-        let port = holder.port_mut(number)?;
+        let port = holder.present_port(number)?;
         if entry.op == up::PUT {
             let mailbox = port.mailbox;
             return match port.take_put(entry) {
@@ -40,9 +40,7 @@ impl HostInterface {
                     } else if port.slots.granted() == 0 {
                         self.freed = true; // its writer is without a buffer from now on: looked at once more, and counted
                     }
-                    if let Some(client) = self.at(client) {
-                        client.messages_in += 1;
-                    }
+                    holder.messages_in += 1;
                     self.arrive(mailbox, message)
                 }
                 Err(violation) => self.report_violation(client, violation),
@@ -66,7 +64,7 @@ impl HostInterface {
         let was_delivered = given.delivered;
         if number == SESSION_IN
             && given.message.0.tag == 0
-            && let Some(client) = self.at(client)
+            && let Some(client) = self.clients.present(client)
         {
             client.unlabelled_taken += u64::from(was_delivered.unwrap_or(0));
         }
@@ -92,17 +90,13 @@ impl HostInterface {
     /// A client moves a message that it holds to another mailbox, where it is not copied within the domain.
     #[inline(always)]
     fn take_enqueue(&mut self, client: u32, number: u16, entry: &Descriptor) -> Option<Arrival> {
-        let holder = self.at(client)?;
+        let holder = self.clients.present(client)?;
         let target = match holder.opened(entry.target) {
             Ok(open) if open.side == Side::Write => open.mailbox,
             Ok(_) => return self.report_violation(client, ProtocolViolation::NotOpen(entry.target)),
             Err(violation) => return self.report_violation(client, violation),
         };
-        let slots = match number {
-            SIGNALS => &mut holder.signals.slots,
-            _ => &mut holder.port_mut(number)?.slots,
-        };
-        match slots.take(entry, true) {
+        match holder.present_port(number)?.slots.take(entry, true) {
             Ok(Given { message, delivered }) => {
                 holder.messages_in += 1;
                 match delivered {
@@ -118,7 +112,7 @@ impl HostInterface {
     /// A message comes to a mailbox: to the core if that reads it, else to its reader or queue.
     #[inline(always)]
     pub(super) fn arrive(&mut self, to: MailboxKey, message: Message) -> Option<Arrival> {
-        let Some(mailbox) = self.mailboxes.get_mut(to.index as usize).filter(|m| m.generation == to.generation) else {
+        let Some(mailbox) = self.mailbox_mut(to) else {
             // It was deleted while the message was under way; a descriptor of its own notifies the writer.
             self.counters.undeliverable += 1;
             self.free(message);
@@ -130,11 +124,10 @@ impl HostInterface {
                 mailbox.counters.gets += 1;
                 Some(Arrival::Upcall { mailbox: to, upcall, message })
             }
-            CoreReader::Session => {
+            CoreReader::Session(client) => {
                 mailbox.counters.puts += 1;
                 mailbox.counters.gets += 1;
-                let super::Owner::Client(number) = mailbox.owner else { return None };
-                Some(Arrival::Session { client: super::ClientKey(number), message })
+                Some(Arrival::Session { client, message })
             }
             CoreReader::None => {
                 mailbox.enters(message.0.len);
@@ -154,7 +147,7 @@ impl HostInterface {
     }
 
     fn queue(&mut self, to: MailboxKey, message: Message) {
-        if let Some(mailbox) = self.mailbox_mut(to) {
+        if let Some(mailbox) = self.present_mailbox(to) {
             mailbox.queue.push_back(message);
         }
     }
@@ -172,7 +165,7 @@ impl HostInterface {
                 None => self.answer_get(key, message),
             };
             if let Err(message) = left {
-                if let Some(mailbox) = self.mailbox_mut(key) {
+                if let Some(mailbox) = self.present_mailbox(key) {
                     mailbox.queue.push_front(message);
                 }
                 return;
@@ -183,11 +176,9 @@ impl HostInterface {
     /// Hands a message to the reader's port; gives it back if it has no room, or no memory for a copy.
     #[inline(always)]
     pub(super) fn deliver(&mut self, from: MailboxKey, to: PortKey, message: Message) -> Result<(), Message> {
-        let Some(client) = self.clients.get_mut(to.client as usize).and_then(Option::as_deref_mut) else {
-            return Err(message);
-        };
+        let Some(client) = self.clients.present(to.client) else { return Err(message) };
         let domain = client.domain;
-        match client.port_mut(to.port) {
+        match client.present_port(to.port) {
             Some(port) if port.has_room(&message) => {}
             _ => return Err(message),
         }
@@ -201,12 +192,8 @@ impl HostInterface {
     /// Hands a message in the memory of its reader's domain to the reader's port.
     #[inline(always)]
     fn hand_over(&mut self, from: MailboxKey, to: PortKey, mut message: Message) -> Result<(), Message> {
-        let Some(client) = self.clients.get_mut(to.client as usize).and_then(Option::as_deref_mut) else {
-            return Err(message);
-        };
-        let Some(port) = client.ports.get_mut(to.port as usize).and_then(Option::as_deref_mut) else {
-            return Err(message);
-        };
+        let Some(client) = self.clients.present(to.client) else { return Err(message) };
+        let Some(port) = client.present_port(to.port) else { return Err(message) };
         message.0.origin = from;
         let target = message.0.area as u16 | message.0.tag << 1;
         let entry = port.slots.deliver(message)?;
@@ -238,10 +225,7 @@ impl HostInterface {
             }
             return Err(message);
         };
-        if let (Some(outer), Some(inner)) = (self.heap(&message), self.heap(&copy)) {
-            let (start, at) = (message.0.start as usize, copy.0.start as usize);
-            let _copied = inner.segment.copy_from(at, &outer.segment, start, message.len());
-        }
+        self.domains.copy(&message, &copy);
         copy.label(message.0.tag, message.0.records, message.0.droppable);
         copy.set_mark(message.0.mark);
         self.counters.crossed += 1;
@@ -253,7 +237,7 @@ impl HostInterface {
     fn take_request(&mut self, client: u32, number: u16, entry: &Descriptor) -> Result<(), ProtocolViolation> {
         let (most, quota) = (self.config.max_message_bytes, self.config.client_bytes);
         let key = PortKey { client, port: number };
-        let Some(port) = self.at(client).and_then(|client| client.port_mut(number)) else { return Ok(()) };
+        let Some(port) = self.clients.present_port(key) else { return Ok(()) };
         if port.side == Side::Read {
             return Err(ProtocolViolation::Operation(entry.op));
         }
@@ -276,7 +260,7 @@ impl HostInterface {
         };
         if let Some(reason) = refusal {
             let len = self.said_with(reason);
-            if let Some(port) = self.at(client).and_then(|client| client.port_mut(number)) {
+            if let Some(port) = self.clients.present_port(key) {
                 let target = reason as u16;
                 port.down.push(Descriptor { op: down::REFUSED, target, len, ..Descriptor::default() });
                 self.notify(key.client);
@@ -290,11 +274,9 @@ impl HostInterface {
     /// # Errors
     /// Why not all of them can be now.
     pub(super) fn grant(&mut self, key: PortKey, bytes: u32, count: u32) -> Result<(), Reason> {
-        let Some(client) = self.clients.get_mut(key.client as usize).and_then(Option::as_deref_mut) else {
-            return Err(Reason::Closed);
-        };
-        let (domain, hold) = (client.domain, client.hold);
-        let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
+        let Some(client) = self.clients.present(key.client) else { return Err(Reason::Closed) };
+        let (domain, hold, held_bytes) = (client.domain, client.hold, client.held_bytes());
+        let Some(port) = client.present_port(key.port) else { return Err(Reason::Closed) };
         let is_held = hold == Hold::All || hold == Hold::Records && bytes <= port.grant_bytes;
         if is_held && key.port == super::client::SESSION_OUT {
             return Err(Reason::Full);
@@ -307,12 +289,7 @@ impl HostInterface {
             }
             _ => return Err(Reason::Closed),
         }
-        let Some(tables) = self.domains.get_mut(domain as usize).and_then(Option::as_mut) else {
-            return Err(Reason::Closed);
-        };
-        let heap = &mut tables.heaps[Area::Shared as usize];
-        let held_bytes = client.held_bytes();
-        let Some(port) = client.port_mut(key.port) else { return Err(Reason::Closed) };
+        let Some(heap) = self.domains.heap_mut(domain, Area::Shared) else { return Err(Reason::Closed) };
         let mut room = self.config.client_bytes.saturating_sub(held_bytes);
         let mut outcome = Ok(());
         for _ in 0..count {
@@ -335,6 +312,7 @@ impl HostInterface {
             match port.slots.grant(message) {
                 Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),
                 Err(message) => {
+                    debug_assert!(false, "a slot was vacant");
                     heap.free(buffer);
                     self.spares.keep(message);
                 }
@@ -349,7 +327,7 @@ impl HostInterface {
     #[inline(always)]
     pub(super) fn notify(&mut self, client: u32) {
         self.has_given = true;
-        if let Some(entry) = self.at(client)
+        if let Some(entry) = self.clients.present(client)
             && !std::mem::replace(&mut entry.is_notified, true)
         {
             self.notified.push(client);
@@ -359,12 +337,12 @@ impl HostInterface {
     /// Notes that a port may be due something.
     #[inline]
     pub(super) fn make_hungry(&mut self, key: PortKey) {
-        let Some(client) = self.at(key.client) else { return };
+        let Some(client) = self.clients.present(key.client) else { return };
         let is_hungry = match key.port {
             SIGNALS => &mut client.signals.is_hungry,
-            number => match client.port_mut(number) {
+            number => match client.present_port(number) {
                 Some(Port { side: Side::Write, is_hungry, .. }) => is_hungry,
-                _ => return,
+                _ => return debug_assert!(false, "buffers are granted to writers"),
             },
         };
         if !std::mem::replace(is_hungry, true) {
@@ -375,7 +353,7 @@ impl HostInterface {
     /// Ends a client that broke the protocol.
     #[cold]
     pub(super) fn report_violation(&mut self, client: u32, violation: ProtocolViolation) -> Option<Arrival> {
-        let key = self.at(client)?.key;
+        let key = self.clients.present(client)?.key;
         self.counters.violations += 1;
         self.remove_client(key);
         Some(Arrival::Violation { client: key, reason: violation.to_string() })

@@ -142,6 +142,15 @@ impl OfClient {
     }
 }
 
+/// What is found of a client with polled rings.
+#[inline(always)]
+#[track_caller]
+fn polled(clients: &mut [Option<OfClient>], client: u32) -> Option<&mut OfClient> {
+    let of = clients.get_mut(client as usize).and_then(Option::as_mut);
+    debug_assert!(of.is_some(), "client {client} has polled rings, and a lane");
+    of
+}
+
 /// An entry of a polled ring.
 pub(super) enum Taken {
     /// With one a little behind it, if that is there: its bytes can be on their way meanwhile.
@@ -241,7 +250,7 @@ impl Rings {
 
     fn note_place(&mut self, at: usize) {
         let Polled { client, port, .. } = self.rings[at];
-        let Some(of) = self.clients.get_mut(client as usize).and_then(Option::as_mut) else { return };
+        let Some(of) = polled(&mut self.clients, client) else { return };
         match port {
             LANE => {}
             SIGNALS => of.signals = Some(at as u32),
@@ -280,7 +289,7 @@ impl Rings {
     /// A client's lane.
     #[inline]
     pub(super) fn lane(&mut self, client: u32) -> Option<&mut CoreLane> {
-        Some(&mut self.clients.get_mut(client as usize)?.as_mut()?.lane)
+        Some(&mut polled(&mut self.clients, client)?.lane)
     }
 
     /// The ports of a client whose rings are polled.
@@ -325,7 +334,7 @@ impl Rings {
             }
             return None;
         }
-        let of = self.clients[ring.client as usize].as_mut()?;
+        let of = polled(&mut self.clients, ring.client)?;
         let Some(passed) = of.lane.peek() else {
             return if is_ready { ring.pop().map(|taken| (ring.port, taken)) } else { None };
         };
@@ -354,7 +363,7 @@ impl Rings {
         if !is_next {
             return Some((port, ring.pop().unwrap_or(Taken::Astray)));
         }
-        self.clients[ring.client as usize].as_mut()?.lane.accept();
+        polled(&mut self.clients, ring.client)?.lane.accept();
         let taken = match port {
             SIGNALS => Taken::Signal(passed.signal),
             _ => Taken::Descriptor(passed.signal.head, None),
@@ -433,7 +442,8 @@ impl Rings {
             if self.aside < self.active || self.aside >= self.order.len() {
                 self.aside = self.active;
             }
-            let Some(&at) = self.order.get(self.aside) else { break };
+            // Each round activates one at most, so some of the inactive ones are left.
+            let at = self.order[self.aside];
             let ring = &self.rings[at as usize];
             if (with_back || !ring.brought_back) && self.is_ready(ring) {
                 let ring = &mut self.rings[at as usize];

@@ -38,14 +38,16 @@ impl HostInterface {
                 }
                 None => Err(ProtocolViolation::NoSync(entry.a)),
             },
-            up::CALL => match (SyncAddress::from_word(entry.a), self.at(client).map(|client| client.key)) {
-                // The result goes to the caller itself: no call can make the core write to another client.
-                (Some(result), Some(key)) if result.client == key.number() => {
-                    let (procedure, argument) = (head.target, entry.b);
-                    return Some(Arrival::Call { client: key, procedure, argument, result });
+            up::CALL => {
+                match (SyncAddress::from_word(entry.a), self.clients.present(client).map(|client| client.key)) {
+                    // The result goes to the caller itself: no call can make the core write to another client.
+                    (Some(result), Some(key)) if result.client == key.number() => {
+                        let (procedure, argument) = (head.target, entry.b);
+                        return Some(Arrival::Call { client: key, procedure, argument, result });
+                    }
+                    _ => Err(ProtocolViolation::NoSync(entry.a)),
                 }
-                _ => Err(ProtocolViolation::NoSync(entry.a)),
-            },
+            }
             up::LISTEN => self.take_listen(client, entry.b),
             up::FREE_OF_PORT => {
                 self.take_free_of_port(client, head);
@@ -61,7 +63,7 @@ impl HostInterface {
 
     /// Whether a client's number stands for one of the same domain as the client at `index`; counted if not.
     fn same_domain(&mut self, index: u32, number: u32) -> bool {
-        let own = self.at(index).map(|client| client.domain);
+        let own = self.clients.present(index).map(|client| client.domain);
         let same = self.client(ClientKey(number)).is_some_and(|other| Some(other.domain) == own);
         self.counters.foreign += u64::from(!same);
         same
@@ -69,7 +71,7 @@ impl HostInterface {
 
     /// A client gives credits for signals that answer nothing.
     fn take_listen(&mut self, client: u32, kinds: u64) -> Result<(), ProtocolViolation> {
-        let Some(client) = self.at(client) else { return Ok(()) };
+        let Some(client) = self.clients.present(client) else { return Ok(()) };
         for (kind, credits) in [
             (up::LISTEN_ERRORS, &mut client.signals.error_credits),
             (up::LISTEN_UPCALLS, &mut client.signals.upcall_credits),
@@ -87,7 +89,7 @@ impl HostInterface {
     /// A slot of a port that was dropped by some thread of the client. It may have crossed the port's closing, which took all
     /// slots back; then there is nothing to do.
     fn take_free_of_port(&mut self, client: u32, head: &Descriptor) {
-        let port = self.at(client).and_then(|client| client.port_mut(head.target));
+        let port = self.clients.port_at(PortKey { client, port: head.target });
         match port.map(|port| port.slots.take(head, false)) {
             Some(Ok(given)) => self.given_back(client, head.target, given),
             _ => self.counters.late += 1,
@@ -95,7 +97,7 @@ impl HostInterface {
     }
 
     fn take_signal_put(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
-        let holder = self.at(client)?;
+        let holder = self.clients.present(client)?;
         let mailbox = match holder.opened(head.target) {
             Ok(open) if open.side == Side::Write => open.mailbox,
             Ok(_) => return self.report_violation(client, ProtocolViolation::NotOpen(head.target)),
@@ -112,7 +114,7 @@ impl HostInterface {
     }
 
     fn take_signal_move(&mut self, client: u32, head: &Descriptor) -> Option<Arrival> {
-        let holder = self.at(client)?;
+        let holder = self.clients.present(client)?;
         let open = match holder.opened(head.target) {
             Ok(open) => open,
             Err(violation) => return self.report_violation(client, violation),
@@ -137,7 +139,7 @@ impl HostInterface {
     }
 
     fn take_signal_free(&mut self, client: u32, head: &Descriptor) -> Result<(), ProtocolViolation> {
-        let Some(holder) = self.at(client) else { return Ok(()) };
+        let Some(holder) = self.clients.present(client) else { return Ok(()) };
         let given = holder.signals.slots.take(head, false)?;
         let origin = given.message.0.origin;
         self.free(given.message);
@@ -152,7 +154,7 @@ impl HostInterface {
     fn take_alloc(&mut self, client: u32, entry: &Signal) -> Result<(), ProtocolViolation> {
         let (tag, number, bytes) = (entry.a, entry.head.target, entry.head.len);
         let (most, quota) = (self.config.max_message_bytes, self.config.client_bytes);
-        let Some(holder) = self.at(client) else { return Ok(()) };
+        let Some(holder) = self.clients.present(client) else { return Ok(()) };
         let open = holder.opened(number)?;
         let refusal = if open.side != Side::Write {
             return Err(ProtocolViolation::NotOpen(number));
@@ -180,7 +182,7 @@ impl HostInterface {
     }
 
     fn note_signal_wait(&mut self, client: u32, mailbox: MailboxKey, reason: Reason) {
-        if let Some(client) = self.at(client) {
+        if let Some(client) = self.clients.present(client) {
             client.waits += 1;
         }
         if let Some(mailbox) = self.mailbox_mut(mailbox).filter(|_| reason == Reason::Full) {
@@ -189,11 +191,10 @@ impl HostInterface {
     }
 
     fn wait_alloc(&mut self, client: u32, alloc: (u64, u16, u32)) -> Result<(), ProtocolViolation> {
-        let Some(holder) = self.at(client) else { return Ok(()) };
-        if holder.signals.waiting >= MAX_WAITING {
+        let Some(holder) = self.clients.present(client) else { return Ok(()) };
+        if holder.signals.waiting() >= MAX_WAITING {
             return Err(ProtocolViolation::TooMany);
         }
-        holder.signals.waiting += 1;
         holder.signals.allocs.push_back(alloc);
         self.make_hungry(PortKey { client, port: SIGNALS });
         Ok(())
@@ -201,16 +202,16 @@ impl HostInterface {
 
     #[inline]
     fn feed_waiting_allocs(&mut self, client: u32) {
-        if self.at(client).is_some_and(|client| !client.signals.allocs.is_empty()) {
+        if self.clients.present(client).is_some_and(|client| !client.signals.allocs.is_empty()) {
             self.make_hungry(PortKey { client, port: SIGNALS });
         }
     }
 
     /// Grants the allocations that a client waits for, in order; false if one has to go on waiting. Those for a full mailbox hold
-    /// up no others: what these are for may be what empties it.
+    /// up no others: what these are for may be what empties it. A client that has left waits for none.
     pub(super) fn feed_signals(&mut self, client: u32) -> bool {
         let mut held_up = 0;
-        while let Some(holder) = self.at(client) {
+        while let Some(holder) = self.clients.at_mut(client) {
             let Some(&(tag, number, bytes)) = holder.signals.allocs.get(held_up) else {
                 holder.signals.is_hungry = held_up > 0;
                 return held_up == 0;
@@ -230,9 +231,8 @@ impl HostInterface {
                 // Whoever came later would take what this one lacks.
                 Err(_) => return false,
             }
-            if let Some(holder) = self.at(client) {
+            if let Some(holder) = self.clients.present(client) {
                 holder.signals.allocs.remove(held_up);
-                holder.signals.waiting -= 1;
             }
         }
         true
@@ -245,22 +245,18 @@ impl HostInterface {
             Some(mailbox) if mailbox.is_full() => return Err(Reason::Full),
             Some(_) => {}
         }
-        let Some(holder) = self.clients.get_mut(client as usize).and_then(Option::as_deref_mut) else {
-            return Err(Reason::Closed);
-        };
+        let Some(holder) = self.clients.present(client) else { return Err(Reason::Closed) };
         if holder.signals.slots.vacant() == 0 || holder.held_bytes() + u64::from(bytes) > quota {
             return Err(Reason::Quota);
         }
-        let Some(domain) = self.domains.get_mut(holder.domain as usize).and_then(Option::as_mut) else {
-            return Err(Reason::Closed);
-        };
-        let heap = &mut domain.heaps[Area::Shared as usize];
+        let Some(heap) = self.domains.heap_mut(holder.domain, Area::Shared) else { return Err(Reason::Closed) };
         let Some(buffer) = heap.alloc(bytes) else { return Err(Reason::NoBuffers) };
         let range = heap.range(buffer);
         let message = self.spares.message(Span::of(holder.domain, Area::Shared, buffer, range));
         match holder.signals.slots.grant(message) {
             Ok(head) => holder.signals.down.push(Signal { head: Descriptor { op: down::GRANT, ..head }, a: tag, b: 0 }),
             Err(message) => {
+                debug_assert!(false, "a slot was vacant");
                 heap.free(buffer);
                 self.spares.keep(message);
                 return Err(Reason::Quota);
@@ -273,12 +269,12 @@ impl HostInterface {
     /// A client asks for a mailbox's next message.
     fn take_get(&mut self, client: u32, entry: &Signal) -> Result<(), ProtocolViolation> {
         let (tag, number) = (entry.a, entry.head.target);
-        let Some(holder) = self.at(client) else { return Ok(()) };
+        let Some(holder) = self.clients.present(client) else { return Ok(()) };
         let open = holder.opened(number)?;
         if open.side != Side::Read {
             return Err(ProtocolViolation::NotOpen(number));
         }
-        let waiting = holder.signals.waiting;
+        let waiting = holder.signals.waiting();
         let Some(mailbox) = self.mailbox_mut(open.mailbox) else {
             self.refuse(client, tag, Reason::Closed);
             return Ok(());
@@ -291,8 +287,7 @@ impl HostInterface {
             return Err(ProtocolViolation::TooMany);
         }
         mailbox.gets.push_back(Get { client, number, tag });
-        if let Some(holder) = self.at(client) {
-            holder.signals.waiting += 1;
+        if let Some(holder) = self.clients.present(client) {
             holder.signals.gets.push((tag, open.mailbox));
         }
         self.pump(open.mailbox);
@@ -300,7 +295,7 @@ impl HostInterface {
         if let Some(at) = mailbox.gets.iter().rposition(|get| (get.client, get.tag) == (client, tag)) {
             // There is a message, but no memory yet for a copy in the reader's domain.
             mailbox.gets.remove(at);
-            if let Some(holder) = self.at(client) {
+            if let Some(holder) = self.clients.present(client) {
                 holder.signals.end_get(tag);
             }
             self.refuse(client, tag, Reason::Empty);
@@ -310,22 +305,22 @@ impl HostInterface {
 
     /// Answers a waiting get of the mailbox with a message, which comes back if none can take it.
     pub(super) fn answer_get(&mut self, from: MailboxKey, mut message: Message) -> Result<(), Message> {
-        // Those that are gone or hold as much as they may are passed over: who waits behind them is next.
+        // Those that hold as much as they may are passed over: who waits behind them is next.
         while let Some(get) = self.mailbox_mut(from).and_then(|mailbox| mailbox.gets.pop_front()) {
             let Get { client, tag, .. } = get;
-            let Some(domain) = self.at(client).map(|client| client.domain) else { continue };
+            let Some(domain) = self.clients.present(client).map(|client| client.domain) else { continue };
             if message.0.domain != domain {
                 message = match self.cross(message, domain, from) {
                     Ok(copy) => copy,
                     Err(message) => {
-                        if let Some(mailbox) = self.mailbox_mut(from) {
+                        if let Some(mailbox) = self.present_mailbox(from) {
                             mailbox.gets.push_front(get);
                         }
                         return Err(message);
                     }
                 };
             }
-            let Some(holder) = self.at(client) else { continue };
+            let Some(holder) = self.clients.present(client) else { continue };
             holder.signals.end_get(tag);
             let area = message.0.area as u16;
             message.0.origin = from;
@@ -348,11 +343,10 @@ impl HostInterface {
 
     /// A client no longer waits for an allocation or a get. If it was answered meanwhile, the answer stands.
     fn take_cancel(&mut self, client: u32, tag: u64) {
-        let Some(holder) = self.at(client) else { return };
+        let Some(holder) = self.clients.present(client) else { return };
         let before = holder.signals.allocs.len();
         holder.signals.allocs.retain(|(waiting, ..)| *waiting != tag);
         let cancelled = before - holder.signals.allocs.len();
-        holder.signals.waiting = holder.signals.waiting.saturating_sub(cancelled as u32);
         let get = holder.signals.gets.iter().find(|(waiting, _)| *waiting == tag).copied();
         if let Some((_, mailbox)) = get {
             holder.signals.end_get(tag);
@@ -373,7 +367,7 @@ impl HostInterface {
     /// Answers a request with a refusal.
     pub(super) fn refuse(&mut self, client: u32, tag: u64, reason: Reason) {
         let len = self.said_with(reason);
-        let Some(holder) = self.at(client) else { return };
+        let Some(holder) = self.clients.present(client) else { return };
         let head = Descriptor { op: down::REFUSED, target: reason as u16, len, ..Descriptor::default() };
         holder.signals.down.push(Signal { head, a: tag, b: 0 });
         self.notify(client);
@@ -390,7 +384,7 @@ impl HostInterface {
             }
             return None;
         }
-        let holder = self.at(client)?;
+        let holder = self.clients.present(client)?;
         let awaited = holder.signals.upcalls.get_mut(sync.index as usize)?;
         let (_, ticket) = awaited.take_if(|(generation, _)| *generation == sync.generation)?;
         Some(Arrival::Returned { ticket, value: Some(value) })
@@ -399,7 +393,7 @@ impl HostInterface {
     /// Writes a client's sync (paper, section 3.4). A sync that is not awaited any more takes no harm.
     #[inline]
     pub fn write_sync(&mut self, sync: SyncAddress, value: u64) {
-        let Some(client) = self.client(ClientKey(sync.client)).filter(|_| sync.pool == SyncPool::Client) else {
+        let Some(client) = self.clients.get(ClientKey(sync.client)).filter(|_| sync.pool == SyncPool::Client) else {
             return;
         };
         let index = client.key.index() as u32;
@@ -408,7 +402,6 @@ impl HostInterface {
             lane.pass(&Passed { signal: Signal { head, a: sync.to_word(), b: value }, port: SIGNALS, after: 0 });
             return self.notify(index);
         }
-        let Some(client) = self.at(index) else { return };
         if let Some(cell) = SyncCell::new(&client.control, ControlLayout::client_sync(sync.index as usize)) {
             cell.write(sync.generation, value);
             self.notify(index);

@@ -115,7 +115,7 @@ impl Slots {
     #[inline(always)]
     fn fill(&mut self, state: State, message: Message) -> Result<Descriptor, Message> {
         let Some(number) = self.empty.pop() else { return Err(message) };
-        let Some(slot) = self.slots.get_mut(number as usize) else { return Err(message) };
+        let slot = &mut self.slots[number as usize];
         let Span { start: offset, len, first, end, .. } = *message.0;
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = state;
@@ -149,18 +149,19 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn take(&mut self, from: &Descriptor, range: bool) -> Result<Given, ProtocolViolation> {
         let slot = self.slots.get_mut(from.slot as usize).ok_or(ProtocolViolation::NoSlot(from.slot))?;
-        let held = slot.message.as_mut().filter(|_| slot.generation == from.generation);
-        let span = &mut *held.ok_or(ProtocolViolation::NotHeld(from.slot))?.0;
+        let held = slot.message.take_if(|_| slot.generation == from.generation);
+        let mut message = held.ok_or(ProtocolViolation::NotHeld(from.slot))?;
+        let span = &mut *message.0;
         let delivered = (slot.state == State::Delivered).then_some(span.len);
         if range {
             let end = u64::from(from.offset) + u64::from(from.len);
             if from.offset < span.first || end > u64::from(span.end) {
+                slot.message = Some(message);
                 return Err(ProtocolViolation::Outside { slot: from.slot, offset: from.offset, len: from.len });
             }
             (span.start, span.len) = (from.offset, from.len);
         }
         self.bytes -= u64::from(span.end - span.first);
-        let message = slot.message.take().ok_or(ProtocolViolation::NotHeld(from.slot))?;
         match delivered {
             Some(len) => {
                 self.delivered -= 1;

@@ -58,8 +58,10 @@ impl Memory {
     /// The first `bytes` of a buffer are a packet now.
     fn end_put(&mut self, mut put: Put, bytes: usize) {
         let rest = put.len().saturating_sub(bytes);
-        // Neither can fail: it has those bytes, and it is this writer's. That the daemon is gone is no error here.
-        if put.adjust(0, rest).is_ok() && self.writer.end_put(put).is_ok() {
+        let adjusted = put.adjust(0, rest);
+        debug_assert!(adjusted.is_ok(), "it has those bytes");
+        // It is this writer's. That the daemon is gone is no error here.
+        if adjusted.is_ok() && self.writer.end_put(put).is_ok() {
             self.seq += 1;
         }
     }

@@ -69,7 +69,9 @@ impl OpenSide {
         if !inner.link.has_room() {
             return None;
         }
-        self.side(inner)?.may_put().then_some(Ok(()))
+        let side = self.side(inner);
+        debug_assert!(side.is_some(), "a side that has not ended is there");
+        side?.may_put().then_some(Ok(()))
     }
 
     /// A message that was counted is not put after all.

@@ -31,8 +31,9 @@ impl Reader {
     /// The mailbox or the connection is gone and nothing is left of what came before, or the call was interrupted.
     #[inline]
     pub fn begin_get(&mut self) -> Result<Message, Error> {
-        // Without a time-out it never comes back empty-handed.
-        self.begin_get_by(Wait::Block)?.ok_or(Error::Interrupted)
+        let message = self.begin_get_by(Wait::Block)?;
+        debug_assert!(message.is_some(), "a call without a time-out does not run out of time");
+        message.ok_or(Error::Interrupted)
     }
 
     /// [`Reader::begin_get`] that gives up after `timeout`: `None`, and no message was taken.

@@ -50,6 +50,7 @@ struct Home {
 /// A message's bytes, less what [`Bytes::adjust`] left out.
 struct Bytes {
     all: Vec<u8>,
+    /// Lies within `all`.
     range: Range<usize>,
 }
 
@@ -59,11 +60,11 @@ impl Bytes {
     }
 
     fn get(&self) -> &[u8] {
-        self.all.get(self.range.clone()).unwrap_or_default()
+        &self.all[self.range.clone()]
     }
 
     fn get_mut(&mut self) -> &mut [u8] {
-        self.all.get_mut(self.range.clone()).unwrap_or_default()
+        &mut self.all[self.range.clone()]
     }
 
     fn adjust(&mut self, prefix: usize, suffix: usize) -> Result<(), Error> {
@@ -140,7 +141,9 @@ impl RemoteWriter {
             Ok(()) => inner.link.is_settled().then_some(Ok(())),
             Err(error) => Some(Err(error)),
         });
-        settled?.unwrap_or(Ok(()))
+        let settled = settled?;
+        debug_assert!(settled.is_some(), "a call without a time-out does not run out of time");
+        settled.unwrap_or(Ok(()))
     }
 }
 

@@ -33,8 +33,9 @@ impl Writer {
     /// The message is longer than one may be, the mailbox or the connection is gone, or the call was interrupted.
     #[inline]
     pub fn begin_put(&mut self, bytes: usize) -> Result<Put, Error> {
-        // Without a time-out it never comes back empty-handed.
-        self.begin_put_by(bytes, Wait::Block)?.ok_or(Error::Interrupted)
+        let put = self.begin_put_by(bytes, Wait::Block)?;
+        debug_assert!(put.is_some(), "a call without a time-out does not run out of time");
+        put.ok_or(Error::Interrupted)
     }
 
     /// [`Writer::begin_put`] that gives up after `timeout`: `None`.

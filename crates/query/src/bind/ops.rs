@@ -173,29 +173,31 @@ impl<'a> Binder<'a> {
         operands: [&'a ast::Expr; 2],
         escape: Option<&'a ast::Expr>,
     ) -> Result<Expr, QueryError> {
-        let mut bound = Vec::new();
-        for source in operands {
-            let mut operand = self.bind(source)?;
-            self.settle_as(&mut operand, FieldType::String)?;
-            if Class::of(operand.expr.ty) != Class::Text {
-                let is = self.is_of_type(source, operand.expr.ty, operand.literal);
-                let error = QueryError::new(format!("LIKE compares texts, and {is}"), place(source));
-                return Err(error.hint("CAST(expression AS text) makes a text of it"));
-            }
-            bound.push(operand.expr);
-        }
+        let [operand, pattern] = operands;
+        let at = place(pattern);
+        let (operand, pattern) = (self.like_operand(operand)?, self.like_operand(pattern)?);
         let escape = match escape {
             None => Some('\\'),
             Some(source) => escape_char(source)?,
         };
-        let (Some(pattern), Some(operand)) = (bound.pop(), bound.pop()) else { return Err(refused(operands[0])) };
         if let Some(Constant::Text(text)) = pattern.as_known()
             && ends_in_escape(text.as_bytes(), escape)
         {
-            let error = QueryError::new("the pattern ends in its escape character", place(operands[1]));
+            let error = QueryError::new("the pattern ends in its escape character", at);
             return Err(error.hint("write it twice to mean the character itself"));
         }
         Ok(build::like(Like { negated, any_case, operand, pattern, escape }))
+    }
+
+    fn like_operand(&mut self, source: &'a ast::Expr) -> Result<Expr, QueryError> {
+        let mut operand = self.bind(source)?;
+        self.settle_as(&mut operand, FieldType::String)?;
+        if Class::of(operand.expr.ty) == Class::Text {
+            return Ok(operand.expr);
+        }
+        let is = self.is_of_type(source, operand.expr.ty, operand.literal);
+        let error = QueryError::new(format!("LIKE compares texts, and {is}"), place(source));
+        Err(error.hint("CAST(expression AS text) makes a text of it"))
     }
 
     fn arithmetic(&mut self, op: ArithmeticOp, left: &'a ast::Expr, right: &'a ast::Expr) -> Result<Expr, QueryError> {

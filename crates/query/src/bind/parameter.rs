@@ -53,8 +53,8 @@ impl<'a> Binder<'a> {
         });
         let is_truth = ["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word));
         let ty = looks_like.unwrap_or(if is_truth { FieldType::Bool } else { FieldType::String });
-        // It is what it looks like.
-        let _ = self.settle_as(bound, ty);
+        let settled = self.settle_as(bound, ty);
+        debug_assert!(settled.is_ok(), "a parameter is what its value looks like: {settled:?}");
     }
 }
 

@@ -216,7 +216,10 @@ impl<'a> Text<'a> {
     {
         match *self {
             Text::Standing(bytes) => bytes,
-            Text::Made { start, end } => made.get(start..end).unwrap_or_default(),
+            Text::Made { start, end } => {
+                debug_assert!(start <= end && end <= made.len(), "what was made stands until the next walk");
+                made.get(start..end).unwrap_or_default()
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::config::ContextKind;
 use crate::graph::ContextIndex;
 use crate::graph::NodeId;
 use crate::graph::gauges::NodeGauges;
-use crate::managers::measure::CostModel;
+use crate::managers::measure::{CostModel, Facts, Job};
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::spec::HandlerSpec;
 use crate::managers::thinning::Thinning;
@@ -13,10 +13,9 @@ use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
 use crossdock_control::work::{AtWork, Worked};
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Made, Natives, Parameters, Source};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Natives, Parameters, Source};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A stream as handlers see it: published, or made by one of them.
@@ -92,15 +91,13 @@ impl Entry {
 /// A handler compiled for one format.
 pub(crate) struct CompiledEntry {
     pub(crate) entry: Entry,
-    /// None where the program does not fit.
-    pub(crate) handler: Option<Box<dyn Handler>>,
     pub(crate) is_metered: bool,
 }
 
 /// A handler compiled for all formats that its streams have now.
 pub(crate) struct Compiled {
     pub(crate) entries: Vec<Entry>,
-    /// Of the entries, in their order; none where the program does not fit.
+    /// Of the entries, in their order; none where the program does not fit. They are there once the plan is made.
     pub(crate) handlers: Vec<Option<Box<dyn Handler>>>,
     pub(crate) is_metered: bool,
 }
@@ -195,12 +192,6 @@ pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
     entries.iter().map(|entry| entry.cost.with_margin()).collect()
 }
 
-/// Makes a handler. A panic in a user's own kind is caught, so that it does not end the managers.
-fn make(program: &HandlerProgram, natives: &Natives, format: &Format) -> Result<Made, String> {
-    let made = catch_unwind(AssertUnwindSafe(|| program.make(natives, format)));
-    made.map_err(|_| "it panicked when it was made".to_owned())?.map_err(|error| error.to_string())
-}
-
 /// The program of a specification's handler.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
@@ -238,7 +229,8 @@ pub(crate) struct HandlerCompiler {
 }
 
 impl HandlerCompiler {
-    /// Compiles a handler for all formats of its streams, unless some costs [are missing](CostModel::is_missing).
+    /// A handler compiled for all formats of its streams, unless some of that [is missing](CostModel::is_missing). Its handlers
+    /// are still to be [taken](HandlerCompiler::take_handlers).
     ///
     /// # Errors
     /// It does not fit the newest format of one of them; it panicked, or did not return, when it was measured.
@@ -251,10 +243,10 @@ impl HandlerCompiler {
                 if compiled.entries.iter().any(|entry| entry.input == *format) {
                     continue;
                 }
-                let CompiledEntry { entry, handler, is_metered } =
+                let CompiledEntry { entry, is_metered } =
                     match self.compile_entry((&program, spec), stream, format, sample) {
                         Ok(compiled) => compiled,
-                        // All that is to be measured is found out at once.
+                        // All that is missing is found out at once.
                         Err(_) if self.costs.is_missing() => continue,
                         Err(why) => return Err(why),
                     };
@@ -264,10 +256,58 @@ impl HandlerCompiler {
                 }
                 compiled.is_metered &= is_metered;
                 compiled.entries.push(entry);
-                compiled.handlers.push(handler);
             }
         }
         Ok(compiled)
+    }
+
+    /// Takes the handlers of what was compiled.
+    pub(crate) fn take_handlers(&mut self, spec: &HandlerSpec, compiled: &mut Compiled) {
+        compiled.handlers = compiled.entries.iter().map(|entry| self.take_handler(spec, entry)).collect();
+    }
+
+    /// Takes the handler that was compiled for an entry; none where the program does not fit.
+    pub(crate) fn take_handler(&mut self, spec: &HandlerSpec, entry: &Entry) -> Option<Box<dyn Handler>> {
+        entry.output.as_ref()?;
+        self.costs.take_handler(&spec.name, &program(spec).ok()?, &entry.input)
+    }
+
+    /// Whether the handler that was compiled for an entry takes over state of a kind.
+    pub(crate) fn takes_state(&self, spec: &HandlerSpec, entry: &Entry, kind: &str) -> bool {
+        program(spec).is_ok_and(|program| self.costs.takes_state(&spec.name, &program, &entry.input, kind))
+    }
+
+    /// Handlers for entries that are there, unless some [are missing](CostModel::is_missing).
+    ///
+    /// # Errors
+    /// The program did not return when it was compiled.
+    pub(crate) fn compile_again(
+        &mut self,
+        spec: &HandlerSpec,
+        entries: &[Entry],
+    ) -> Result<Vec<Option<Box<dyn Handler>>>, String> {
+        let (program, mut made) = (program(spec)?, Vec::new());
+        for entry in entries {
+            let Entry { input: format, cost, .. } = entry;
+            let job = Job {
+                program: &program,
+                stuck_after_ms: spec.stuck_after_ms,
+                natives: &self.natives,
+                format,
+                sample: &[],
+                records_per_batch: cost.messages_per_batch,
+            };
+            match entry.output.as_ref().map(|_| self.costs.made(&spec.name, job)).transpose() {
+                Ok(fits) => made.push(matches!(fits, Some(Ok(_)))),
+                Err(_) if self.costs.is_missing() => {}
+                Err(why) => return Err(why),
+            }
+        }
+        if self.costs.is_missing() {
+            return Ok(Vec::new());
+        }
+        let take = |(entry, is_made): (&Entry, bool)| is_made.then(|| self.take_handler(spec, entry)).flatten();
+        Ok(entries.iter().zip(made).map(take).collect())
     }
 
     /// The costs of a handler's entries with the new values of its parameters, unless some [are
@@ -288,8 +328,15 @@ impl HandlerCompiler {
             let sample = stream.and_then(|stream| stream.formats.iter().find(|(format, _)| *format == entry.input));
             // A stream may have no sample of a former format.
             let sample = sample.map_or(&[][..], |(_, sample)| sample.as_slice());
-            let (batch, program) = (entry.cost.messages_per_batch, (&program, spec.stuck_after_ms));
-            match self.costs.measure(program, &self.natives, &entry.input, sample, batch) {
+            let job = Job {
+                program: &program,
+                stuck_after_ms: spec.stuck_after_ms,
+                natives: &self.natives,
+                format: &entry.input,
+                sample,
+                records_per_batch: entry.cost.messages_per_batch,
+            };
+            match self.costs.measure(job) {
                 Ok(outcome) => costs.push(outcome.cost),
                 // All that is to be measured is found out at once.
                 Err(_) if self.costs.is_missing() => {}
@@ -302,7 +349,7 @@ impl HandlerCompiler {
     /// The entry for one format.
     ///
     /// # Errors
-    /// The handler panicked, or did not return, when it was measured; or its cost [is missing](CostModel::is_missing).
+    /// The handler panicked, or did not return, when it was measured; or it [is missing](CostModel::is_missing).
     pub(crate) fn compile_entry(
         &mut self,
         (program, spec): (&HandlerProgram, &HandlerSpec),
@@ -310,23 +357,27 @@ impl HandlerCompiler {
         format: &Format,
         sample: &[u8],
     ) -> Result<CompiledEntry, String> {
+        let job = Job {
+            program,
+            stuck_after_ms: spec.stuck_after_ms,
+            natives: &self.natives,
+            format,
+            sample,
+            records_per_batch: stream.records_per_batch,
+        };
         let mut entry = Entry::unfit(stream, format, String::new());
-        let made = match make(program, &self.natives, format) {
-            Ok(made) => made,
-            Err(error) => {
-                entry.why = Some(error);
-                return Ok(CompiledEntry { entry, handler: None, is_metered: true });
+        let (facts, outcome) = match self.costs.compile(&spec.name, job)? {
+            Ok(found) => found,
+            Err(why) => {
+                entry.why = Some(why);
+                return Ok(CompiledEntry { entry, is_metered: true });
             }
         };
-        let program = (program, spec.stuck_after_ms);
-        let outcome = self.costs.measure(program, &self.natives, format, sample, stream.records_per_batch)?;
+        let Facts { output, form, is_metered, parameters, state } = facts;
         (entry.cost, entry.made) = (outcome.cost, outcome.made);
-        entry.why = None;
-        entry.output = Some(made.output);
-        entry.form = Some(made.form);
-        entry.parameters = Some(made.parameters);
-        entry.state = made.handler.state_kind().map(str::to_owned);
-        Ok(CompiledEntry { entry, handler: Some(made.handler), is_metered: made.is_metered })
+        (entry.why, entry.output, entry.form) = (None, Some(output), Some(form));
+        (entry.parameters, entry.state) = (Some(parameters), state);
+        Ok(CompiledEntry { entry, is_metered })
     }
 }
 

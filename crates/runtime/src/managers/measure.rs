@@ -1,15 +1,18 @@
-//! Estimates a handler's cost on records of its stream before it is admitted, and collects the records that it makes.
-//! The managers do not wait for that: a request whose handlers are not known yet is answered once they are measured.
+//! Compiles handlers, estimates their cost on records of their streams before they are admitted, and collects the records that
+//! they make. The managers do not wait for that: a request whose handlers are not known yet is answered once they are.
 
 use crate::estimate::estimate;
 use crate::graph::run::{self, process};
 use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
-use crossdock_device::{BackgroundThread, thread_time_ns};
-use crossdock_engine::{Handler, HandlerProgram, Natives, Sink, Verdict};
+use crossdock_device::{BackgroundThread, CpuTime, ThreadNumber, thread_time_ns};
+use crossdock_engine::{
+    Handler, HandlerForm, HandlerProgram, Made, MakeError, Natives, Parameters, Sink, Source, Verdict,
+};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -26,6 +29,8 @@ const MAX_REMEMBERED: usize = 1024;
 /// that a handler gets for that, in ns.
 const MADE_BYTES: usize = 16 << 10;
 const MADE_WITHIN_NS: u64 = 5_000_000;
+/// How often it is seen whether a program that is being compiled has used up its time.
+const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 /// The estimate of a handler.
 #[derive(Clone, Debug, Default)]
@@ -38,27 +43,79 @@ pub(crate) struct Outcome {
 /// The key of an estimate: a program, a format, and the number of records in a batch, rounded to a power of two.
 type Key = (String, FormatId, u32);
 
-/// What was measured for one request: each program for each format, or why it could not be.
-pub(crate) type Outcomes = BTreeMap<(String, FormatId), Result<Outcome, String>>;
+/// What was found out for one request.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    /// The estimate of each program for each format, or why there is none.
+    costs: BTreeMap<(String, FormatId), Result<Outcome, String>>,
+    /// The handlers that were made of them, each for the handler of a name; or why the program does not fit the format.
+    made: BTreeMap<(String, String, FormatId), Result<MadeHandler, String>>,
+}
 
-/// The estimate of a handler, or why there is none.
+/// A handler that was made, until it is taken.
+struct MadeHandler {
+    facts: Facts,
+    handler: Box<dyn Handler>,
+}
+
+impl fmt::Debug for MadeHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.facts.fmt(f)
+    }
+}
+
+/// What the managers know of a handler that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) output: Format,
+    pub(crate) form: HandlerForm,
+    pub(crate) is_metered: bool,
+    pub(crate) parameters: Parameters,
+    /// The kind of its state, if it has one.
+    pub(crate) state: Option<String>,
+}
+
+/// A handler's program for a format, and what it is measured on.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) program: &'a HandlerProgram,
+    /// How long it may take for that, where its handler has a setting of its own.
+    pub(crate) stuck_after_ms: Option<u64>,
+    pub(crate) natives: &'a Natives,
+    pub(crate) format: &'a Format,
+    /// Records of its stream; made-up ones are used if there are none.
+    pub(crate) sample: &'a [u8],
+    pub(crate) records_per_batch: f64,
+}
+
+impl Job<'_> {
+    fn key(&self) -> Key {
+        let batch = self.records_per_batch.max(1.0).log2().round() as u32;
+        (format!("{:?}", self.program), self.format.id(), batch)
+    }
+}
+
+/// What a thread found out of a program for a format.
 #[derive(Debug)]
 pub(crate) struct Measured {
     key: Key,
-    outcome: Result<Outcome, String>,
+    /// A handler for each of these names.
+    made: Vec<(String, Result<MadeHandler, String>)>,
+    /// The estimate, or why nothing could be found out; not present if only handlers were wanted, or the program does not fit.
+    outcome: Option<Result<Outcome, String>>,
 }
 
-/// Estimates handlers, and keeps the results for a while: a handler that is swapped repeatedly need not be run each
-/// time.
+/// Compiles and estimates handlers, and keeps the estimates for a while: a handler that is swapped repeatedly need not be run
+/// each time.
 #[derive(Debug)]
 pub(crate) struct CostModel {
     remembered: BTreeMap<Key, (Outcome, Instant)>,
     /// How long a handler may take for the sample that has no setting of its own.
     patience: Duration,
     abandoned: Abandoned,
-    /// What was measured for the request that is being answered.
+    /// What was found out for the request that is being answered.
     outcomes: Outcomes,
-    /// What is to be measured for it.
+    /// What is to be found out for it.
     missing: Vec<Measurement>,
 }
 
@@ -81,32 +138,36 @@ impl CostModel {
             remembered: BTreeMap::new(),
             patience,
             abandoned: Abandoned::default(),
-            outcomes: Outcomes::new(),
+            outcomes: Outcomes::default(),
             missing: Vec::new(),
         }
     }
 
-    /// A request is answered, for which this was measured already.
+    /// A request is answered, for which this was found out already.
     pub(crate) fn begin(&mut self, outcomes: Outcomes) {
         self.outcomes = outcomes;
         self.missing.clear();
     }
 
-    /// Whether the request can only be answered once something more is measured.
+    /// Whether the request can only be answered once something more is compiled or measured.
     pub(crate) fn is_missing(&self) -> bool {
         !self.missing.is_empty()
     }
 
-    /// What was measured for the request, and what is to be measured.
+    /// What was found out for the request, and what is to be found out.
     pub(crate) fn end(&mut self) -> (Outcomes, Measurements) {
         let (list, abandoned) = (std::mem::take(&mut self.missing), self.abandoned.clone());
         (std::mem::take(&mut self.outcomes), Measurements { list, abandoned })
     }
 
-    /// Remembers what was measured, and adds it to what a request has.
+    /// Remembers what was measured, and adds all that was found out to what a request has.
     pub(crate) fn take(&mut self, measured: Vec<Measured>, outcomes: &mut Outcomes) {
-        for Measured { key, outcome } in measured {
-            outcomes.insert((key.0.clone(), key.1), outcome.clone());
+        for Measured { key, made, outcome } in measured {
+            for (name, made) in made {
+                outcomes.made.insert((name, key.0.clone(), key.1), made);
+            }
+            let Some(outcome) = outcome else { continue };
+            outcomes.costs.insert((key.0.clone(), key.1), outcome.clone());
             if self.remembered.len() >= MAX_REMEMBERED {
                 self.remembered.retain(|_, (_, at)| at.elapsed() < FRESH);
             }
@@ -116,21 +177,68 @@ impl CostModel {
         }
     }
 
-    /// The cost of a program for records of a format, estimated on a sample; made-up records are used if it is empty.
-    /// The program may take as long for it as its handler may be without progress.
+    /// A handler of a program for the handler `name`, and the cost of a record; or why the program does not fit the format.
     ///
     /// # Errors
     /// It panicked, or did not return; or it [is missing](CostModel::is_missing).
-    pub(crate) fn measure(
+    pub(crate) fn compile(&mut self, name: &str, job: Job<'_>) -> Result<Result<(Facts, Outcome), String>, String> {
+        let facts = match self.made(name, job) {
+            Ok(Err(why)) => return Ok(Err(why)),
+            Ok(Ok(facts)) => Ok(facts),
+            Err(why) => Err(why),
+        };
+        // If both are missing, both are found out by one thread.
+        let outcome = self.measure(job);
+        Ok(Ok((facts?, outcome?)))
+    }
+
+    /// A handler of a program for the handler `name`; or why the program does not fit the format.
+    ///
+    /// # Errors
+    /// As [`CostModel::compile`].
+    pub(crate) fn made(&mut self, name: &str, job: Job<'_>) -> Result<Result<Facts, String>, String> {
+        let key = job.key();
+        let known = self.outcomes.made.get(&(name.to_owned(), key.0.clone(), key.1));
+        if let Some(known) = known {
+            return Ok(known.as_ref().map(|made| made.facts.clone()).map_err(String::clone));
+        }
+        // One that did not return is not tried again.
+        if let Some(Err(why)) = self.outcomes.costs.get(&(key.0.clone(), key.1)) {
+            return Err(why.clone());
+        }
+        let missing = self.missing(key, job);
+        if !missing.names.iter().any(|known| known == name) {
+            missing.names.push(name.to_owned());
+        }
+        Err("it is not compiled yet".to_owned())
+    }
+
+    /// Takes a handler that [was made](CostModel::made) for the handler `name`.
+    pub(crate) fn take_handler(
         &mut self,
-        (program, stuck_after_ms): (&HandlerProgram, Option<u64>),
-        natives: &Natives,
+        name: &str,
+        program: &HandlerProgram,
         format: &Format,
-        sample: &[u8],
-        records_per_batch: f64,
-    ) -> Result<Outcome, String> {
-        let key = (format!("{program:?}"), format.id(), records_per_batch.max(1.0).log2().round() as u32);
-        if let Some(outcome) = self.outcomes.get(&(key.0.clone(), key.1)) {
+    ) -> Option<Box<dyn Handler>> {
+        let made = self.outcomes.made.remove(&(name.to_owned(), format!("{program:?}"), format.id()));
+        debug_assert!(made.is_some(), "a handler is made before it is taken, and taken once");
+        made?.ok().map(|made| made.handler)
+    }
+
+    /// Whether a handler that was made for the handler `name` takes over state of a kind.
+    pub(crate) fn takes_state(&self, name: &str, program: &HandlerProgram, format: &Format, kind: &str) -> bool {
+        let made = self.outcomes.made.get(&(name.to_owned(), format!("{program:?}"), format.id()));
+        matches!(made, Some(Ok(made)) if made.handler.takes_state(kind))
+    }
+
+    /// The cost of a program for records of a format, estimated on a sample. The program may take as long for it as its handler
+    /// may be without progress.
+    ///
+    /// # Errors
+    /// It panicked, or did not return; or it [is missing](CostModel::is_missing).
+    pub(crate) fn measure(&mut self, job: Job<'_>) -> Result<Outcome, String> {
+        let (key, Job { format, sample, .. }) = (job.key(), job);
+        if let Some(outcome) = self.outcomes.costs.get(&(key.0.clone(), key.1)) {
             return outcome.clone();
         }
         if let Some((outcome, at)) = self.remembered.get(&key)
@@ -140,23 +248,32 @@ impl CostModel {
         {
             return Ok(outcome.clone());
         }
-        if self.missing.iter().all(|missing| missing.key != key) {
+        let missing = self.missing(key, job);
+        missing.on.get_or_insert_with(|| if sample.is_empty() { made_up(format) } else { sample.to_vec() });
+        Err("it is not measured yet".to_owned())
+    }
+
+    /// What is to be found out of a program for a format.
+    fn missing(&mut self, key: Key, job: Job<'_>) -> &mut Measurement {
+        let at = self.missing.iter().position(|missing| missing.key == key).unwrap_or(self.missing.len());
+        if at == self.missing.len() {
             self.missing.push(Measurement {
                 key,
-                program: program.clone(),
-                natives: natives.clone(),
-                format: format.clone(),
-                sample: if sample.is_empty() { made_up(format) } else { sample.to_vec() },
-                records_per_batch,
-                is_provisional: sample.is_empty(),
-                patience: stuck_after_ms.map_or(self.patience, Duration::from_millis),
+                program: job.program.clone(),
+                natives: job.natives.clone(),
+                format: job.format.clone(),
+                names: Vec::new(),
+                on: None,
+                records_per_batch: job.records_per_batch,
+                is_provisional: job.sample.is_empty(),
+                patience: job.stuck_after_ms.map_or(self.patience, Duration::from_millis),
             });
         }
-        Err("it is not measured yet".to_owned())
+        &mut self.missing[at]
     }
 }
 
-/// What is to be measured for one request.
+/// What is to be compiled and measured for one request.
 #[derive(Debug)]
 pub(crate) struct Measurements {
     list: Vec<Measurement>,
@@ -164,36 +281,37 @@ pub(crate) struct Measurements {
 }
 
 impl Measurements {
-    /// Measures one after the other, on this thread's time.
+    /// Compiles and measures one after the other, on this thread's time.
     pub(crate) fn run(self) -> Vec<Measured> {
         let Measurements { list, abandoned } = self;
-        let measured = |measurement: Measurement| {
-            let key = measurement.key.clone();
-            Measured { key, outcome: measurement.aside(&abandoned) }
-        };
-        list.into_iter().map(measured).collect()
+        list.into_iter().map(|measurement| measurement.aside(&abandoned)).collect()
     }
 
-    /// Says of all that they cannot be measured.
+    /// Says of all that they cannot be compiled or measured.
     pub(crate) fn refuse(self, why: &str) -> Vec<Measured> {
-        self.list.into_iter().map(|of| Measured { key: of.key, outcome: Err(why.to_owned()) }).collect()
+        self.list.into_iter().map(|of| Measured::failed(of.key, why.to_owned())).collect()
     }
 }
 
-/// Waits for what a thread that gives way has found out, and sees that it gets on. The time in which others leave it no
-/// processor is not its own.
+impl Measured {
+    fn failed(key: Key, why: String) -> Measured {
+        Measured { key, made: Vec::new(), outcome: Some(Err(why)) }
+    }
+}
+
+/// Waits for what a thread finds out, for at most `patience` of the time that `look` tells: that of the thread since it was last
+/// asked. The time in which others leave it no processor is not its own.
 fn waited<T>(
     wait: &oneshot::Receiver<T>,
-    gives_way: oneshot::Receiver<BackgroundThread>,
-    patience: Duration,
+    patience: &mut Duration,
+    look_every: Duration,
+    mut look: impl FnMut() -> Duration,
 ) -> Option<T> {
-    let mut gives_way = gives_way.recv().ok()?;
-    let mut left = patience;
     loop {
-        match wait.recv_timeout(gives_way.look_every()) {
+        match wait.recv_timeout(look_every) {
             Ok(outcome) => return Some(outcome),
             Err(oneshot::RecvTimeoutError::Disconnected) => return None,
-            Err(oneshot::RecvTimeoutError::Timeout) => left = left.checked_sub(gives_way.look())?,
+            Err(oneshot::RecvTimeoutError::Timeout) => *patience = patience.checked_sub(look())?,
         }
     }
 }
@@ -215,14 +333,17 @@ fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
         .map_err(|_| "it panicked at records of the stream, on which it was measured".to_owned())
 }
 
-/// A handler that is to be measured.
+/// A program that is to be compiled for a format, or measured, or both.
 #[derive(Debug)]
 struct Measurement {
     key: Key,
     program: HandlerProgram,
     natives: Natives,
     format: Format,
-    sample: Vec<u8>,
+    /// The handlers for each of which it is to be made.
+    names: Vec<String>,
+    /// The records that it is to be measured on, if it is.
+    on: Option<Vec<u8>>,
     records_per_batch: f64,
     is_provisional: bool,
     /// How long it may take.
@@ -230,40 +351,86 @@ struct Measurement {
 }
 
 impl Measurement {
-    /// Runs it on a thread of its own, which gives way to contexts and is left behind if it does not come back.
-    fn aside(self, abandoned: &Abandoned) -> Result<Outcome, String> {
-        if abandoned.threads().len() >= MAX_ABANDONED {
-            return Err(format!(
+    /// Runs it on a thread of its own, which is left behind if it does not come back; it gives way to contexts while it measures.
+    fn aside(self, abandoned: &Abandoned) -> Measured {
+        let (key, patience) = (self.key.clone(), self.patience);
+        if self.on.is_none() && matches!(self.program.source, Source::Sql(_)) {
+            // The compilation of a query returns.
+            return Measured { key, made: self.make_all(), outcome: None };
+        }
+        // What is only compiled has returned before.
+        if self.on.is_some() && abandoned.threads().len() >= MAX_ABANDONED {
+            let why = format!(
                 "it cannot be measured: {MAX_ABANDONED} handlers have not returned from being measured, and no more are tried \
                  until one does"
-            ));
+            );
+            return Measured::failed(key, why);
         }
-        let patience = self.patience;
-        let (done, wait) = oneshot::channel();
-        let (begun, gives_way) = oneshot::channel();
+        let (begun, thread_number) = oneshot::channel();
+        let (compiled, wait_compiled) = oneshot::channel();
+        let (measuring, gives_way) = oneshot::channel();
+        let (done, wait_done) = oneshot::channel();
         let run = move || {
-            let _ = begun.send(BackgroundThread::begin());
-            drop(done.send(caught(|| self.run())));
+            drop(begun.send(ThreadNumber::of_this_thread()));
+            let made = self.make_all();
+            let on = self.on.as_deref().filter(|_| !made.iter().any(|(_, made)| made.is_err()));
+            drop(compiled.send((made, on.is_some())));
+            if let Some(on) = on {
+                drop(measuring.send(BackgroundThread::begin()));
+                drop(done.send(caught(|| self.run(on))));
+            }
         };
-        let thread = std::thread::Builder::new().name("measuring".into()).spawn(run);
-        let thread = thread.map_err(|error| format!("it cannot be measured: {error}"))?;
-        match waited(&wait, gives_way, patience) {
-            Some(outcome) => {
+        let thread = match std::thread::Builder::new().name("measuring".into()).spawn(run) {
+            Ok(thread) => thread,
+            Err(error) => return Measured::failed(key, format!("it cannot be measured: {error}")),
+        };
+        let mut left = patience;
+        let found = || {
+            let mut time = CpuTime::of(thread_number.recv().ok()?);
+            let (made, is_measured) = waited(&wait_compiled, &mut left, LOOK_EVERY, || time.since_last())?;
+            if !is_measured {
+                return Some((made, None));
+            }
+            let mut gives_way = gives_way.recv().ok()?;
+            let look_every = gives_way.look_every();
+            Some((made, Some(waited(&wait_done, &mut left, look_every, || gives_way.look())?)))
+        };
+        match found() {
+            Some((made, outcome)) => {
                 // It has nothing more to do.
                 let _ = thread.join();
-                outcome
+                Measured { key, made, outcome }
             }
             None => {
                 abandoned.threads().push(thread);
                 let ms = patience.as_millis();
-                Err(format!(
-                    "it did not return within {ms} ms (`stuck_after_ms`) from records of the stream, on which it was measured"
-                ))
+                let why = format!(
+                    "it did not return within {ms} ms (`stuck_after_ms`) when it was compiled and measured on records of the stream"
+                );
+                Measured::failed(key, why)
             }
         }
     }
 
-    fn run(&self) -> Outcome {
+    /// Makes a handler for each name that wants one.
+    fn make_all(&self) -> Vec<(String, Result<MadeHandler, String>)> {
+        self.names.iter().map(|name| (name.clone(), self.make())).collect()
+    }
+
+    /// Makes a handler. A panic in a user's own kind is caught.
+    fn make(&self) -> Result<MadeHandler, String> {
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            let made = self.program.make(&self.natives, &self.format)?;
+            let state = made.handler.state_kind().map(str::to_owned);
+            Ok((made, state))
+        }));
+        let made = made.map_err(|_| "it panicked when it was made".to_owned())?;
+        let (made, state) = made.map_err(|error: MakeError| error.to_string())?;
+        let Made { handler, output, form, is_metered, parameters } = made;
+        Ok(MadeHandler { facts: Facts { output, form, is_metered, parameters, state }, handler })
+    }
+
+    fn run(&self, sample: &[u8]) -> Outcome {
         let unknown = Cost {
             messages_per_batch: self.records_per_batch,
             messages_out_per_message: 1.0,
@@ -271,13 +438,13 @@ impl Measurement {
             ..Cost::default()
         };
         let handler = || self.program.make(&self.natives, &self.format).map(|made| made.handler);
-        let (Some(batch), Ok(mut first)) = (batch(&self.format, &self.sample), handler()) else {
+        let (Some(batch), Ok(mut first)) = (batch(&self.format, sample), handler()) else {
             return Outcome { cost: unknown, made: Vec::new() };
         };
         let made = made_of(&mut *first, &batch);
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
-        let cost = estimate(&mut again, &self.format, &self.sample, self.records_per_batch);
+        let cost = estimate(&mut again, &self.format, sample, self.records_per_batch);
         let Some(mut cost) = cost else { return Outcome { cost: unknown, made } };
         if self.is_provisional {
             (cost.is_provisional, cost.sample_messages) = (true, 0);
@@ -383,10 +550,12 @@ mod tests {
         (format, sample): (&Format, &[u8]),
         records_per_batch: f64,
     ) -> Result<Outcome, String> {
-        let mut outcomes = Outcomes::new();
+        let mut outcomes = Outcomes::default();
+        let (program, stuck_after_ms) = program;
+        let job = Job { program, stuck_after_ms, natives, format, sample, records_per_batch };
         loop {
             costs.begin(outcomes);
-            let outcome = costs.measure(program, natives, format, sample, records_per_batch);
+            let outcome = costs.measure(job);
             if !costs.is_missing() {
                 return outcome;
             }

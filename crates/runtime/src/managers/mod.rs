@@ -1,7 +1,7 @@
 //! The managers, on a thread of their own (c-core 3.1, data-compatibility 4.2): the *handler manager* compiles handlers
 //! and knows their versions ([`deployed`]), the *resource monitor* measures what contexts and handlers take
 //! ([`monitor`]), the *control manager* plans changes and carries them out ([`change`]). Nothing here runs on a core
-//! that has traffic to see to. Handlers are measured on further threads: a request that needs it is answered later
+//! that has traffic to see to. Handlers are compiled and measured on further threads: a request that needs it is answered later
 //! ([`waiting`]), and others meanwhile.
 
 mod balancing;
@@ -236,7 +236,7 @@ impl Managers {
 
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
     fn restore_as(&mut self, wish: &ChangeRequest) -> Result<(), PlanInfo> {
-        let mut outcomes = Outcomes::new();
+        let mut outcomes = Outcomes::default();
         loop {
             self.workshop.costs.begin(outcomes);
             match self.make(wish, true, false, Instant::now()) {

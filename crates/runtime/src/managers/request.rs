@@ -1,6 +1,6 @@
 //! Requests to the managers, by the rest of the daemon and by contexts; and the queue in which they wait.
 
-use crate::graph::ContextIndex;
+use crate::graph::{ContextIndex, NodeId};
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::measure::Measured;
 use crate::managers::spec::HandlerSpec;
@@ -83,6 +83,12 @@ pub(crate) enum ControlRequest {
     Restored(oneshot::Sender<()>),
     /// From the managers themselves: a handler's overload rule is to be measured.
     MeasureRule(String),
+    /// From the managers themselves: this version of a handler panicked or did not return, and is to be restarted.
+    Restart {
+        handler: String,
+        node: NodeId,
+        version: u32,
+    },
     /// From a thread that measures: what a request waits for, by the request's number.
     Measured {
         request: u64,

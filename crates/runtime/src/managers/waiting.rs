@@ -1,5 +1,5 @@
-//! Requests that are answered later: those whose handlers are measured first, and those whose change is made but for a
-//! report that a context owes. Others are answered meanwhile.
+//! Requests that are answered later: those whose handlers are compiled and measured first, and those whose change is made but for
+//! a report that a context owes. Others are answered meanwhile.
 
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
@@ -18,7 +18,7 @@ impl Managers {
     pub(super) fn answer(&mut self, request: ControlRequest) {
         match request {
             ControlRequest::Measured { request, measured } => self.take_measured(request, measured),
-            request => self.answer_with(request, Instant::now(), Outcomes::new()),
+            request => self.answer_with(request, Instant::now(), Outcomes::default()),
         }
     }
 
@@ -66,6 +66,11 @@ impl Managers {
                 self.remove_query(&name);
                 self.publish_snapshot();
                 return self.workshop.costs.is_missing().then_some(ControlRequest::RemoveQuery(name));
+            }
+            ControlRequest::Restart { handler, node, version } => {
+                self.restart(&handler, node, version);
+                let again = ControlRequest::Restart { handler, node, version };
+                return self.workshop.costs.is_missing().then_some(again);
             }
             ControlRequest::MeasureRule(name) => {
                 self.measure_rule(&name);

@@ -1,11 +1,12 @@
-//! Changes beside others: of formats under traffic, while a handler is measured, while a context is busy; and changes that
-//! are refused since the graph would have a cycle, or more queues than there are buffers for.
+//! Changes beside others: of formats under traffic, while a handler is compiled or measured, while a context is busy; and changes
+//! that are refused since the graph would have a cycle, or more queues than there are buffers for.
 
 use super::*;
 use crossdock_engine::{Arguments, Handler, HandlerCounters, NativeKind, Parameter, ParameterKind, ParameterValues};
 use crossdock_engine::{Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_nectarine::{Conversion, Converter};
+use std::sync::{Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 /// The two versions of a handler, which make records of different formats.
@@ -161,8 +162,28 @@ fn wait_for(flag: &AtomicBool) {
 fn measuring_a_handler_delays_no_other_change() {
     static HERE: AtomicBool = AtomicBool::new(false);
     static LET_GO: AtomicBool = AtomicBool::new(false);
+    delays_no_other_change(waits(true, &HERE, &LET_GO), &HERE, &LET_GO);
+}
+
+/// The same for one that is compiled.
+#[test]
+fn compiling_a_handler_delays_no_other_change() {
+    static HERE: AtomicBool = AtomicBool::new(false);
+    static LET_GO: AtomicBool = AtomicBool::new(false);
+    let kind = NativeKind::new("waits", "waits when it is made", &[], |format, arguments| {
+        HERE.store(true, Ordering::Release);
+        wait_for(&LET_GO);
+        let (arguments, counters) = (arguments.clone(), HandlerCounters::default());
+        let waits = Waits { arguments, is_measured: true, here: &HERE, let_go: &LET_GO, counters };
+        Ok((Box::new(waits), format.clone()))
+    });
+    delays_no_other_change(kind, &HERE, &LET_GO);
+}
+
+/// Deploys a handler of a kind that waits before it is deployed, and others meanwhile.
+fn delays_no_other_change(kind: NativeKind, here: &AtomicBool, let_go: &AtomicBool) {
     let (context, addr) = start(|config| config.platform.stuck_after_ms = 50);
-    context.manager().add_native(waits(true, &HERE, &LET_GO)).unwrap();
+    context.manager().add_native(kind).unwrap();
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 100);
     publisher.flush().unwrap();
@@ -171,22 +192,80 @@ fn measuring_a_handler_delays_no_other_change() {
         let context = context.clone();
         std::thread::spawn(move || context.manager().change(ChangeRequest::Deploy(slow), false).unwrap())
     };
-    wait_for(&HERE);
+    wait_for(here);
     // All kinds of changes, also of what it is to read, and plans.
     change(&context, ChangeRequest::Deploy(sql("other", "SELECT * FROM N")));
     change(&context, ChangeRequest::Swap(sql("other", "SELECT number FROM N")));
     change(&context, ChangeRequest::Move { handler: "other".into(), place: Some("g-core-1".into()) });
     let plan = context.manager().plan(ChangeRequest::Remove { handler: "other".into() }, false).unwrap();
     assert_eq!(plan.refusals, [""; 0]);
-    // Also one that it is in the way of, by the time that it is measured.
+    // Also one that it is in the way of, by the time that it is known.
     change(&context, ChangeRequest::Deploy(sql("reads_it", "SELECT * FROM slow")));
-    assert!(!deploying.is_finished(), "it is still measured");
-    LET_GO.store(true, Ordering::Release);
+    assert!(!deploying.is_finished(), "it still waits");
+    let_go.store(true, Ordering::Release);
     let applied = deploying.join().unwrap();
     assert!(applied.is_ok(), "{applied:?}");
     publish(&mut publisher, 100, 200);
     publisher.finish().unwrap();
     until(&context, "reads_it", |info| info.records_in == 100);
+    context.stop();
+}
+
+/// Whose state is asked for when it is swapped: a format is announced then.
+#[derive(Default)]
+struct Announces(HandlerCounters);
+
+static ADDR: OnceLock<String> = OnceLock::new();
+static ANNOUNCED: Mutex<Option<Publisher>> = Mutex::new(None);
+
+impl Handler for Announces {
+    fn process(&mut self, _: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+        self.0.records_in += selection.len() as u64;
+        self.0.passed += selection.len() as u64;
+        Verdict::Forward
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.0
+    }
+
+    fn state_kind(&self) -> Option<&'static str> {
+        Some("of a test")
+    }
+
+    fn takes_state(&self, _: &str) -> bool {
+        let mut announced = ANNOUNCED.lock().unwrap();
+        if announced.is_none() {
+            let wider = [("number", FieldType::U64), ("more", FieldType::F64)];
+            let wider = Format::natural(wider.map(|(name, ty)| FieldSpec::new(name, ty))).unwrap();
+            *announced = Some(Publisher::builder(ADDR.get().unwrap()).stream("M").format(&wider).connect().unwrap());
+        }
+        true
+    }
+}
+
+/// A format that comes to a stream after a plan knew its formats, and before the plan's handler reads it, is read all the same.
+#[test]
+fn a_format_that_is_announced_while_a_change_is_planned_is_read() {
+    let (context, addr) = start(|_| {});
+    ADDR.set(addr.clone()).unwrap();
+    let kind = NativeKind::new("announces", "announces a format", &[], |format, _| {
+        Ok((Box::new(Announces::default()), format.clone()))
+    });
+    context.manager().add_native(kind).unwrap();
+    let _of_n = connect(&addr);
+    let _of_m = Publisher::builder(&addr).stream("M").format(&numbers()).connect().unwrap();
+    let spec = native("reader", "announces", "N", &[]);
+    change(&context, ChangeRequest::Deploy(spec.clone()));
+    change(&context, ChangeRequest::Swap(HandlerSpec { input_streams: vec!["N".into(), "M".into()], ..spec }));
+    let mut publisher = ANNOUNCED.lock().unwrap().take().expect("the state was asked for");
+    let mut row = RecordBuilder::new(publisher.format());
+    row.set(0, Value::Uint(1)).unwrap();
+    row.set(1, Value::Float(0.5)).unwrap();
+    publisher.publish(row.finish().unwrap()).unwrap();
+    publisher.finish().unwrap();
+    let info = until(&context, "reader", |info| info.inputs.len() == 2 && info.records_in == 1);
+    assert!(info.dropped.is_empty(), "{info:#?}");
     context.stop();
 }
 

@@ -1,7 +1,7 @@
 //! The control manager: makes a plan of a change request, and carries the plan out.
 //!
-//! Making a plan includes all slow work: programs are compiled for every format that their streams have, and measured:
-//! where an estimate is missing, the plan is made anew when it is there. Nothing has changed until then. The wanted
+//! All slow work comes before a plan: programs are compiled for every format that their streams have, and measured, on further
+//! threads. Where something of that is missing, the plan is made anew when it is there. Nothing has changed until then. The wanted
 //! specifications are then written to disk, and the steps are carried out. A step cannot fail; if a context does not answer,
 //! its steps are carried out when it does.
 
@@ -22,7 +22,7 @@ use crate::refusal::Stopped;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
 use crossdock_control::plan::{self as control, Action, Note, State};
-use crossdock_engine::ParameterValues;
+use crossdock_engine::{Handler, ParameterValues};
 use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -59,7 +59,7 @@ pub(super) struct Applied {
 
 /// Why a change was not made.
 pub(super) enum NotMade {
-    /// Handlers are to be measured before it can be planned.
+    /// Handlers are to be compiled or measured before it can be planned.
     Unmeasured,
     /// The plan with why it is refused.
     Refused(PlanInfo),
@@ -230,7 +230,8 @@ impl Managers {
                 Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.name)),
             }
         }
-        if !prepared.report.refusals.is_empty() {
+        // Handlers are taken for steps once nothing is missing any more.
+        if !prepared.report.refusals.is_empty() || self.workshop.costs.is_missing() {
             return prepared;
         }
         self.reserve_paths_of(&mut becoming);
@@ -329,7 +330,13 @@ impl Managers {
                 refusals.push("a handler's name has 1 to 255 bytes and no control characters".to_owned());
             }
             refusals.extend(spec.check().err().map(|why| format!("handler `{name}`: {why}")));
-            match reads(spec, &self.workshop.natives) {
+            let there = self.handlers.get(name).filter(|there| there.spec == *spec);
+            let reads = match there {
+                // Nothing is parsed anew of those that stay as they are.
+                Some(there) => Ok(there.reads.iter().map(|(stream, _)| stream.clone()).collect()),
+                None => reads(spec, &self.workshop.natives),
+            };
+            match reads {
                 Ok(reads) => drop(left.insert(name.clone(), (spec.clone(), reads))),
                 Err(why) => refusals.push(format!("handler `{name}`: {why}")),
             }
@@ -362,8 +369,8 @@ impl Managers {
         self.known_streams(&reads.chain(wanted.values().map(|spec| spec.derived().to_owned())).collect())
     }
 
-    /// The planned state of a handler, compiled and measured unless it is unchanged. The stream that it will make is
-    /// among the streams then.
+    /// The planned state of a handler, compiled and measured unless it is unchanged or some of that is missing. The stream that
+    /// it will make is among the streams then.
     fn becoming(
         &mut self,
         spec: &HandlerSpec,
@@ -371,8 +378,6 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
-        // Compiling one handler after the other may take a while, and another may be stuck meanwhile.
-        self.watch.look();
         if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
             let made = there.spec.derived();
             return Err(format!("it makes stream `{made}`, which cannot be changed: remove it and deploy it anew"));
@@ -408,7 +413,10 @@ impl Managers {
         let takes = entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
         let version = there.map_or(1, |there| there.version + u32::from(compiled.is_some()));
         let takes_state = |kind: &&str| match (&compiled, there) {
-            (Some(compiled), Some(there)) => lost_state(there, compiled, kind).is_none(),
+            (Some(compiled), Some(there)) => {
+                let takes = |after: &Entry| self.workshop.takes_state(spec, after, kind);
+                lost_state(there, compiled, kind, takes).is_none()
+            }
             _ => true,
         };
         let states = there.iter().flat_map(|there| &there.entries).filter_map(|entry| entry.state.as_deref());
@@ -481,7 +489,12 @@ impl Managers {
     }
 
     /// The steps of a plan, with what they take; and those changes that planning has no part in.
-    fn take_plan(&self, plan: control::Plan, mut becoming: BTreeMap<String, PlannedHandler>, prepared: &mut Prepared) {
+    fn take_plan(
+        &mut self,
+        plan: control::Plan,
+        mut becoming: BTreeMap<String, PlannedHandler>,
+        prepared: &mut Prepared,
+    ) {
         // Of those handlers only that the plan touches.
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
         let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
@@ -501,7 +514,11 @@ impl Managers {
             let (spec, reads) = (spec.clone(), reads.clone());
             let need = Need { load: change.after.map_or(wanted.need.load, |after| after.load), ..wanted.need };
             let (compiled, values) = match &change.action {
-                Action::Deploy | Action::Swap(_) => (becomes.compiled.take(), None),
+                Action::Deploy | Action::Swap(_) => {
+                    let mut compiled = becomes.compiled.take();
+                    compiled.iter_mut().for_each(|compiled| self.workshop.take_handlers(&spec, compiled));
+                    (compiled, None)
+                }
                 Action::SetParameters => (None, becomes.values.take()),
                 _ => (None, None),
             };
@@ -532,6 +549,12 @@ impl Managers {
             becomes.is_done |= kind != "move";
             prepared.step(kind, &name, what, step);
         }
+        self.respecify_others(becoming, prepared);
+        note_provisional(prepared);
+    }
+
+    /// The changes of how handlers are served that the plan has no step for.
+    fn respecify_others(&self, becoming: BTreeMap<String, PlannedHandler>, prepared: &mut Prepared) {
         for (name, becomes) in becoming {
             let there = self.handlers.get(&name);
             let is_reported = prepared.report.changes.iter().any(|change| change.handler == name);
@@ -545,7 +568,6 @@ impl Managers {
                 );
             }
         }
-        note_provisional(prepared);
     }
 }
 
@@ -633,15 +655,11 @@ fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u
     Some(Ok(values))
 }
 
-/// The first format of whose state of this kind what was compiled cannot take over.
-fn lost_state(there: &Deployed, compiled: &Compiled, kind: &str) -> Option<FormatId> {
+/// The first format whose state of this kind is not taken over, where `takes` says which of the compiled entries do that.
+fn lost_state(there: &Deployed, compiled: &Compiled, kind: &str, takes: impl Fn(&Entry) -> bool) -> Option<FormatId> {
     let of_kind = there.entries.iter().filter(|before| before.state.as_deref() == Some(kind));
     let mut inputs = of_kind.map(|before| &before.input);
-    let lost = inputs.find(|input| {
-        let at = compiled.entries.iter().position(|after| after.input == **input);
-        let after = at.and_then(|at| compiled.handlers.get(at)?.as_ref());
-        !after.is_some_and(|after| after.takes_state(kind))
-    });
+    let lost = inputs.find(|input| !compiled.entries.iter().find(|after| after.input == **input).is_some_and(&takes));
     lost.map(Format::id)
 }
 
@@ -698,12 +716,18 @@ fn derived(
 /// The instances of what was compiled.
 fn instances(compiled: &mut Compiled) -> Vec<Instance> {
     let handlers = std::mem::take(&mut compiled.handlers);
+    debug_assert_eq!(handlers.len(), compiled.entries.len(), "handlers are taken when the plan is made");
+    instances_of(&compiled.entries, handlers)
+}
+
+/// The instances of entries, with their handlers in the same order.
+fn instances_of(entries: &[Entry], handlers: Vec<Option<Box<dyn Handler>>>) -> Vec<Instance> {
     let instance = |(entry, handler): (&Entry, _)| Instance {
         format: entry.input.id().0,
         handler,
         output: entry.output.as_ref().map_or(0, |format| format.id().0),
     };
-    compiled.entries.iter().zip(handlers).map(instance).collect()
+    entries.iter().zip(handlers).map(instance).collect()
 }
 
 mod steps;

@@ -1,13 +1,14 @@
 //! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
 //! handlers.
 
-use super::{Failed, Step, instances, parameters_text};
+use super::{Failed, Step, instances, instances_of, parameters_text};
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
 use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
+use crate::managers::request::ControlRequest;
 use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::managers::watch::GivenUp;
 use crate::managers::work::{policy, probation_ns_per_s};
@@ -226,6 +227,7 @@ impl Managers {
         match done {
             Done::Deployed { deployed } => {
                 let (name, need) = (deployed.spec.name.clone(), deployed.need);
+                self.look_for_formats(deployed.reads.iter().map(|(_, number)| *number));
                 self.handlers.insert(name.clone(), *deployed);
                 self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
             }
@@ -234,6 +236,8 @@ impl Managers {
                 if !gone.is_empty() {
                     self.catalog.post(move |catalog| gone.iter().for_each(|number| catalog.disclaim(*number)));
                 }
+                let known = self.handlers.get(&name).map_or(&[][..], |there| &there.reads);
+                self.look_for_formats(reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number));
                 let mut version = 0;
                 self.record(spec, |there| {
                     there.version += 1;
@@ -271,6 +275,16 @@ impl Managers {
             Done::Removed { handler } => self.forget(&handler, changed.dropped),
         }
         Ok(None)
+    }
+
+    /// Has handlers fitted to formats that these streams have and were not compiled for. Contexts report the formats of streams
+    /// that handlers read; of those that came after a plan knew the stream's formats, and before its handler read the stream, none
+    /// did.
+    fn look_for_formats(&self, streams: impl Iterator<Item = u32>) {
+        for stream in streams {
+            // It fails once the managers are to stop.
+            let _ = self.requests.send(ControlRequest::NewFormat { stream });
+        }
     }
 
     /// Gives the order to set a handler's parameters.
@@ -459,11 +473,12 @@ impl Managers {
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
             let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
-            let Some(CompiledEntry { entry, handler, is_metered }) = fitted else { continue };
+            let Some(CompiledEntry { entry, is_metered }) = fitted else { continue };
             if let Some(why) = &entry.why {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
+            let handler = self.workshop.take_handler(&there_spec, &entry);
             let instance = Instance { format: format.id().0, handler, output };
             if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
                 // Once its context takes orders again.
@@ -502,7 +517,7 @@ impl Managers {
     ) -> Result<Option<CompiledEntry>, String> {
         let unfit = |why: String| {
             let entry = Entry::unfit(stream, format, why);
-            CompiledEntry { entry, handler: None, is_metered: true }
+            CompiledEntry { entry, is_metered: true }
         };
         let compiled = match self.workshop.compile_entry((program, spec), stream, format, sample) {
             Ok(compiled) => compiled,
@@ -566,8 +581,21 @@ impl Managers {
             };
             return self.give_up(name, &why);
         }
-        let (spec, node) = (there.spec.clone(), there.node);
-        match self.again(&spec) {
+        let (handler, node, version) = (name.to_owned(), there.node, there.version);
+        self.answer(ControlRequest::Restart { handler, node, version });
+    }
+
+    /// Restarts a version of a handler that panicked or did not return, unless it is to be compiled before.
+    pub(crate) fn restart(&mut self, name: &str, node: NodeId, version: u32) {
+        // It may have gone, or been swapped, while it was compiled.
+        let is_it = |there: &&Deployed| (there.node, there.version) == (node, version);
+        let Some(there) = self.handlers.get(name).filter(is_it) else { return };
+        let spec = there.spec.clone();
+        let handlers = self.workshop.compile_again(&spec, &there.entries);
+        if self.workshop.costs.is_missing() {
+            return;
+        }
+        match handlers.map(|handlers| instances_of(&there.entries, handlers)) {
             Ok(instances) => {
                 if self.order(|overlay| overlay.restart(node, instances)).is_ok() {
                     self.hold_if_degraded(name);
@@ -591,17 +619,5 @@ impl Managers {
         // an event.
         let _ = self.order(|overlay| overlay.fail(node));
         self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
-    }
-
-    /// New instances of a handler that is there.
-    fn again(&self, spec: &HandlerSpec) -> Result<Vec<Instance>, String> {
-        let program = program(spec)?;
-        let (there, _) = self.placed(&spec.name)?;
-        let instance = |entry: &Entry| {
-            let made = program.make(&self.workshop.natives, &entry.input).ok();
-            let output = entry.output.as_ref().map_or(0, |format| format.id().0);
-            Instance { format: entry.input.id().0, handler: made.map(|made| made.handler), output }
-        };
-        Ok(there.entries.iter().map(instance).collect())
     }
 }
