@@ -18,7 +18,7 @@ mod connecting;
 mod context;
 mod counters;
 mod dispatch;
-mod docked;
+mod handling;
 mod egress;
 mod estimate;
 mod explain;

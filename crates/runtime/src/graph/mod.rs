@@ -9,6 +9,7 @@
 //! then committed: a marker in the stream separates the batches of the graph before from those of the graph after
 //! ([`change`]).
 
+mod arrive;
 pub(crate) mod bounds;
 pub(crate) mod build;
 pub(crate) mod change;

@@ -1,0 +1,329 @@
+//! What comes of a stream to a context, from sessions, nodes and other contexts, and where it goes from there: to the nodes that
+//! read the stream here, to sessions, and by edges to other contexts.
+
+use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
+use crate::graph::build::Workspace;
+use crate::graph::edge::{Item, Queued};
+use crate::graph::gauges::Loss;
+use crate::graph::port::Port;
+use crate::graph::serve::Graph;
+use crate::graph::NodeId;
+use crossdock_mailbox::Batch;
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A session here.
+    Session,
+    /// A node here.
+    Node,
+    /// Another context.
+    Context,
+}
+
+impl Graph {
+    /// A batch of a stream arrives from a session, for all that read it. It has waited since `since_ns` at most. The
+    /// caller calls [`Graph::check_publishers`] when those that run at once have run.
+    pub(crate) fn arrive(&mut self, stream: u32, mut batch: Batch, since_ns: u64, ws: &mut Workspace) {
+        batch.select_all();
+        batch.since_ns = since_ns;
+        self.deliver(stream, batch, Origin::Session, ws);
+    }
+
+    /// A stream has more publishers here than before.
+    pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
+        self.set_publishers(stream, publishers);
+        self.push_to_edges(stream, || Item::Publishers(publishers));
+    }
+
+    /// A publisher of a stream has stopped; the number of those that it still has here.
+    pub(crate) fn arrive_end(&mut self, stream: u32, publishers: u32) {
+        self.set_publishers(stream, publishers);
+        self.deliver_end(stream);
+    }
+
+    fn set_publishers(&mut self, stream: u32, publishers: u32) {
+        let at = stream as usize;
+        if self.publishers.len() <= at {
+            self.publishers.resize(at + 1, 0);
+        }
+        if let Some(here) = self.publishers.get_mut(at) {
+            *here = publishers;
+        }
+    }
+
+    /// Sessions here that publish a stream.
+    pub(super) fn publishers_of(&self, stream: u32) -> u32 {
+        self.publishers.get(stream as usize).copied().unwrap_or_default()
+    }
+
+    /// Holds publishers back where there is no room for more.
+    pub(crate) fn check_publishers(&mut self, stream: u32) {
+        // A port that is about to change says so in a moment.
+        if self.room(stream) > 0 || self.port(stream).is_some_and(|port| port.next.is_some()) {
+            return;
+        }
+        if let Some(port) = self.port_mut(stream)
+            && !std::mem::replace(&mut port.is_blocked, true)
+        {
+            self.turned.push((stream, true));
+            self.await_room(stream);
+        }
+    }
+
+    pub(super) fn await_room(&mut self, stream: u32) {
+        if !self.waiting.contains(&stream) {
+            self.waiting.push(stream);
+        }
+    }
+
+    /// Batches made of a stream here for which all that withhold credit have room.
+    pub(super) fn room(&mut self, stream: u32) -> usize {
+        let mut room = self.room_here(stream);
+        let Some(mut port) = self.lift_port(stream) else { return room };
+        for edge in port.edges.iter_mut().filter(|edge| edge.overflow.blocks()) {
+            room = room.min(edge.room());
+        }
+        if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next) && port.awaits_change(next)) {
+            // What is made here from now on comes after the marker.
+            room = 0;
+        }
+        self.put_port_back(stream, port);
+        room
+    }
+
+    /// Batches of a stream for which all at this context that withhold credit have room.
+    fn room_here(&mut self, stream: u32) -> usize {
+        let (limit, arrived) = (self.limit, self.arrived.len());
+        let Some(port) = self.lift_port(stream) else { return usize::MAX };
+        let mut room = self.room_of_sessions(&port);
+        for id in &port.readers {
+            let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            if !node.policy.drops {
+                let queued = node.input(stream).map_or(0, |input| input.queue.len());
+                room = room.min(limit.saturating_sub(queued));
+            }
+        }
+        if port.is_delivered {
+            room = room.min(ARRIVED_BATCHES.saturating_sub(arrived));
+        }
+        self.put_port_back(stream, port);
+        room
+    }
+
+    /// Gives a batch to all that take a stream here; the last one gets it, the others get references to its buffers. One that
+    /// a node here has made goes to the nodes that read it straight away, any other when it is their turn. One that came
+    /// from another context goes to no third. Whether anybody takes it.
+    pub(super) fn deliver(&mut self, stream: u32, mut batch: Batch, origin: Origin, ws: &mut Workspace) -> bool {
+        if !self.takes(stream) {
+            ws.spares.keep(batch);
+            return false;
+        }
+        let Some(mut port) = self.lift_port(stream) else { return false };
+        batch.stream = stream;
+        let is_noted = port.is_delivered && origin != Origin::Session;
+        let is_shared = is_noted || !port.sessions.is_empty();
+        let holds = origin == Origin::Session && port.holds();
+        let edges = if origin == Origin::Context { &mut [] } else { &mut port.edges[..] };
+        let readers = if holds { &[] } else { &port.readers[..] };
+        let mut left = readers.len() + edges.len() + usize::from(is_shared) + usize::from(holds);
+        let takes = left > 0;
+        let mut batch = Some(batch);
+        let mut next = |ws: &mut Workspace, spare: Option<Batch>| {
+            left -= 1;
+            if left == 0 {
+                return batch.take().unwrap_or_default();
+            }
+            let mut copy = spare.unwrap_or_else(|| ws.spares.take());
+            batch.iter().for_each(|batch| copy.clone_from(batch));
+            copy
+        };
+        for edge in edges {
+            let spare = edge.spare();
+            let mut copy = next(ws, spare);
+            if origin == Origin::Node {
+                copy.since_ns = self.now_ns;
+            }
+            if let Some(spare) = edge.push(copy) {
+                ws.spares.keep(spare);
+            }
+            self.rung |= 1 << edge.to.0;
+            if edge.is_pending() && !self.waiting.contains(&stream) {
+                self.waiting.push(stream);
+            }
+        }
+        for id in readers {
+            let copy = next(ws, None);
+            match origin {
+                Origin::Node => self.ready.push_back((*id, copy)),
+                Origin::Session | Origin::Context => self.enqueue(*id, copy, ws),
+            }
+        }
+        if holds {
+            let copy = next(ws, None);
+            port.held.push_back(copy);
+            if !self.fed.contains(&stream) {
+                self.fed.push(stream);
+            }
+        }
+        if is_shared {
+            let batch = next(ws, None);
+            self.share(&port, batch, is_noted, ws);
+        }
+        self.put_port_back(stream, port);
+        batch.into_iter().for_each(|batch| ws.spares.keep(batch));
+        takes
+    }
+
+    /// Puts a batch into a node's queue.
+    pub(super) fn enqueue(&mut self, id: NodeId, batch: Batch, ws: &mut Workspace) {
+        let limit = self.limit;
+        let node = self.node_mut(id);
+        debug_assert!(node.is_some(), "a port's readers are here");
+        let Some(node) = node else { return ws.spares.keep(batch) };
+        let drops = node.policy.drops;
+        let Some(input) = node.input(batch.stream) else {
+            debug_assert!(false, "a port's readers read its stream");
+            return ws.spares.keep(batch);
+        };
+        if drops && input.queue.len() >= limit {
+            node.gauges.lose(Loss::QueueFull, batch.len() as u64);
+            return ws.spares.keep(batch);
+        }
+        input.queue.push_back(Item::Batch(Queued::Own(batch)));
+    }
+
+    /// A publisher of a stream has stopped at this context: the others are told, and those that take the stream here.
+    pub(super) fn deliver_end(&mut self, stream: u32) {
+        let publishers = self.publishers_of(stream);
+        self.push_to_edges(stream, || Item::End(publishers));
+        self.end_here(stream);
+    }
+
+    /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Sessions are told of each.
+    fn end_here(&mut self, stream: u32) {
+        let here = self.publishers_of(stream);
+        let Some(mut port) = self.lift_port(stream) else { return };
+        let (elsewhere, is_unknown) = port.publishers_elsewhere();
+        let known = here + elsewhere;
+        port.may_have_ended = known == 0 && is_unknown;
+        let publishers = known + u32::from(port.may_have_ended);
+        self.end_at_sessions(&port, publishers);
+        // It follows what is held.
+        if publishers == 0 && port.held.is_empty() {
+            self.end_for_readers(&port, stream);
+        }
+        self.put_port_back(stream, port);
+    }
+
+    fn end_for_readers(&mut self, port: &Port, stream: u32) {
+        for id in &port.readers {
+            let input = self.node_mut(*id).and_then(|node| node.input(stream));
+            debug_assert!(input.is_some(), "a port's readers are here and read its stream");
+            input.into_iter().for_each(|input| input.queue.push_back(Item::End(0)));
+        }
+    }
+
+    /// Gives what sessions published while a change was under way to those that read it from then on.
+    fn release_held(&mut self, stream: u32, ws: &mut Workspace) {
+        if self.port(stream).is_none_or(|port| port.held.is_empty() || port.next.is_some()) {
+            return;
+        }
+        let Some(mut port) = self.lift_port(stream) else { return };
+        for batch in std::mem::take(&mut port.held) {
+            for id in &port.readers {
+                let copy = ws.spares.copy(&batch);
+                self.enqueue(*id, copy, ws);
+            }
+            ws.spares.keep(batch);
+        }
+        if self.publishers_of(stream) == 0 && port.publishers_elsewhere() == (0, false) {
+            self.end_for_readers(&port, stream);
+        }
+        if port.feeds.is_empty() {
+            self.fed.retain(|fed| *fed != stream);
+        }
+        let is_unused = port.is_unused();
+        self.put_port_back(stream, port);
+        if is_unused {
+            self.close_port(stream);
+        }
+    }
+
+    /// Puts something other than a batch into all edges of a stream.
+    fn push_to_edges(&mut self, stream: u32, item: impl Fn() -> Item) {
+        let Some(mut port) = self.lift_port(stream) else { return };
+        for edge in &mut port.edges {
+            edge.push_control(item());
+            self.rung |= 1 << edge.to.0;
+            if edge.is_pending() && !self.waiting.contains(&stream) {
+                self.waiting.push(stream);
+            }
+        }
+        self.put_port_back(stream, port);
+    }
+
+    /// A context has said how many publishers of a stream it has now.
+    fn take_publishers(&mut self, stream: u32, feed: usize, publishers: u32) {
+        let feed = self.port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
+        feed.into_iter().for_each(|feed| feed.publishers = Some(publishers));
+    }
+
+    /// Takes what came by the edges of a stream, as far as there is room for it.
+    pub(super) fn pull(&mut self, stream: u32, ws: &mut Workspace) {
+        self.release_held(stream, ws);
+        for _ in 0..QUEUE_BATCHES {
+            let Some((feed, item)) = self.pop_feed(stream, ws) else { return };
+            match item {
+                Item::Batch(batch) => {
+                    let batch = ws.spares.own(batch);
+                    if !self.deliver(stream, batch, Origin::Context, ws) {
+                        // Its readers have gone, and the edge ends with the marker that follows.
+                        continue;
+                    }
+                }
+                Item::End(publishers) => {
+                    self.take_publishers(stream, feed, publishers);
+                    self.end_here(stream);
+                }
+                Item::Publishers(publishers) => {
+                    self.take_publishers(stream, feed, publishers);
+                    if self.port(stream).is_some_and(|port| port.may_have_ended) {
+                        self.end_here(stream);
+                    }
+                }
+                Item::Marker(_) => {
+                    self.check_port(stream);
+                    self.release_held(stream, ws);
+                }
+                Item::Held(_) => debug_assert!(false, "nothing held crosses an edge"),
+            }
+        }
+    }
+
+    /// The next item that came by an edge, and the position of its feed.
+    fn pop_feed(&mut self, stream: u32, ws: &mut Workspace) -> Option<(usize, Item)> {
+        let port = self.port(stream)?;
+        // What is before an awaited marker is taken in, room or not: it holds the same buffers here as in the ring.
+        let awaits_marker = port.next.as_ref().is_some_and(|next| !next.marked_feeds.is_empty());
+        let is_ready = port.feeds.iter().any(|feed| feed.marker.is_none());
+        if !is_ready || !(awaits_marker || self.room_here(stream) > 0) {
+            return None;
+        }
+        let port = self.port_mut(stream)?;
+        for _ in 0..port.feeds.len() {
+            let at = port.next_feed % port.feeds.len();
+            port.next_feed = port.next_feed.wrapping_add(1);
+            let Some(feed) = port.feeds.get_mut(at).filter(|feed| feed.marker.is_none()) else { continue };
+            let item = feed.receiver.pop();
+            match &item {
+                Some(Item::Batch(_)) => feed.receiver.give_back(ws.spares.take()),
+                Some(Item::Marker(change)) => feed.marker = Some(*change),
+                Some(Item::End(_) | Item::Publishers(_) | Item::Held(_)) => {}
+                None => continue,
+            }
+            return item.map(|item| (at, item));
+        }
+        None
+    }
+}
