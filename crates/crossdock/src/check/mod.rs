@@ -14,7 +14,7 @@ mod packaging;
 mod place;
 mod wanted;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::finding::{Finding, Verdict};
 use self::machine::Machine;
@@ -25,14 +25,22 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::table::{Side, Width, render, wrapped};
 
+/// The configuration of the service that a package installs.
+const PACKAGED: &str = "/etc/crossdock/crossdock.toml";
+
 /// Prints the findings.
 pub(crate) fn run(arguments: &Check) -> Outcome {
-    let config = match &arguments.config {
+    let file = configuration(arguments.config.as_deref(), Path::new(PACKAGED));
+    let config = match &file {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
-    let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-    let wanted = Wanted { file: arguments.config.clone(), ..Wanted::of(&config, directory) };
+    if let (Some(file), None) = (&file, &arguments.config) {
+        let file = file.display();
+        out::say(format_args!("checking for the installed service's configuration, {file}; --config names another"));
+    }
+    let directory = file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    let wanted = Wanted { file: file.clone(), ..Wanted::of(&config, directory) };
     let findings = findings(&Machine::read(&wanted), &wanted);
     match arguments.json {
         true => findings.iter().try_for_each(out::print_json)?,
@@ -48,6 +56,11 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
                 .hint("each is listed above with its command; run `crossdock check` again afterwards"))
         }
     }
+}
+
+/// The file to check for: the one that was given, else that of an installed package, if there is one.
+fn configuration(given: Option<&Path>, packaged: &Path) -> Option<PathBuf> {
+    given.or_else(|| packaged.exists().then_some(packaged)).map(Path::to_owned)
 }
 
 /// All findings, in the order in which they are shown.
@@ -117,6 +130,15 @@ mod tests {
             state: None,
             running: None,
         }
+    }
+
+    #[test]
+    fn an_installed_packages_configuration_is_checked_unless_another_is_given() {
+        let manifest = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/crossdock.example.toml"));
+        let (given, none) = (Path::new("own.toml"), Path::new("/nonexistent/crossdock.toml"));
+        assert_eq!(configuration(None, manifest).as_deref(), Some(manifest));
+        assert_eq!(configuration(Some(given), manifest).as_deref(), Some(given));
+        assert_eq!(configuration(None, none), None);
     }
 
     #[test]

@@ -263,13 +263,14 @@ how often a writer had to wait because of the bounds.")]
     #[command(after_help = "\
 Examples:
   crossdock check
-  crossdock check --config /etc/crossdock/crossdock.toml
+  crossdock check --config crossdock.toml
   crossdock check --json | jq -r 'select(.command) | .command'
 
 The command compares limits, socket buffers, huge pages, cores, clock, paths and
 ports with the configuration, and changes nothing. `advice` improves speed or
 reliability; a `problem` stops the daemon or a part of it; `unknown` means that the
-system gives no value. Run it as the user of the daemon.
+system gives no value. Run it as the user of the daemon. Without --config it reads
+/etc/crossdock/crossdock.toml, if there is one, and says so.
 
 Exit status: 0 if there is no problem, 1 if there is one.")]
     Check(Check),
@@ -331,7 +332,7 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Configuration file to compare with, instead of the defaults
+    /// Configuration file to compare with; without it, that of an installed package, else the defaults
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Print JSON, one object per line
