@@ -141,7 +141,7 @@ pub(crate) struct Context {
     pub(crate) config: ContextConfig,
     pub(crate) name: String,
     pub(crate) place: IoPlace,
-    inboxes: Arc<[Inbox]>,
+    pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) hand_over: HandOver,
     pub(crate) device: Box<dyn Device>,
     pub(crate) pool: Pool,

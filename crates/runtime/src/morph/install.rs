@@ -78,12 +78,16 @@ impl Context {
             let is_there = |context: &Context| context.subscriptions.get(key).is_some_and(|there| there.id == id);
             for (format, planned) in new {
                 if is_there(self) {
-                    self.take_accepted_format(key, format, planned);
+                    confirmed.extend(self.take_accepted_format(key, format, planned));
                 }
             }
             let Some(subscription) = self.subscriptions.get_mut(key).filter(|there| there.id == id) else { continue };
+            let is_same = narrowed.is_none();
             narrowed.into_iter().for_each(|narrowed| subscription.set_narrowed(narrowed));
             let Some(accept) = subscription.accept.as_deref_mut() else { continue };
+            if is_same && accept.unrouted.is_none() && accept.routes == routes {
+                continue;
+            }
             let unreadable = accept.unreadable;
             accept.routes.clone_from(&routes);
             self.update_node(key);
@@ -125,30 +129,37 @@ impl Context {
         }
     }
 
-    /// A subscription's query was planned for a format that it accepts and that has come to be known.
-    fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+    /// A subscription's query was planned for a format that it accepts and that has come to be known. The peer that has
+    /// waited for its routes, if the subscription is refused.
+    fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) -> Option<usize> {
+        let subscription = self.subscriptions.get_mut(key)?;
         let (peer, number) = (subscription.peer, subscription.number);
-        let planned = subscription.add_planned(planned);
-        let awaiting = subscription.awaiting.take();
+        let (planned, awaiting) = (subscription.add_planned(planned), subscription.awaiting.take());
+        let is_unrouted = subscription.accept.as_ref().is_some_and(|accept| accept.unrouted.is_some());
         self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(output), awaiting) => {
-                if let Some(accept) = self.accept_mut(key) {
-                    accept.targets.push(format);
-                }
+                self.accept_mut(key)?.targets.push(format);
                 match awaiting {
-                    Some(id) => return self.confirm_subscription(peer, id, number),
+                    // It is answered when it has its routes.
+                    _ if is_unrouted => return None,
+                    Some(id) => {
+                        self.confirm_subscription(peer, id, number);
+                        return None;
+                    }
                     None => Notice::Format { subscription: number, format: output.describe() }.into(),
                 }
             }
             (Err(error), Some(id)) => {
                 self.remove_subscription(key);
-                Reply::Refused { id, refusal: refuse(RefusalCode::Query, error.to_string()) }.into()
+                let refusal = refuse(RefusalCode::Query, error.to_string());
+                self.tell(peer, &Reply::Refused { id, refusal }.into());
+                return is_unrouted.then_some(peer);
             }
             (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
         };
         self.tell(peer, &message);
+        None
     }
 }
 

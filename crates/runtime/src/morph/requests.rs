@@ -10,6 +10,7 @@ use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::{ControlMessage, FormatName, Notice};
+use std::sync::Arc;
 
 /// Most sessions that may listen on one stream: each is notified of every wanted conversion.
 const MAX_LISTENERS: usize = 256;
@@ -69,7 +70,7 @@ impl Context {
     }
 
     /// Has the catalog make a change to a stream. The peer goes on as soon as it is made, and is answered once it is on
-    /// disk, if it has to be, and routes are planned by it here.
+    /// disk, if it has to be, and all I/O contexts have planned routes by it.
     fn change_kept(
         &self,
         peer: PeerRef,
@@ -77,19 +78,27 @@ impl Context {
         stream: String,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) {
-        let inbox = self.inbox.clone();
+        let (inbox, inboxes, control) = (self.inbox.clone(), Arc::clone(&self.inboxes), self.catalog.clone());
         self.catalog.post(move |catalog| {
             let outcome = change(catalog);
             catalog.publish_snapshot();
             let later = inbox.clone();
-            // The context may have stopped.
             let answer = move |outcome| {
-                let _ = later.post(move |context| {
-                    context.when_routed(&stream, move |context| {
-                        let Some(key) = context.still_there(peer) else { return };
-                        context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+                let reply = move |context: &mut Context| {
+                    let Some(key) = context.still_there(peer) else { return };
+                    context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+                };
+                // By the control thread, since contexts do not wait for each other.
+                let last = Arc::new(OnDrop(Some(move || {
+                    control.post(move |_| {
+                        let _ = later.post(reply);
                     });
-                });
+                })));
+                for inbox in inboxes.iter() {
+                    let (stream, last) = (stream.clone(), Arc::clone(&last));
+                    // The context may have stopped; so may the one that waits.
+                    let _ = inbox.post(move |context| context.when_routed(&stream, move |_| drop(last)));
+                }
             };
             catalog.answer_when_kept(outcome, Box::new(answer));
             let _ = inbox.post(move |context| {
@@ -141,6 +150,15 @@ impl Context {
             self.leave_stream(key);
         }
         self.catalog.post(move |catalog| catalog.end_owner(peer.serial));
+    }
+}
+
+/// Runs a function once the last who holds it lets go of it.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|then| then());
     }
 }
 
