@@ -41,7 +41,7 @@ enum Bench {
     Broker(broker::Options),
     /// Handlers one behind the other: what a stage costs, within a context and across contexts
     Chain(chain::Options),
-    /// Subscriptions made and ended beside traffic: how soon they have their records, and what others notice
+    /// Clients spread over several I/O contexts against one, and subscriptions made and ended beside traffic
     Contexts(contexts::Options),
     /// Records read, written and converted, against what else does that
     Formats(formats::Options),

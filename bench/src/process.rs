@@ -1,10 +1,15 @@
 //! Child processes that tell what they did in lines of JSON, and end with their parent.
 
 use crate::cpu::Error;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The line that lets a role go on.
+const GO: &str = "go";
+/// The line that has a role connect anew.
+const AGAIN: &str = "again";
 
 /// A child process.
 pub(crate) struct Process {
@@ -85,8 +90,17 @@ impl Process {
 
     /// Lets a role go on that waits for a line.
     pub(crate) fn go(&mut self) -> Result<(), Error> {
+        self.write_line(GO)
+    }
+
+    /// Has a role connect anew that is in [`connect_placed`].
+    pub(crate) fn again(&mut self) -> Result<(), Error> {
+        self.write_line(AGAIN)
+    }
+
+    fn write_line(&mut self, line: &str) -> Result<(), Error> {
         if let Some(stdin) = &mut self.stdin {
-            stdin.write_all(b"go\n")?;
+            stdin.write_all(format!("{line}\n").as_bytes())?;
         }
         Ok(())
     }
@@ -115,11 +129,27 @@ pub(crate) fn say(what: &Value) {
 
 /// Waits, as a role, for the benchmark's word.
 pub(crate) fn wait_for_go() -> Result<(), Error> {
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
-        return Err("the benchmark has gone".into());
+    next_line().map(drop)
+}
+
+/// Connects, as a role, and again as long as the benchmark wants the session at another I/O context of the daemon.
+pub(crate) fn connect_placed<T>(connect: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    loop {
+        let session = connect()?;
+        say(&json!({"connected": true}));
+        if next_line()?.trim_end() == GO {
+            return Ok(session);
+        }
     }
-    Ok(())
+}
+
+/// The next line of a role's standard input.
+fn next_line() -> Result<String, Error> {
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line)? {
+        0 => Err("the benchmark has gone".into()),
+        _ => Ok(line),
+    }
 }
 
 /// Ends this role with the benchmark, however that ends: a role that polls would otherwise poll indefinitely.

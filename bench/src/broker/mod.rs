@@ -104,7 +104,8 @@ fn note(table: &mut Table, case: &str, metric: &'static str, value: f64) {
     table.entry((case.to_owned(), metric)).or_default().push(value);
 }
 
-fn number(value: &Value, key: &str) -> Result<u64, Error> {
+/// A whole number of a process' report.
+pub(crate) fn number(value: &Value, key: &str) -> Result<u64, Error> {
     value[key].as_u64().ok_or_else(|| format!("no {key} in {value}").into())
 }
 

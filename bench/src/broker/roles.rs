@@ -18,6 +18,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// A subscriber to which nothing came for this time fails: records were lost, or the daemon stands still.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What a process of the benchmark does.
 #[derive(Subcommand)]
 pub(crate) enum Role {
@@ -107,16 +110,27 @@ fn publish(publisher: PublisherBuilder, count: u64, rate: u64, sql: &str) -> Res
     say(&json!({"selected": selected(&format, &records, count, sql)}));
     wait_for_go()?;
     match NonZero::new(rate) {
-        None => {
-            let mut left = count as usize;
-            while left > 0 {
-                let now = left.min(records.len() / RECORD_BYTES);
-                publisher.publish_all(records.chunks(RECORD_BYTES).take(now))?;
-                left -= now;
-            }
+        None => publish_unpaced(publisher, &records, count),
+        Some(rate) => {
+            publish_paced(&mut publisher, &mut records, flights::sent_offset(&format), count, rate)?;
+            finish(publisher)
         }
-        Some(rate) => publish_paced(&mut publisher, &mut records, flights::sent_offset(&format), count, rate)?,
     }
+}
+
+/// Publishes `count` records, the same again and again, as fast as they are taken, and reports that.
+pub(crate) fn publish_unpaced(mut publisher: Publisher, records: &[u8], count: u64) -> Result<(), Error> {
+    let mut left = count as usize;
+    while left > 0 {
+        let now = left.min(records.len() / RECORD_BYTES);
+        publisher.publish_all(records.chunks(RECORD_BYTES).take(now))?;
+        left -= now;
+    }
+    finish(publisher)
+}
+
+/// Ends a publisher once the daemon has all records, and reports what it did.
+fn finish(publisher: Publisher) -> Result<(), Error> {
     let summary = publisher.finish()?;
     say(&json!({"records": summary.records, "resent": summary.resent_packets}));
     Ok(())
@@ -146,13 +160,19 @@ fn publish_paced(
 }
 
 fn subscribe(subscriber: SubscriberBuilder) -> Result<(), Error> {
-    let mut subscriber = subscriber.connect()?;
-    let sent = subscriber.format().and_then(|f| f.field("sent"));
+    let subscriber = subscriber.connect()?;
     say(&json!({"ready": true}));
+    count_records(subscriber)
+}
+
+/// Takes records until the stream's publishers have ended, and reports how many and their latencies.
+pub(crate) fn count_records(mut subscriber: Subscriber) -> Result<(), Error> {
+    let sent = subscriber.format().and_then(|f| f.field("sent"));
     let mut count = 0u64;
     let mut latencies_ns = Vec::new();
     loop {
-        match subscriber.next_event(None)? {
+        match subscriber.next_event(Some(PATIENCE))? {
+            None => return Err(format!("nothing came for {} s after {count} records", PATIENCE.as_secs()).into()),
             Some(Event::Records(records)) => {
                 count += records.len() as u64;
                 let now = now_ns();
