@@ -11,8 +11,8 @@ use crossdock_nectarine::{Publisher, Subscriber, Transport};
 use serde_json::Value;
 use std::time::Instant;
 
-/// Sessions that a client opens at the most until one is at the context that the case wants. Of four contexts, 30 sessions in a row
-/// miss a given one once in 5,000 times.
+/// Sessions that a client opens at most until one is at the context that the case wants. With four contexts, 60 sessions in a row
+/// miss it once in 30 million times.
 const TRIES: u32 = 60;
 
 /// How clients are spread. They come in pairs of a publisher and a subscriber, each pair with a stream of its own.
@@ -63,8 +63,11 @@ pub(super) fn subscribe(addr: &str, stream: &str) -> Result<(), Error> {
     roles::count_records(connect_placed(|| Ok(builder().connect()?))?)
 }
 
-/// Bytes that each context received and sent, by name.
-fn traffic(daemon: &Daemon) -> Result<Vec<(String, u64)>, Error> {
+/// A context's name, and the bytes that it received and sent so far.
+type Traffic = (String, u64);
+
+/// The traffic of all contexts.
+fn traffic(daemon: &Daemon) -> Result<Vec<Traffic>, Error> {
     let of = |context: &Value| {
         let (name, bytes) = (context["name"].as_str()?, context["network_bytes"].as_u64()?);
         Some((name.to_owned(), bytes))
@@ -72,13 +75,29 @@ fn traffic(daemon: &Daemon) -> Result<Vec<(String, u64)>, Error> {
     Ok(daemon.list("contexts")?.iter().filter_map(of).collect())
 }
 
-/// The context that took part in what passed between two times: by far the most bytes passed there.
-fn busiest(before: &[(String, u64)], after: &[(String, u64)]) -> Option<String> {
-    let mut grown: Vec<(u64, &String)> =
-        before.iter().zip(after).map(|((name, before), (_, after))| (after - before, name)).collect();
-    grown.sort_unstable_by(|one, other| other.cmp(one));
-    let second = grown.get(1).map_or(0, |(bytes, _)| *bytes);
-    grown.first().filter(|(bytes, _)| *bytes > 2 * second).map(|(_, name)| (*name).clone())
+/// Bytes that passed at each context between two times.
+fn passed<'a>(before: &[Traffic], after: &'a [Traffic]) -> impl Iterator<Item = (u64, &'a str)> {
+    before.iter().zip(after).map(|((_, before), (name, after))| (after.saturating_sub(*before), name.as_str()))
+}
+
+/// The context of a handshake that took place between two times: by far the most bytes passed there.
+fn busiest(before: &[Traffic], after: &[Traffic]) -> Option<String> {
+    let mut all: Vec<(u64, &str)> = passed(before, after).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    let second = all.get(1).map_or(0, |(bytes, _)| *bytes);
+    all.first().filter(|(bytes, _)| *bytes > 2 * second).map(|(_, name)| (*name).to_owned())
+}
+
+/// Checks that the sessions were where they were wanted: in every case as many bytes pass at each context.
+fn check_even(before: &[Traffic], after: &[Traffic]) -> Result<(), Error> {
+    let all: Vec<(u64, &str)> = passed(before, after).collect();
+    let even = all.iter().map(|(bytes, _)| bytes).sum::<u64>() / all.len().max(1) as u64;
+    match all.iter().find(|(bytes, _)| bytes.abs_diff(even) > even / 4) {
+        Some((bytes, name)) => {
+            Err(format!("{bytes} bytes passed at {name}, not about {even} as at each context").into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// The context of the latest subscription of a stream.
@@ -146,12 +165,15 @@ fn measure(spread: Spread, millions: u64) -> Result<Rates, Error> {
     let count = millions * 1_000_000;
     let daemon = spread.daemon()?;
     let mut pairs = pairs(spread, &daemon, count)?;
+    let before = traffic(&daemon)?;
     let (daemon_ns, start) = (daemon.cpu_ns()?, Instant::now());
     pairs.iter_mut().try_for_each(|pair| pair.publisher.go())?;
     let done: Result<Vec<Value>, Error> = pairs.iter_mut().map(|pair| pair.subscriber.next_report()).collect();
     let elapsed = start.elapsed().as_secs_f64();
     let daemon_s = (daemon.cpu_ns()? - daemon_ns) as f64 / 1e9;
-    for (pair, done) in pairs.into_iter().zip(done?) {
+    let done = done?;
+    check_even(&before, &traffic(&daemon)?)?;
+    for (pair, done) in pairs.into_iter().zip(done) {
         let received = number(&done, "records")?;
         if received != count {
             return Err(format!("{count} records should have arrived, {received} did").into());
@@ -188,13 +210,14 @@ pub(super) fn four_io(options: &Options, table: &mut Table) -> Result<(), Error>
 
 #[cfg(test)]
 mod tests {
-    use super::busiest;
+    use super::{Traffic, busiest, check_even};
+
+    fn named(bytes: &[u64]) -> Vec<Traffic> {
+        bytes.iter().enumerate().map(|(at, &bytes)| (format!("c-core-{at}"), bytes)).collect()
+    }
 
     #[test]
     fn the_context_of_a_handshake_is_the_one_where_by_far_the_most_passed() {
-        let named = |bytes: &[u64]| -> Vec<(String, u64)> {
-            bytes.iter().enumerate().map(|(at, &bytes)| (format!("c-core-{at}"), bytes)).collect()
-        };
         for (before, after, wanted) in [
             (&[10][..], &[900][..], Some("c-core-0")),
             (&[10, 2000], &[10, 2900], Some("c-core-1")),
@@ -206,5 +229,13 @@ mod tests {
             let there = busiest(&named(before), &named(after));
             assert_eq!(there.as_deref(), wanted, "{before:?} {after:?}");
         }
+    }
+
+    #[test]
+    fn a_session_elsewhere_is_seen_by_its_bytes() {
+        assert!(check_even(&named(&[5]), &named(&[1000])).is_ok());
+        assert!(check_even(&named(&[0, 500]), &named(&[1000, 1700])).is_ok());
+        assert!(check_even(&named(&[0, 0]), &named(&[2000, 0])).is_err());
+        assert!(check_even(&named(&[0; 4]), &named(&[1000, 1000, 1000, 0])).is_err());
     }
 }
