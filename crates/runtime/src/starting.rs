@@ -209,11 +209,7 @@ fn open(
 }
 
 /// The sockets of all I/O contexts, at one address. Of a socket that was passed each has a duplicate.
-fn open_devices(
-    config: &ContextConfig,
-    passed: Option<UdpSocket>,
-    count: usize,
-) -> Result<Vec<UdpDevice>, StartError> {
+fn open_devices(config: &ContextConfig, passed: Option<UdpSocket>, count: usize) -> Result<Vec<UdpDevice>, StartError> {
     let addr = passed.as_ref().and_then(|passed| passed.local_addr().ok()).unwrap_or(config.listen);
     let devices = match passed {
         None => UdpDevice::bind_shared(addr, count, &udp_options(config)),

@@ -1,13 +1,13 @@
 //! What comes of a stream to a context, from sessions, nodes and other contexts, and where it goes from there: to the nodes that
 //! read the stream here, to sessions, and by edges to other contexts.
 
+use crate::graph::NodeId;
 use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::port::Port;
 use crate::graph::serve::Graph;
-use crate::graph::NodeId;
 use crossdock_mailbox::Batch;
 
 /// Where a batch comes from.

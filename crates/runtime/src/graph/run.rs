@@ -1,11 +1,11 @@
 //! A node at work: on the context's own thread, or, on a g-core, outside of the graph's lock.
 
 use crate::graph::NodeId;
+use crate::graph::arrive::Origin;
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, NEWER, Node, Spill};
-use crate::graph::arrive::Origin;
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;

@@ -5,11 +5,11 @@
 //! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
 //! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
 
-use crate::graph::bounds::{ARRIVED_BATCHES, HoldLimits, Holding, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
+use crate::graph::bounds::{HoldLimits, Holding, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::change::{Commit, Orders};
-use crate::graph::edge::{Item, Queued, Sender};
-use crate::graph::gauges::{ContextGauges, Loss};
+use crate::graph::edge::{Item, Sender};
+use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node};
 use crate::graph::port::Port;
 use crate::graph::shed::LoadShedder;

@@ -170,6 +170,31 @@ impl Handler for All {
     }
 }
 
+/// Makes many records of each.
+struct Many {
+    times: usize,
+    counters: HandlerCounters,
+}
+
+impl Handler for Many {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        let mut row = [0; 4000];
+        for index in &*selection {
+            for _ in 0..self.times {
+                row[..8].copy_from_slice(&self.counters.passed.to_le_bytes());
+                out.push(&row);
+                self.counters.passed += 1;
+            }
+            let _ = batch.record(index);
+        }
+        Verdict::Emit(selection.len() * self.times)
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+}
+
 /// The contexts and what passes through them.
 struct World {
     graphs: Vec<(Graph, Workspace)>,

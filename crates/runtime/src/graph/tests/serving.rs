@@ -202,28 +202,3 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let (more, served) = serve(&mut world);
     assert!(more && served < 40, "{served} batches of 40");
 }
-
-/// Makes many records of each.
-struct Many {
-    times: usize,
-    counters: HandlerCounters,
-}
-
-impl Handler for Many {
-    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
-        let mut row = [0; 4000];
-        for index in &*selection {
-            for _ in 0..self.times {
-                row[..8].copy_from_slice(&self.counters.passed.to_le_bytes());
-                out.push(&row);
-                self.counters.passed += 1;
-            }
-            let _ = batch.record(index);
-        }
-        Verdict::Emit(selection.len() * self.times)
-    }
-
-    fn counters(&self) -> HandlerCounters {
-        self.counters
-    }
-}
